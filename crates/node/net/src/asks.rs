@@ -51,8 +51,7 @@ impl<T> RequestSender<T> {
         put
     }
 
-    /// Queues a request without blocking; returns the request if the queue is full or the reactor
-    /// has ended.
+    /// Queues a request without blocking, or returns it if the queue is full or the reactor ended.
     pub fn try_put(&self, ask: T) -> Result<(), NotQueued<T>> {
         let put = self.queue.try_send(ask);
         self.wake.signal();
@@ -69,8 +68,7 @@ impl<T> RequestReceiver<T> {
         &self.wake
     }
 
-    /// Clears the signal. Call it before draining the queue: a request queued during the drain
-    /// signals again.
+    /// Clears the signal. Call it before draining: a request queued during the drain signals again.
     pub fn begin(&self) {
         self.wake.drain();
     }

@@ -108,8 +108,7 @@ fn nobody_asks_a_reactor_that_is_gone() {
     );
 }
 
-/// A full queue returns the request to the caller; queued requests are answered, and no signal is
-/// missed.
+/// A full queue returns the request; queued requests are answered, and no signal is missed.
 #[test]
 fn who_does_not_wait_is_told_that_the_queue_is_full() {
     shuttle::check_random(

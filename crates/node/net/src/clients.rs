@@ -1,5 +1,4 @@
-//! Client connections: sockets for the front's state machines, with back-pressure in both
-//! directions.
+//! Client connections: sockets for the front's state machines, with back-pressure both ways.
 
 mod proving;
 mod unproved;
@@ -44,8 +43,7 @@ pub(crate) struct Clients {
     shed_log: Seldom,
     /// Rate limit for the log line about reset connections.
     resets: Seldom,
-    /// Clients that are not being read, because their front accepts no input or because reading is
-    /// suspended for all.
+    /// Clients not being read: their front accepts no input, or reading is suspended for all.
     paused: Vec<ConnectionId>,
     /// Reading is suspended for all clients until the load on the host has fallen.
     held: bool,
@@ -78,8 +76,7 @@ enum Stage {
     Open,
     /// The client has shut down its sending side; requests already received are still answered.
     HalfClosed,
-    /// All output has been sent. Input is discarded until the client closes the connection or this
-    /// deadline passes.
+    /// All output is sent. Input is discarded until the client closes or this deadline passes.
     Farewell(Time),
 }
 
@@ -184,8 +181,7 @@ impl Clients {
         }
     }
 
-    /// Reads all available data. The TLS session may hold received data that the poller does not
-    /// see.
+    /// Reads all available data. The TLS session may hold data that the poller does not see.
     fn read_all(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         self.read(id, cx);
         while self.connections.get(&id).is_some_and(Client::holds_more) {
@@ -282,8 +278,7 @@ impl Clients {
         }
     }
 
-    /// Closes connections whose farewell has expired, and connections that did not authenticate in
-    /// time.
+    /// Closes connections whose farewell has expired, and those that did not authenticate in time.
     pub(crate) fn on_time(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         self.dismiss_late(cx);
         let connections = &self.connections;
@@ -351,8 +346,7 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        // During a large command the front is called less often, because it may parse the command
-        // from its start each time.
+        // A large command calls the front less often: it may parse from the start each time.
         let wanted = client.backlog.len().clamp(READ_BYTES, READ_LARGE_BYTES);
         let mut total = 0;
         while total < wanted {
@@ -417,8 +411,7 @@ impl Clients {
         None
     }
 
-    /// Passes the backlog to the front, or the first `fresh` bytes of the scratch buffer if there
-    /// is no backlog.
+    /// Passes the backlog to the front, or the first `fresh` bytes of `scratch` without a backlog.
     fn feed(&mut self, id: ConnectionId, fresh: usize, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -478,8 +471,7 @@ impl Clients {
         }
     }
 
-    /// Notifies the front that the client's input has ended, once the front has consumed all data
-    /// before the end.
+    /// Notifies the front of the end of the input, once the front has consumed all data before it.
     fn report_end(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.get_mut(&id)
             && client.backlog.is_empty()
@@ -520,8 +512,7 @@ impl Clients {
         self.watch(id, cx);
     }
 
-    /// Closes the connection of a client that is broken, half-closed or closing, once its output
-    /// has been sent.
+    /// Closes a client that is broken, half-closed or closing, once its output has been sent.
     fn after_output(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;

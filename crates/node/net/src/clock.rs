@@ -25,8 +25,7 @@ fn boot_us() -> u64 {
     part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1000)
 }
 
-/// Returns the time since boot in microseconds. Outside Linux it excludes suspends, so the command
-/// line refuses leases there.
+/// Returns the microseconds since boot. Without suspends, so the command line refuses leases here.
 #[cfg(not(target_os = "linux"))]
 fn boot_us() -> u64 {
     static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();

@@ -36,8 +36,7 @@ pub(crate) use waiting::DeviceWakeup;
 
 /// Number of slots that each device program stores.
 const CELLS: u32 = 1 << 12;
-/// Maximum payload of a frame. With all headers that makes 1512 bytes, in an Ethernet frame of
-/// 1526.
+/// Maximum payload of a frame. With all headers 1512 bytes, in an Ethernet frame of 1526.
 const PAYLOAD_BYTES_MAX: usize = 1408;
 /// Maximum number of frames that a device running as a thread may queue for the reactor.
 const TAP_FRAMES: usize = 1 << 13;
@@ -45,8 +44,7 @@ const TAP_FRAMES: usize = 1 << 13;
 /// Name of the program that interprets our switch programs, for `--device p4`.
 const INTERPRETER: &str = "quorate-p4";
 
-/// Returns the path of the program that interprets our switch programs. It is in the folder of the
-/// running program.
+/// Returns the path of the interpreter of our switch programs, next to the running program.
 pub fn interpreter() -> Result<PathBuf, Refused> {
     let path = env::current_exe().unwrap_or_default().with_file_name(INTERPRETER);
     if path.is_file() { Ok(path) } else { Err(Refused::NoInterpreter(path)) }
@@ -74,14 +72,12 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExternalDevice {
     kind: &'static str,
-    /// Command line. The program name replaces `{}` in every word, or is appended if no word
-    /// contains `{}`.
+    /// Command line. The program name replaces `{}` in every word, or is appended without a `{}`.
     words: Vec<String>,
 }
 
 impl ExternalDevice {
-    /// Parses `process:COMMAND`, `rtl:FOLDER` (a folder built by Verilator), or `p4` (run by
-    /// [`interpreter`]).
+    /// Parses `process:COMMAND`, `rtl:FOLDER` (built by Verilator), or `p4` ([`interpreter`]).
     fn named(name: &str) -> Option<Self> {
         let (kind, words) = match name.split_once(':') {
             None if name == "p4" => {
@@ -133,8 +129,7 @@ impl Kind {
         }
     }
 
-    /// Runs all programs of an external device through `launcher`, to which their command is
-    /// appended.
+    /// Runs all programs of an external device as arguments of `launcher`.
     #[must_use]
     pub fn with_launcher(self, launcher: &[String]) -> Self {
         match self {
@@ -315,14 +310,12 @@ pub(crate) fn end_orphans(cluster: u128) {
                 tracing::info!("stopped the device of an earlier process: {}", folder.display());
             }
         }
-        // A process without the right to list them cannot have created any, unless an earlier one
-        // had more rights.
+        // Without the right to list them, only a process with more rights can have created any.
         Err(failed) => tracing::debug!("devices of earlier processes: {failed}"),
     }
 }
 
-/// Returns the group number that distinguishes the frames of this cluster from those of other
-/// clusters.
+/// Returns the number that distinguishes this cluster's frames from those of other clusters.
 fn group_of(cluster: u128) -> u32 {
     let bytes = cluster.to_le_bytes();
     let words = bytes.chunks_exact(4).map(|word| {

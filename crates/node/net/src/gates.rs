@@ -126,8 +126,7 @@ impl Gates {
         self.watch(!open, sources)
     }
 
-    /// Opens the gates that no longer have a reason to be closed. Returns whether any gate was
-    /// opened.
+    /// Opens the gates that have no reason to be closed any more. Returns whether there were any.
     pub(crate) fn reopen(
         &mut self,
         now: Time,
@@ -150,8 +149,7 @@ impl Gates {
         times.into_iter().flatten().min()
     }
 
-    /// Stops accepting clients. Removes the file of the client socket at once, as a sign that the
-    /// node is stopping.
+    /// Stops accepting clients. Removes the client socket's file, a sign that the node is stopping.
     pub(crate) fn shut_clients(&mut self, sources: &mut Sources) -> io::Result<bool> {
         self.clients.state = GateState::Shut;
         if let Some(token) = self.socket.take() {
@@ -239,8 +237,7 @@ impl Gate {
         }
     }
 
-    /// Opens the gate if it no longer has a reason to be closed. Returns whether the gate was
-    /// opened.
+    /// Opens the gate if it has no reason to be closed any more. Returns whether it did.
     fn reopen(&mut self, now: Time, full: bool) -> bool {
         let open = match self.state {
             GateState::Paused(until) => until <= now,

@@ -38,8 +38,7 @@ pub(crate) const HELD_WAIT: Duration = Duration::from_secs(10);
 /// caller repeats the request.
 pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
 
-/// Timeout for a request to the group. The replica gives up earlier, unless the client timeout is
-/// configured to be longer.
+/// Timeout for a group request. The replica gives up earlier, unless configured to wait longer.
 pub(crate) const GROUP_WAIT: Duration = Duration::from_secs(10);
 
 /// Handle to a running reactor, usable from any thread.
@@ -149,8 +148,7 @@ pub(crate) enum Command {
     Backup(SyncSender<Option<Backup>>),
     /// Retain bytes of streams until the returned hold is dropped.
     HoldStreams(Option<StreamHold>, SyncSender<Result<StreamHold, String>>),
-    /// Read at most this many bytes of an inner stream, starting at a position. The numbered hold
-    /// retains the bytes.
+    /// Read at most this many bytes of an inner stream from a position, under the numbered hold.
     Held(u64, (StreamName, u64, usize), SyncSender<Result<Vec<u8>, HeldError>>),
     /// Pin a setting for a number of milliseconds. Answered like [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
@@ -172,8 +170,7 @@ pub(crate) enum Question {
 /// Messages to the reactor that have no response.
 #[derive(Debug)]
 pub(crate) enum Notification {
-    /// Result of a name look-up. The number of these messages is bounded, because at most one
-    /// look-up per peer runs.
+    /// Result of a name look-up. At most one look-up per peer runs, which bounds these messages.
     Resolved(Resolved),
     /// New contents of the file with the datagram keys. Operators edit the file by hand.
     Keys(KeyFile),
@@ -214,14 +211,12 @@ impl Handle {
         self.ask_reactor(ANSWER_WAIT, |reply| Command::Ask(Question::Tuning(reply)))
     }
 
-    /// Pins batch and window to `setting` for `ms` milliseconds. `None` returns control to the
-    /// tuner.
+    /// Pins batch and window to `setting` for `ms` milliseconds; `None` unpins them.
     pub fn hold(&self, setting: Option<Setting>, ms: u64) -> Result<TuningReport, Unanswered> {
         self.ask_reactor(ANSWER_WAIT, |reply| Command::Hold(setting, ms, reply))
     }
 
-    /// Transfers leadership to node `to`, or to the most advanced follower if `to` is `None`.
-    /// Returns the new leader.
+    /// Transfers leadership to `to`, or to the most advanced follower. Returns the new leader.
     pub fn transfer(&self, to: Option<NodeId>) -> Result<NodeId, TransferError> {
         self.ask_reactor(TRANSFER_WAIT, |reply| Command::Transfer(to, reply))
             .map_err(TransferError::Unanswered)?
@@ -235,22 +230,20 @@ impl Handle {
             .map_err(SnapshotError::Unanswered)?
     }
 
-    /// Starts a scrub, which reads and verifies all data of the node at no more than
-    /// `bytes_per_second`. A scrub in progress continues at the new rate. The result appears in the
-    /// node's status.
+    /// Starts a scrub of all data at no more than `bytes_per_second`, or changes the rate of the
+    /// scrub in progress. The result appears in the node's status.
     pub fn scrub(&self, bytes_per_second: Option<u64>) -> Result<Status, Unanswered> {
         self.ask_reactor(ANSWER_WAIT, |reply| Command::Scrub(bytes_per_second, reply))
     }
 
-    /// Returns this node's snapshot for the caller to read at any pace; `None` if the node has no
-    /// snapshot.
+    /// Returns this node's snapshot, if it has one, for the caller to read at any pace.
     pub fn backup(&self) -> Result<Option<Backup>, Unanswered> {
         self.ask_reactor(ANSWER_WAIT, Command::Backup)
     }
 
-    /// Retains all stream bytes that future snapshots refer to, until the hold is dropped. An
-    /// earlier hold is continued if it is still valid. The inner error states why this node does
-    /// not have all of the bytes.
+    /// Retains all stream bytes that future snapshots refer to, until the hold is dropped;
+    /// continues an earlier hold that is still valid. The inner error states why bytes are missing
+    /// here.
     pub fn hold_streams(
         &self,
         earlier: Option<StreamHold>,

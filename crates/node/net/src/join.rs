@@ -53,8 +53,8 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Asks the founder until it answers or `stop` returns true. `progress` receives the reason for the
-/// delay whenever it changes.
+/// Asks the founder until it answers or `stop` returns true. `progress` receives each new reason
+/// for the delay.
 pub fn join(
     founder: &str,
     request: Join,
@@ -277,8 +277,7 @@ fn connect(founder: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Returns the answer once it is complete. The decoder bounds the number of bytes that can
-/// accumulate.
+/// Returns the answer once it is complete. The decoder bounds the bytes that accumulate.
 fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
     match decode(bytes, HANDSHAKE_BODY_BYTES_MAX).map_err(io::Error::other)? {
         Decoded::NeedMore(_) => Ok(None),

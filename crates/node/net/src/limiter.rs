@@ -1,8 +1,7 @@
 //! Rate limiter for repeated log lines. Logs the first few lines, suppresses further ones for a
 //! while, then logs the latest with the number of suppressed lines.
 //!
-//! The latest line is never lost, because lines describe a state and the last line logged must be
-//! true.
+//! The latest line is never lost: lines describe a state, and the last one logged must be true.
 
 use std::collections::BTreeMap;
 
@@ -119,8 +118,7 @@ mod tests {
         assert_eq!(said, expected);
     }
 
-    /// The latest line is logged even though it was buffered: an operator who reads only the last
-    /// line must not be misled.
+    /// The latest line is logged although it was buffered: operators may read only the last.
     #[test]
     fn the_last_word_is_said_although_it_was_held() {
         let mut limiter = Limiter::new(1_000);
@@ -153,8 +151,7 @@ mod tests {
         assert_eq!(said.count(), KINDS_MAX);
     }
 
-    /// Kinds not used for long are forgotten: over the years, nodes join and leave a cluster under
-    /// new ids.
+    /// Unused kinds are forgotten: over the years, nodes join and leave under new ids.
     #[test]
     fn kinds_of_long_ago_make_room() {
         let mut limiter = Limiter::new(1_000);

@@ -15,8 +15,7 @@ pub struct Limits {
     pub peer_bulk_bytes_max: usize,
     /// Maximum number of bytes read from one socket in one turn.
     pub read_turn_bytes: usize,
-    /// Maximum number of incoming peer connections without a greeting. A further one closes the
-    /// oldest.
+    /// Maximum number of incoming peer connections without a greeting. One more closes the oldest.
     pub strangers_max: usize,
     /// Timeout for a handshake, and for the farewell after a refusal.
     pub handshake_ms: u64,
@@ -37,18 +36,15 @@ pub struct Limits {
     pub unproved_max: usize,
     /// Time within which a client must authenticate.
     pub prove_ms: u64,
-    /// Maximum number of client connections, each with a descriptor. Further connections wait in
-    /// the kernel's queue.
+    /// Maximum number of clients, each with a descriptor. Others wait in the kernel's queue.
     pub clients_max: usize,
-    /// Maximum number of received bytes per client that its protocol has not consumed, such as part
-    /// of a large command.
+    /// Maximum number of unconsumed input bytes per client, such as part of a large command.
     pub client_backlog_bytes_max: usize,
     /// Memory limit for all clients together: unconsumed input plus the host's memory for clients.
     /// Above the limit no client is read. Above three quarters of it, the client that uses the most
     /// memory is closed at the end of a turn.
     pub clients_bytes_max: usize,
-    /// Time for which input from a client being closed is discarded, so that it can read the last
-    /// error.
+    /// Time for which a closing client's input is discarded, so that it can read the last error.
     pub farewell_ms: u64,
     /// Duration of the pause in accepting after descriptors or memory ran out.
     pub accept_pause_ms: u64,

@@ -26,8 +26,7 @@ use crate::{
     starting::Starting,
 };
 
-/// Maximum number of connections waiting to be accepted. The kernel caps it at
-/// `net.core.somaxconn`.
+/// Maximum number of connections waiting for accept; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// Failure to listen on an address, with the flag that set the address.
@@ -130,8 +129,8 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds the addresses of `--peer`, `--client` and, if set, `--client-socket`. Port 0 selects a
-    /// free port.
+    /// Binds the addresses of `--peer`, `--client` and `--client-socket`. Port 0 selects a free
+    /// one.
     pub fn bind(
         peer: &str,
         client: &str,
@@ -198,8 +197,7 @@ impl Listeners {
         bind_tcp(flag, address, &self.protection)
     }
 
-    /// Returns the trust settings for peer and client certificates; `None` if certificates are not
-    /// required.
+    /// Returns the trust settings for certificates, if certificates are required.
     pub const fn trust(&self) -> Option<&Trust> {
         self.protection.trust()
     }
@@ -211,8 +209,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Opens the socket of the configured device, if any, at the address of the peer listener. Call
-    /// it after [`Self::bind_datagrams`], so that only one warning about frames without keys is
+    /// Opens the socket of the configured device, if any, at the address of the peer listener.
+    /// Called after [`Self::bind_datagrams`], so that only one warning about missing keys is
     /// logged.
     pub fn bind_device(
         &mut self,
@@ -234,8 +232,7 @@ impl Listeners {
         self.device.take()
     }
 
-    /// Returns this node's transport for frames. It is used with the peers that support the same
-    /// transport.
+    /// Returns this node's transport for frames, used with peers that support it.
     pub fn plane(&self) -> Way {
         self.datagrams.as_ref().map_or(Way::Tcp, Sockets::way)
     }
@@ -303,8 +300,8 @@ fn bind_tcp(
     protection: &Protection,
 ) -> Result<(TcpListener, SocketAddr), BindError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
-        // The standard library's 128 is too short when many clients connect at once: each overflow
-        // costs them a second.
+        // The standard library's 128 is too short for many clients at once: an overflow costs a
+        // second.
         rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -322,8 +319,7 @@ fn bind_tcp(
 pub(crate) struct SocketFile {
     pub(crate) listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file, so that a file created later by another process is not
-    /// removed.
+    /// Device and inode of the file, so that a later file of another process is not removed.
     identity: Option<(u64, u64)>,
 }
 
@@ -339,8 +335,7 @@ impl SocketFile {
         Ok(Self { listener, path: path.to_owned(), identity: identity(path) })
     }
 
-    /// Removes the stale socket file of a killed process. A file is stale if no process accepts
-    /// connections there.
+    /// Removes a socket file at which no process accepts connections, left by a killed process.
     fn make_room(path: &Path) -> Result<(), BindReason> {
         let Ok(found) = fs::symlink_metadata(path) else {
             return Ok(());

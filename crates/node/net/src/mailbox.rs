@@ -69,14 +69,13 @@ impl<Q, N> Mailbox<Q, N> {
         &self.wake
     }
 
-    /// Locks the state. A panic in another thread cannot leave it inconsistent, because each change
-    /// is one assignment.
+    /// Locks the state. A panic elsewhere leaves it consistent, since each change is one
+    /// assignment.
     fn state(&self) -> MutexGuard<'_, State<Q, N>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes all mail. Clears the signal first, so that mail arriving during the call signals
-    /// again.
+    /// Takes all mail. Clears the signal first, so that mail arriving meanwhile signals again.
     pub(crate) fn take(&self) -> Mail<Q, N> {
         self.wake.drain();
         let mut state = self.state();
@@ -126,8 +125,7 @@ impl<Q, N> Mailbox<Q, N> {
         self.wake.signal();
     }
 
-    /// Closes the mailbox without answering. Waiting callers return at once, because their channels
-    /// are dropped.
+    /// Closes the mailbox without answers. Waiting callers return, as their channels are dropped.
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.ended = true;

@@ -1,11 +1,10 @@
 //! Race models of the reactor's mailbox: runs the production code on primitives whose scheduler
 //! decides which thread runs next. A thread that waits forever is a deadlock, which fails the run.
 //!
-//! Deliberately broken reactors, which do one step too late or not at all, show that each model
-//! detects faults.
+//! Deliberately broken reactors, which do a step late or never, show that each model finds faults.
 
-/// Stand-ins for the primitives used in production. They never time out, so that no timeout hides a
-/// lost wake-up.
+/// Stand-ins for the primitives of production. They never time out, which would hide a lost
+/// wake-up.
 mod sync {
     pub(super) use std::sync::PoisonError;
 
@@ -42,8 +41,7 @@ fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
     panic::catch_unwind(explore).is_err()
 }
 
-/// A reactor that answers 7 to every question until it has received both the notification and the
-/// stop request.
+/// A reactor that answers 7 to every question until both notification and stop have arrived.
 fn react(mailbox: &Box, late: impl Fn(&Box)) {
     let (mut stop, mut heard) = (false, 0);
     while !stop || heard == 0 {
@@ -58,8 +56,7 @@ fn react(mailbox: &Box, late: impl Fn(&Box)) {
     }
 }
 
-/// Two threads ask, one sends a look-up result and one requests a stop, in any order; all of them
-/// finish.
+/// Two threads ask, one sends a look-up result and one stops, in any order; all of them finish.
 fn everybody_hears(reactor: impl Fn(&Box)) {
     let mailbox = Mailbox::new(1).unwrap();
     let start = |work: fn(&Box)| {
@@ -97,8 +94,7 @@ fn everybody_who_asks_is_answered_or_told_that_it_is_over() {
     );
 }
 
-/// A reactor that clears the signal after taking the mail sleeps through messages that arrived in
-/// between.
+/// A reactor that clears the signal after taking the mail sleeps through mail in between.
 #[test]
 fn a_reactor_that_drains_late_is_found() {
     assert!(fails(|| {

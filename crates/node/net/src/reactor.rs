@@ -1,5 +1,4 @@
-//! The reactor: one thread that owns all sockets and the clock, and fixes the order of work within
-//! a turn.
+//! The reactor: one thread that owns all sockets and the clock, and fixes the order of a turn.
 
 use std::{
     io,
@@ -133,8 +132,7 @@ impl<H: Host> Reactor<H> {
         Ok((reactor, Handle::new(shared)))
     }
 
-    /// Runs turns until a stop has been requested and all accepted work is finished. Returns the
-    /// host.
+    /// Runs turns until a stop is requested and all accepted work is done. Returns the host.
     pub fn run(mut self) -> io::Result<H> {
         let mut events = Events::new();
         while self.turn(&mut events)? {}

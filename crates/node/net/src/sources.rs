@@ -145,20 +145,17 @@ impl Sources {
         }
     }
 
-    /// Removes a source whose descriptor is being closed. Closing the descriptor also removes it
-    /// from epoll.
+    /// Removes a source whose descriptor is being closed, which also removes it from epoll.
     pub(crate) fn remove(&mut self, token: Token) {
         self.table.remove(token);
     }
 
-    /// Returns the source of an event; `None` if the source has been removed since the event was
-    /// reported.
+    /// Returns the source of an event, unless it was removed after the event was reported.
     pub(crate) fn of(&self, ready: Ready) -> Option<Source> {
         self.table.get(KeyData::from_ffi(ready.token).into()).copied()
     }
 
-    /// Waits at most `us` microseconds for events, or forever if `us` is `None`. Stores the events
-    /// in `events`.
+    /// Waits at most `us` microseconds, or forever if `None`, and stores the events in `events`.
     pub(crate) fn wait(&self, us: Option<u64>, events: &mut Events) -> io::Result<()> {
         self.poller.wait(us, events)
     }

@@ -39,8 +39,7 @@ impl Spin {
 /// Polling time of [`Spin::Auto`] in microseconds. Longer than a step between two running
 /// processes, and about the cost of a wake-up.
 const AUTO_US: u64 = 50;
-/// A wait that slept counts as short up to this many times [`AUTO_US`], because it includes the
-/// wake-up.
+/// A wait that slept is short up to this many times [`AUTO_US`], as it includes the wake-up.
 const SLEPT_TIMES: u64 = 3;
 /// Polling requires that at least this many of the last 16 waits were short.
 const SHORT_MIN: u32 = 4;
@@ -49,8 +48,7 @@ const SHORT_MIN: u32 = 4;
 const TURN_US: u64 = 100;
 /// Duration of a yield, in microseconds, that shows that other threads need the CPU.
 const AWAY_US: u64 = 500;
-/// After a long yield, polling stops for this many times the yield's duration, which bounds the
-/// cost of polling.
+/// Pause in polling after a long yield, in multiples of the yield, to bound the cost of polling.
 const REST_TIMES: u64 = 50;
 
 /// Recent waits of one thread, from which the polling time is chosen.

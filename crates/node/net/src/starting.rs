@@ -141,8 +141,7 @@ impl Room {
         }
     }
 
-    /// Waits for events. Returns for each connection whether it is readable, or `None` if the
-    /// thread has to end.
+    /// Waits for events. Returns which connections are readable; `None` if the thread has to end.
     fn wait(&self, now: Instant) -> Option<Vec<bool>> {
         let deadlines = self.connections.iter().map(|connection| connection.deadline);
         let next = deadlines.chain(self.paused_until).min();
@@ -200,8 +199,7 @@ impl Room {
 }
 
 impl Connection {
-    /// Reads from the connection, and answers once a request is complete. Returns whether to keep
-    /// the connection.
+    /// Reads, and answers a complete request. Returns whether to keep the connection.
     fn read_and_answer(&mut self, shared: &Shared) -> bool {
         let mut goes_on = self.go_on_once(shared);
         while goes_on && self.socket.holds_more() {

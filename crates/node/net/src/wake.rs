@@ -17,8 +17,7 @@ impl Wake {
         Ok(Self(eventfd(0, flags)?))
     }
 
-    /// Makes the descriptor readable. The write fails only if the counter is full, and then it is
-    /// readable anyway.
+    /// Makes the descriptor readable. The write fails only if the counter is full: then it is.
     pub fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }

@@ -35,8 +35,7 @@ pub enum Step<'a> {
     Disk(&'a str),
     /// The log is being read.
     Reading(ReadProgress),
-    /// The previous process did not stop cleanly and votes may be forgotten, so the node starts in
-    /// this new incarnation.
+    /// Votes may be forgotten after an unclean stop, so the node starts in this new incarnation.
     Forgot(Incarnation),
     /// The log lost votes at these places.
     Lost(&'a [String]),
@@ -78,8 +77,7 @@ pub struct Question<'a> {
 pub struct Parts<S, F> {
     pub service: S,
     /// Returns the slot below which the service has durably stored everything. A log that ends
-    /// before that slot has lost its end. Called only in groups whose services never get ahead of
-    /// the log.
+    /// earlier has lost its end. Called only if services never get ahead of the log.
     pub stored_to: fn(&mut S) -> Slot,
     pub front: F,
     pub listener: Box<dyn Listener>,
@@ -156,8 +154,7 @@ impl From<LogError> for BootError {
 /// and combines it with a service and a front.
 ///
 /// The process start is recorded first ([volatile-1]). A node that may have forgotten votes returns
-/// in a new incarnation, and any other node in its present one ([volatile-3]). The node's clock
-/// starts at zero.
+/// in a new incarnation, any other in its present one ([volatile-3]). The clock starts at zero.
 pub fn boot<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
     parts: Parts<S, F>,
@@ -220,8 +217,7 @@ pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
     Ok((host, alone))
 }
 
-/// [era-10] Counts this node's votes above `decided_to` as decided, up to the first slot without a
-/// vote.
+/// [era-10] Counts this node's votes above `decided_to`, up to the first gap, as decided.
 fn count_own_votes(recovery: &mut Recovery) -> Alone {
     let decided_to = recovery.hard.decided_to;
     let mut to = decided_to;
@@ -263,8 +259,7 @@ fn for_room<T>(
     }
 }
 
-/// [volatile-1] Takes a new incarnation if the node may have forgotten votes, as after an unclean
-/// stop in a volatile group.
+/// [volatile-1] Takes a new incarnation if votes may be forgotten, as after an unclean stop.
 fn take_incarnation<H: Home>(
     identity: &mut Identity<H>,
     last: LastStop,

@@ -22,8 +22,7 @@ use crate::{
 pub const LOCK: &str = "lock";
 /// Name of the file that marks a folder whose contents are being replaced during a recovery.
 pub(crate) const RECOVERING: &str = "recovering";
-/// Name of the file that marks a folder into which a backup is being restored, until its identity
-/// is written.
+/// Name of the file that marks a folder being restored, until its identity is written.
 pub(crate) const RESTORING: &str = "restoring";
 
 /// A data folder, locked until this value is dropped.
@@ -44,8 +43,7 @@ impl LockedFolder {
         file.try_exists().map_err(|error| failed("look for", &file, &error))
     }
 
-    /// Fails if a folder has contents that prevent it from becoming a node's folder. Writes
-    /// nothing.
+    /// Fails if a folder has contents that a node's folder must not have. Writes nothing.
     pub fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
         if folder.exists() {
             refuse_foreign(folder)?;
@@ -66,8 +64,7 @@ impl LockedFolder {
         }
     }
 
-    /// Locks a folder like [`LockedFolder::create`], but also accepts one in which a restore was
-    /// interrupted.
+    /// Locks a folder like [`LockedFolder::create`], or one with an interrupted restore.
     pub(crate) fn create_to_restore(folder: &Path) -> Result<Self, IdentityError> {
         if !folder.join(RESTORING).exists() {
             return Self::create(folder);
@@ -127,8 +124,7 @@ impl LockedFolder {
         Self { flush, engine, ..self }
     }
 
-    /// Reads the founding record of a folder for the offline tools, without locking or changing
-    /// anything.
+    /// Reads a folder's founding record for the offline tools, without a lock or a change.
     pub fn peek(folder: &Path) -> Result<Founding, IdentityError> {
         identity::peek(&DataFolder::new(folder), folder)
     }
@@ -222,8 +218,7 @@ fn refuse_recovering(folder: &Path) -> Result<(), IdentityError> {
     }
 }
 
-/// Fails if a folder without an identity has contents other than leftovers of an attempt to create
-/// one.
+/// Fails if a folder has contents other than leftovers of an attempt to create an identity.
 fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
     let foreign = |found| Err(IdentityError::Foreign { folder: folder.to_owned(), found });
     if !folder.is_dir() {

@@ -58,9 +58,8 @@ impl Wanted {
     }
 }
 
-/// [era-11] Founds a cluster of the listed members with weight 1 each, or, without a list, of this
-/// node alone. `peer` is the address at which this node listens for peers. `cluster` and `nonce`
-/// are random.
+/// [era-11] Founds a cluster of the listed members with weight 1 each, or of this node alone. This
+/// node listens for peers at `peer`. `cluster` and `nonce` are random.
 pub fn found<H: Home>(
     home: H,
     wanted: &Wanted,
@@ -97,8 +96,7 @@ pub struct Joining<H> {
 }
 
 impl<H: Home> Joining<H> {
-    /// Prepares a join with the nonce of an earlier attempt, or with the random number `fresh` if
-    /// there was none.
+    /// Prepares a join with the nonce of an earlier attempt, or else the random number `fresh`.
     pub fn prepare(mut home: H, node: NodeId, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, node, nonce })
@@ -144,8 +142,7 @@ pub struct Newcomer<H> {
 }
 
 impl<H: Home> Newcomer<H> {
-    /// Prepares a request with the nonce of an earlier attempt, or with the random number `fresh`
-    /// if there was none.
+    /// Prepares a request with the nonce of an earlier attempt, or else the random number `fresh`.
     pub fn prepare(mut home: H, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, nonce })
@@ -155,8 +152,7 @@ impl<H: Home> Newcomer<H> {
         self.nonce
     }
 
-    /// Creates the identity from the group's answer. The node will take `role`, unless the id was
-    /// assigned for a learner.
+    /// Creates the identity from the group's answer, with `role` unless the id is for a learner.
     pub fn finish(
         self,
         wanted: &Wanted,
@@ -180,8 +176,7 @@ impl<H: Home> Newcomer<H> {
 
 fn durable_nonce(home: &mut impl Home, fresh: u64) -> Result<u64, IdentityError> {
     let nonce = home.nonce()?.unwrap_or(fresh);
-    // An existing nonce is written too: the process that wrote it may have died before it was
-    // durable.
+    // Written even if it exists: its writer may have died before it was durable.
     home.keep_nonce(nonce)?;
     Ok(nonce)
 }
@@ -255,8 +250,7 @@ pub fn list_text(members: &BTreeMap<NodeId, String>) -> String {
     members.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the FNV-1a hash of the members and terms in their canonical form. It detects accidental
-/// differences between nodes.
+/// Returns the FNV-1a hash of members and terms, which detects accidental differences.
 pub fn list_hash(members: &BTreeMap<NodeId, String>, terms: &Terms) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let text = list_text(members) + &terms.to_string();

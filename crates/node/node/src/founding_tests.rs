@@ -84,8 +84,8 @@ fn two_processes_cannot_join_with_one_folder() {
     assert!(matches!(problem, IdentityError::InUse { .. }), "{problem}");
 }
 
-/// [join-2] The nonce sent to a founder never changes, however often the start is interrupted by a
-/// power loss.
+/// [join-2] The nonce sent to a founder never changes, however often power loss interrupts the
+/// start.
 #[test]
 fn a_nonce_that_was_spoken_is_never_another_one() {
     for seed in 0..200 {
@@ -143,8 +143,7 @@ fn a_newcomer_joins_only_what_its_operator_meant() {
     }
 }
 
-/// A home whose founding or joining is killed at any point has no owner, or belongs to a node that
-/// never ran.
+/// A founding or joining killed at any point leaves no owner, or a node that never ran.
 #[test]
 fn a_first_start_that_was_interrupted_is_repeated_or_done() {
     let found = |home| found(home, &wanted(1), NodeId(1), "", 7, 9).ok();

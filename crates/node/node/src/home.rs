@@ -13,17 +13,15 @@ pub trait Home: SmallFiles {
     /// Returns the path to show in messages.
     fn path(&self) -> &Path;
 
-    /// Opens the log's disk. It must not be open already. `tell` receives the driver and the reason
-    /// for its choice.
+    /// Opens the log's disk, once. `tell` receives the driver and the reason for its choice.
     ///
     /// # Errors
     ///
     /// Returns an error if the disk cannot be used.
     fn open_disk(&mut self, tell: &mut dyn FnMut(&str)) -> Result<Self::Disk, DiskError>;
 
-    /// Returns the nonce by which the founder distinguishes this home from others with the same
-    /// node id ([era-11]); `None` if it has none. The nonce may not be durable if the process that
-    /// wrote it was killed.
+    /// Returns the nonce, if there is one, that distinguishes this home from others with the same
+    /// node id ([era-11]). It may not be durable if the process that wrote it was killed.
     ///
     /// # Errors
     ///

@@ -100,15 +100,13 @@ pub struct Refused {
 
 /// Host interface for peers.
 pub trait PeerSide {
-    /// Handles the connection of a peer's control lane. Called again when the peer reconnects after
-    /// `peer_down`.
+    /// Handles a connection of a peer's control lane, again for a reconnection after `peer_down`.
     fn peer_up(&mut self, now: Now, peer: &PeerUp);
 
     fn peer_down(&mut self, now: Now, node: NodeId);
 
-    /// Handles reports by more than half of the peers that this node has been removed from the
-    /// cluster. This node was absent when the removal was decided, and will not learn of it from
-    /// the log ([member-1]).
+    /// Handles claims of more than half of the peers that this node was removed. It was absent
+    /// then, and will not learn of the removal from the log ([member-1]).
     fn told_removed(&mut self, now: Now);
 
     /// Handles a frame from a peer whose handshake is complete.
@@ -124,8 +122,8 @@ pub trait PeerSide {
     /// applied here ([level-7]). Called in each turn.
     fn levels(&self) -> Levels;
 
-    /// Returns the nodes that have an id, with their addresses; `None` if unchanged since the last
-    /// call. Called in each turn.
+    /// Returns the nodes with an id and their addresses, if changed since the last call, in each
+    /// turn.
     fn take_table(&mut self) -> Option<PeerTable>;
 }
 
@@ -152,18 +150,16 @@ pub enum Order {
     /// Check whether this node can serve a linearizable read now. Ends with [`Outcome::Probed`]. A
     /// repeated order joins the attempt in progress.
     Probe,
-    /// Transfer leadership to this node, or to the most advanced follower. Ends with
+    /// Transfer leadership to this node or the most advanced follower. Ends with
     /// [`Outcome::Transferred`].
     Transfer(Option<NodeId>),
     /// Take a snapshot at this slot or later, or at the applied slot. Ends with
     /// [`Outcome::Snapshot`]. A repeated order joins the attempt in progress.
     Snapshot(Option<Slot>),
-    /// Read and verify all data of this node, at no more than this many bytes per second. The
-    /// result appears in the status. A repeated order continues the scrub in progress at the new
-    /// rate.
+    /// Read and verify all data of this node, at no more than this many bytes per second, or change
+    /// the rate of the scrub in progress. The result appears in the status.
     Scrub(Option<u64>),
-    /// Pin batch and window to these values until this time; `None` unpins them. Takes effect at
-    /// once.
+    /// Pin batch and window to these values until this time, or unpin them, at once.
     Hold(Option<Setting>, Time),
     /// Send a request to the group. Ends with [`Outcome::Group`].
     Group {
@@ -236,8 +232,7 @@ impl Backup {
         Ok((header, files))
     }
 
-    /// Returns the header of a backup with stream bytes, a reader for its files, and the table of
-    /// streams.
+    /// Returns a backup's header with stream bytes, a reader for its files, and the streams' table.
     pub fn header_with_streams(&self) -> Result<(Header, PartFiles, Table), Unreadable> {
         let (mut header, mut files) = self.header()?;
         let table = self.snapshot.streams(&mut files)?;
@@ -295,8 +290,7 @@ pub trait OperatorSide {
     /// Returns the group's member table as applied here.
     fn members(&self) -> Members;
 
-    /// Returns the users and their rights as applied here; `None` while they are not known
-    /// ([access-4]).
+    /// Returns the users and rights as applied here; `None` while not known ([access-4]).
     fn users(&self) -> Option<Users>;
 
     /// Appends the host's metrics in the Prometheus text format.
@@ -325,8 +319,7 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     /// again. A past time means at once.
     fn end_turn(&mut self, now: Time) -> Option<Time>;
 
-    /// Sets a clock that shows the current time even within a turn. Called once, before the first
-    /// turn.
+    /// Sets a clock that shows the time even within a turn, once, before the first turn.
     fn lend_clock(&mut self, clock: Clock) {
         let _ = clock;
     }

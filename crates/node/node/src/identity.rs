@@ -1,8 +1,8 @@
 //! Identity of the node that a home belongs to: one small file, always replaced as a whole.
 //!
-//! It contains the data that must be durable before a process sends its first message: the counters
-//! of [volatile-1], the mark of a clean stop [volatile-4], and the nodes that the founder has
-//! admitted [era-11].
+//! It has the data that must be durable before a process sends its first message: the counters of
+//! [volatile-1], the mark of a clean stop [volatile-4], and the nodes that the founder admitted
+//! [era-11].
 
 mod book;
 mod error;
@@ -40,8 +40,7 @@ pub struct Expected {
     pub class: Option<Class>,
     /// Store name from `--store`.
     pub store: Option<String>,
-    /// The newest level that this release supports, if not [`Level::NEWEST`]. Tests use it to
-    /// simulate earlier releases.
+    /// Newest supported level if not [`Level::NEWEST`], for tests that simulate earlier releases.
     pub supports: Option<Level>,
 }
 
@@ -57,9 +56,8 @@ pub enum LastStop {
 }
 
 impl LastStop {
-    /// Returns whether the node may have forgotten votes or promises and therefore must become a
-    /// new member. In a volatile group they are written only at a clean stop ([volatile-1],
-    /// [volatile-4]).
+    /// Returns whether votes or promises may be forgotten, so that the node must become a new
+    /// member. A volatile group writes them only at a clean stop ([volatile-1], [volatile-4]).
     pub fn forgets(self, class: Class) -> bool {
         self == Self::Unclean && class == Class::Volatile
     }
@@ -70,8 +68,7 @@ impl LastStop {
 pub struct Identity<H> {
     home: H,
     state: State,
-    /// Minimum incarnation and boot number of the next process, if this process found that its
-    /// folder had fallen behind.
+    /// Minimum incarnation and boot number of the next process, if the folder had fallen behind.
     owed: Option<(Incarnation, u32)>,
     /// This process created the identity.
     made_here: bool,
@@ -247,8 +244,7 @@ impl<H: Home> Identity<H> {
         &self.book
     }
 
-    /// Returns why the address book was damaged and replaced by the founding addresses; `None` if
-    /// it was not.
+    /// Returns why the address book was damaged and the founding addresses replaced it, if so.
     pub fn book_lost(&self) -> Option<&str> {
         self.book_lost.as_deref()
     }
@@ -285,8 +281,7 @@ impl<H: Home> Identity<H> {
         self.state.removed
     }
 
-    /// Marks the node as removed from the group, so that it never starts again from this home
-    /// ([member-1]).
+    /// Marks the node as removed, so that it never starts again from this home ([member-1]).
     pub fn mark_removed(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
             state.removed = true;
@@ -311,9 +306,8 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// Counts this start and consumes the mark of a clean stop ([volatile-1], [volatile-4]). Both
-    /// changes are durable when this returns, before the first message. Returns how the previous
-    /// process ended.
+    /// Counts this start and consumes the mark of a clean stop, both durably before the first
+    /// message ([volatile-1], [volatile-4]). Returns how the previous process ended.
     pub fn begin_boot(&mut self) -> Result<LastStop, IdentityError> {
         let last = match (self.state.boot, self.state.clean) {
             (0, _) => LastStop::Never,
@@ -384,10 +378,9 @@ impl<H: Home> Identity<H> {
         }
     }
 
-    /// [read-4] Permits this process to grant leases of `us` microseconds. The permission is
-    /// durable when this returns, so that a later process knows of these leases whatever its own
-    /// settings are. Returns the maximum length that earlier processes may have granted, in
-    /// microseconds.
+    /// [read-4] Permits this process to grant leases of `us` microseconds, durably, so that a later
+    /// process knows of them whatever its own settings. Returns the maximum length that earlier
+    /// processes may have granted, in microseconds.
     pub fn may_grant(&mut self, us: u64) -> Result<u64, IdentityError> {
         let before = self.state.leased_us;
         if us > before {

@@ -62,8 +62,7 @@ fn an_identity_survives_its_process() {
     assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
 }
 
-/// [lie-4] A new incarnation is above those that peers remember, even if the folder has forgotten
-/// them.
+/// [lie-4] A new incarnation is above those that peers remember, even if the folder forgot them.
 #[test]
 fn a_new_incarnation_is_above_those_that_were_heard_of() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,8 +75,7 @@ fn a_new_incarnation_is_above_those_that_were_heard_of() {
     assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(6), 8));
 }
 
-/// [lie-5] The process keeps its incarnation, whatever else it writes, and the next process takes
-/// the reserved one.
+/// [lie-5] The process keeps its incarnation, and the next process takes the reserved one.
 #[test]
 fn an_incarnation_that_is_owed_is_that_of_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -250,8 +248,8 @@ fn the_first_format_stays_readable() {
     assert!(matches!(error, IdentityError::Newer { .. }));
 }
 
-/// [level-8] An earlier release stops at the first line and a later one at the level. Neither
-/// changes a byte.
+/// [level-8] An earlier release stops at the first line, a later one at the level, without a
+/// change.
 #[test]
 fn a_folder_that_needs_a_higher_level_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -283,8 +281,7 @@ fn book() -> AddressBook {
     }
 }
 
-/// [join-2] A joined node is not a founding member, and knows its peers' addresses and the role
-/// that it will take.
+/// [join-2] A joined node is no founding member, and knows its peers' addresses and its next role.
 #[test]
 fn a_node_that_joined_finds_the_others_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -305,8 +302,7 @@ fn a_node_that_joined_finds_the_others_and_goes_on() {
     assert_eq!((identity.joins(), identity.book()), (None, &moved));
 }
 
-/// A damaged book does not prevent a start, because the book is a hint and the founding members
-/// replace lost entries.
+/// A damaged book does not prevent a start: it is a hint, and the founding members replace it.
 #[test]
 fn a_damaged_book_keeps_no_node_from_starting() {
     let folder = tempfile::tempdir().unwrap();
@@ -328,8 +324,7 @@ fn a_book_without_an_identity_is_no_foreign_file() {
     create(folder.path(), founding()).unwrap();
 }
 
-/// [member-1] A removed node does not start again. Its id is never reused, and its folder no longer
-/// belongs to any node.
+/// [member-1] A removed node does not start again, and its folder belongs to no node any more.
 #[test]
 fn a_removed_node_does_not_start_again() {
     let folder = tempfile::tempdir().unwrap();

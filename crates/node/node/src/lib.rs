@@ -1,7 +1,6 @@
 //! A node without its sockets: its identity, its start, and the host that a reactor drives.
 //!
-//! This crate has no clock, thread or socket, so that the reactor and the simulator run the same
-//! code.
+//! The crate has no clock, thread or socket, so the reactor and the simulator run the same code.
 #![forbid(unsafe_code)]
 
 mod admission;

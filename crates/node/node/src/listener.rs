@@ -3,8 +3,7 @@
 use quorate_core::time::Time;
 use quorate_replica::{events::Event, tuner::Change};
 
-/// Receives a node's events between its turns, without affecting the node. In production it writes
-/// log lines for operators.
+/// Receives a node's events between turns, without affecting the node. In production it logs them.
 pub trait Listener {
     /// Reports a fault. Called repeatedly while the fault lasts.
     fn notice(&mut self, notice: &str);

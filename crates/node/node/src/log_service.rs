@@ -27,8 +27,7 @@ use introduction::QUESTION;
 pub const STORE: &str = "none";
 /// Size in bytes of a reply: the slot of the command.
 pub const REPLY_BYTES: usize = 8;
-/// Maximum number of unanswered commands of one connection. At the limit, the connection is not
-/// read.
+/// Maximum number of unanswered commands of a connection, which is not read at the limit.
 const OPEN_MAX: usize = 4096;
 /// Maximum number of bytes of unsent replies to one client. At the limit, the client is not read.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
@@ -218,8 +217,7 @@ fn take_commands(
             }
             Found::TooLong if QUESTION.starts_with(&input[used..]) => break,
             Found::TooLong if input[used..].starts_with(&lent::MAGIC) => {
-                // [offload-22] A client that is lent a name binds it to bytes, so it must be
-                // trusted.
+                // [offload-22] A client binds a lent name to bytes, so it must be trusted.
                 let may = role >= Some(Role::Admin);
                 match frame_clients::take(&input[used..], bytes_max, may, requests) {
                     frame_clients::Taken::Incomplete => break,
@@ -442,8 +440,7 @@ mod tests {
         }
     }
 
-    /// [class-2] After a class word, replies to later commands wait for that class; those to
-    /// earlier ones do not.
+    /// [class-2] A class word applies to the replies to later commands, not to earlier ones.
     #[test]
     fn the_class_is_that_of_the_commands_behind_the_word() {
         let mut bytes = Vec::new();

@@ -1,5 +1,4 @@
-//! The host that the reactor drives: a replica with its service, a front, and the folder's
-//! identity.
+//! The host that the reactor drives: a replica with its service, a front and an identity.
 
 use std::{
     collections::BTreeMap,
@@ -69,8 +68,7 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     write_at: Option<Time>,
     /// A level that a peer uses and this release does not support.
     too_old: Option<Level>,
-    /// State that peers remember and this node's folder has lost; `None` once the folder records
-    /// it.
+    /// State that peers remember and this folder lost; `None` once the folder records it.
     fell_behind: Option<Memory>,
 }
 
@@ -82,9 +80,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         identity: Identity<H>,
         listener: Box<dyn Listener>,
     ) -> Self {
-        // [access-4] A founding member at its first start has used no older table of users. All
-        // other nodes look for the table now, because it will be needed as soon as a client
-        // connects.
+        // [access-4] A founding member at its first start has used no older table of users. Other
+        // nodes look for the table now, since the first client will need it.
         if identity.is_made_here() && identity.joins().is_none() {
             replica.begins_without_users();
         }
@@ -131,8 +128,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         &self.identity
     }
 
-    /// [volatile-4] Durably marks a clean stop. Call it after the reactor has ended and everything
-    /// is written.
+    /// [volatile-4] Durably marks a clean stop, after the reactor has ended and all is written.
     pub fn finish(mut self) -> Result<(), IdentityError> {
         if let Some(hops) = self.replica.hops() {
             hops::leave(hops, self.identity.home_mut())?;
@@ -202,8 +198,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// [level-8] Durably marks the folder before it gets contents that need this level. Returns
-    /// whether it may get them.
+    /// [level-8] Durably marks the folder before it needs this level. Returns whether it may.
     fn mark_level(&mut self, level: Level) -> bool {
         if level <= self.identity.level() {
             return true;
@@ -240,9 +235,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Returns why no leader can ever be elected; `None` if one can. A quorum is lost when too many
-    /// members returned without their votes ([volatile-1]) and the others are too few to readmit
-    /// them.
+    /// Returns why no leader can ever be elected, if so: too many members returned without their
+    /// votes ([volatile-1]), and the others are too few to readmit them.
     fn lost_quorum(&self, status: &Status) -> Option<String> {
         if status.class != Class::Volatile || status.leader.is_some() {
             return None;

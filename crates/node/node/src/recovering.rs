@@ -1,11 +1,10 @@
 //! Recovery of a cluster that permanently lost its majority. It continues with the data of one
 //! node, as a different cluster ([era-10]).
 //!
-//! All work is done on a copy. Votes above the known decided slot count, up to the first slot
-//! without one, and the service applies them. Its state then becomes a new folder, like that of a
-//! backup (`restoring`). Only then are the old folder's contents replaced, step by step. If this
-//! switch is interrupted, the next attempt completes it. The old node is unchanged until the first
-//! step of the switch.
+//! All work is done on a copy. Votes above the known decided slot count, up to the first gap, and
+//! the service applies them. Its state then becomes a new folder, like that of a backup
+//! (`restoring`). Only then are the old contents replaced, in steps that the next attempt completes
+//! if they are interrupted. The old node is unchanged until the first of these steps.
 
 use std::{
     fs, io,
@@ -130,8 +129,7 @@ impl Recovering {
                 names.push(name);
             }
         }
-        // The identity is moved first, because without it the folder has no owner if the rest is
-        // interrupted.
+        // The identity is moved first: an interrupted folder then has no owner.
         names.sort_by_key(|name| name != identity::FILE);
         Ok(names)
     }
@@ -149,8 +147,7 @@ impl Recovering {
         self.switch()
     }
 
-    /// Performs the remaining halves of the switch. Returns the folder that contains the old node's
-    /// files.
+    /// Performs the remaining halves of the switch. Returns the folder with the old node's files.
     fn switch(&mut self) -> Result<PathBuf, IdentityError> {
         let folder = self.folder().to_owned();
         let (new, old) = (self.new_folder(), self.old());
@@ -325,8 +322,7 @@ mod tests {
         is_of(folder, 1);
     }
 
-    /// While a switch is interrupted at any point no node can start, and the next attempt completes
-    /// it.
+    /// During a switch interrupted anywhere no node can start, and the next attempt completes it.
     #[test]
     fn a_switch_that_is_cut_off_anywhere_is_ended() {
         for phase in [OUT, IN] {

@@ -1,5 +1,4 @@
-//! Restores a backup into a folder, as a new cluster of one node ([restore-1]). `streams` fills its
-//! store of byte streams.
+//! Restores a backup into a folder, as a new cluster of one node ([restore-1]), with its `streams`.
 //!
 //! The whole backup was checked earlier. A mark is written first and the identity last. Until the
 //! identity is written the folder has no owner, and another attempt starts over. Afterwards an
@@ -32,8 +31,7 @@ use crate::{
     terms::Terms,
 };
 
-/// Why a backup was not restored. The folder is then empty, or contains only files that another
-/// attempt removes.
+/// Why a backup was not restored. The folder is empty, or has files that another attempt removes.
 #[derive(Debug)]
 pub enum RestoreError {
     /// The folder cannot be used or written.

@@ -1,5 +1,4 @@
-//! Terms on which a cluster is founded: the auxiliaries among the listed nodes, and the quorum
-//! rule.
+//! Terms on which a cluster is founded: auxiliaries among the listed nodes, and quorum rule.
 //!
 //! They are configured on every node and stored in the identity. The hash by which a founder checks
 //! that a node has the same list includes them.

@@ -63,8 +63,7 @@ fn run(name: &str, class: Class, window: u64, by_leader: bool) {
     let tag = cluster.write(accepts, &COMMAND);
     finish(&mut cluster, accepts, &[tag]);
     let before = counts(&cluster, accepts);
-    // Groups of commands, each sent when the previous one is answered, so that no count depends on
-    // which one is first.
+    // Groups of commands, each sent when the last one is answered: no count depends on an order.
     for _ in 0..COMMANDS / window {
         let tags: Vec<Tag> = (0..window).map(|_| cluster.write(accepts, &COMMAND)).collect();
         finish(&mut cluster, accepts, &tags);

@@ -121,8 +121,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service_mut()
     }
 
-    /// Returns whether the service works and has committed everything below
-    /// [`Applying::applied_to`].
+    /// Returns whether the service works and has committed everything applied.
     pub(crate) fn is_whole(&self) -> bool {
         self.condition().takes() && self.applier.is_committed()
     }
@@ -148,8 +147,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.condition_mut().set_loading(why);
     }
 
-    /// Records that the service has loaded a snapshot: the state after all slots below `at`, with
-    /// `meta` as its metadata.
+    /// Records that the service loaded the state after all slots below `at`, with `meta`.
     pub(crate) fn loaded(&mut self, at: Slot, meta: Metadata) {
         self.applier.go_on_at(at, meta);
         self.history = History::default();
@@ -175,8 +173,8 @@ impl<S: StateMachine> Applying<S> {
         self.applier.streams_mut()
     }
 
-    /// Returns whether the state was replaced since the last call by one that the applied slots did
-    /// not produce.
+    /// Returns whether a state that the applied slots did not produce was loaded since the last
+    /// call.
     pub(crate) fn take_loaded(&mut self) -> bool {
         std::mem::take(&mut self.reloaded)
     }
@@ -199,8 +197,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.access()
     }
 
-    /// [access-4] Marks the table of users as known, because a read that has just been confirmed
-    /// shows that it is current.
+    /// [access-4] Marks the table of users as current, as a confirmed read has just shown.
     pub(crate) fn know_access(&mut self) {
         self.applier.know_access();
     }
@@ -217,8 +214,7 @@ impl<S: StateMachine> Applying<S> {
         &self.history
     }
 
-    /// Checks the service's health. If the service has recovered, returns its note about the
-    /// recovery.
+    /// Checks the service's health, and returns its note if it has recovered.
     pub(crate) fn tend(&mut self) -> Option<String> {
         let before = self.applied_to();
         let note = self.applier.tend();
@@ -246,8 +242,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service_mut().due(each);
     }
 
-    /// Runs a query. Returns `Unavailable` if the state may be older than one that clients have
-    /// seen.
+    /// Runs a query. Returns `Unavailable` if clients may have seen a later state.
     pub(crate) fn query(
         &self,
         query: &[u8],
@@ -407,9 +402,8 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Commits the values applied since the last commit; a persistent service commits them
-    /// atomically. All slots below `logged` are in this node's log, on stable storage if the class
-    /// requires it.
+    /// Commits the values applied since the last commit, atomically if the service is persistent.
+    /// All slots below `logged` are in this node's log, on stable storage if the class requires it.
     pub(crate) fn commit(&mut self, logged: Option<Slot>, front: &mut dyn Front) {
         if let Some(to) = logged {
             self.applier.service_mut().logged(to);

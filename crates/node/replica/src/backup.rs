@@ -1,5 +1,4 @@
-//! Backups: a snapshot as one file, from which a new cluster of one node can be founded
-//! ([restore-1]).
+//! Backups: a snapshot as one file, with which a cluster of one node can begin ([restore-1]).
 //!
 //! `file` parses and writes the file. `held` reads a node's own snapshot and prevents the deletion
 //! of its files. `brought` makes a backup of data from outside any cluster. `checked` is a

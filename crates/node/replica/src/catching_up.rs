@@ -1,5 +1,4 @@
-//! Catch-up: this node fetches missing values from its log and its peers, and serves peers that
-//! lag.
+//! Catch-up: fetches missing values from the log and from peers, and serves peers that lag.
 
 mod repair;
 mod serving;
@@ -40,13 +39,11 @@ const CHARGE_BYTES: usize = 64;
 
 /// Values missing on this node, and values that peers requested from it.
 pub(crate) struct CatchingUp {
-    /// Votes from before the restart whose bytes must still be read back; until then the node sends
-    /// nothing.
+    /// Votes from before the restart with bytes to be read back; until then nothing is sent.
     unread_votes: VecDeque<SlotRange>,
     repair: Repair,
     serving: Serving,
-    /// Time of the next attempt to serve peers, set when a peer's buffer was full or the budget was
-    /// used up.
+    /// Time of the next attempt to serve peers, after a full buffer or a spent budget.
     retry_at: Option<Time>,
     /// Maximum number of bytes sent to lagging peers in one turn.
     turn_bytes: usize,
@@ -58,8 +55,7 @@ pub(crate) struct CatchingUp {
 enum Served {
     /// The value was sent; this number of bytes is charged to the budget.
     Sent(usize),
-    /// The value was not sent, because the peer's buffer is full or the peer does not need the
-    /// value.
+    /// The value was not sent: the peer's buffer is full, or it does not need the value.
     NoRoom,
     /// The bytes must be read from the log first.
     NotHere,
@@ -103,8 +99,7 @@ impl CatchingUp {
         self.unread_votes.iter().map(|votes| votes.len()).sum()
     }
 
-    /// Drops the unread votes. Their bytes cannot be read back, this node's votes are void, and
-    /// nothing depends on them.
+    /// Drops unread votes whose bytes cannot be read back: this node's votes are void.
     pub(crate) fn forget_votes(&mut self) {
         self.unread_votes.clear();
     }
@@ -128,8 +123,7 @@ impl CatchingUp {
         }
     }
 
-    /// Returns the part of `range` that can be read from the log: the slots before the first lost
-    /// one.
+    /// Returns the first part of `range` that the log can read, up to the first lost slot.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let missing = self.repair.first().filter(|first| *first < range.to);
         SlotRange::new(range.from, missing.unwrap_or(range.to))
@@ -189,8 +183,7 @@ impl CatchingUp {
         protocol.later(Input::Missing(self.repair.first()));
     }
 
-    /// Records that the log now begins at `start`, so that lost slots below it are no longer
-    /// needed.
+    /// Records that the log now begins at `start`: lost slots below it are not needed.
     pub(crate) fn begins_at(&mut self, start: Slot, protocol: &mut Protocol) {
         self.repair.repaired(SlotRange::new(Slot::FIRST, start));
         protocol.later(Input::Missing(self.repair.first()));
@@ -255,8 +248,7 @@ impl CatchingUp {
         self.serving.stop(node);
     }
 
-    /// Starts reading the next bytes that a peer requested. If they cannot be read, the peer
-    /// repeats its request.
+    /// Starts reading bytes that a peer requested. After a failure the peer repeats its request.
     pub(crate) fn read_for_peers<D: Disk>(&mut self, now: Time, storing: &mut Storing<D>) {
         if storing.may_read(now, Kind::Payload)
             && let Some((to, value, slot)) = self.serving.next_payload()
@@ -271,8 +263,7 @@ impl CatchingUp {
         }
     }
 
-    /// Sends peers the slots that they lack, round-robin, from memory. Starts reading the slots
-    /// that are not in memory.
+    /// Sends peers the slots that they lack, round-robin, or starts reading those not in memory.
     pub(crate) fn serve<D: Disk>(
         &mut self,
         now: Time,
@@ -387,8 +378,7 @@ impl CatchingUp {
     }
 }
 
-/// Returns the bytes for a part of a run of content; `None` if the part is the whole run, or the
-/// value is not a run.
+/// Returns the bytes for a part of a run of content; `None` if not a part, or not a run.
 fn part_of(
     payload: &Payload,
     value: &Value,

@@ -1,5 +1,4 @@
-//! The host's clock, for the few cases in which the turn's timestamp is too old ([read-4],
-//! [read-6]).
+//! The host's clock, for cases in which a turn's timestamp is too old ([read-4], [read-6]).
 
 use std::{fmt, sync::Arc};
 

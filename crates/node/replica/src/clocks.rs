@@ -1,8 +1,7 @@
 //! The group's clock, and the members' wall clocks that it follows ([time-3], [time-4]).
 //!
 //! Every clock is stored as an offset: its reading minus this node's steady clock. Offsets do not
-//! go stale as time passes, so two offsets can be compared even if their readings arrived at
-//! different times.
+//! go stale, so those of different times can be compared.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,8 +14,7 @@ use quorate_core::{
 
 use crate::clock::Clock;
 
-/// Difference in milliseconds between a wall clock and the group's clock above which the wall clock
-/// is reported.
+/// Difference in milliseconds from the group's clock above which a wall clock is reported.
 const REPORT_MS: u64 = 1_000;
 /// Time in milliseconds for which a clock must be off before it is reported, because a process that
 /// was suspended first reads old heartbeat answers.
@@ -25,8 +23,7 @@ const REPORT_AFTER_MS: u64 = 2_000;
 const KNOWN_FOR_MS: u64 = 60_000;
 /// Age in milliseconds above which a clock's last reading does not count for the group's time.
 const FRESH_MS: u64 = 2_000;
-/// Number of latest readings of a clock among which the highest counts, because readings arrive
-/// late but never early.
+/// Number of latest readings of which the highest counts: readings arrive late, never early.
 const WORDS: usize = 8;
 /// Maximum interval between comparisons of the clocks.
 const LOOK_MS: u64 = 100;
@@ -35,8 +32,7 @@ const LOOK_MS: u64 = 100;
 const BEGIN_MS: u64 = 500;
 /// Interval at which the group's clock follows the median of the members'.
 const SLEW_MS: u64 = 1_000;
-/// Maximum step forward per interval, in milliseconds. It is small because a step forward makes
-/// deadlines pass sooner.
+/// Maximum step forward per interval in milliseconds; small, as it makes deadlines pass sooner.
 const AHEAD_MS: i64 = 1;
 /// Maximum step back per interval, in milliseconds.
 const BACK_MS: i64 = 10;
@@ -122,11 +118,9 @@ pub(crate) struct Clocks {
     /// Readings from members that answer this node's heartbeats.
     answered: BTreeMap<NodeId, Answers>,
     look_at: Time,
-    /// Clocks that are off: the start of that state, the offset in milliseconds, and whether it was
-    /// reported.
+    /// Clocks that are off: since when, by how many milliseconds, and whether that was reported.
     off: BTreeMap<NodeId, (Time, i64, bool)>,
-    /// Steady clock for leases and for reads with a bound on staleness; both are impossible without
-    /// it.
+    /// Steady clock, required for leases and for reads with a bound on staleness.
     steady: Option<Clock>,
 }
 
@@ -293,8 +287,7 @@ impl Clocks {
         news
     }
 
-    /// Returns the clocks that were reported as off. A leader knows all such clocks; any other node
-    /// knows only its own.
+    /// Returns the clocks reported as off: all of them on a leader, else this node's own.
     pub(crate) fn off(&self) -> impl Iterator<Item = Off> + '_ {
         let told = self.off.iter().filter(|(_, (_, _, told))| *told);
         told.map(|(node, (_, ms, _))| Off { node: *node, ms: *ms })
@@ -385,8 +378,8 @@ mod tests {
             news
         }
 
-        /// Makes the node follow a leader that states its reading of the group's clock, which
-        /// arrives `late_ms` later.
+        /// Makes the node follow a leader whose reading of the group's clock arrives `late_ms`
+        /// late.
         fn follow(&mut self, off: i64, late_ms: u64) {
             (self.leads, self.ms) = (false, self.ms + 20);
             self.look();

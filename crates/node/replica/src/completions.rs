@@ -75,17 +75,15 @@ impl Ended {
     }
 }
 
-/// Queue of completions. Its callers bound it: no values are applied while [`Completions::bytes`]
-/// is at the limit, and each other completion belongs to a request that was in a bounded queue
-/// itself.
+/// Queue of completions, bounded by its callers: no values are applied while [`Completions::bytes`]
+/// is at the limit, and each other completion ends a request of a bounded queue.
 #[derive(Debug, Default)]
 pub(crate) struct Completions {
     ended: Ended,
     /// Requests that their front dropped.
     forgotten: BTreeSet<Tag>,
     open: usize,
-    /// [offload-9] This node's device does not answer, so requests that time out without a quorum
-    /// fail for this reason.
+    /// [offload-9] Requests without a quorum fail because this node's device does not answer.
     device_is_late: bool,
     /// A front is currently being notified of completions that were taken out of the queue.
     is_notifying: bool,
@@ -222,8 +220,7 @@ impl Completions {
         self.device_is_late = is_late;
     }
 
-    /// Completes a pending request with a failure. Returns `false` if no client waits for the
-    /// request.
+    /// Completes a pending request with a failure. Returns `false` if no client waits.
     pub(crate) fn fail(&mut self, waiter: Waiter, failure: Failure) -> bool {
         let failure = match failure {
             Failure::NoQuorum if self.device_is_late => Failure::Voteless,
@@ -321,8 +318,7 @@ mod tests {
         assert_eq!((completions.open(), completions.bytes()), (0, 0));
     }
 
-    /// While a front is being notified of some requests, it may drop others, for example by closing
-    /// a connection.
+    /// A front notified of some requests may drop others, for example by closing a connection.
     #[test]
     fn request_forgotten_while_others_are_told_is_not_told() {
         let mut completions = Completions::default();

@@ -106,9 +106,8 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Creates an empty store. Open slots may use `pinned_bytes_max` bytes; up to
-    /// `recent_bytes_max` more are retained for peers. A request is repeated after `retry_ms`
-    /// without an answer.
+    /// Creates an empty store with `pinned_bytes_max` bytes for open slots, and `recent_bytes_max`
+    /// more to retain for peers. An unanswered request is repeated after `retry_ms`.
     pub(crate) fn new(
         pinned_bytes_max: usize,
         recent_bytes_max: usize,
@@ -142,9 +141,8 @@ impl Contents {
     }
 
     /// Returns the first part of these slots for which the value's bytes are available or not
-    /// needed. For a value without bytes, that is the whole range. Content that is not needed and
-    /// content that is available are returned as separate parts, since they are recorded
-    /// separately.
+    /// needed: all of them for a value without bytes. The two cases of content are separate parts,
+    /// since they are recorded separately.
     pub(crate) fn held(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let to = match *value {
             Value::Batch(ref name) if !self.payloads.holds(name) => range.from,
@@ -167,8 +165,7 @@ impl Contents {
         self.held(value, range, streams) == range
     }
 
-    /// Returns the longest first part of these slots with uniform availability, and that
-    /// availability.
+    /// Returns the longest first part of these slots with uniform availability.
     pub(crate) fn first_part(
         &self,
         value: &Value,
@@ -314,8 +311,7 @@ impl Contents {
         self.pin(value, range);
     }
 
-    /// [disk-5] Records that the log stores these open slots without bytes, because the bytes are
-    /// in the store of streams.
+    /// [disk-5] Records that these open slots have their bytes in the store of streams.
     pub(crate) fn restore_placed(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             self.runs.placed(stream, positions(offset, range));
@@ -342,8 +338,7 @@ impl Contents {
         self.fetches.forget_below(range.to);
     }
 
-    /// Releases the bytes of slots below `slot`. These slots have been applied or will be applied
-    /// from the log.
+    /// Releases the bytes of slots below `slot`, applied or to be applied from the log.
     pub(crate) fn release_below(&mut self, slot: Slot) {
         self.payloads.unpin_below(slot);
         self.without_bytes.retain(|(range, _)| range.to > slot);
@@ -456,8 +451,7 @@ mod tests {
         })
     }
 
-    /// Creates a store with capacity for `pinned` bytes of open slots, which retains only the newest
-    /// other bytes.
+    /// Creates a store for `pinned` bytes of open slots, and only the newest other bytes.
     fn contents(pinned: usize) -> Contents {
         Contents::new(pinned, 0, Runs::new(100, 50), 10)
     }
@@ -493,9 +487,8 @@ mod tests {
         assert_eq!(nothing, Bytes::None);
     }
 
-    /// [stream-4] Content that is not needed is reported separately from content that is available:
-    /// a vote for both together would be wrong about one of them. Positions of content equal slots
-    /// here.
+    /// [stream-4] Content not needed is reported separately from content available: one vote for
+    /// both would be partly wrong. Positions of content equal slots here.
     #[test]
     fn of_content_the_part_that_nobody_needs_is_told_apart() {
         let mut contents = contents(1000);

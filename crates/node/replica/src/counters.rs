@@ -99,8 +99,7 @@ pub struct Counters {
     pub stream_bytes_recorded: u64,
     /// Slots of content that was a no-op ([stream-4]).
     pub stream_slots_skipped: u64,
-    /// Number of times that this node, as an auxiliary, learned that requested bytes are not needed
-    /// ([aux-5]).
+    /// Number of times that an auxiliary learned that requested bytes are not needed ([aux-5]).
     pub stream_bytes_needless: u64,
     /// Bytes of streams from their owners that were dropped for lack of space.
     pub stream_bytes_dropped: u64,
@@ -108,8 +107,7 @@ pub struct Counters {
     pub stream_bytes_repeated: u64,
     /// Batches formed by this node.
     pub batches_formed: u64,
-    /// Batches of this node that were offered again after a leader change, refusal, reconnection or
-    /// timeout.
+    /// Own batches offered again after a leader change, refusal, reconnection or timeout.
     pub batches_repeated: u64,
     /// Batches decided and executed here.
     pub batches_applied: u64,
@@ -119,25 +117,21 @@ pub struct Counters {
     pub batches_skipped: u64,
     /// Decided batches that were not executed because an earlier batch of their origin was missing.
     pub batches_out_of_order: u64,
-    /// Decided batches that were not executed because their origin's session is unknown
-    /// ([session-4]).
+    /// Decided batches not executed because their origin's session is unknown ([session-4]).
     pub batches_unknown_session: u64,
     /// Decided batches that cannot be decoded, so that no node executes them.
     pub batches_malformed: u64,
     /// Batches of other nodes that were proposed here.
     pub forwards_taken: u64,
-    /// Batches of other nodes that were received again while in flight or after they had been
-    /// applied.
+    /// Batches of other nodes received again while in flight or after being applied.
     pub forwards_repeated: u64,
     /// Batches of other nodes that this node refused.
     pub forwards_refused: u64,
-    /// Frames dropped because the payload did not match its name, or the content did not match the
-    /// sender.
+    /// Frames dropped because the payload did not match its name, or the content its sender.
     pub frames_mismatched: u64,
     /// Frames dropped because a queue was full; the sender's protocol repeats them.
     pub frames_overload: u64,
-    /// Frames not sent because the plane had no free space or no connection; the protocol repeats
-    /// them.
+    /// Frames not sent for lack of space or a connection; the protocol repeats them.
     pub sends_dropped: u64,
     /// Payloads that were requested from peers.
     pub payloads_fetched: u64,
@@ -153,8 +147,7 @@ pub struct Counters {
     pub reads_leased: u64,
     /// Reads requested with a bound on staleness ([read-6]).
     pub reads_within: u64,
-    /// Reads requested again because their lease or staleness bound had expired by the time they
-    /// finished.
+    /// Reads requested again because their lease or staleness bound expired before the end.
     pub reads_overtaken: u64,
     /// Entries applied from the log instead of from memory.
     pub applied_from_log: u64,
@@ -180,11 +173,9 @@ pub struct Counters {
     pub rings_laid: u64,
     /// Rings that made no progress, after which votes were sent directly for a while ([ring-7]).
     pub rings_broken: u64,
-    /// Number of times that each node was in a ring without progress and was excluded from the next
-    /// ring.
+    /// Number of times that each node was excluded from a ring, as the last made no progress.
     pub ring_left_out: PerNode,
-    /// Violated rules reported by any node ([`quorate_core::effect::Alarm`]); each deserves an
-    /// operator's attention.
+    /// Violated rules reported by any node ([`quorate_core::effect::Alarm`]), for an operator.
     pub alarms: u64,
 }
 
@@ -199,9 +190,8 @@ impl Counters {
         }
     }
 
-    /// Counts an executed batch of this node's clients. Its replies are about to be sent. The
-    /// acceptance times of its commands are assumed to be spread evenly between the first and the
-    /// last.
+    /// Counts an executed batch, whose replies are about to be sent. The acceptance times of its
+    /// commands are assumed to be spread evenly between the first and the last.
     pub(crate) fn on_answered(&mut self, now: Time, completed: &Completed) {
         let oldest = now.since_us(completed.accepted_first);
         let youngest = now.since_us(completed.accepted_last);

@@ -1,7 +1,6 @@
 //! Default node settings: the only table of these numbers.
 //!
-//! The command line, embedded nodes and the simulator use them. docs/operate/flags.md is generated
-//! from them.
+//! The command line, embedded nodes, the simulator and docs/operate/flags.md use them.
 
 /// Maximum interval between a leader's messages, in milliseconds.
 pub const HEARTBEAT_MS: u64 = 20;

@@ -32,8 +32,7 @@ const REST_MS: u64 = 1_000;
 const CLIMB_MS: u64 = 5_000;
 /// Interval in milliseconds between checks that a device still receives from the network.
 const LOOK_MS: u64 = 500;
-/// [offload-9] Time in microseconds after which a device whose votes count is abandoned if it does
-/// not answer.
+/// [offload-9] Microseconds after which a silent device whose votes count is abandoned.
 ///
 /// A late device still has its votes: the machine is busy, a virtual machine is paused or migrated,
 /// or an operator stopped the device process. Such pauses take seconds. Waiting costs one silent
@@ -53,8 +52,7 @@ pub(crate) enum DeviceEvent {
     Word(DeviceReport),
     /// Number of slots that a usable device can hold; 0 if no device is usable.
     Use(u64),
-    /// [offload-11] A decision counted by a coordinator in this ballot, reported for nodes without
-    /// a vote.
+    /// [offload-11] A decision that a coordinator counted in this ballot, for nodes without a vote.
     Told(Ballot, SlotValue),
     /// A value that the device did not accept, returned so that the core proposes it again.
     Returned(Value),
@@ -159,8 +157,7 @@ impl Devices {
         }
     }
 
-    /// Takes ownership of a device. The device is fenced before it is used, whatever an earlier
-    /// owner did ([offload-9]).
+    /// Takes ownership of a device, after fencing it from any earlier owner ([offload-9]).
     fn own(&mut self, lent: AttachedDevice) {
         let AttachedDevice { kind, name, device, mut owner } = lent;
         owner.disarm();
@@ -204,8 +201,7 @@ impl Devices {
         self.status.as_ref()
     }
 
-    /// [offload-9] If the device is late, returns why this node can neither promise nor vote for
-    /// now.
+    /// [offload-9] Returns why a late device keeps this node from promising and voting.
     pub(crate) fn late(&self) -> Option<&'static str> {
         self.unit.as_ref().is_some_and(|unit| unit.is_late).then_some(LATE)
     }
@@ -216,8 +212,7 @@ impl Devices {
         Some(unit.device.shape().room)
     }
 
-    /// Returns the address at which clients reach the device, if it accepts raw frames and assigns
-    /// slots.
+    /// Returns the clients' address of a device that accepts raw frames and assigns slots.
     pub(crate) fn place(&self) -> Option<DevicePlace> {
         let unit = self.unit.as_ref().filter(|unit| unit.started.is_some())?;
         let Shape { form: Form::Raw, group, room, own, .. } = unit.device.shape() else {
@@ -331,8 +326,7 @@ impl Devices {
         }
     }
 
-    /// Lets the owner process the device's messages, does the work that is due, and reports the
-    /// results in order.
+    /// Lets the owner process the device's messages and due work; reports results in order.
     ///
     /// A node without a vote learns decisions that other nodes' devices counted ([offload-11]).
     pub(crate) fn turn(
@@ -398,8 +392,8 @@ impl Devices {
                     status.boot = unit.owner.device_boot();
                     Some(unit)
                 }
-                // Another device may work better. If the votes of the lost device counted, the core
-                // no longer uses any device.
+                // Another device may work better, unless the lost one's votes counted: then none is
+                // used.
                 _ => {
                     self.climb_at = Some(now.plus_ms(CLIMB_MS));
                     None
@@ -483,8 +477,7 @@ impl OwnedDevice {
         moved.or(idles)
     }
 
-    /// Takes ownership again after the device lost its state in a power cycle. `found` is its boot
-    /// number.
+    /// Takes ownership again of a device with boot number `found`, after its power cycle.
     fn own_again(&mut self, now: Time, found: u32) {
         self.owner = self.owner.after_power(found);
         self.owner.disarm();
@@ -535,11 +528,9 @@ impl OwnedDevice {
                     tell(DeviceEvent::Word(DeviceReport::Given { ballot, slot, value }));
                 }
             }
-            // [offload-20] No client is answered on this event, since only a node that applied all
-            // earlier slots may answer.
+            // [offload-20] Answers no client: only a node that applied all earlier slots may.
             Event::Decided { ballot, slot, value } => {
-                // [offload-10] If votes of devices are hints, no decision is counted, whatever a
-                // frame claims.
+                // [offload-10] Not counted if votes of devices are hints, whatever frames claim.
                 status.counted += u64::from(!group.is_durable);
                 self.offers.heard(now, ballot, &value);
                 let range = SlotRange::one(slot);
@@ -560,8 +551,7 @@ impl OwnedDevice {
                 for held in given {
                     let (slot, value) = report_bytes(held, tell);
                     let at = usize::try_from(slot.0 - from.0).unwrap_or(usize::MAX);
-                    // Holes contain no value; both lists are ordered and bounded by the number of
-                    // cells.
+                    // Holes have no value; both lists are ordered and bounded by the cells.
                     rest.resize(at, None);
                     rest.push(Some(value));
                 }
@@ -583,8 +573,8 @@ impl OwnedDevice {
             }
             Event::Next { next, .. } => tell(DeviceEvent::Word(DeviceReport::Next { slot: next })),
             Event::ArmRefused { reason, .. } => {
-                // The order counts as executed: the device is fenced, and receives the order again
-                // later ([offload-5]).
+                // The order counts as executed: the device is fenced, and armed later
+                // ([offload-5]).
                 status.why = Some(format!("the device refused to be armed: {reason:?}"));
                 self.rests_until = now.plus_ms(REST_MS);
             }

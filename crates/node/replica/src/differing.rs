@@ -13,8 +13,7 @@ const FIRST_LINE: &str = "quorate differs 1";
 /// Page of the documentation to refer operators to.
 pub(crate) const PAGE: &str = "docs/operate/divergence.md";
 
-/// Returns the suspicion that an earlier process recorded. An unreadable record counts as a
-/// suspicion.
+/// Returns the suspicion that an earlier process recorded, also if the record is unreadable.
 pub(crate) fn recall(disk: &mut impl Source) -> Option<Doubt> {
     let unknown = Some(Doubt { with: NodeId(0), to: Slot(0) });
     let Ok(bytes) = disk.kept(FILE) else {

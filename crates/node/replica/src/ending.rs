@@ -1,5 +1,4 @@
-//! Clean stop of a replica: finish accepted requests, hand over leadership, write everything to
-//! disk ([volatile-4]).
+//! Clean stop of a replica: finish requests, hand over leadership, write everything ([volatile-4]).
 
 use quorate_core::{effect::Refusal, input::Input, node_id::NodeId, time::Time};
 use quorate_log::disk::Disk;
@@ -19,8 +18,7 @@ enum Stop {
     Finishing(Time),
     /// Hands over leadership, until this deadline at the latest.
     HandingOver(Time),
-    /// [offload-8] Waits until the device has stopped voting and has been read out, until this
-    /// deadline at the latest.
+    /// [offload-8] Waits until the device has stopped and was read out, until this deadline.
     LeavingDevice(Time),
     /// No more messages are sent; the last records are being written.
     Writing,
@@ -72,14 +70,12 @@ impl Ending {
         self.stop == Stop::Done
     }
 
-    /// [volatile-4] Returns whether all records have been written and no device still votes for
-    /// this node.
+    /// [volatile-4] Returns whether all records are written and no device votes for this node.
     pub(crate) fn is_clean(&self) -> bool {
         self.is_done() && !self.device_votes_on
     }
 
-    /// Requests that the core hand leadership to this node, or to the most advanced follower
-    /// ([live-4]).
+    /// Requests a handover to this node, or to the most advanced follower ([live-4]).
     pub(crate) fn transfer(&mut self, to: Option<NodeId>, protocol: &mut Protocol) {
         self.transfer_ended = None;
         protocol.later(Input::Transfer { to });

@@ -1,5 +1,4 @@
-//! Decoder for fields of this crate's formats: big-endian, consumed from the front, bounded by the
-//! remaining bytes.
+//! Decoder of this crate's formats: big-endian fields from the front, bounded by what is left.
 
 /// Bytes that are still to be decoded.
 #[derive(Clone, Copy, Debug)]

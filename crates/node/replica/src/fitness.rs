@@ -3,18 +3,15 @@
 
 use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 
-/// Time for which a node is not trusted with leadership after a problem has ended, since shortages
-/// often recur.
+/// Time after a problem during which the node gets no leadership, since shortages often recur.
 const SETTLES_MS: u64 = 5_000;
 
 /// Number of slots to apply above which a starting node is far behind.
 const FAR_SLOTS: u64 = 4096;
-/// Time in milliseconds for which a decided slot may remain unapplied before a running node is far
-/// behind.
+/// Milliseconds that a decided slot may wait before a running node is far behind.
 const FAR_MS: u64 = 2_000;
-/// Time in milliseconds for which a decided slot may remain unapplied before leadership is no
-/// longer handed to the node. A leader that is far behind must not hand over to a node that soon
-/// will be.
+/// Milliseconds that a decided slot may wait before the node gets no leadership, which a leader
+/// that is far behind must not hand to a node that soon will be.
 const LAGS_MS: u64 = 1_000;
 /// Time in milliseconds within which a decided slot must be applied for the lag to end.
 const NEAR_MS: u64 = 500;
@@ -63,8 +60,7 @@ pub(crate) struct FitnessState {
     why: String,
     /// End of the time during which the node settles after a problem.
     settled_at: Time,
-    /// The node has been fit at least once. Obstacles right after a start are not reported as
-    /// trouble.
+    /// The node has been fit once. Obstacles right after a start are no trouble.
     was_fit: bool,
     lag: Lag,
 }
@@ -86,8 +82,7 @@ impl FitnessState {
         self.lag.look(now, decided_to, applied_to)
     }
 
-    /// Updates the fitness from the state of the log, the service and the lag. Returns the new
-    /// fitness if it has changed.
+    /// Updates the fitness from log, service and lag. Returns the new fitness if it has changed.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -174,8 +169,7 @@ mod tests {
         assert_eq!(look(3, Fitness::Fit), Some(Fitness::Fit));
     }
 
-    /// [live-6] A node is far behind by slots at the start and by time afterwards, without
-    /// flapping.
+    /// [live-6] A node is far behind by slots at the start, by time later, without flapping.
     #[test]
     fn a_node_is_far_behind_until_it_keeps_up() {
         use Fitness::{FarBehind, Fit, Settling};

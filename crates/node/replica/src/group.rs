@@ -70,8 +70,7 @@ pub struct Plan {
     pub goal: Goal,
     /// Changes of roles and of the quorum rule, made after the weights are reached.
     pub then: Vec<Change>,
-    /// Nodes to remove from the group once they have no weight; their ids are never used again
-    /// ([member-1]).
+    /// Nodes to remove once they have no weight; their ids are never used again ([member-1]).
     pub leaving: Vec<NodeId>,
     /// The operator's request, for display.
     pub what: String,
@@ -287,8 +286,7 @@ impl Group {
         }
     }
 
-    /// [member-4] Refuses an address that is in use by one of the nodes for which `counts` returns
-    /// `true`.
+    /// [member-4] Refuses an address of one of the nodes for which `counts` returns `true`.
     fn check_free(
         &self,
         peer: &str,
@@ -374,9 +372,8 @@ impl Group {
         Ok(Granted::Done)
     }
 
-    /// Adopts a plan. If two operators act concurrently, the second plan was made for an outdated
-    /// state and is refused. The plan in progress may only be renewed; it keeps its number, since
-    /// callers wait for its end.
+    /// Adopts a plan, unless it was made for an outdated state, as when two operators act at once.
+    /// The plan in progress may be renewed under its number, since callers wait for its end.
     fn adopt(&mut self, slot: Slot, mut plan: Plan, named: Era, eras: &Eras) -> Reply {
         if let Some(other) = &self.plan {
             if !plan.renews(other) {
@@ -423,8 +420,7 @@ impl Group {
         }
     }
 
-    /// Applies the eras after this slot: drops removed nodes from the table, and ends a plan that
-    /// has reached its goal.
+    /// Applies the eras after this slot: drops removed nodes, and ends a plan at its goal.
     pub fn look(&mut self, at: Slot, eras: &Eras) {
         let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
         let gone = self.nodes.extract_if(.., |node, _| spent(*node));
@@ -615,8 +611,7 @@ mod tests {
         assert_eq!(run(&mut group, 99, &allocate(Some(99), None)), Err(Denied::Full));
     }
 
-    /// A removed node is informed of its removal and gets no other id, even if its request was in
-    /// flight for long.
+    /// A removed node learns of its removal and gets no other id, however late its request.
     #[test]
     fn a_removed_node_gets_no_other_id() {
         let (mut group, configuration) = group();
@@ -664,8 +659,7 @@ mod tests {
         assert_eq!(run(&mut group, 7, &plan(0, &Goal::new())), Err(Denied::Impossible));
     }
 
-    /// [volatile-2] If a node of the plan forgets its votes, the plan continues with the node's new
-    /// member.
+    /// [volatile-2] A plan continues with the new member of a node that forgot its votes.
     #[test]
     fn a_plan_is_renewed_for_a_node_that_forgot_and_for_nothing_else() {
         let (mut group, configuration) = group();

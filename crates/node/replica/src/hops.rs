@@ -1,9 +1,7 @@
-//! Timestamps on a command's path through this node, for the diagram that `quorate bench log
-//! --trace` draws.
+//! Timestamps on a command's path through this node, drawn by `quorate bench log --trace`.
 //!
-//! Stamps are stored in a ring of fixed size, which overwrites the oldest; nothing is allocated
-//! after its creation. A node without stamps has no ring, and each stamping point costs it one
-//! branch.
+//! Stamps are in a ring of fixed size, which overwrites the oldest without allocating. A node
+//! without stamps has no ring, and each stamping point costs it one branch.
 
 use std::fmt::Write as _;
 

@@ -11,15 +11,14 @@ pub const COMMAND_OVERHEAD_BYTES: usize = 64;
 /// them; limits that must be equal everywhere are in [`crate::applying::sessions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of this node's batches in flight. While the window is full, the next batch
-    /// grows.
+    /// Maximum number of own batches in flight. While the window is full, the next batch grows.
     pub window_batches: usize,
     /// Size at which a batch is closed, in bytes. A larger command gets a batch of its own.
     pub batch_bytes: usize,
     /// Maximum size of commands that are accepted but not yet in a batch.
     pub pending_bytes: usize,
-    /// Maximum size of replies and notices that the front has not taken. Above this limit no more
-    /// values are applied.
+    /// Maximum size of replies and notices that the front has not taken, above which none are
+    /// added.
     pub completion_bytes: usize,
     /// Maximum size of the replies of one batch; a batch is applied as a whole. Further replies are
     /// dropped, and their clients get an unknown outcome.
@@ -37,8 +36,7 @@ pub struct Limits {
     pub stream_window_bytes: usize,
     /// Maximum size of other nodes' batches that wait at the leader for a free slot.
     pub forwarded_bytes: usize,
-    /// Maximum size of records that are not on disk yet. Above this limit, nothing new is proposed
-    /// or voted for.
+    /// Maximum size of unwritten records, above which nothing new is proposed or voted for.
     pub log_backlog_bytes: u64,
     /// Maximum number of decided entries waiting in memory to be applied. Above this limit,
     /// proposals of other nodes are dropped.

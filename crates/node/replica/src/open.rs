@@ -56,8 +56,7 @@ pub struct ReplicaOptions {
     pub client_timeout_ms: u64,
     /// Maximum number of this node's proposals in flight while it leads.
     pub inflight_max: usize,
-    /// Number of slots above `decided_to` that are accepted. Messages about higher slots are
-    /// refused ([p2-3]).
+    /// Number of slots accepted above `decided_to`; messages about others are refused ([p2-3]).
     pub window_slots: u64,
     /// Leases for reads at the leader ([read-4]). Requires a clock
     /// ([`crate::Replica::lend_clock`]).
@@ -85,8 +84,7 @@ pub struct ReplicaOptions {
     pub stream_layout: Layout,
     /// The founding configuration ([era-11]).
     pub founding: Configuration,
-    /// While leading, this node sends proposals only to a quorum, and to all nodes if an answer is
-    /// late.
+    /// Sends proposals as leader only to a quorum, and to all nodes if an answer is late.
     pub thrifty: bool,
     /// Route of votes to this node while it leads.
     pub votes: Votes,
@@ -112,8 +110,7 @@ impl ReplicaOptions {
             command_bytes_max: defaults::COMMAND_BYTES_MAX,
             client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
             inflight_max: 256,
-            // Content takes a slot for each byte; the number of proposals bounds the bytes in
-            // flight.
+            // Content takes a slot per byte; the number of proposals bounds them.
             window_slots: 32 << 20,
             leases: None,
             silent_us: 0,
@@ -140,8 +137,7 @@ impl ReplicaOptions {
 /// Error that prevents a replica from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// The log lost votes or promises, so the node must return with its next incarnation
-    /// ([disk-8]).
+    /// The log lost votes or promises, so the node needs its next incarnation ([disk-8]).
     Forgotten {
         /// Damaged places of the log.
         places: Vec<String>,

@@ -1,5 +1,4 @@
-//! Sends frames to the plane. Frames for which the plane has no free space are counted, and the
-//! protocol repeats them.
+//! Sends frames to the plane. Those without space are counted, and the protocol repeats them.
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -108,8 +107,7 @@ mod tests {
     use super::*;
     use crate::ports::plane::TooLarge;
 
-    /// A plane of packets: a frame longer than a packet never fits, and there is never space for
-    /// node 3.
+    /// A plane of packets, which bounds frames; there is never space for node 3.
     struct Packets(Vec<(NodeId, usize)>);
 
     const PACKET_BYTES: usize = 1400;

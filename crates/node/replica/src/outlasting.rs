@@ -1,9 +1,9 @@
 //! Replies held until their commands would survive a crash of all nodes ([class-2]): executed
 //! commands, in the order of their slots.
 //!
-//! This is only the queue. The core determines which slots are durable
-//! ([`quorate_core::input::Input::Last`]). Commands for which the group's class is enough are never
-//! queued here.
+//! Only a queue: the core determines which slots are durable
+//! ([`quorate_core::input::Input::Last`]). Commands that need no more than the group's class are
+//! not queued.
 
 use std::collections::VecDeque;
 
@@ -48,8 +48,7 @@ pub(crate) struct HeldReplies {
 }
 
 impl HeldReplies {
-    /// Holds the reply to the command in this slot. The slot must not be lower than those of the
-    /// replies already held.
+    /// Holds the reply to the command in this slot, which is not below those already held.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.replies.extend(reply);
         self.held.push_back(Held { tag, slot, until, bytes: reply.len() });
@@ -63,8 +62,7 @@ impl HeldReplies {
         self.replies.len() + self.held.len() * size_of::<Held>()
     }
 
-    /// Returns the end of the slots about which to query the core; `None` if the core was already
-    /// queried about them.
+    /// Returns the slot below which to query the core, unless it was already queried.
     pub(crate) fn question(&mut self) -> Option<Slot> {
         let to = self.held.back()?.slot.next();
         if to <= self.asked_to {

@@ -22,8 +22,7 @@ use crate::{
 
 pub(crate) use self::comparison::Doubt;
 
-/// Maximum number of nodes whose addresses are stored: all possible members, and as many former
-/// members.
+/// Maximum number of nodes with stored addresses: all possible members, and as many former.
 const ADDRESSES_MAX: usize = 2 * NODES_MAX;
 
 /// The other nodes, as far as this node knows them.

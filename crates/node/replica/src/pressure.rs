@@ -1,9 +1,7 @@
-//! Back-pressure on clients: reading stops before the queue is longer than the next batches can
-//! use.
+//! Back-pressure on clients: reading stops while enough is queued for the next batches.
 //!
-//! A longer queue does not increase the throughput. Input left in the sockets costs clients time
-//! and this node nothing, whereas input read beyond a limit has to be parsed before it can be
-//! refused.
+//! A longer queue does not increase the throughput. Input left in the sockets costs this node
+//! nothing, whereas input read beyond a limit has to be parsed before it can be refused.
 
 use std::cmp::Reverse;
 
@@ -52,9 +50,8 @@ pub fn heaviest(
     clients.max_by_key(|(client, bytes)| (*bytes, Reverse(*client)))
 }
 
-/// Returns the size of queued commands, in bytes, above which no client is read. It is at most half
-/// of the limit for refusing commands, so that input read before the pressure was noticed still
-/// fits.
+/// Returns the size of queued commands, in bytes, above which no client is read: at most half of
+/// the limit for refusing commands, so that input already read still fits.
 pub(crate) fn bound(limits: &Limits) -> usize {
     let batches = limits.batch_bytes.saturating_mul(BATCHES);
     batches.max(BYTES_MIN).min(limits.pending_bytes / 2)

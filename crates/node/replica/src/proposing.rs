@@ -29,8 +29,7 @@ use crate::{
     },
 };
 
-/// Interval at which the leader checks deadlines and asks its service for housekeeping commands, in
-/// milliseconds.
+/// Interval in milliseconds of the leader's checks for deadlines and housekeeping commands.
 const DUE_MS: u64 = 10;
 /// [time-1] Minimum interval between the leader's time stamps, in milliseconds.
 const STAMP_MS: u64 = 50;
@@ -148,14 +147,12 @@ impl Proposing {
         }
     }
 
-    /// Queues a value of another node to be proposed by this node. Returns `false` if the queue is
-    /// full.
+    /// Queues a value of another node to be proposed here. Returns `false` if the queue is full.
     pub(crate) fn take_forwarded(&mut self, value: Value, payload: Option<Payload>) -> bool {
         self.forwarded.push(value, payload, self.forwarded_bytes_max)
     }
 
-    /// Returns whether the value is already queued or in flight, so that proposing it again would
-    /// have no effect.
+    /// Returns whether the value is queued or in flight, so that it need not be proposed again.
     pub(crate) fn knows(&self, value: &Value) -> bool {
         self.forwarded.knows(value)
     }

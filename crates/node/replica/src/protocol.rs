@@ -12,8 +12,7 @@ use quorate_core::{
     time::Time,
 };
 
-/// The core as seen by the other parts. They read its state and queue inputs. Only the replica
-/// steps it.
+/// The core as seen by other parts, which read its state and queue inputs for the replica's steps.
 pub(crate) struct Protocol {
     node: Node,
     /// Effects of a step; empty between two steps, and retained to reuse its memory.
@@ -25,8 +24,7 @@ pub(crate) struct Protocol {
     role: Role,
     /// Latest time that was read within a turn. The core's time must never go back.
     read_at: Time,
-    /// Number of slots above `decided_to` that are accepted. Messages about higher slots are
-    /// refused ([p2-3]).
+    /// Number of slots accepted above `decided_to`; messages about others are refused ([p2-3]).
     window_slots: u64,
     /// Era of the configuration that the plane last received.
     voters_of: Option<Era>,

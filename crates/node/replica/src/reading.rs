@@ -1,5 +1,4 @@
-//! Reads of clients, linearizable or with a bound on staleness, and the probe that shows whether
-//! this node is ready.
+//! Clients' reads, linearizable or with a bound on staleness, and the probe of readiness.
 
 mod bounded;
 mod confirmations;

@@ -1,4 +1,4 @@
-//! The main loop of one replica: its parts, and the order of a turn. It has no socket, clock or
+//! The main loop of one replica: its parts and the order of a turn, without socket, clock or
 //! thread.
 //!
 //! The caller passes frames, requests and the time, calls [`Replica::poll`], delivers the
@@ -72,12 +72,10 @@ use crate::{
     wake::earliest,
 };
 
-/// Maximum distance in slots above the decided slots at which decisions received by frames are
-/// still used.
+/// Number of slots above the decided ones in which decisions received by frames are used.
 const TOLD_AHEAD: u64 = 1 << 12;
 
-/// A replica: the spine, which orders commands, stores and executes them, and the wings, each of
-/// which serves one subject.
+/// A replica: the spine, which orders, stores and executes commands, and a wing per subject.
 pub struct Replica<D: Disk, S: StateMachine> {
     spine: Spine<D, S>,
     streaming: Streaming,
@@ -191,9 +189,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [access-4] If a caller needs the access rules and they are not known, starts a linearizable
-    /// read. The read shows that this node has applied everything on which it may have acted before
-    /// the restart.
+    /// [access-4] Starts a linearizable read if the access rules are wanted and not known. It shows
+    /// that everything on which this node may have acted before the restart is applied.
     fn look_at_access(&mut self, now: Time) {
         if !self.spine.applying.access().is_wanted() || self.is_open().is_err() {
             return;
@@ -246,8 +243,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the latest time at which [`Replica::poll`] is due without an event. The time is in
-    /// the past if work is left.
+    /// Returns the latest time at which [`Replica::poll`] is due; in the past if work is left.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         if self.ending.is_silent() {
             // Only disk writes are pending.
@@ -636,8 +632,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
 
-    /// Sets the devices to choose from. If one is available, phase 2 of the group may run on it
-    /// ([offload-5]).
+    /// Sets the devices to choose from, on which phase 2 of the group may run ([offload-5]).
     pub fn lend_device(&mut self, devices: Box<dyn DeviceSource>) {
         self.devices.lend(devices);
     }
@@ -689,8 +684,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Sets the clock for the cases in which the turn's timestamp is too old. Called before the
-    /// first turn.
+    /// Sets the clock to read when a turn's timestamp is too old. Called before the first turn.
     pub fn lend_clock(&mut self, clock: Clock) {
         self.spine.clocks.set_steady(clock);
     }
@@ -793,8 +787,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         act(&mut self.snapshots, &mut around);
     }
 
-    /// Compares applied states with the peers, so that nodes that applied different values do not
-    /// continue unnoticed.
+    /// Compares applied states with the peers, so that different ones do not go unnoticed.
     fn compare_histories(&mut self, now: Time, plane: &mut dyn Plane) {
         let logged = self.says_of_log();
         let mut out =

@@ -23,15 +23,13 @@ pub(crate) struct Rollback {
     reminders: Vec<(NodeId, Memory)>,
     /// Earlier statement of this node that its log does not fulfil ([lie-5]).
     fell_behind: Option<Memory>,
-    /// End of the slots that were searched for names assigned by a later process of this node
-    /// ([lie-7]).
+    /// Slot below which names of a later process of this node were searched for ([lie-7]).
     names_seen_to: Slot,
 }
 
 impl Rollback {
-    /// [lie-3] Handles a new connection to a node. Queues a reminder of that node's statements over
-    /// earlier connections, if it `understands` reminders. The reminder is sent before any other
-    /// frame.
+    /// [lie-3] Handles a new connection to a node. Queues a reminder of that node's earlier
+    /// statements, if it `understands` reminders, to be sent before any other frame.
     pub(crate) fn meet<D: Disk, S: StateMachine>(
         &mut self,
         spine: &Spine<D, S>,
@@ -56,9 +54,8 @@ impl Rollback {
         }
     }
 
-    /// [lie-2] Records the end of a peer's log. Returns whether the statement counts. It does not
-    /// count if the peer stated a longer log before; the peer is then reminded of the longer log
-    /// ([lie-5]).
+    /// [lie-2] Records the end of a peer's log. Returns whether it counts. It does not if the peer
+    /// stated a longer log before, of which it is then reminded ([lie-5]).
     pub(crate) fn believes<D: Disk, S: StateMachine>(
         &mut self,
         spine: &mut Spine<D, S>,
@@ -128,8 +125,7 @@ impl Rollback {
     }
 
     fn fall_behind(&mut self, own: Memory, remembered: Memory, why: &str) -> String {
-        // [lie-4] The next process checks again, and refuses to start if a node still remembers
-        // more.
+        // [lie-4] The next process refuses to start if a node still remembers more.
         let passed = if own.may_pass(remembered) { remembered } else { own };
         let before = self.fell_behind.unwrap_or(own);
         self.fell_behind = Some(before.max(passed));

@@ -106,8 +106,8 @@ impl Routing {
         }
     }
 
-    /// Reviews the choice, if a review is due and this node leads a group of `voters`. Returns the
-    /// route if it has changed.
+    /// Reviews the choice, if due and this node leads `voters`. Returns the route if it has
+    /// changed.
     pub(crate) fn look(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
         let us = now.since_us(self.looked_at);
         if us < LOOK_US {
@@ -214,16 +214,14 @@ mod tests {
         let mut routing = Routing::new(Time(0));
         assert_eq!(looks(&mut routing, 9, 0.95, 120_000, 0).len(), 1);
         assert_eq!(routing.route(), Route::Ring);
-        // 120 000 votes/s of 8 members become 15 000 messages/s of a ring, which saves 0.63 of a
-        // processor.
+        // A ring makes 15 000 messages/s of 120 000 votes/s, which saves 0.63 of a processor.
         assert!(looks(&mut routing, 9, 0.32, 15_000, 10).is_empty());
         // With few votes, they are sent directly again.
         assert_eq!(looks(&mut routing, 9, 0.05, 100, 20).len(), 1);
         assert_eq!(routing.route(), Route::Star);
     }
 
-    /// The ring of three members has no more hops than the direct route, and saves one message of
-    /// two.
+    /// A ring of three takes as many hops as the direct route, and saves one message of two.
     #[test]
     fn a_busy_leader_of_three_takes_a_ring_only_for_its_votes() {
         let mut routing = Routing::new(Time(0));

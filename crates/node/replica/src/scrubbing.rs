@@ -29,8 +29,7 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 const TOLD_MAX: usize = 4096;
 /// Delay in milliseconds before a retry if a read lacked file descriptors or space in a queue.
 const SHORT_MS: u64 = 100;
-/// Maximum number of attempts to read doubtful slots. After three consecutive failed reads the log
-/// counts the data as lost.
+/// Maximum number of reads of doubtful slots. The log counts data as lost after three failures.
 const TRIES_MAX: u32 = 4;
 
 /// Schedule and rate of a node's own scrubs.
@@ -53,8 +52,7 @@ impl Default for ScrubOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
     pub(crate) ms: u64,
-    /// `true` if the last scrub ended at that time; `false` if there was none and the node began to
-    /// wait for its first scrub.
+    /// Set if the last scrub ended at that time, not if the node then began to wait for its first.
     pub(crate) ended: bool,
 }
 
@@ -85,8 +83,7 @@ struct Run {
     asked: Option<Doubt>,
 }
 
-/// Doubtful slots of the log. They are read together because damage may have destroyed some of
-/// them.
+/// Doubtful slots of the log, read together because some of them may be destroyed.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     slots: SlotRange,
@@ -125,8 +122,7 @@ pub(crate) struct Scrubbing {
 type SmallFile = (&'static str, Result<Option<Vec<u8>>, DiskError>);
 
 impl Scrubbing {
-    /// Creates the state. `since` is the start of the interval before the next scrub, as recorded
-    /// by an earlier process.
+    /// Creates the state, with the start of the current interval as an earlier process recorded it.
     pub(crate) fn new(options: ScrubOptions, since: Option<Since>) -> Self {
         Self {
             options,
@@ -161,8 +157,7 @@ impl Scrubbing {
         self.run.is_none() && waits
     }
 
-    /// Starts a scrub at this rate, by default at the configured one. A scrub in progress continues
-    /// at this rate.
+    /// Starts a scrub, or continues one, at this rate or else at the configured one.
     pub(crate) fn begin(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
         let pace = bytes_per_second.unwrap_or(self.options.bytes_per_second);
         let pace = pace.max(BYTES_PER_SECOND_MIN);
@@ -303,8 +298,7 @@ impl Scrubbing {
         }
     }
 
-    /// Records the result of reading the slots: the lost ones, or that the read `failed` and proves
-    /// nothing.
+    /// Records the lost slots, or that the read `failed` and proves nothing.
     pub(crate) fn answered(&mut self, lost: &[SlotRange], failed: bool) {
         let Some(run) = &mut self.run else { return };
         let Some(mut doubt) = run.asked.take() else {
@@ -348,8 +342,7 @@ impl Scrubbing {
 mod tests {
     use super::*;
 
-    /// A due time recorded by a clock that was years ahead does not delay scrubs once the clock is
-    /// right.
+    /// A due time from a clock that was years ahead does not delay scrubs for long.
     #[test]
     fn a_clock_that_was_wrong_puts_no_scrub_off_for_years() {
         let options = ScrubOptions { every_ms: Some(1_000), ..ScrubOptions::default() };

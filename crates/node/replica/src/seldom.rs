@@ -13,8 +13,7 @@ pub struct Seldom {
 }
 
 impl Seldom {
-    /// Returns the number of lines suppressed since the last one if a line may be logged now;
-    /// otherwise `None`.
+    /// Returns the number of lines suppressed since the last one, if one may be logged now.
     pub fn say(&mut self, now: Time) -> Option<u64> {
         // A clock that was set back does not extend the silence.
         let until = self.silent_until.min(now.plus_ms(PAUSE_MS));

@@ -95,8 +95,7 @@ impl Job {
 struct Switch {
     start: Slot,
     note: Note,
-    /// Header of a peer's snapshot that becomes this node's state, if the snapshot is still ahead
-    /// of this node.
+    /// Header of a peer's snapshot that becomes this node's state if it is still ahead.
     install: Option<Header>,
     /// The new base moves the start of the log forward.
     trims: bool,
@@ -128,8 +127,7 @@ pub(crate) struct Snapshots {
     for_lost: Option<Slot>,
     /// Slot at or after which a peer needs a snapshot; `None` if no peer needs one.
     wanted: Option<Slot>,
-    /// [trim-1] End of the slots that this node's log does not need, because this node is an
-    /// auxiliary.
+    /// [trim-1] Slot below which this auxiliary's log is not needed.
     forget: Option<Slot>,
     /// Operators' requests and their result.
     asking: OperatorRequest,
@@ -277,8 +275,7 @@ impl Snapshots {
         })
     }
 
-    /// Records a decided value if it is a reconfiguration. After damage, the value may already be
-    /// recorded.
+    /// Records a decided reconfiguration, which may already be recorded after damage.
     pub(crate) fn decided(&mut self, slot: Slot, value: Value) {
         if !matches!(value, Value::Reconfigure { .. }) {
             return;
@@ -297,8 +294,7 @@ impl Snapshots {
         self.own.map(|own| Snapshot { at: own.at, bytes: own.bytes })
     }
 
-    /// Returns this node's snapshot for another thread to read. Its files are not deleted while the
-    /// returned value lives.
+    /// Returns this node's snapshot for another thread, whose files stay while it lives.
     pub(crate) fn hold(&mut self) -> Option<Held> {
         let own = self.own?;
         let hold = Arc::new(());
@@ -312,21 +308,18 @@ impl Snapshots {
         replay(self.eras.clone(), below)
     }
 
-    /// Requests a snapshot at or after this slot, because the missing slots are in no log
-    /// ([catch-2]).
+    /// Requests a snapshot at or after this slot, as no log has the missing slots ([catch-2]).
     pub(crate) fn need(&mut self, from: Slot) {
         self.fetching.need(from);
     }
 
-    /// [trim-1] Moves the start of the log to this slot, without a snapshot that replaces the
-    /// earlier slots.
+    /// [trim-1] Moves the start of the log to this slot, with no snapshot of earlier slots.
     pub(crate) fn forget(&mut self, to: Slot) {
         self.forget = Some(to);
         self.look_at = Time(0);
     }
 
-    /// Requests a snapshot at or after this slot, to replace slots that were decided here and lost
-    /// from the log ([disk-8]).
+    /// Requests a snapshot at or after this slot for slots lost from the log ([disk-8]).
     pub(crate) fn need_for_lost(&mut self, from: Slot) {
         self.for_lost = self.for_lost.max(Some(from));
         self.fetching.need(from);
@@ -349,8 +342,7 @@ impl Snapshots {
         self.asking.take_answer()
     }
 
-    /// Returns the snapshot that is being taken: its slot, and the number of bytes of its stream so
-    /// far.
+    /// Returns the slot and the current size of the snapshot that is being taken.
     pub(crate) fn taking(&self) -> Option<Snapshot> {
         match &self.job {
             Some(Job::Taking(taking)) => Some(taking.writer.so_far()),
@@ -358,8 +350,7 @@ impl Snapshots {
         }
     }
 
-    /// Returns the progress of receiving a needed snapshot: the number of bytes received, and the
-    /// total.
+    /// Returns the received and the total bytes of a needed snapshot.
     pub(crate) fn receiving(&self) -> Option<(u64, u64)> {
         match &self.job {
             Some(Job::Receiving(receiving)) if self.fetching.needed().is_some() => {

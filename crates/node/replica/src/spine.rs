@@ -63,8 +63,8 @@ pub(crate) struct Spine<D: Disk, S: StateMachine> {
 }
 
 impl<D: Disk, S: StateMachine> Spine<D, S> {
-    /// Returns the end of the slots that may be executed. An auxiliary that has forgotten earlier
-    /// slots executes none.
+    /// Returns the slot below which slots may be executed: none if an auxiliary forgot earlier
+    /// ones.
     pub(crate) fn executable_to(&self) -> Slot {
         let node = self.protocol.node();
         match node.is_hollow() {
@@ -86,8 +86,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         }
     }
 
-    /// Returns whether proposals of other nodes must wait because this node cannot keep up with
-    /// writing or applying.
+    /// Returns whether others' proposals must wait until this node has written and applied more.
     pub(crate) fn is_overloaded(&self) -> bool {
         self.storing.is_behind() || self.applying.is_full()
     }
@@ -122,8 +121,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         self.clocks.steady().map_or(now, |clock| clock.now().max(now))
     }
 
-    /// [time-3] Compares the clocks and reports changes. Returns the group's time as far as this
-    /// node knows it.
+    /// [time-3] Compares the clocks and reports changes. Returns the group's time, if known.
     pub(crate) fn look_at_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
         self.clocks.turn(now, wall_ms);
         let (leads, node) = (self.protocol.leads(), self.protocol.node());
@@ -135,8 +133,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         self.clocks.now_ms(self.read_clock(now)).max(time_ms)
     }
 
-    /// Returns the lag of a member in slots; `None` if this node is not a leader in contact with
-    /// it.
+    /// Returns a member's lag in slots, if this node leads and is in contact with it.
     pub(crate) fn lag(&self, now: Time, member: Member) -> Option<u64> {
         if member == self.own.member {
             return Some(0);
@@ -148,8 +145,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         follower.map(|(_, _, lag)| lag)
     }
 
-    /// [join-1] Returns whether a lag in slots amounts to at most a few values. A single value may
-    /// cover very many slots.
+    /// [join-1] Returns whether a lag is at most a few values, each of which may cover many slots.
     pub(crate) fn is_level(&self, lag: u64) -> bool {
         let leading = self.protocol.node().leading();
         let tally = leading.map(|leading| (leading.tally.next(), leading.tally.len()));

@@ -98,8 +98,7 @@ impl<D: Disk> Storing<D> {
         &self.log
     }
 
-    /// Returns the log for operations of its own: moving its start, and using the disk that it
-    /// shares.
+    /// Returns the log, to move its start and to use the disk that it shares.
     pub(crate) fn log_mut(&mut self) -> &mut Log<D> {
         &mut self.log
     }

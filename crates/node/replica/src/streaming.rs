@@ -1,5 +1,4 @@
-//! Byte streams of this replica: the pieces that it owns, its proposals as a leader, and the
-//! readers.
+//! Byte streams of this replica: its own pieces, its proposals as a leader, and readers.
 //!
 //! The path of a byte: a client puts it into this node (`owning`; bytes not sent yet are in
 //! `open`), which stores it with the bytes of all streams (`contents/runs`) and sends it to every
@@ -140,8 +139,7 @@ impl Streaming {
         (self.inflight_max / 2).max(1)
     }
 
-    /// [trim-2] Returns the commands, if any, by which the leader enforces the retention of
-    /// streams.
+    /// [trim-2] Returns the commands, if any, by which a leader enforces streams' retention.
     pub(crate) fn take_retention(
         &mut self,
         now: Time,
@@ -260,8 +258,7 @@ impl Streaming {
         !self.runs.is_empty() || !self.done.is_empty() || streams.has_changes()
     }
 
-    /// Processes the effects of applied slots on streams. Returns the changes that the store must
-    /// make.
+    /// Processes effects of applied slots on streams. Returns the changes for the store.
     pub(crate) fn applied(
         &mut self,
         now: Time,

@@ -1,8 +1,6 @@
-//! A whole cluster in one thread, for tests: real replicas and logs, with a network and disks in
-//! memory.
+//! A cluster in one thread, for tests: real replicas and logs, network and disks in memory.
 //!
-//! Runs are deterministic: equal seeds and equal calls give equal runs. Time advances from event to
-//! event.
+//! Runs are deterministic: equal seeds and calls give equal runs. Time jumps between events.
 
 pub mod backups;
 mod front;
@@ -50,8 +48,7 @@ pub use self::front::{Heard, Outcome};
 const SLOWLY_US: u64 = 50_000;
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
-/// Maximum number of polls of a replica while time stands still. A replica that needs more counts
-/// as never idle.
+/// Maximum number of polls of a replica in no time; one that needs more is never idle.
 const TURNS_MAX: u32 = 10_000;
 
 /// Delays, faults and sizes of the simulated environment.
@@ -59,8 +56,7 @@ const TURNS_MAX: u32 = 10_000;
 pub struct Knobs {
     /// Minimum delay of a frame in microseconds.
     pub delay_min_us: u64,
-    /// Maximum delay of a frame in microseconds. Frames of one lane between two nodes stay in
-    /// order.
+    /// Maximum delay of a frame in microseconds. Frames of a lane stay in order.
     pub delay_max_us: u64,
     /// Number of lost frames per thousand.
     pub loss_per_mille: u64,
@@ -96,8 +92,7 @@ struct Seat<S: StateMachine> {
     ledger: Ledger,
     /// Number of microseconds by which the next clock reading is ahead of the turn's start.
     ahead: Arc<AtomicU64>,
-    /// Number of microseconds by which the clock reading after the next query is ahead of the
-    /// turn's start.
+    /// Microseconds by which the clock is ahead of the turn's start after the next query.
     after_query: Arc<AtomicU64>,
     /// The clock shows that every turn takes long.
     slow: Arc<AtomicBool>,
@@ -164,8 +159,7 @@ pub struct Cluster<S: StateMachine> {
 }
 
 impl<S: StateMachine> Cluster<S> {
-    /// Creates nodes 1 to `count`, all of them voters and running. `make` creates a service for
-    /// each start.
+    /// Creates nodes 1 to `count`, running and voting, with a service of `make` per start.
     pub fn new(
         count: u32,
         class: Class,
@@ -260,8 +254,7 @@ impl<S: StateMachine> Cluster<S> {
         self.seat(node).slow.store(slow, Relaxed);
     }
 
-    /// Suspends this node for `stall_ms` between the start of a turn and the next reading of its
-    /// clock.
+    /// Suspends this node for `stall_ms` between the start of a turn and the next reading.
     pub fn set_stall(&mut self, node: NodeId, stall_ms: u64) {
         self.seat(node).ahead.store(stall_ms * 1000, Relaxed);
     }
@@ -501,8 +494,7 @@ impl<S: StateMachine> Cluster<S> {
         self.request(node, |requests, tag| requests.write_once(tag, at, command))
     }
 
-    /// Starts a write at this node that is answered once the command is on stable storage at a
-    /// quorum.
+    /// Starts a write that is answered once the command is on stable storage at a quorum.
     pub fn write_lasting(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_lasting(tag, None, command))
     }
@@ -534,8 +526,7 @@ impl<S: StateMachine> Cluster<S> {
         self.seats[&node].ledger.outcome(tag)
     }
 
-    /// Runs the cluster until `done` returns `true`, for at most `ms` milliseconds. Returns whether
-    /// it did.
+    /// Runs until `done` returns `true`, for at most `ms` milliseconds. Returns whether it did.
     pub fn run_until(&mut self, ms: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now.plus_ms(ms);
         self.settle();

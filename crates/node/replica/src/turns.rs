@@ -1,5 +1,4 @@
-//! Lateness of this node's turns, as reported to the core ([live-5]): the duration of a turn, and
-//! the delay of the next one.
+//! Lateness of turns, for the core ([live-5]): the length of one, and the delay of the next.
 
 use quorate_core::time::Time;
 
@@ -18,8 +17,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Begins or continues a turn. The first call in a turn that is late returns its lateness in
-    /// microseconds.
+    /// Begins or continues a turn. The first call in a late one returns its lateness in us.
     pub(crate) fn begin(&mut self, now: Time) -> Option<u64> {
         if now <= self.began {
             return None;
@@ -30,8 +28,7 @@ impl Turns {
         Some(self.late_us).filter(|late| *late >= ON_TIME_US)
     }
 
-    /// Returns the time without a turn before this one, in microseconds. Events may have happened
-    /// at any point in that time.
+    /// Returns the microseconds without a turn before this one, when events may have happened.
     pub(crate) const fn late_us(&self) -> u64 {
         self.late_us
     }

@@ -146,16 +146,14 @@ impl CertificateView {
         match &*self.what {
             "node" => "running connections continue, but other nodes refuse new ones",
             "server" => "running connections continue, but clients and operators refuse new ones",
-            // Nodes check the dates of certificates that an authority signed, but not the dates of
-            // the authority itself.
+            // Nodes check the dates of signed certificates, but not those of the authority itself.
             _ => {
                 "running connections continue, but redis-cli, curl and others that check an authority's dates refuse new ones"
             }
         }
     }
 
-    /// Returns the command that creates a new certificate, and the instructions for the files that
-    /// it writes.
+    /// Returns the command for a new certificate, and instructions for the files that it writes.
     pub fn remedy(&self, own: &NodeName) -> (String, &'static str) {
         let NodeName { cluster, node } = own;
         match self.is_authority() {

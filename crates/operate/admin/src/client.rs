@@ -35,8 +35,7 @@ const PROBE_WAIT: Duration = Duration::from_secs(1);
 /// TLS configuration of this process. A process connects to a single cluster.
 static TLS: OnceLock<TlsConfig> = OnceLock::new();
 
-/// Makes all later requests use TLS with a certificate. Only the first call in a process has an
-/// effect.
+/// Makes all later requests use TLS with a certificate. Takes effect once per process.
 pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
     // `ClientTrust` reports bad files with the best error messages.
     ClientTrust::load(files)?;
@@ -288,8 +287,7 @@ fn bad(address: &str) -> impl FnOnce(ureq::http::Error) -> Error {
     |error| Error::BadAddress(address.to_owned(), error)
 }
 
-/// Returns an agent for a single request on a new connection. The agent ignores proxies from the
-/// environment.
+/// Returns an agent for one request on a new connection, without the environment's proxies.
 fn agent(wait: Duration) -> Agent {
     let config = builder().timeout_global(Some(wait));
     config.build().new_agent()

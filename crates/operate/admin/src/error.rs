@@ -4,8 +4,7 @@ use serde::Serialize;
 
 use crate::view::ProgressView;
 
-/// JSON error: `{"error":{"code","message","hint"}}`. A node that cannot serve adds its id and its
-/// progress towards serving.
+/// JSON error: `{"error":{"code","message","hint"}}`, with id and progress if a node cannot serve.
 #[derive(Debug, Serialize)]
 pub struct ErrorDocument<'a> {
     error: ErrorBody<'a>,

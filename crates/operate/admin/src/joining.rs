@@ -13,8 +13,7 @@ pub struct JoinRequest {
     /// Requested role: `voter`, `learner` or `auxiliary`.
     #[serde(rename = "as")]
     pub role: String,
-    /// Id reserved for this folder. If absent, an id reserved for the peer address is used, if
-    /// there is one.
+    /// Id reserved for this folder, else the one reserved for the peer address, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub node: Option<u32>,
     /// Address of the serving node as the new node dialled it.
@@ -60,6 +59,5 @@ pub struct Place {
 /// Error code for a joining node that the serving node cannot connect to.
 pub const UNREACHABLE_PEER: &str = "unreachable_peer";
 
-/// Error code for a joining node on another machine, while the serving node listens for peers on
-/// loopback only.
+/// Error code for a joining node elsewhere, while the serving node listens on loopback only.
 pub const LOOPBACK_PEER: &str = "loopback_peer";

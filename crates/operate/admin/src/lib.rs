@@ -1,5 +1,4 @@
-//! The admin interface of a node: the server behind `--admin`, its documents, and the client of the
-//! commands.
+//! The admin interface of a node: the server behind `--admin`, its documents, and their client.
 //!
 //! Reading order: [`view`], [`traffic`] and [`tuning`] (status of a node and its tuner), [`error`]
 //! (errors), [`joining`] (requests to join), [`reaching`] (tests of `quorate doctor`), [`client`]

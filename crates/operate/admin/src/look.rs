@@ -96,8 +96,7 @@ fn newest(answers: &[(String, Answer)]) -> Option<&NodeView> {
     ours.max_by_key(|view| (!view.removed, view.era, view.applied))
 }
 
-/// Returns the members of the newest configuration that did not respond and whose address has not
-/// been asked.
+/// Returns the newest members that did not respond and whose address was not asked.
 fn unasked(answers: &[(String, Answer)]) -> Vec<(Option<u32>, String)> {
     let room = NODES_MAX.saturating_sub(answers.len());
     let members = newest(answers).map_or(&[][..], |view| &view.members);
@@ -147,8 +146,7 @@ fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)> {
     })
 }
 
-/// Requests the status of one node, with the timeout `wait`. A response from another node counts as
-/// unreachable.
+/// Requests the status of one node within `wait`. A response from another node does not count.
 pub fn query_node(node: Option<u32>, address: &str, wait: Duration) -> Answer {
     query(node, address, wait).0
 }
@@ -194,8 +192,8 @@ mod tests {
         NodeView { node, era, members, cluster: "c".to_owned(), ..NodeView::default() }
     }
 
-    /// Queries a cluster of these nodes. Returns the ids, those without a status in brackets, and
-    /// the notes about strangers.
+    /// Queries a cluster of these nodes. Returns the ids, in brackets without a status, and the
+    /// notes.
     fn asked(addresses: &[&str], nodes: &[NodeView]) -> (String, Vec<String>) {
         let ask = |asked: &[(Option<u32>, String)]| {
             let answer = |(node, address): &(Option<u32>, String)| {

@@ -100,8 +100,7 @@ pub struct LastPlanView {
     pub reached: bool,
     /// Slot of the command that ended the plan.
     pub slot: u64,
-    /// [era-9] Set if enough of the remaining members store everything up to `slot`. A removed node
-    /// may then be switched off.
+    /// [era-9] Set if enough members store everything up to `slot` to switch removed nodes off.
     pub settled: bool,
 }
 

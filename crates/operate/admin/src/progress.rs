@@ -17,8 +17,7 @@ use crate::units;
 const REDRAWN: Duration = Duration::from_millis(200);
 /// Interval between two lines if standard error is not a terminal.
 const EVERY: Duration = Duration::from_secs(5);
-/// Delay before the first line if standard error is not a terminal. Shorter activities write no
-/// line.
+/// Delay before the first line without a terminal. Shorter activities write no line.
 const QUIET: Duration = Duration::from_secs(1);
 /// Width of the progress bar in characters.
 const WIDTH: u64 = 24;
@@ -183,8 +182,7 @@ impl Progress {
             return sink(&text);
         }
         let mut out = io::stderr().lock();
-        // Clear the line in the same write, so that the report does not follow text from another
-        // process.
+        // Cleared in the same write, so that no text of another process comes in between.
         let _ = clear_in(&mut out)
             .and_then(|()| out.write_all(text.as_bytes()))
             .and_then(|()| out.flush());

@@ -1,5 +1,4 @@
-//! Requests by which `quorate doctor` makes members test multicast: they listen, send, and report
-//! counts.
+//! Requests by which `quorate doctor` makes members test multicast: listen, send, report counts.
 
 use serde::{Deserialize, Serialize};
 

@@ -22,15 +22,14 @@ pub struct ScrubRequest {
 /// The scrub in progress, or else the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubView {
-    /// Kind of data that is being read: `log`, `streams`, `snapshot`, `store` or `files`. Null if
-    /// no scrub is in progress.
+    /// Kind of data being read: `log`, `streams`, `snapshot`, `store` or `files`; null without a
+    /// scrub.
     pub reading: Option<String>,
     /// Start of the scrub, in milliseconds of Unix time. Null if this process has not started one.
     pub begun_unix_ms: Option<u64>,
     /// End of the last scrub, in milliseconds of Unix time.
     pub ended_unix_ms: Option<u64>,
-    /// Time from the end of one scrub to the start of the next, in milliseconds. Null if scrubs are
-    /// not started automatically.
+    /// Time in milliseconds from the end of a scrub to the next. Null without automatic scrubs.
     pub every_ms: Option<u64>,
     /// Limit on the read rate.
     pub bytes_per_second: u64,

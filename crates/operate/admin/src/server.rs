@@ -109,8 +109,7 @@ pub struct Admin {
     /// Id of this node. 0 until an id is assigned.
     node: Arc<AtomicU32>,
     backups: Turn,
-    /// Hold on the streams of a backup that timed out before its snapshot was complete. The
-    /// client's retry takes it.
+    /// Hold on the streams of a backup that timed out before its snapshot, for the client's retry.
     held: Arc<Mutex<Option<StreamHold>>>,
     ears: reaching::MulticastListeners,
     protection: Protection,
@@ -128,8 +127,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Binds the address and starts to serve requests. The node may still be starting or waiting
-    /// for an id.
+    /// Binds the address and serves requests. The node may still start or wait for an id.
     pub fn start(
         address: &str,
         node: impl Into<Option<NodeId>>,
@@ -180,8 +178,7 @@ impl Admin {
         self.address
     }
 
-    /// Sets the settings that all nodes should share. Readers can see them, so they must not
-    /// contain secrets.
+    /// Sets the settings that all nodes should share: without secrets, as readers see them.
     pub fn set_settings(&self, settings: BTreeMap<String, String>) {
         let _ = self.settings.set(settings);
     }
@@ -351,8 +348,7 @@ fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        // Every connection may wait for the reactor at the same time. The history needs one more
-        // thread.
+        // Every connection may wait for the reactor, and the history needs one more thread.
         .max_blocking_threads(limits.connections_max + dashboard::ASKED_MAX + 1)
         .build()?;
     runtime.block_on(async {
@@ -391,8 +387,7 @@ fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-/// Adds error responses for unknown paths and methods, which list the existing pages. Limits the
-/// size of request bodies.
+/// Adds error responses that list the pages for unknown ones, and limits request bodies.
 fn add_fallbacks<S: Clone + Send + Sync + 'static>(
     router: Router<S>,
     pages: &'static str,
@@ -485,8 +480,7 @@ fn not_ready(status: &Status, why: &str) -> Failure {
 
 /// Returns why this node cannot serve linearizable requests. Considers only the node's status.
 fn obstacle(status: &Status) -> Option<String> {
-    // A learner's error says that it does not vote. It still serves through its leader, unless it
-    // was removed.
+    // A learner's error says that it does not vote. It serves until it is removed.
     if (status.role != effect::Role::Learner || status.removed)
         && let Some(error) = &status.error
     {
@@ -556,8 +550,8 @@ async fn change_members(
     Ok(Json(MembersOutcome::new(&outcome.map_err(Failure::group)?)))
 }
 
-/// Transfers leadership. Requires the JSON content type, because a browser does not let a page of
-/// another site send it.
+/// Transfers leadership. Requires the JSON content type, which browsers keep other sites from
+/// sending.
 async fn transfer(
     State(admin): State<Admin>,
     Body(request): Body<TransferRequest>,
@@ -597,8 +591,7 @@ async fn scrub(
     Ok(Json(ScrubView::new(&status.scrub)))
 }
 
-/// Reserves an id for a new node. Requires the JSON content type for the same reason as
-/// `transfer`.
+/// Reserves an id for a new node. Requires the JSON content type, as `transfer` does.
 async fn join(
     State(admin): State<Admin>,
     Body(request): Body<JoinRequest>,
@@ -615,8 +608,7 @@ async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure>
     Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
 }
 
-/// Pins or unpins the batch size and the window. Requires the JSON content type for the same reason
-/// as `transfer`.
+/// Pins or unpins batch size and window. Requires the JSON content type, as `transfer` does.
 async fn hold(
     State(admin): State<Admin>,
     Body(request): Body<HoldRequest>,
@@ -851,8 +843,7 @@ mod tests {
         assert_eq!(why, "no leader with a quorum is known; votes are forgotten");
     }
 
-    /// A notice is added to the reason for not serving, but does not by itself stop a node from
-    /// serving.
+    /// A notice is added to the reason for not serving, but is no reason by itself.
     #[test]
     fn a_notice_is_part_of_the_reason_and_no_reason_itself() {
         let with = |leader| Status {

@@ -33,8 +33,7 @@ impl TrafficView {
         }
     }
 
-    /// Returns the increase since `before`; `None` if a counter decreased, because the process was
-    /// restarted.
+    /// Returns the increase since `before`; `None` if a restart decreased a counter.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut latencies = Vec::new();
         let mut old = before.latencies.iter().peekable();
@@ -79,8 +78,7 @@ impl TrafficView {
         for &(under_us, count) in &self.latencies {
             let count = count as f64;
             if left <= count && count > 0.0 {
-                // Interpolate linearly. The width of a class is a quarter of the power of two below
-                // it.
+                // Interpolate: a class is as wide as a quarter of the power of two below it.
                 let width = (1u64 << (under_us.max(2) - 1).ilog2()) as f64 / 4.0;
                 return Some(under_us as f64 - width * (1.0 - left / count));
             }
@@ -111,8 +109,7 @@ pub struct SampleView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryView {
     pub node: u32,
-    /// Samples, oldest first, at most [`SAMPLES_MAX`]. A gap means that the node did not respond at
-    /// that time.
+    /// Samples, oldest first, at most [`SAMPLES_MAX`], with gaps while the node did not respond.
     pub samples: Vec<SampleView>,
 }
 

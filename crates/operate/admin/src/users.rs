@@ -18,8 +18,7 @@ pub struct UserView {
     pub name: String,
     /// Role: `reader`, `writer`, `operator` or `admin`.
     pub role: String,
-    /// Set if the user can log in with a password. A certificate with the user's name works in any
-    /// case.
+    /// Set if the user can log in with a password, and not only with a certificate.
     pub password: bool,
 }
 
@@ -64,8 +63,8 @@ pub struct SetUser {
     /// Remove the password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_password: bool,
-    /// Create the first user even if nodes are disconnected. Such a node admits every client for a
-    /// while when it reconnects.
+    /// Create the first user even if nodes are disconnected, which may admit every client for a
+    /// while.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anyway: bool,
 }

@@ -49,8 +49,8 @@ pub struct NodeView {
     pub applied: u64,
     /// Slot below which this node has every slot on stable storage.
     pub durable: u64,
-    /// Durability class. It is always present, because a volatile group may lose acknowledged
-    /// commands ([class-5]).
+    /// Durability class, always present: a volatile group may lose acknowledged commands
+    /// ([class-5]).
     pub durability: String,
     /// Store of the service, such as `lsm`, `memory` or `none`.
     pub store: String,
@@ -92,8 +92,7 @@ pub struct NodeView {
     /// if votes are sent directly.
     #[serde(default)]
     pub ring: Vec<u32>,
-    /// Choices that this node made, with the reasons: how it sends frames to several nodes, and how
-    /// it receives votes.
+    /// Choices of this node, with reasons: how it sends to several nodes, and receives votes.
     #[serde(default)]
     pub choices: Vec<String>,
     #[serde(default)]
@@ -231,8 +230,7 @@ pub struct DiskView {
     pub free_bytes: Option<u64>,
     /// Growth rate of the log in bytes per second.
     pub log_bytes_per_second: Option<u64>,
-    /// Seconds until the disk is full, if the folder has been growing for long. The admin server
-    /// adds it.
+    /// Seconds until the disk is full, if the folder grows for long, from the admin server.
     pub full_in_seconds: Option<u64>,
 }
 
@@ -257,8 +255,7 @@ pub struct StreamsView {
     pub bytes: u64,
     /// Number of bytes that this node lacks and is fetching from other nodes.
     pub missing_bytes: u64,
-    /// Why the node does not accept stream bytes. Null if it accepts them, or if no client is
-    /// waiting.
+    /// Why the node does not accept stream bytes. Null if it does, or no client is waiting.
     #[serde(default)]
     pub stopped: Option<String>,
 }
@@ -332,8 +329,7 @@ pub struct SnapshotRequest {
     pub at: Option<u64>,
 }
 
-/// Error code of `POST /snapshot` for a snapshot that is not complete yet and continues in the
-/// background.
+/// Error code of `POST /snapshot` for a snapshot that continues in the background.
 pub const STILL_TAKING: &str = "still_taking";
 
 /// Error code of a node that is still starting.
@@ -450,8 +446,7 @@ pub struct MemberView {
     pub payload_bytes_sent: u64,
     /// The leader sends proposals to the member. Only the leader reports it.
     pub engaged: Option<bool>,
-    /// Path of frames from the responding node to the member. Null for the node itself, and for
-    /// disconnected members.
+    /// Path of frames to the member. Null for the node itself, and for disconnected members.
     #[serde(default)]
     pub plane: Option<PlaneView>,
 }
@@ -461,8 +456,7 @@ pub struct MemberView {
 pub struct PlaneView {
     /// Plane: `tcp`, `udp`, `chain`, `multicast` or `ethernet`.
     pub way: String,
-    /// Interface for raw Ethernet frames: `packet`, `xdp, copied` or `xdp, zero copy`. Null for
-    /// other planes.
+    /// Access to raw Ethernet frames: `packet`, `xdp, copied` or `xdp, zero copy`; else null.
     #[serde(default)]
     pub frames: Option<String>,
     /// Round-trip time of the last probe in microseconds. Null if the plane sends no probes.

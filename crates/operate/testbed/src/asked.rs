@@ -1,5 +1,4 @@
-//! A fake replica for tests of protocol frontends. It records commands and never answers them by
-//! itself.
+//! A fake replica for tests of frontends, which records commands and answers none by itself.
 
 use quorate_replica::{
     front::{Failure, Requests, Sequenced, Tag},
@@ -23,8 +22,7 @@ pub struct FakeReplica {
     pub wall_ms: u64,
     /// Set if the group's clock is unknown.
     pub without_clock: bool,
-    /// Maximum size of a command in bytes. The frontend must check the limit, since this replica
-    /// does not.
+    /// Maximum size of a command in bytes, which only the frontend checks.
     pub command_bytes_max: usize,
 }
 

@@ -1,9 +1,7 @@
-//! Divides the CPUs between the load generator, which gets one, and the nodes, which get the
-//! others.
+//! Divides the CPUs between the load generator, which gets one, and the nodes.
 //!
-//! Without the division, a generator that offers more load would take CPU time from the nodes that
-//! it measures. A process inherits the CPUs of the thread that starts it, so other processes are
-//! not affected.
+//! Otherwise a generator with more load would take CPU time from the nodes that it measures. A
+//! process inherits the CPUs of the thread that starts it, so others are not affected.
 
 use std::io;
 

@@ -1,5 +1,4 @@
-//! Minimal client of etcd's JSON gateway for checkers. It writes and reads keys, removes all keys,
-//! and compares nodes.
+//! Minimal client of etcd's JSON gateway for checkers: writes, reads, removes and compares.
 
 use std::{io, time::Duration};
 

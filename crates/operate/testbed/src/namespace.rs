@@ -46,8 +46,7 @@ pub fn is_inside(variable: &str) -> bool {
     env::var_os(variable).is_some()
 }
 
-/// Re-executes this process in new namespaces, with the environment variable set. Returns only if
-/// that fails.
+/// Re-executes this process in new namespaces with the variable set. Returns only on failure.
 pub fn enter(variable: &str) -> io::Error {
     match env::current_exe() {
         Ok(program) => {
@@ -86,8 +85,7 @@ pub fn inside(node: u32) -> Command {
     command
 }
 
-/// Writes a script that executes a program in the namespace of a node, under the script's process
-/// id.
+/// Writes a script that becomes a program in a node's namespace, with the same process id.
 pub fn script(node: u32, program: &Path, folder: &Path) -> io::Result<PathBuf> {
     let script = folder.join(format!("node-{node}.sh"));
     let text = format!(

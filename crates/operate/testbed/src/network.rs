@@ -26,8 +26,7 @@ const CLIENTS: u32 = 254;
 /// Hardware address that no interface has.
 const NO_NODE: &str = "02:00:00:00:ff:ff";
 
-/// Namespaces of nodes 1, 2, 3 and so on, connected by a bridge. Clients run outside of these
-/// namespaces.
+/// Namespaces of nodes 1, 2, 3 and so on, connected by a bridge. Clients run outside.
 #[derive(Debug)]
 pub struct Network {
     nodes: u32,
@@ -50,8 +49,7 @@ pub fn enter() -> io::Error {
 }
 
 impl Network {
-    /// Creates the network. The process must be inside the namespaces, and may create only one
-    /// network.
+    /// Creates the network, once per process, inside the namespaces.
     pub fn new(nodes: u32) -> io::Result<Self> {
         namespace::prepare()?;
         ip("link add br0 type bridge")?;
@@ -67,8 +65,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Drops all frames from the first to the second node of each pair, until [`Self::heal`] is
-    /// called.
+    /// Drops all frames from the first to the second node of each pair, until [`Self::heal`].
     pub fn cut(&self, pairs: &[(u32, u32)]) -> io::Result<()> {
         self.send(|from, to| pairs.contains(&(from, to)).then(|| NO_NODE.to_owned()))
     }
@@ -101,8 +98,7 @@ impl Network {
         namespace::join("br0", interface)
     }
 
-    /// Sets the hardware address that each node uses for each other node. `None` leaves an entry
-    /// unchanged.
+    /// Sets the hardware address that each node uses for each other; `None` changes nothing.
     fn send(&self, place: impl Fn(u32, u32) -> Option<String>) -> io::Result<()> {
         for from in 1..=self.nodes {
             let line = |to| {

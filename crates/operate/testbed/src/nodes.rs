@@ -23,8 +23,7 @@ use crate::{
 
 /// Time within which a cluster must serve. It is long because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Time after which a node that does not serve is reported. It exceeds any partition in the tests
-/// and the recovery from it.
+/// Time after which a node that does not serve is reported, longer than partitions and recovery.
 const SLOW: Duration = Duration::from_secs(4);
 /// Timeout for a request to an admin address. A paused node does not respond.
 pub(crate) const QUESTION: Duration = Duration::from_millis(300);
@@ -84,8 +83,7 @@ impl Nodes {
         self.nodes[first..].iter_mut().try_for_each(NodeProcess::wait_ready)
     }
 
-    /// Starts one more node without waiting for it. Returns the id that the node should get, that
-    /// is, the next one.
+    /// Starts one more node without waiting for it. Returns the next id, which it should get.
     pub fn spawn(&mut self, spec: Spec) -> io::Result<u32> {
         // Prevents an interrupt from removing the folder while a node starts.
         let leftovers = interrupt::hold();
@@ -289,8 +287,7 @@ impl Nodes {
         self.nodes.first().is_some_and(flag)
     }
 
-    /// Waits until all nodes have the same contents at the same position. Returns the position and
-    /// the fingerprint.
+    /// Waits until all nodes have equal contents. Returns the position and the fingerprint.
     pub fn wait_until_equal(&self) -> io::Result<String> {
         let addresses = self.client_addresses();
         let digest = match self.speak_etcd() {

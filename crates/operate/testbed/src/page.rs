@@ -12,8 +12,7 @@ pub struct Step {
     pub text: String,
 }
 
-/// Converts a step for the shell. Removes the `run` prefix of tests, and makes an interactive
-/// program quit at once.
+/// Converts a step for the shell: drops the `run` of tests, makes interactive programs quit.
 #[must_use]
 pub fn typed(text: &str) -> String {
     match text.strip_prefix("run ") {

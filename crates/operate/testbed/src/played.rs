@@ -174,8 +174,7 @@ impl SimulatedCluster {
         self.shared.changed.notify_all();
     }
 
-    /// Makes all offered bytes of a stream become decided when its piece ends, even above the limit
-    /// of [`Self::hold`].
+    /// Decides all offered bytes of a stream when its piece ends, even above [`Self::hold`].
     pub fn decide_at_end(&self, name: &str) {
         let mut world = self.shared.lock();
         let stream = world.streams.get_mut(name).expect("a stream of a test");
@@ -226,8 +225,7 @@ impl SimulatedCluster {
         self.shared.lock().met.clone()
     }
 
-    /// Waits until at least `bytes` bytes of a stream are decided or offered. Returns `false` on
-    /// timeout.
+    /// Waits for `bytes` decided or offered bytes of a stream. Returns `false` on timeout.
     pub fn wait_for(&self, name: &str, bytes: u64, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         let mut world = self.shared.lock();
@@ -253,8 +251,7 @@ impl SimulatedCluster {
 }
 
 impl Shared {
-    /// Locks the state. Ignores poisoning, so that a failure is reported by the thread in which it
-    /// occurred.
+    /// Locks the state, poisoned or not: the thread that panicked reports the failure.
     fn lock(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,8 +25,7 @@ use rustix::{
 
 use crate::namespace;
 
-/// First port for nodes of a demo or a test. It lies below the range that the kernel uses for
-/// outgoing connections.
+/// First port for nodes of a demo or a test, below the kernel's range for connections.
 const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 22_000;
 /// Number of log lines shown in an error message.
@@ -276,9 +275,8 @@ impl Spec {
         }
     }
 
-    /// Returns the specs of a cluster's members, node 1 first. Data and logs are stored in
-    /// `folder`, and `flags` apply to all members. The nodes end with the caller unless
-    /// [`Self::tied`] is cleared.
+    /// Returns the specs of a cluster's members, node 1 first, with data and logs in `folder` and
+    /// `flags` for all. The nodes end with the caller unless [`Self::tied`] is cleared.
     pub fn members(
         program: &Path,
         folder: &Path,

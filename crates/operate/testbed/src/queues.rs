@@ -1,9 +1,7 @@
-//! Queues made of lists. Clients push, move and take elements while nodes fail, and record a
-//! history.
+//! Queues of lists, with recorded pushes, moves and takes of clients while nodes fail.
 //!
-//! Elements of the first queue are pushed to and taken from the same list. Elements of the second
-//! queue are moved to another list before they are taken. No command is sent twice. [`judge`]
-//! checks the history.
+//! The first queue is one list. Elements of the second are moved to another list before they are
+//! taken. No command is sent twice. [`judge`] checks the history.
 
 pub mod judge;
 
@@ -26,8 +24,7 @@ use crate::{
     wait,
 };
 
-/// Lists of each queue: the one to which elements are pushed, and the one from which they are
-/// taken.
+/// Lists of each queue: the one to push to, and the one to take from.
 pub const QUEUES: [[&str; 2]; 2] = [["queue", "queue"], ["queue:new", "queue:moved"]];
 /// Pause before reconnecting to a node that refused the connection.
 const RETRY: Duration = Duration::from_millis(20);
@@ -46,8 +43,7 @@ enum Work {
     Take(usize),
 }
 
-/// Work of the clients of each node. More clients take than push, so that taking clients usually
-/// wait.
+/// Work of the clients of each node. More take than push, so that takers usually wait.
 const WORKS: [Work; 6] =
     [Work::Push, Work::Take(0), Work::Take(0), Work::Move, Work::Take(1), Work::Take(1)];
 

@@ -1,5 +1,4 @@
-//! Replaces the nodes of a cluster as an operator would. A new node joins and replaces an old one,
-//! which is then stopped.
+//! Replaces nodes as an operator would: a new one joins and replaces an old one, which stops.
 //!
 //! [`kill`] kills a process in the middle of a replacement.
 
@@ -122,8 +121,7 @@ pub fn client_addresses(nodes: &Nodes, newcomers: &[Spec]) -> Vec<String> {
     addresses
 }
 
-/// Replaces every member by a new node, one by one. The leader is replaced last. Calls `told` after
-/// each step.
+/// Replaces every member, one by one and the leader last. Calls `told` after each step.
 pub fn all(
     nodes: &mut Nodes,
     program: &Path,
@@ -233,8 +231,7 @@ impl Ended {
         })
     }
 
-    /// Returns the number of eras. Returns an error unless the plan reached its goal and the old
-    /// node may be stopped.
+    /// Returns the number of eras, if the plan reached its goal and the old node may be stopped.
     fn reached(&self) -> io::Result<usize> {
         let done = matches!(self.result.as_str(), "reached" | "nothing_to_do");
         match done && self.settled == Some(true) {

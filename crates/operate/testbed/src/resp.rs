@@ -12,8 +12,7 @@ use crate::trust::secured;
 
 /// Timeout for a connection attempt.
 const CONNECT: Duration = Duration::from_millis(500);
-/// Timeout for a reply. It exceeds the time for which a node lets a command wait, and the duration
-/// of a pause.
+/// Timeout for a reply, longer than a node lets a command wait, and than a pause.
 const SILENCE: Duration = Duration::from_millis(2500);
 /// Maximum size of a reply in bytes.
 const REPLY_BYTES_MAX: usize = 16 << 20;

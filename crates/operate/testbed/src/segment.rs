@@ -59,8 +59,7 @@ impl Lan {
     /// Returns the parameters of `tc` for a link with a given queue capacity.
     fn bucket_of(&self, queue_bytes: u64) -> String {
         let bits = self.megabits * MEGABIT;
-        // The burst lasts a millisecond, but holds at least one packet before the device segments
-        // it.
+        // The burst lasts a millisecond, but holds a packet before it is segmented.
         let burst = (bits / 8 / 1000).max(16 << 10);
         format!("rate {bits}bit burst {burst} limit {queue_bytes}")
     }
@@ -76,9 +75,8 @@ impl fmt::Display for Lan {
     }
 }
 
-/// Connects the namespaces 1, 2, 3 and so on to a new switch that floods multicast. `address`
-/// returns the address of each namespace. Returns whether the links preserve the order of packets,
-/// which requires real root.
+/// Connects namespaces 1, 2, 3 and so on, at `address`, to a new switch that floods multicast.
+/// Returns whether the links preserve the order of packets, which requires real root.
 pub fn set_up(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Result<bool> {
     let mut ordered = true;
     ip(&format!("link add {SWITCH} type bridge mcast_snooping 0"))?;
@@ -148,9 +146,8 @@ fn inside_shell(node: u32) -> Command {
     command
 }
 
-/// Makes the kernel process each flow of a device on a single CPU. Otherwise a shaped queue
-/// releases packets on different CPUs, from a timer or the sender, and reorders them unlike a real
-/// link.
+/// Makes the kernel process each flow of a device on one CPU. Otherwise a shaped queue releases
+/// packets on several CPUs, and reorders them unlike a real link.
 fn in_order(mut shell: Command, device: &str) -> io::Result<()> {
     let all = u64::MAX >> 64_u32.saturating_sub(cpus());
     // A sysfs mount shows the devices of the namespace in which it was mounted.

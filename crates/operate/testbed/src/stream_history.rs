@@ -18,11 +18,9 @@ pub enum Note {
     Sends { writer: u16, count: u64 },
     /// A writer was notified that all bytes below `position` are durable.
     Durable { writer: u16, position: u64 },
-    /// A writer was notified that the stream is closed, permanently if `finished`, and ends at
-    /// `position`.
+    /// A writer was notified that the stream ends at `position`, for good if `finished`.
     Closed { writer: u16, position: u64, finished: bool },
-    /// A reader, which sends only one request, is about to request the bytes starting at
-    /// `position`.
+    /// A reader, which sends only one request, is about to request bytes from `position` on.
     Asks { reader: u32, position: u64 },
     /// A reader received bytes, starting at `position`.
     Read { reader: u32, position: u64, parts: Vec<Part> },
@@ -87,8 +85,7 @@ pub enum ViolationKind {
     Offset,
     /// A reported position is lower than an earlier one.
     Backwards,
-    /// A writer has acknowledged bytes, or bytes in the stream, above the position at which another
-    /// writer took over.
+    /// A writer has bytes, or acknowledgements, above the position of another's takeover.
     AfterFence,
     /// Two writers received acknowledgements for the same position.
     TwoWriters,
@@ -289,8 +286,7 @@ impl Judge {
         }
     }
 
-    /// Returns the position after the bytes that any writer may have written, including a writer
-    /// that received no reply.
+    /// Returns the end of the bytes that any writer, also without a reply, may have written.
     fn written(&self) -> u64 {
         self.writers.values().map(|one| one.written).max().unwrap_or(0)
     }
@@ -309,8 +305,7 @@ impl Judge {
         }
     }
 
-    /// Returns the writer to which the byte at a position belongs, and the position after that
-    /// writer's bytes.
+    /// Returns the writer of the byte at a position, and the end of that writer's bytes.
     fn owner(&self, position: u64) -> Option<(u16, u64)> {
         // If two writers begin at the same position, the earlier one wrote nothing.
         let number =
@@ -406,8 +401,7 @@ impl Judge {
     }
 }
 
-/// Returns the offset of the first byte at which two ranges differ. Where the writer changes, some
-/// bytes are equal by chance.
+/// Returns the offset of the first difference of two ranges, some bytes of which may be equal.
 fn other_than(writer: u16, position: u64, owner: u16, at: u64, count: u64) -> Option<u64> {
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(TELLING);
     let found = first_other(owner, at, &bytes(writer, position, count));

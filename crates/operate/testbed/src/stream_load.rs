@@ -253,8 +253,7 @@ pub fn save(lanes: &[Arc<Lane>], folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads every stream from each node separately. Returns an error if nodes differ or a history
-/// violates the rules.
+/// Reads every stream from each node. Fails if nodes differ or a history violates the rules.
 pub fn compare(lanes: &[Arc<Lane>], addresses: &[String]) -> io::Result<Sum> {
     let mut sum = Sum::default();
     for lane in lanes {
@@ -352,8 +351,7 @@ impl Lane {
         }
     }
 
-    /// Repeatedly starts a writer that takes over the stream. Each previous writer must learn that
-    /// it is fenced.
+    /// Starts writer after writer to take over the stream. Each must learn that it is fenced.
     fn take_over_and_over(
         self: &Arc<Self>,
         dice: &mut Dice,
@@ -468,8 +466,7 @@ impl Lane {
     }
 }
 
-/// Repeats a request while no node is reachable. All nodes may be down, and a new client gives up
-/// at once.
+/// Repeats a request while no node is reachable, as all may be down for a moment.
 fn retry_until_reachable<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let mut last = Error::Machine("it was not tried".to_owned());
     let done = wait::at_most(PATIENCE, "a node", || match ask() {

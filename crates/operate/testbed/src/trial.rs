@@ -1,8 +1,7 @@
 //! Clients that record their observations while faults are injected into the nodes.
 //!
-//! [`faults`] draws faults from a seed. [`load`] runs clients of every kind at the same time.
-//! [`client`] and `session` record each operation in [`seen`], and [`history`] writes the
-//! operations for a checker.
+//! [`faults`] draws faults from a seed. [`load`] runs clients of every kind at once. [`client`] and
+//! `session` record operations in [`seen`], and [`history`] writes them for a checker.
 
 pub mod client;
 pub mod faults;

@@ -6,8 +6,7 @@ use quorate_tls::{ClientFiles, ClientTrust, stream::Stream};
 
 static TRUST: OnceLock<ClientTrust> = OnceLock::new();
 
-/// Makes all later connections to nodes use TLS with the certificate in `folder`. May be called
-/// once per process.
+/// Makes later connections use TLS with the certificate in `folder`. Once per process.
 pub fn use_certificate(folder: &Path) -> io::Result<()> {
     let files = ClientFiles::in_folder(folder);
     quorate_admin::client::use_certificate(&files).map_err(io::Error::other)?;

@@ -37,8 +37,7 @@ impl Usage {
         Some(Self { user_s, system_s, switches })
     }
 
-    /// Returns the CPU time of one process in seconds. The resolution is a nanosecond if the kernel
-    /// provides it, else a tick.
+    /// Returns the CPU seconds of a process, to the nanosecond if the kernel can, else to a tick.
     pub fn exact_cpu_s(id: u32) -> Option<f64> {
         let folder = Path::new("/proc").join(id.to_string()).join("task");
         let of = |task: &fs::DirEntry| {

@@ -85,14 +85,12 @@ pub struct Written {
 }
 
 impl Writers {
-    /// Starts one writer per address. A writer moves on to the next node if its node does not
-    /// respond.
+    /// Starts one writer per address, which moves on if its node does not respond.
     pub fn start(addresses: &[String]) -> Self {
         Self::few(addresses.len(), addresses)
     }
 
-    /// Starts `count` writers that never retry, distributed over the addresses, starting with the
-    /// first.
+    /// Starts `count` writers that never retry, distributed over the addresses in order.
     pub fn few(count: usize, addresses: &[String]) -> Self {
         Self::of(count, addresses, BUSY, |addresses| Once { link: None, addresses, next: 0 })
     }
@@ -144,8 +142,7 @@ impl Writers {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Stops the writers and compares all acknowledged writes on every node. Returns the number of
-    /// keys compared.
+    /// Stops the writers and compares acknowledged writes on every node. Returns the keys compared.
     pub fn compare(self, nodes: &mut Nodes) -> io::Result<usize> {
         let written = self.end()?;
         nodes.wait_until_all_serve()?;
@@ -184,8 +181,7 @@ impl Drop for Writers {
 }
 
 impl Written {
-    /// Compares every key with the own state of the node at `address`. Returns the number of keys
-    /// compared.
+    /// Compares every key with the own state of the node at `address`. Returns their number.
     pub fn compare(&self, address: &str) -> io::Result<usize> {
         let mut link = Link::connect(address)?;
         link.ask(&["READONLY"])?;

@@ -1,5 +1,4 @@
-//! Authentication of client connections: a connection that succeeds becomes a client, and all
-//! others are closed.
+//! Authentication of connections: those that succeed become clients, all others are closed.
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 use quorate_tls::Trust;

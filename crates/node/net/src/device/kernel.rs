@@ -1,5 +1,4 @@
-//! A node's device in the kernel. It is created anew at every start, and removed when its process
-//! stops cleanly.
+//! A node's device in the kernel, created anew at every start and removed at a clean stop.
 
 use std::{fmt, os::fd::BorrowedFd};
 
@@ -125,8 +124,7 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// Returns why a hook cannot be used at an interface with this visibility of frames, if it cannot
-/// ([offload-16]).
+/// Returns why a hook cannot be used at an interface with this visibility ([offload-16]).
 const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
     match hook {
         Hook::Native if sight.is_pair => {

@@ -176,8 +176,7 @@ impl Candidates {
         Ok((Box::new(device), name, Pace::default()))
     }
 
-    /// Wraps an open device with its driver. Every device gets its own boot number, one of 256 per
-    /// process.
+    /// Wraps an open device with its driver, under one of the 256 boot numbers of this process.
     fn lent(&mut self, (device, name, pace): Found, not: &[String]) -> AttachedDevice {
         self.devices_started += 1;
         let settings = OwnerSettings {
@@ -260,8 +259,7 @@ mod tests {
         }
         let first = lent.owner.device_boot();
         drop(lent);
-        // No process can remove a datagram device from outside; if that happened, the candidate
-        // would be ruled out.
+        // No process can remove a datagram device; if one did, the candidate would be ruled out.
         let none = rungs.open_device(Some("taken")).map(|lent| lent.name).unwrap_err();
         assert!(none.contains("no more thread, by datagrams"), "{none}");
         assert!(none.contains("not in the kernel"), "{none}");

@@ -1,5 +1,4 @@
-//! Attachment point of a device that uses raw frames: an interface and the multicast groups of the
-//! cluster.
+//! Attachment of a device that uses raw frames: interface and multicast groups of the cluster.
 
 use quorate_device::xdp::Settings;
 use quorate_offload::{Address, Form, Routes, Setup, header::HEADER_BYTES, link::stations};
@@ -9,8 +8,7 @@ use super::{CELLS, PAYLOAD_BYTES_MAX, TAP_FRAMES, group_of};
 
 /// Size in bytes of a frame without the Ethernet header: shim, header and payload.
 const FRAME_BYTES: usize = 4 + HEADER_BYTES + PAYLOAD_BYTES_MAX;
-/// Size in bytes of the queue from a kernel device to the reactor, enough for several milliseconds
-/// of values.
+/// Size of the queue from a kernel device to the reactor: several milliseconds of values.
 const TAP_BYTES: u32 = 1 << 22;
 /// Driver name of interface pairs, as used by containers.
 const PAIRS: &str = "veth";
@@ -24,8 +22,7 @@ pub(super) struct Place {
     own: Address,
     /// Multicast address of all devices of the cluster.
     pub(super) all: Address,
-    /// Multicast address of all devices, and of the clients that receive decisions directly
-    /// ([offload-15]).
+    /// Multicast address of all devices, and of clients that receive decisions ([offload-15]).
     pub(super) decisions: Address,
     /// Visibility of frames to programs at this interface.
     sight: Sight,

@@ -1,10 +1,8 @@
-//! The file with the datagram keys: one or two lines, each with a number and 64 hexadecimal digits
-//! ([pkt-3]).
+//! File with one or two datagram keys, each a line with a number and 64 hex digits ([pkt-3]).
 //!
-//! The last line is the newest key. The file is read at start and whenever it has changed. A second
-//! line is a new key: every node accepts it and announces it to its peers before any node sends
-//! with it. A key that is removed from the file is still accepted until it is no longer used for
-//! sending.
+//! The last line is the newest key. The file is read at start and whenever it has changed. Every
+//! node accepts a new key and announces it to its peers before any node sends with it. A key
+//! removed from the file is accepted until it is no longer used for sending.
 
 use std::{
     fs::File,

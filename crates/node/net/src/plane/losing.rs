@@ -1,5 +1,4 @@
-//! Simulated loss: deliberately drops received datagrams, for experiments on networks that lose
-//! none.
+//! Simulated loss of received datagrams, for experiments on networks that lose none.
 
 use quorate_core::dice::Dice;
 

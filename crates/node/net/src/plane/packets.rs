@@ -112,8 +112,7 @@ impl PacketPlane {
         })
     }
 
-    /// Handles a peer's introduction of its datagrams. It arrived over a connection from address
-    /// `from`.
+    /// Handles a peer's introduction of its datagrams, received over a connection from `from`.
     ///
     /// # Errors
     ///
@@ -298,8 +297,7 @@ impl PacketPlane {
                     blocked = true;
                     SendOutcome::Blocked(count)
                 }
-                // A datagram that is too long for the path or has no route is lost: probes then
-                // show that nothing arrives.
+                // A datagram that is too long or has no route is lost: probes show it.
                 Ok(Sent::TooLong) => SendOutcome::Dropped,
                 Err(error) => {
                     failed = Some(error);
@@ -338,8 +336,7 @@ impl PacketPlane {
         self.plane.reach() == Reach::Chain
     }
 
-    /// Returns the transport for frames to several peers if `by_group`, otherwise for frames to one
-    /// peer.
+    /// Returns the transport for frames to several peers if `by_group`, otherwise to one peer.
     pub(crate) fn way(&self, by_group: bool) -> Way {
         match (&self.sockets.wire, by_group) {
             (Wire::Ethernet(_), _) => Way::Ethernet,

@@ -48,8 +48,7 @@ pub struct Sockets {
     pub(crate) wire: Wire,
     /// Limits derived from the interface's capacity.
     pub(crate) limits: Limits,
-    /// Why a transport other than the configured one is used; `None` if the configured transport is
-    /// in use.
+    /// Why another transport than the configured one is used, if one is.
     pub(crate) instead: Option<String>,
     pub(crate) keys: Option<KeyFile>,
     /// Simulated loss of received datagrams.
@@ -224,8 +223,7 @@ fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
     limits
 }
 
-/// Minimum number of datagrams that must fit in a receive buffer. Datagrams lost together are
-/// repaired one by one.
+/// Minimum number of datagrams per receive buffer. Those lost together are repaired one by one.
 const BUFFERED_MIN: usize = 32;
 
 /// Limits the rate to what receive buffers can absorb, assuming that peers have buffers of the same
@@ -316,8 +314,7 @@ fn join(
     Ok((socket, interface.scoped(group)))
 }
 
-/// Returns limits from the capacity of an interface. Properties that the interface does not report
-/// get defaults.
+/// Returns limits from an interface's capacity, with defaults for what it does not report.
 fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
     let found = interface.and_then(|name| Interface::named(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);
@@ -401,8 +398,7 @@ mod tests {
         }
     }
 
-    /// [rate-1] Without privileges the receive buffer is limited to net.core.rmem_max, and a burst
-    /// must fit in it.
+    /// [rate-1] Without privileges the buffer is at most net.core.rmem_max; a burst must fit.
     #[test]
     fn a_small_receive_buffer_slows_senders_down() {
         let of = |receive_bytes, megabits| {

@@ -24,8 +24,7 @@ pub const GROUP_ADDRESS_V6: SocketAddr = SocketAddr::V6(SocketAddrV6::new(
 pub struct Wanted {
     /// Transport for frames, if this machine and its peers support it.
     pub way: Way,
-    /// Interface for sending datagrams and joining groups; `None` for the interface that has the
-    /// address for peers.
+    /// Interface for datagrams and groups; `None` for the one that has the address for peers.
     pub interface: Option<String>,
     /// The multicast group; `None` for [`GROUP_ADDRESS`].
     pub group: Option<SocketAddr>,

@@ -19,8 +19,7 @@ pub(crate) enum Wire {
     Udp {
         /// Socket that receives datagrams addressed to this node and sends all datagrams.
         one: Udp,
-        /// Socket that receives from the multicast group, with the group's address; `None` without
-        /// a group.
+        /// Socket that receives from the multicast group, and its address; `None` without a group.
         group: Option<(Udp, SocketAddr)>,
     },
     /// Raw frames on one interface. The same socket receives from the group.

@@ -1,5 +1,4 @@
-//! Admission of connections to this node. The verdict on a `Hello` or a `Welcome` is a pure
-//! function.
+//! Admission of connections. The verdict on a `Hello` or a `Welcome` is a pure function.
 
 use quorate_core::{level::Levels, node_id::NodeId};
 use quorate_wire::{Hello, RefusalCode};
@@ -22,10 +21,9 @@ pub struct Expectation<'a> {
     pub connected_boot: Option<u32>,
 }
 
-/// Returns `Ok` if the greeter is admitted. The checks are ordered by how useful they are to an
-/// operator: a foreign cluster, for example, explains all other problems. A greeter with the
-/// cluster's id is admitted even if unknown, because this node may not have learned of it yet
-/// ([member-3]).
+/// Returns `Ok` if the greeter is admitted. Checks come in the order of their use to an operator: a
+/// foreign cluster explains all other problems. A greeter with the cluster's id may be unknown,
+/// because this node may not have learned of it yet ([member-3]).
 pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refused> {
     let identity = expected.identity;
     let (me, greeter) = (identity.member.node, hello.from.node);

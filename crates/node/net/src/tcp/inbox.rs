@@ -12,8 +12,7 @@ use super::socket::{Moved, Socket};
 
 /// Capacity in bytes above which an empty buffer is released.
 const KEEP_BYTES: usize = 1 << 20;
-/// Minimum length of a body that gets its own buffer, in bytes. An additional system call then
-/// costs less than the copy.
+/// Minimum length of a body with its own buffer: then a system call costs less than the copy.
 const LONG_BODY_BYTES: usize = 32 << 10;
 /// Maximum number of unused buffers for long bodies that are retained.
 const FREE_MAX: usize = 32;
@@ -89,8 +88,8 @@ impl Inbox {
                     self.long = Some(Long::begin(*header, length, body, pool));
                     (self.start, self.end, self.wanted) = (0, 0, 0);
                 } else {
-                    // The next reads make space for the whole frame at once, so that its start is
-                    // moved at most once.
+                    // The next reads make space for the whole frame, so that its start is moved
+                    // once.
                     self.wanted = more;
                 }
                 Ok(None)
@@ -165,8 +164,7 @@ impl Inbox {
 }
 
 impl Long {
-    /// Starts a long frame. Bytes of a stream are aligned so that they can be written to disk from
-    /// this buffer.
+    /// Starts a long frame. Stream bytes are aligned, to be written to disk from this buffer.
     fn begin(header: [u8; HEADER_BYTES], length: usize, first: &[u8], pool: &BlockPool) -> Self {
         let mut body = pool.fill(stream_position(&header).unwrap_or(0), length);
         body.put(first);
@@ -225,8 +223,7 @@ mod tests {
         out
     }
 
-    /// Collects the received bodies: byte and length of each, and whether it has a buffer of its
-    /// own.
+    /// Collects the received bodies: byte and length of each, and whether it has its own buffer.
     fn take(inbox: &mut Inbox, seen: &mut Vec<(u8, usize, bool)>) {
         while let Some(received) = inbox.next(BODY_BYTES_MAX, &pool()).unwrap() {
             let Frame::Forward { bytes, .. } = received.frame else {

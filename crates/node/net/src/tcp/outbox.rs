@@ -1,5 +1,4 @@
-//! Output queue of a connection. It contains whole frames, whose bodies are copied if short and
-//! shared if long.
+//! Output queue of a connection: whole frames, with short bodies copied and long ones shared.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -9,9 +8,8 @@ use super::socket::{Moved, Socket};
 
 /// Capacity in bytes above which an empty buffer is released.
 const KEEP_BYTES: usize = 1 << 20;
-/// Minimum length of a shared body, in bytes; shorter bodies are copied. An additional piece of a
-/// write costs the kernel about as much as the copy, and a reference retains memory that its owner
-/// may have released.
+/// Minimum length of a shared body, in bytes. Another piece of a write costs the kernel about as
+/// much as a copy, and a reference retains memory that its owner may have released.
 const SHARED_BYTES_MIN: usize = 4 << 10;
 /// Maximum number of pieces in one write.
 const PIECES_MAX: usize = 64;

@@ -1,8 +1,7 @@
 //! Reads and writes of a socket with TLS.
 //!
 //! One system call may transfer many records, and a record many bytes. Only the session knows of
-//! received bytes that have not been read ([`Session::holds_more`]), and of written bytes that have
-//! not been sent.
+//! received bytes not read yet ([`Session::holds_more`]), and of written bytes not sent yet.
 
 use std::{
     io::{self, ErrorKind, IoSlice, Write},
@@ -87,8 +86,7 @@ pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Mo
     }
 }
 
-/// Writes as many of `pieces` as the network accepts, and a little more, which remains pending in
-/// the session.
+/// Writes as many of `pieces` as the network accepts; a little more stays in the session.
 pub(super) fn write(fd: &impl AsFd, session: &mut Session, pieces: &[IoSlice<'_>]) -> Moved {
     let mut rest = pieces.to_vec();
     let mut rest = rest.as_mut_slice();

@@ -18,8 +18,7 @@ const LOOK_US: u64 = 10_000;
 const BURSTS_PER_SECOND: u64 = 50;
 /// Minimum size of a burst in bytes, so that it is worth a system call.
 const BURST_BYTES_MIN: u64 = 16 << 10;
-/// Maximum number of bytes queued for a peer that datagrams do not reach. More would be outdated on
-/// arrival.
+/// Maximum queue of a peer that datagrams do not reach. More would be outdated on arrival.
 pub(crate) const UNREACHED_BYTES_MAX: usize = 256 << 10;
 
 /// Bandwidth available to all peer connections together.

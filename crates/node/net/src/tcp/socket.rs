@@ -43,8 +43,7 @@ impl From<OwnedFd> for Socket {
     }
 }
 
-/// Accepts the next waiting connection, if there is one. Connections that broke while waiting are
-/// skipped.
+/// Accepts the next waiting connection, if any, skipping those that broke while waiting.
 pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -58,7 +57,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
 }
 
 impl Socket {
-    /// Starts a connection. The socket becomes writable once the attempt has succeeded or failed
+    /// Starts a connection. The socket becomes writable once it succeeded or failed
     /// ([`Self::dialled`]).
     pub(crate) fn dial(address: SocketAddr) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -108,8 +107,7 @@ impl Socket {
         self.session.as_deref()
     }
 
-    /// Returns whether data can be exchanged: there is no TLS session, or its handshake is
-    /// complete.
+    /// Returns whether data can be exchanged: any TLS handshake is complete.
     pub(crate) fn is_established(&self) -> bool {
         self.session().is_none_or(Session::is_established)
     }
@@ -127,8 +125,7 @@ impl Socket {
         self.session().is_some_and(Session::has_unsent)
     }
 
-    /// Returns whether the socket must be watched until it is writable. `has_output` tells whether
-    /// the connection has output.
+    /// Returns whether to watch until writable. `has_output` means that the connection has output.
     pub(crate) fn waits_to_write(&self, has_output: bool) -> bool {
         self.has_unsent() || (has_output && self.is_established())
     }
@@ -191,8 +188,7 @@ impl Socket {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// Resets the connection when it is closed, so that undelivered data is dropped. Sockets other
-    /// than TCP close as usual.
+    /// Resets the connection when closed, to drop undelivered data. Only TCP sockets support it.
     pub(crate) fn reset_at_close(&self) {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
@@ -211,8 +207,7 @@ impl Socket {
         }
     }
 
-    /// Returns the IP address of the other end as text, without the port, which strangers can
-    /// choose.
+    /// Returns the IP address of the other end. Its port is left out: strangers can choose it.
     pub(crate) fn remote_host(&self) -> String {
         self.remote_ip().map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
     }

@@ -46,8 +46,7 @@ fn accepting_pauses_while_descriptors_run_out_and_nothing_crashes_or_spins() {
     node.wait_stats("pauses of both listeners", |stats| stats.accept_pauses >= 4);
     patient.wait_stats("a pause", |stats| stats.accept_pauses == 1);
 
-    // Connected clients are served all the same. A listener that stayed ready would pause again in
-    // each turn.
+    // Connected clients are still served. A listener that stayed ready would pause each turn.
     for _ in 0..50 {
         echo(&mut here);
         echo(&mut there);

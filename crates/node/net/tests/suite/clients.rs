@@ -253,8 +253,7 @@ fn a_front_without_words_has_its_client_reset() {
     node.wait_stats("a reset", |stats| stats.clients_reset == 1);
 }
 
-/// The last error reaches a client that keeps sending; closing with unread input would reset the
-/// connection and discard it.
+/// The last error reaches a client that keeps sending; closing with unread input would discard it.
 #[test]
 fn the_last_error_reaches_a_client_that_keeps_sending() {
     let node = lone(Limits::default(), &[]);

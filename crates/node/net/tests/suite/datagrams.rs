@@ -1,5 +1,4 @@
-//! Planes of packets on loopback: transports, fallbacks, and the effect of datagrams from
-//! strangers.
+//! Packet planes on loopback: transports, fallbacks, and effects of strangers' datagrams.
 //!
 //! Multicast needs an interface that supports it. Without one, the tests print so and check that
 //! datagrams to each peer are used.
@@ -254,8 +253,8 @@ fn a_peer_that_starts_again_is_reached_again() {
     assert_eq!(after - before, 1);
 }
 
-/// [pkt-3] A second line in the key file is a new key. It is accepted at once, and used for sending
-/// once every peer has it.
+/// [pkt-3] A second key in the file is accepted at once, and used for sending once every peer has
+/// it.
 #[test]
 fn keys_are_exchanged_while_nodes_run() {
     let mut wanted = wanted(Way::Udp);

@@ -70,8 +70,7 @@ fn all_who_ask_for_a_snapshot_hear_its_end() {
     assert_eq!(again.join().unwrap(), Err(SnapshotError::Failed(why())));
 }
 
-/// Each caller gets the outcome of its own request, in any order. An outcome without a waiting
-/// caller is skipped.
+/// Each caller gets the outcome of its own request. Outcomes without a waiting caller are skipped.
 #[test]
 fn everybody_who_asks_the_group_hears_what_came_of_it() {
     let limits = Limits { commands_max: 2, ..Limits::default() };

@@ -91,8 +91,7 @@ fn a_founder_that_talks_nonsense_is_a_reason_and_no_crash() {
         heard.push(text.rsplit(": ").next().unwrap().to_owned());
         over.set(heard.len() == 3);
     });
-    // The third attempt fails like the second, so a reason is reported again only once the port is
-    // closed.
+    // The third attempt fails like the second, so only the closed port is a new reason.
     assert_eq!(answer, Err(JoinError::Stopped));
     assert_eq!(heard[..2], ["not a quorate frame", "the connection was closed without an answer"]);
     server.join().unwrap();

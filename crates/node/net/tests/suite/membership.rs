@@ -1,5 +1,4 @@
-//! Changes of the peers while a node runs: new nodes, changed addresses, removed nodes, and nodes
-//! unknown to this one.
+//! Changes of the peers at run time: new, moved and removed nodes, and nodes unknown to this one.
 
 use crate::common::{Bound, Event, Node, Raw, Start, Task, hello, lone};
 use quorate_core::{
@@ -44,8 +43,8 @@ fn wait_notice(node: &Node, what: &str) {
     }
 }
 
-/// A node unknown to its peers is admitted and answered, because a joining node has the highest id
-/// and therefore dials.
+/// A node unknown to its peers is admitted and answered: a joining node has the highest id and
+/// dials.
 #[test]
 fn a_node_that_nobody_has_heard_of_is_let_in_and_answered() {
     let (one, two) = (Start::node(1).bind(), Start::node(2).bind());
@@ -125,8 +124,8 @@ fn a_removed_node_is_refused_and_told_whichever_side_dials() {
     }
 }
 
-/// A peer that is removed while it is connected has some time to learn what was decided. Then it is
-/// notified and disconnected.
+/// A peer removed while connected may first learn what was decided; then it is notified and
+/// disconnected.
 #[test]
 fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     let limits = Limits { parting_ms: 1_000, ..hasty() };

@@ -1,5 +1,4 @@
-//! The peer address of a starting node, and the answers that a founder gets before it founds a
-//! cluster.
+//! The peer address of a starting node, and the answers to a founder before it founds a cluster.
 
 use std::{
     io::{Read, Write},
@@ -105,8 +104,7 @@ fn strangers_do_not_keep_a_starting_node_from_answering() {
     assert_eq!(answer(&address, &hello(2)), none);
 }
 
-/// The reactor takes over from the starting thread without losing connections that wait at the
-/// address.
+/// The reactor takes over from the starting thread without losing waiting connections.
 #[test]
 fn the_reactor_goes_on_where_the_start_ended() {
     let bound = Start::node(1).bind();
@@ -149,8 +147,7 @@ fn a_founder_finds_those_that_belong_to_a_cluster() {
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
 
-/// A founder does not wait forever for a listener that accepts connections but sends nothing or
-/// nonsense.
+/// A founder does not wait forever for a listener that sends nothing or nonsense.
 #[test]
 fn a_founder_does_not_wait_for_who_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,4 @@
-//! Connections of another process in the name of a peer. A hello proves nothing, so it cannot
-//! replace a live connection.
+//! Connections of another process in a peer's name. A hello alone replaces no live connection.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

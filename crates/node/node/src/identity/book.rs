@@ -1,9 +1,7 @@
-//! Address book: the last known addresses of the group's nodes, in a small file next to the
-//! identity.
+//! Address book: last known addresses of the group's nodes, in a small file next to the identity.
 //!
-//! The book is a hint for a node that must find other nodes before it has read its log, and is
-//! never used for counting votes. The log's table replaces it once the log is applied up to the
-//! slot of the book.
+//! The book is a hint for a node that must find others before it has read its log, and never counts
+//! votes. The log's table replaces it once the log is applied up to the slot of the book.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,8 +33,7 @@ impl AddressBook {
         Self { peers: members.clone(), ..Self::default() }
     }
 
-    /// Returns the book updated from the log's table at slot `at`. Addresses that the table lacks
-    /// are retained.
+    /// Returns the book updated from the log's table at `at`, with addresses that the table lacks.
     #[must_use]
     pub fn followed_by(&self, table: &PeerTable, at: Slot) -> Self {
         let peer = |(node, address): &(NodeId, String)| {

@@ -29,11 +29,9 @@ pub struct Founding {
     pub class: Class,
     /// Name of the service's store, such as `lsm` or `memory`.
     pub store: String,
-    /// Peer addresses of the founding members. Each founding member has weight 1. Nodes that joined
-    /// later are not included.
+    /// Peer addresses of the founding members, each with weight 1; not of nodes that joined later.
     pub members: BTreeMap<NodeId, String>,
-    /// Random number of this folder. The founder uses it to detect another folder that claims the
-    /// same node id.
+    /// Random number of this folder, by which the founder detects another with the same node id.
     pub join_nonce: u64,
     /// Auxiliaries and quorum rule at the founding.
     pub terms: Terms,

@@ -1,5 +1,4 @@
-//! Requests of clients that submit to devices. Such a request is sent in place of a command's
-//! length ([offload-22]).
+//! Requests of clients that submit to devices, sent in place of a command's length ([offload-22]).
 
 use quorate_replica::{front::Failure, front::Requests};
 use quorate_wire::frame_clients::{Found, Request};

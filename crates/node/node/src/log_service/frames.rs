@@ -1,10 +1,9 @@
 //! Frame formats of the log service. A command frame is a length followed by that many bytes. A
 //! reply frame is a length, a status byte, and the bytes of the reply.
 //!
-//! Lengths are 32 bits, little-endian, and count the bytes after them. A connection may send
-//! commands without waiting for replies, which arrive in the same order. In place of a length, a
-//! client may request the node's introduction ([`crate::log_service::introduction`]), which is
-//! answered with a text.
+//! Lengths are 32 bits, little-endian, and count the bytes after them. Commands may be sent without
+//! waiting for replies, which arrive in order. In place of a length, a client may request the
+//! node's introduction ([`crate::log_service::introduction`]), a text.
 
 use quorate_replica::front::Failure;
 
@@ -31,9 +30,8 @@ pub enum Status {
     NotLasting = 6,
     /// Not executed, because the group does not use the feature level that the command needs.
     Level = 7,
-    /// In memory at a quorum, as requested, but not decided yet. The slot follows. The command will
-    /// be decided in that slot unless a node of the quorum loses its memory before it has written
-    /// the command to disk.
+    /// In memory at a quorum, as requested, but not decided yet. The slot follows. It will be the
+    /// command's slot unless a node of the quorum loses its memory before its disk has the command.
     InMemory = 8,
 }
 

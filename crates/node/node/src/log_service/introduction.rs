@@ -26,8 +26,7 @@ pub const BYTES_MAX: usize = 1 << 20;
 const LINE_BYTES_MAX: usize = 4096;
 /// Maximum length in bytes of a word that is shown to people.
 const WORD_BYTES_MAX: usize = 64;
-/// Maximum length of a frame. The upper half of the length is therefore zero, which distinguishes a
-/// frame from text.
+/// Maximum length of a frame, so that the upper half of a length is zero, unlike in text.
 const FRAME_BYTES_MAX: usize = 0xffff;
 
 /// Protocol that a node speaks to clients.
@@ -77,8 +76,7 @@ fn is_word(value: &str) -> bool {
     (1..=WORD_BYTES_MAX).contains(&value.len()) && value.bytes().all(plain)
 }
 
-/// Returns the introduction of a node of the log service. Its fields have the same names as in the
-/// reply to INFO.
+/// Returns the introduction of a log service, with the field names of the reply to INFO.
 pub fn text(version: &str, store: &str, durability: &str) -> String {
     format!(
         "quorate_version:{version}\r\nquorate_store:{store}\r\nquorate_durability:{durability}\r\n"

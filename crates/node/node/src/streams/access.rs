@@ -1,5 +1,4 @@
-//! Identity and rights of a client of byte streams, which it has by its certificate, by a password,
-//! or anonymously.
+//! Identity and rights of a client of byte streams, by certificate, by password, or anonymous.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Failure;

@@ -165,8 +165,7 @@ impl Client {
         }
     }
 
-    /// Returns the memory that counts against the limit, in bytes. A raw connection uses almost
-    /// none.
+    /// Returns the memory charged to the limit, in bytes. A raw connection uses almost none.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
             Self::Framed(client) => client.held_bytes(),

@@ -28,8 +28,7 @@ pub const OUTPUT_BYTES_MAX: usize = 4 * FETCH_BYTES_MAX;
 /// Reduced maximums for stream bytes per client and for bytes per read, in this order. They apply
 /// while all connections together use more than [`HELD_BYTES_EASY`].
 const TIGHT_BYTES: (usize, usize) = (256 << 10, 128 << 10);
-/// Further reduced maximums. They apply while all connections together use more than
-/// [`HELD_BYTES_TIGHT`].
+/// Further reduced maximums while all connections use more than [`HELD_BYTES_TIGHT`].
 const SCARCE_BYTES: (usize, usize) = (16 << 10, 16 << 10);
 /// Memory of all connections, in bytes, up to which readers get the full maximum.
 const HELD_BYTES_EASY: usize = 64 << 20;
@@ -140,8 +139,7 @@ impl Connection {
     }
 
     /// Returns whether the client is owed a response. A writer that half-closes without closing its
-    /// piece has given up, so it is owed none. A caught-up follower is owed none either, because it
-    /// may wait indefinitely.
+    /// piece has given up, and a caught-up follower may wait indefinitely, so neither is.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.state {
             State::AwaitingHello | State::Idle { .. } => false,
@@ -203,8 +201,7 @@ impl Connection {
             State::Reading(reading) => reading.fetching(),
             _ => 0,
         };
-        // Space is reserved at the request: otherwise many concurrent requests would all find it
-        // free.
+        // Reserved at the request, or many concurrent requests would all find the space free.
         let held = self.output.held_bytes() + fetching;
         shared.held_bytes = shared.held_bytes - self.counted + held;
         self.counted = held;
@@ -238,8 +235,7 @@ impl Connection {
         self.counted
     }
 
-    /// Returns the number of bytes to read next. The result is 0 while too little space is free, so
-    /// that reads stay large.
+    /// Returns the number of bytes to read next: 0 while little space is free, to keep reads large.
     fn room(&self, shared: &Shared) -> usize {
         let (most, of_one) = if shared.held_bytes <= HELD_BYTES_EASY {
             (OUTPUT_BYTES_MAX, FETCH_BYTES_MAX)

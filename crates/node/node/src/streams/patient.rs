@@ -53,8 +53,7 @@ impl WaitingConnections {
         self.waiting.remove(&connection);
     }
 
-    /// Removes and returns all waiting connections, if the access rights are now known or have been
-    /// waited for long enough.
+    /// Takes all waiting connections, once the access rights are known or took too long.
     pub(crate) fn take(&mut self, requests: &dyn Requests) -> BTreeMap<ConnectionId, Waiting> {
         let done =
             !self.waiting.is_empty() && (requests.users().is_some() || self.is_over(requests));

@@ -85,8 +85,7 @@ impl Raw {
         let own = cx.requests.status().member.node.0;
         let number = next_number(own, cx)?;
         let name = name_of(own, number);
-        // The writer id is used only once, and must differ from that of any other stream of this
-        // name.
+        // The writer id is used only once, and differs from any other stream of this name.
         let moment = u128::from(cx.requests.wall_ms());
         let client = u128::from(self.id.0 & u64::from(u32::MAX));
         let writer = u128::from(own) << 96 | moment << 32 | client;
@@ -130,8 +129,7 @@ impl Raw {
         }
     }
 
-    /// Closes the stream once the client has half-closed the connection and all its bytes are
-    /// stored.
+    /// Closes the stream once the client has half-closed it and all its bytes are stored.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
         self.ended = true;
         let Step::Writing { piece, .. } = self.step else {
@@ -275,8 +273,7 @@ impl Raw {
         }
     }
 
-    /// Returns whether the client is owed a response. None is owed before the client has ended the
-    /// stream.
+    /// Returns whether a client that has ended its stream is still owed a response.
     pub(crate) fn is_busy(&self) -> bool {
         match self.step {
             Step::Opening(_) | Step::Writing { .. } => self.ended,

@@ -1,5 +1,4 @@
-//! State of reading a stream. A few reads from the replica are in flight at a time, and their
-//! results are sent in order.
+//! State of reading a stream. A few reads are in flight at a time, and are sent in order.
 
 use std::collections::VecDeque;
 
@@ -94,8 +93,7 @@ impl Reading {
         matches!(self.step, Step::Waiting(_))
     }
 
-    /// Returns the number of bytes that are in flight, or that have been read but cannot be sent
-    /// yet.
+    /// Returns the number of bytes in flight, or read but waiting for earlier ones.
     pub(crate) fn fetching(&self) -> usize {
         let bytes: u64 = self.fetches.iter().map(|fetch| fetch.bytes).sum();
         usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -221,8 +219,7 @@ impl Reading {
         }
     }
 
-    /// Returns whether `info` describes the stream being read, and not a later one of the same
-    /// name.
+    /// Returns whether `info` describes the stream being read, not a later one of that name.
     pub(crate) const fn is_of(&self, info: &StreamInfo) -> bool {
         info.id == self.id
     }

@@ -124,8 +124,7 @@ fn the_raw_port_is_for_writers() {
     assert_eq!(node.resets, [""; 0]);
 }
 
-/// [access-4] A client that connects before the access rights are known waits with its input, but
-/// not indefinitely.
+/// [access-4] A client that connects before the access rights are known waits, but not forever.
 #[test]
 fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     let mut node = guarded();
@@ -202,8 +201,8 @@ impl Checker for Desk {
     }
 }
 
-/// Returns a node on which `web` may write and `bob` may read, each with its name as password; and
-/// the password checker.
+/// Returns a node where `web` may write and `bob` read, with their names as passwords; and its
+/// checker.
 fn with_passwords() -> (Node<StreamFront>, Desk) {
     let desk = Desk::default();
     let mut node = Node::with(StreamFront::default().with_checker(Box::new(desk.clone())));

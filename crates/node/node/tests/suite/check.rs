@@ -18,8 +18,7 @@ pub(crate) fn check(bytes: &[u8]) {
     assert_eq!(pieces, whole, "in pieces of {}", 1 + usize::from(*first));
 }
 
-/// Returns the state after a client has sent these bytes: the streams with their ends, and the
-/// answers except `Durable`.
+/// Returns the streams' ends, and the answers except `Durable`, after a client sent these bytes.
 fn serve(stream: &[u8], piece: usize) -> (BTreeMap<String, u64>, Vec<String>) {
     let mut node = Node::new();
     node.stream("t", b"some bytes of a stream");

@@ -90,8 +90,7 @@ pub(crate) struct Played {
     events: VecDeque<Event>,
     /// Maximum number of undecided bytes of a piece.
     pub(crate) room: usize,
-    /// Maximum number of undecided bytes of all pieces together; `None` for the maximum of one
-    /// piece.
+    /// Maximum number of undecided bytes of all pieces; `None` for that of one piece.
     pub(crate) shared_room: Option<usize>,
     /// Number of queries for the space of a piece.
     pub(crate) rooms_asked: Cell<usize>,

@@ -75,8 +75,7 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
     }
 }
 
-/// [read-1] A read requested after an acknowledgement reflects it, because the replica is asked
-/// first.
+/// [read-1] A read after an acknowledgement reflects it: the replica is asked first.
 #[test]
 fn nothing_is_answered_before_the_replica_was_asked_how_fresh_it_is() {
     let mut node = Node::new();
@@ -266,8 +265,7 @@ fn a_trim_under_a_reader_is_an_error() {
     assert!(node.is_open(id));
 }
 
-/// A read never continues in another stream of the same name, whose bytes do not follow those
-/// already read.
+/// A read never continues in another stream of the same name, with unrelated bytes.
 #[test]
 fn another_stream_of_the_same_name_is_not_read_on() {
     for follow in [false, true] {

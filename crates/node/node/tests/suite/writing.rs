@@ -97,8 +97,7 @@ fn room_that_comes_with_durability_is_seen_at_once() {
     assert!(node.front.ready(id));
 }
 
-/// Space freed by other writers is noticed in the next turn, although no byte of the waiting writer
-/// becomes durable.
+/// Space freed by other writers is noticed in the next turn, although the waiter made no progress.
 #[test]
 fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     let mut node = Node::new();
@@ -111,8 +110,7 @@ fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     assert_eq!((node.left_over(id), node.front.ready(id)), (0, true));
 }
 
-/// A thousand writers wait for the little space that other writers leave, and no turn checks all of
-/// them.
+/// A thousand writers wait for the little space that others leave; no turn checks them all.
 #[test]
 fn writers_without_room_are_asked_in_turn_as_far_as_there_is_room() {
     const WRITERS: usize = 100;
@@ -193,8 +191,8 @@ fn whoever_is_fenced_is_told_where_and_may_ask_again() {
     assert_eq!(other, ["Opened { position: 4 }"]);
 }
 
-/// A writer that waits for space is notified when it is fenced. The bytes it sent are void, and its
-/// input is read again.
+/// A writer that waits for space learns that it is fenced. Its bytes are void, its input is read
+/// again.
 #[test]
 fn a_writer_without_room_that_is_fenced_is_read_again() {
     let mut node = Node::new();
@@ -286,8 +284,7 @@ fn who_half_closes_behind_a_close_still_gets_the_answer() {
     assert!(node.played.abandoned.is_empty());
 }
 
-/// A piece that opens after its client disconnected is abandoned, since no other client would ever
-/// close it.
+/// A piece that opens after its client disconnected is abandoned: no other would close it.
 #[test]
 fn a_piece_that_opens_when_its_client_is_gone_is_given_up() {
     let mut node = Node::new();
@@ -462,8 +459,8 @@ fn what_is_heard_of_pieces_and_tags_of_nobody_is_ignored() {
     assert!(abandoned.is_empty());
 }
 
-/// The bytes of long data frames are read directly into the store. Short frames are copied together
-/// with the bytes after them.
+/// Bytes of long data frames are read directly into the store. Short frames are copied with what
+/// follows.
 #[test]
 fn long_frames_of_data_are_read_to_where_they_are_kept() {
     let long = vec![1; 256 << 10];

@@ -93,8 +93,7 @@ impl Access {
         })
     }
 
-    /// Encodes the users for a snapshot. The result is the same on all nodes that applied the same
-    /// slots.
+    /// Encodes the users for a snapshot, the same on all nodes that applied the same slots.
     pub(crate) fn entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         (!self.users.is_open()).then(|| (KEY.to_vec(), self.users.encode()))
     }
@@ -136,8 +135,7 @@ mod tests {
         assert!(again.restore(&mut damaged).is_err());
     }
 
-    /// [access-4] After a start, a node uses no table of users before a linearizable read is
-    /// confirmed.
+    /// [access-4] A node uses no table of users from before a start until a read is confirmed.
     #[test]
     fn who_begins_goes_by_no_table_until_a_read_has_shown_that_it_has_everything() {
         let mut access = Access::default();

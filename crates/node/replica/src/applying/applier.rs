@@ -1,5 +1,4 @@
-//! Passes decisions to the service, each once, in slot order, and passes the results to the
-//! origin's clients.
+//! Passes decisions to the service, each once, in slot order, and results to the origin's clients.
 
 use std::collections::VecDeque;
 
@@ -42,11 +41,9 @@ use crate::{
 /// Number of commands announced to the service before it executes the first of them: enough to
 /// overlap many cache misses, few enough that the prefetched lines are still cached.
 const PREFETCHED: usize = 64;
-/// Key under which a persistent service stores the digest of everything applied, distinct from the
-/// keys of sessions.
+/// Key of the digest in a persistent service, distinct from the keys of sessions.
 pub(crate) const DIGEST_KEY: &[u8] = b"digest";
-/// Key under which a persistent service stores the group's time, distinct from the keys of
-/// sessions.
+/// Key of the group's time in a persistent service, distinct from the keys of sessions.
 pub(crate) const TIME_KEY: &[u8] = b"time";
 
 /// Replies of at most this many bytes are never dropped, because their commands were larger.
@@ -91,8 +88,7 @@ pub(crate) enum Next {
     Nothing,
     /// A value that was passed to [`Applier::decided`].
     Value(SlotRange, Value),
-    /// Slots to read from the log, because they were decided before this process started or are no
-    /// longer in memory.
+    /// Slots to read from the log, decided before this start or no longer in memory.
     FromLog(SlotRange),
 }
 
@@ -180,8 +176,7 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Follows the service back to an earlier position, with the sessions. The log still has the
-    /// slots in between.
+    /// Follows the service and its sessions back. The log still has the slots in between.
     fn go_back(&mut self) {
         let Some((applied_to, meta)) = position(&mut self.service) else {
             // The service could not read all of its state; it will restart once more.
@@ -241,8 +236,7 @@ impl<S: StateMachine> Applier<S> {
             .collect()
     }
 
-    /// Returns the metadata entry of the group's time. A group without deadlines has no time, so
-    /// there is no entry.
+    /// Returns the metadata entry of the group's time, which a group without deadlines lacks.
     fn time_entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let kept = (TIME_KEY.to_vec(), self.time.ms().to_le_bytes().to_vec());
         (self.time != GroupTime::START).then_some(kept)
@@ -257,8 +251,7 @@ impl<S: StateMachine> Applier<S> {
         self.applied_to
     }
 
-    /// Returns whether the queue of decided values is full, so that the protocol should decide no
-    /// more.
+    /// Returns whether the queue is full, so that the protocol should decide no more.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.len() >= self.queued_max && !self.condition.is_stuck()
     }
@@ -283,8 +276,7 @@ impl<S: StateMachine> Applier<S> {
         &self.access
     }
 
-    /// [access-4] Marks the table of users as known, because a read that has just been confirmed
-    /// shows that it is current.
+    /// [access-4] Marks the table of users as current, as a confirmed read has just shown.
     pub(crate) fn know_access(&mut self) {
         self.access.know();
     }
@@ -317,8 +309,7 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Returns the value that was passed to [`Applier::decided`] for this slot, if it is still in
-    /// memory.
+    /// Returns the value passed to [`Applier::decided`] for this slot, if still in memory.
     pub(crate) fn told(&self, slot: Slot) -> Option<Value> {
         let told = self.queue.iter().find(|(range, _)| range.to > slot);
         told.filter(|(range, _)| range.contains(slot)).map(|(_, value)| *value)
@@ -338,9 +329,9 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Applies the value decided in `range`. The range begins at [`Applier::applied_to`]. Returns
-    /// `false` if the service failed; then no part of the value counts, and the service must
-    /// recover first.
+    /// Applies the value decided in `range`, which begins at [`Applier::applied_to`]. Returns
+    /// `false` if the service failed; then nothing of the value counts, and the service must
+    /// recover.
     pub(crate) fn apply(
         &mut self,
         range: SlotRange,
@@ -392,8 +383,7 @@ impl<S: StateMachine> Applier<S> {
         true
     }
 
-    /// [stream-4] Appends the bytes of a run of content that the table accepts; the rest is a
-    /// no-op.
+    /// [stream-4] Appends the part of a run of content that the table accepts.
     fn apply_content(
         &mut self,
         stream: StreamName,
@@ -509,8 +499,7 @@ impl<S: StateMachine> Applier<S> {
                 to.counters.commands_applied += 1;
                 self.execute_one(id, &entry, waiter, to)
             };
-            // Other nodes execute the command, and this one will after it recovers; the reply is
-            // not known yet.
+            // Other nodes execute the command, as will this one; the reply is not known yet.
             failed |= outcome == Err(Failure::Unknown);
             if outcome.is_ok() {
                 self.digest.executed(id, &self.reply);
@@ -657,8 +646,7 @@ impl<S: StateMachine> Applier<S> {
         if self.service.has_failed() { Err(Failure::Unknown) } else { Ok(()) }
     }
 
-    /// Commits the values applied since the last commit; a persistent service commits them
-    /// atomically.
+    /// Commits the values applied since, atomically if the service is persistent.
     pub(crate) fn commit(&mut self) {
         if self.committed_to == self.applied_to || self.service.has_failed() {
             return;

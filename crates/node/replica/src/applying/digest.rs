@@ -1,8 +1,7 @@
 //! Digest of all applied slots, to be compared with other nodes (`peers/comparison`).
 //!
-//! The digest is a sum over slots and commands, so that it does not depend on how ranges are split.
-//! It guards against faults, not against an adversary ([model-1]). A persistent service stores it
-//! with its position.
+//! The digest is a sum over slots and commands, so it does not depend on how ranges are split. It
+//! guards against faults, not an adversary ([model-1]). A persistent service stores it.
 
 use std::collections::VecDeque;
 
@@ -36,8 +35,7 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// Creates the digest of a node that applied everything below `applied_to`. `digest` is `None`
-    /// if it is not known.
+    /// Creates the digest, if known, of a node that applied everything below `applied_to`.
     pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
         let first = digest.map(|digest| Claim { to: applied_to, digest });
         Self { now: digest, executed: 0, kept: first.into_iter().collect() }
@@ -58,8 +56,7 @@ impl Digest {
         self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));
     }
 
-    /// Drops the sum of a slot whose application was abandoned, because its executed commands do
-    /// not count.
+    /// Drops the sum of an abandoned slot, whose executed commands do not count.
     pub(crate) fn abandon(&mut self) {
         self.executed = 0;
     }
@@ -81,16 +78,14 @@ impl Digest {
         self.kept.back().map(|last| last.to)
     }
 
-    /// Returns whether this node's digest at the claim's slot matches the claim; `None` if this
-    /// node no longer has it.
+    /// Returns whether this node agreed at the claim's slot; `None` if it no longer knows.
     pub(crate) fn agrees(&self, claim: Claim) -> Option<bool> {
         let at = self.kept.binary_search_by_key(&claim.to, |kept| kept.to).ok()?;
         Some(self.kept[at].digest == claim.digest)
     }
 }
 
-/// Hashes a reply. Every command has one, so hashing a short one must cost no more than hashing a
-/// word.
+/// Hashes a reply. Every command has one, so a short one must cost no more than a word.
 fn fold(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let folded =

@@ -1,5 +1,4 @@
-//! Health of the service and its consequences. The node continues to vote whatever happens to the
-//! service's store.
+//! Health of the service and its consequences. The node votes whatever happens to the service.
 
 use quorate_core::{slot::Slot, time::Time};
 
@@ -22,8 +21,7 @@ pub(crate) struct Condition {
     loading: Option<String>,
     /// [differ-2] Why the service's state may be wrong; `None` if there is no doubt.
     doubt: Option<String>,
-    /// Clients have seen effects of slots below this one. If the service goes back, they must not
-    /// see an older state.
+    /// Clients have seen effects of slots below this one, and must not see an older state.
     seen_by_clients_to: Slot,
     /// Kind of trouble that was reported last (none, strained, stuck, down, or in doubt).
     told: u8,
@@ -56,8 +54,7 @@ impl Condition {
         self.loading = Some(why);
     }
 
-    /// Sets why the service's state may be wrong; `None` clears the doubt. Commands are applied in
-    /// either case.
+    /// Sets why the state may be wrong, if it may. Commands are applied in either case.
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.doubt = why;
     }
@@ -70,8 +67,7 @@ impl Condition {
         self.loading = None;
     }
 
-    /// Marks the service as failed, or as unable to recover. Clients may have seen the effects of
-    /// slots below `heard_to`.
+    /// Marks the service as failed. Clients may have seen the effects of slots below `heard_to`.
     pub(super) fn fail(&mut self, heard_to: Slot) {
         self.hear(heard_to);
         self.set(Health::Down(FAILED.to_owned()));
@@ -87,8 +83,7 @@ impl Condition {
         self.unreadable = Some(why);
     }
 
-    /// Returns whether the service itself reported that it accepts commands, or a snapshot while it
-    /// loads one.
+    /// Returns whether the service itself accepts commands, or a snapshot that it loads.
     pub(super) fn said_takes(&self) -> bool {
         self.said_takes
     }
@@ -98,8 +93,7 @@ impl Condition {
         matches!(self.health, Health::Well | Health::Strained(_))
     }
 
-    /// Returns whether queries may run: the state must not be older than any that this process has
-    /// shown to clients.
+    /// Returns whether queries may run: clients have seen no later state of this process.
     pub(crate) fn answers(&self, applied_to: Slot) -> bool {
         !self.is_down() && applied_to >= self.seen_by_clients_to
     }
@@ -122,8 +116,7 @@ impl Condition {
         }
     }
 
-    /// Returns why the service does not work normally; `None` if it does. Everything below
-    /// `applied_to` is applied.
+    /// Returns why the service does not work normally, with all below `applied_to` applied.
     pub(crate) fn trouble(&self, applied_to: Slot) -> Option<String> {
         match &self.health {
             Health::Stuck(why) | Health::Down(why) => Some(why.clone()),

@@ -17,8 +17,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Appends decided slots. If they do not follow the latest slots, the earlier history is
-    /// dropped.
+    /// Appends decided slots. Drops the earlier history if they do not follow the latest slots.
     pub(crate) fn push(&mut self, range: SlotRange, value: Value) {
         if self.entries.back().is_some_and(|(last, _)| last.to != range.from) {
             self.entries.clear();
@@ -29,8 +28,7 @@ impl History {
         self.entries.push_back((range, value));
     }
 
-    /// Returns the number of values retained starting at `slot`; `None` if the value of `slot` has
-    /// been dropped.
+    /// Returns the number of values retained from `slot` on, if its own value is.
     pub(crate) fn values_since(&self, slot: Slot) -> Option<usize> {
         let known = self.entries.front().is_none_or(|(first, _)| first.from <= slot);
         let at = self.entries.partition_point(|(range, _)| range.to <= slot);

@@ -127,8 +127,7 @@ impl Membership {
         Some(MetaChange { key, value })
     }
 
-    /// Encodes the group for a snapshot. The result is the same on all nodes that applied the same
-    /// slots.
+    /// Encodes the group for a snapshot, the same on all nodes that applied the same slots.
     pub(crate) fn entry(&self) -> (Vec<u8>, Vec<u8>) {
         let table = self.table.encode();
         let length = u32::try_from(table.len()).expect("ids and texts are bounded");

@@ -1,11 +1,9 @@
-//! Time that the service takes per byte of a batch. Executing a batch cannot be interrupted while
-//! peers wait for votes and heartbeats, so batches that are expected to take too long are not
-//! formed.
+//! Time that the service takes per byte of a batch. Peers wait for votes and heartbeats during a
+//! batch, so batches that would take too long are not formed.
 
 /// Maximum time that a batch should take, in microseconds.
 const BATCH_US: u64 = 20_000;
-/// Batches below this size, in bytes, are not measured, because their time hardly depends on their
-/// size.
+/// Size in bytes below which batches are not measured, as it hardly affects their time.
 const MEASURED_BYTES: usize = 4 << 10;
 /// Lower bound of the batch size limit, in bytes. Batches of this size are still measured.
 const LEAST_BYTES: usize = 2 * MEASURED_BYTES;

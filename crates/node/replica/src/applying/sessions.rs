@@ -33,8 +33,8 @@ pub(crate) use {clients::Verdict, nodes::Turn};
 /// Flag in the number of a registration, set for a node session.
 pub const NODE_SESSION: u64 = 1 << 63;
 
-/// Bounds of the table. The replicated state depends on them, so they must never change and are the
-/// same on every node.
+/// Bounds of the table. The replicated state depends on them: they are the same everywhere,
+/// forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     clients: usize,
@@ -83,8 +83,7 @@ impl Sessions {
         self.nodes.expire(slot, &mut self.changed);
     }
 
-    /// Returns whether a batch with this name, decided in `slot`, must be executed. If so, marks
-    /// the batch as executed.
+    /// Returns whether this batch, decided in `slot`, must be executed, and if so marks it.
     pub(crate) fn take_turn(&mut self, slot: Slot, name: &BatchName, header: Header) -> Turn {
         self.nodes.take_turn(slot, name, header, &mut self.changed)
     }
@@ -99,8 +98,7 @@ impl Sessions {
         self.nodes.registered(origin, boot, number)
     }
 
-    /// Returns the session id for this boot of an origin, and the number of the next batch to
-    /// execute.
+    /// Returns the session of this boot of an origin, and the number of its next batch.
     pub(crate) fn next_batch(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         self.nodes.stand(origin, boot)
     }
@@ -173,8 +171,7 @@ impl Sessions {
         Ok(table)
     }
 
-    /// Returns the whole table in canonical form. It is equal on all nodes that have applied the
-    /// same slots.
+    /// Returns the table in canonical form, equal on all nodes that applied the same slots.
     pub(crate) fn canonical(&self) -> Metadata {
         let keys = self.nodes.keys().chain(self.clients.keys());
         keys.filter_map(|key| Some((key.encode(), self.encoded(key)?))).collect()
@@ -311,8 +308,7 @@ mod tests {
         assert_eq!(run(&mut table, 6, at(session, 2, 0), b""), "stored ");
     }
 
-    /// [session-3] A full table drops the session with the oldest last slot, the same one on every
-    /// node.
+    /// [session-3] A full table drops the session with the oldest last slot, on every node.
     #[test]
     fn full_table_loses_the_session_used_longest_ago() {
         let mut table = table();

@@ -1,5 +1,4 @@
-//! Backups of data from outside any cluster. A new cluster is founded from them as from any other
-//! backup.
+//! Backups of data from outside any cluster, from which a new cluster is founded as usual.
 //!
 //! The source can be read several times and returns the same items each time. The header of a
 //! backup contains the total length, so the items are first read once to compute it.

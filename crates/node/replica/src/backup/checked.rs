@@ -1,5 +1,4 @@
-//! A verified backup: its bounds, versions and checksums are correct, and it contains exactly one
-//! snapshot.
+//! A verified backup, with correct bounds, versions and checksums, and exactly one snapshot.
 
 use std::io::Read;
 
@@ -16,8 +15,7 @@ use quorate_access::Users;
 use quorate_core::{level::Level, reconfigure::Eras};
 use quorate_stream::Table as StreamTable;
 
-/// Upper bound of positions in a stream. Each position takes a slot, and there are fewer slots than
-/// this.
+/// Upper bound of positions in a stream. Each takes a slot, and there are fewer slots.
 const POSITION_MAX: u64 = 1 << 62;
 
 /// Summary of a verified backup.
@@ -40,8 +38,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Returns the group's level at the snapshot's slot, with which a new cluster begins
-    /// ([level-10]).
+    /// Returns the group's level at the snapshot, with which a new cluster begins ([level-10]).
     pub fn level(&self) -> Level {
         self.table.level()
     }
@@ -105,8 +102,8 @@ impl Found {
     }
 }
 
-/// Callback for the service's items, with the header of the backup. It may refuse an item, giving
-/// the reason.
+/// Callback for the service's items, given the backup's header. It may refuse an item with a
+/// reason.
 pub type Each<'a> = dyn FnMut(&Header, &[u8]) -> Result<(), String> + 'a;
 
 /// Reads and verifies the whole backup. Passes each of the service's items to `each`, and the

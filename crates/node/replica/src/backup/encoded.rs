@@ -58,8 +58,7 @@ impl<'a, P: Parts> Encoded<'a, P> {
         Self::begin_with(held, header, parts, None)
     }
 
-    /// Starts encoding, including the bytes of the streams in `table`, the snapshot's table of
-    /// streams.
+    /// Starts encoding with the bytes of the streams in `table`, the snapshot's table of streams.
     pub fn with_streams(
         held: &'a mut Held,
         header: &Header,

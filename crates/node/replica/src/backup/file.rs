@@ -83,8 +83,7 @@ pub struct Header {
     pub bytes: u64,
     /// XXH3-128 of the stream.
     pub digest: u128,
-    /// Number of bytes of byte streams after the snapshot's stream; `None` if the backup does not
-    /// include them.
+    /// Number of bytes of byte streams after the snapshot's stream, if the backup includes them.
     pub streams: Option<u64>,
 }
 
@@ -271,8 +270,7 @@ pub enum Next {
     End(Summary),
 }
 
-/// Reader of a backup. It uses content only after verifying its checksum, and needs memory for one
-/// chunk.
+/// Reader of a backup, which verifies content before use and needs memory for one chunk.
 pub struct Reader<R> {
     from: R,
     header: Header,

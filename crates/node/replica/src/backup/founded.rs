@@ -41,11 +41,9 @@ use crate::{
 
 /// Distance between the eras of the old group and the new one ([era-10]).
 const ERAS_BETWEEN: u32 = 1 << 16;
-/// Size in bits of the range of slots reserved for one group's sessions: more than a group uses in
-/// years.
+/// Size in bits of the range of slots for one group's sessions, more than it uses in years.
 const SPACE_BITS: u32 = 40;
-/// Number of ranges among which a new group chooses at random, so that two groups founded from one
-/// backup differ.
+/// Number of ranges to choose from at random, so that two groups from one backup differ.
 const SPACES: u128 = 1 << 10;
 const FIRST_PART: u64 = 1;
 
@@ -67,8 +65,7 @@ pub struct NewGroup {
     eras: Eras,
 }
 
-/// Error returned if no new cluster can be founded from the backup, because the numbers named here
-/// are used up.
+/// Error for a backup in which the numbers named here are used up, so no cluster can be founded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted(&'static str);
 
@@ -138,13 +135,11 @@ pub struct Founded {
 /// Callback that stores bytes of an inner stream, starting at a position.
 pub type Keep<'a, E> = dyn FnMut(StreamName, u64, &[u8]) -> Result<(), E> + 'a;
 
-/// Reads the backup once more, splits the new snapshot into parts and passes each to `write`.
-/// Passes the bytes of byte streams to `keep`. The output is valid only if the call returns without
-/// error.
+/// Reads the backup once more, and passes the new snapshot's parts to `write` and the bytes of byte
+/// streams to `keep`. The output is valid only if the call returns without error.
 ///
-/// Streams keep their names, their inner streams and their starts. The owners of the inner streams
-/// are not nodes of the new group, and its own nodes have other ids, so no name is used twice
-/// ([value-2]).
+/// Streams keep their names, inner streams and starts. The new group's nodes have other ids than
+/// the owners of the inner streams, so no name is used twice ([value-2]).
 pub fn founded<R: Read, E: From<Bad>>(
     from: R,
     checked: &Checked,
@@ -190,8 +185,7 @@ pub fn founded<R: Read, E: From<Bad>>(
                     let other = group.replaced.as_ref().filter(|(old, _)| old == own);
                     Item::Service(other.map_or(own, |(_, new)| new.as_slice())).encode(&mut bytes);
                 }
-                // The old group's access rules stay in force: only its users may access the data
-                // here.
+                // The old access rules stay in force: only the old users may access the data.
                 Item::Meta(key, _) if key == access::KEY => item.encode(&mut bytes),
                 // [time-1] Deadlines that had passed in the old group remain passed here.
                 Item::Meta(key, _) if key == TIME_KEY => item.encode(&mut bytes),
@@ -210,8 +204,7 @@ pub fn founded<R: Read, E: From<Bad>>(
     Ok(Founded { at: group.at, note: note.encode(), header: checked.header.clone() })
 }
 
-/// Assigns bytes of byte streams to the retained ranges, in order. Returns `None` if bytes are left
-/// over after the last range.
+/// Assigns bytes of byte streams to the retained ranges, in order; `None` if some are left over.
 fn hand_out<E>(
     mut bytes: &[u8],
     current: &mut Option<(StreamName, Range<u64>)>,

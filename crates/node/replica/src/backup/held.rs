@@ -57,8 +57,7 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// A snapshot whose files the node does not delete until this value is dropped, even if there is a
-/// newer snapshot.
+/// A snapshot whose files the node retains until this value is dropped.
 #[derive(Debug)]
 pub struct Held {
     manifest: Manifest,
@@ -118,8 +117,7 @@ impl Held {
         }
     }
 
-    /// Returns the table of streams at the snapshot's slot. In the stream it precedes the service's
-    /// items.
+    /// Returns the snapshot's table of streams, which precedes the service's items.
     pub fn streams(&self, parts: &mut dyn Parts) -> Result<Table, Unreadable> {
         let damaged = |what: &str| Unreadable::Damaged(what.to_owned());
         let (mut at, mut items) = (0, Items::default());

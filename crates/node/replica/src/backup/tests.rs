@@ -336,8 +336,7 @@ fn the_bytes_of_a_backup_stay_the_same() {
     assert_eq!(summary.bytes, file.len() as u64);
 }
 
-/// Returns the streams with which a new cluster begins: their table, and the retained bytes of
-/// each.
+/// Returns the streams with which a new cluster begins: their table, and each one's bytes.
 fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>) {
     let checked = checked(file).unwrap();
     let group = NewGroup::of(&checked, 99, "here:1").unwrap();
@@ -373,8 +372,7 @@ fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>
     (Table::restore(rows).unwrap(), kept)
 }
 
-/// Streams are restored as of the snapshot's slot, with every retained byte but without their
-/// writers.
+/// Streams are restored as of the snapshot's slot, with all retained bytes but without writers.
 #[test]
 fn streams_come_back_with_their_bytes() {
     let before = byte_streams();

@@ -1,9 +1,8 @@
-//! Repair of decided slots that cannot be read back from the log: they are fetched from peers and
-//! recorded again ([disk-8]).
+//! Repair of decided slots that the log lost: they are fetched from peers and recorded again
+//! ([disk-8]).
 //!
-//! The core decided these slots in this process and requests no slots below `decided_to`, so this
-//! module makes the requests. Slots that the log lost before the start are learned again by the
-//! core.
+//! The core decided these slots in this process and requests none below `decided_to`, so this
+//! module does. Slots lost before the start are learned again by the core.
 
 use quorate_core::{
     node_id::NodeId,
@@ -117,8 +116,7 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// [disk-8] Missing slots are requested from one peer after another until they are in the log
-    /// again.
+    /// [disk-8] Missing slots are requested from one peer after another until they are back.
     #[test]
     fn missing_slots_are_asked_for_until_they_are_back() {
         let mut repair = Repair::new(10);

@@ -74,8 +74,7 @@ impl Serving {
         }
     }
 
-    /// Drops the slots queued for a peer that disconnected or cannot be served. The peer will
-    /// repeat its request.
+    /// Drops the slots queued for a peer that left or cannot be served; it will ask again.
     pub(crate) fn stop(&mut self, node: NodeId) {
         self.ranges.remove(&node);
         self.payloads.retain(|(to, ..)| *to != node);

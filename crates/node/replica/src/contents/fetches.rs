@@ -10,24 +10,21 @@ use quorate_core::{
     value::{StreamName, Value},
 };
 
-/// Maximum number of values whose bytes are fetched concurrently. The core repeats requests that it
-/// still needs.
+/// Maximum number of values fetched concurrently. The core repeats what it still needs.
 const OPEN_MAX: usize = 1024;
 
 #[derive(Debug)]
 struct Fetch {
     /// Missing slots; never empty.
     range: SlotRange,
-    /// Peer expected to have the bytes. It receives the first request; `asked` then counts through
-    /// the other peers.
+    /// Peer expected to have the bytes, asked first; `asked` then counts through the others.
     first: NodeId,
     asked: usize,
     ask_at: Time,
 }
 
 impl Fetch {
-    /// Adds missing slots. If the value has the same bytes in every slot, only the latest slot is
-    /// stored.
+    /// Adds missing slots, or just the latest if the bytes are the same in every slot.
     fn extend(&mut self, range: SlotRange, spans: bool) {
         if spans {
             self.range.from = self.range.from.min(range.from);
@@ -126,8 +123,7 @@ impl Fetches {
         }
     }
 
-    /// Drops slots below `slot`: they are decided without these bytes, or were learned in another
-    /// way.
+    /// Drops slots below `slot`, decided without these bytes or learned in another way.
     pub(super) fn forget_below(&mut self, slot: Slot) {
         self.open.retain(|_, fetch| {
             fetch.range.from = fetch.range.from.max(slot);
@@ -223,8 +219,7 @@ mod tests {
         assert_eq!(fetches.wanted(&BATCH), None);
     }
 
-    /// Bytes in flight are requested only if they are late. The content of one stream is found
-    /// among all content.
+    /// Bytes in flight are requested only if late, and one stream's content is found among all.
     #[test]
     fn bytes_that_are_on_their_way_are_waited_for() {
         let content = |number, offset| Value::Content {

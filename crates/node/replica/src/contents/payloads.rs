@@ -1,5 +1,4 @@
-//! Payloads by batch name: those that open slots need, and a bounded amount of recent ones for slow
-//! followers.
+//! Payloads by batch name: those of open slots, and a bounded amount for slow followers.
 //!
 //! Each slot that has not been applied pins the payloads proposed or decided in it. Unpinned
 //! payloads may be dropped at any time, oldest first; the log still has those that were voted for.
@@ -10,8 +9,7 @@ use quorate_core::{slot::Slot, value::BatchName};
 
 use crate::ports::payload::Payload;
 
-/// Returns whether these are the bytes of the batch ([value-2]). `check` is their checksum, if it
-/// is known.
+/// Returns whether these bytes, with the checksum `check` if known, are the batch ([value-2]).
 pub(crate) fn matches(name: &BatchName, bytes: &[u8], check: Option<u32>) -> bool {
     usize::try_from(name.length) == Ok(bytes.len())
         && name.checksum == check.unwrap_or_else(|| quorate_wire::checksum(bytes))
@@ -55,8 +53,7 @@ impl Payloads {
         self.pinned_bytes == 0 || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max
     }
 
-    /// Returns whether slots after a gap have capacity for `more` bytes. They may use half of the
-    /// total.
+    /// Returns whether slots after a gap, which may use half of the total, fit `more` bytes.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
         self.pinned_bytes == 0
             || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max / 2
@@ -103,8 +100,7 @@ impl Payloads {
         held.pins += 1;
     }
 
-    /// Handles the decision on this batch, or on a value without bytes (`None`): the slot no longer
-    /// needs other payloads.
+    /// Handles the decision on this batch, or on none: the slot needs no other payloads.
     pub(crate) fn decided(&mut self, slot: Slot, name: Option<BatchName>) {
         if self.pins.get(&slot).map(Vec::as_slice) == name.as_ref().map(std::slice::from_ref) {
             return;

@@ -112,21 +112,18 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Creates an empty store with a total limit of `bytes_max`, and a limit of twice the owner's
-    /// `window` per stream.
+    /// Creates an empty store of `bytes_max` bytes, with twice the owner's `window` per stream.
     pub(crate) fn new(bytes_max: usize, window: usize) -> Self {
         Self { streams: BTreeMap::new(), bytes: 0, bytes_max, window: window as u64 }
     }
 
-    /// Returns the number of bytes above the limit for streams. They are stored because open slots
-    /// needed them.
+    /// Returns the number of bytes stored above the limit because open slots needed them.
     pub(crate) fn excess_bytes(&self) -> usize {
         self.bytes.saturating_sub(self.bytes_max)
     }
 
-    /// Stores those bytes, sent without a request, that fit and are not stored yet. Returns whether
-    /// any were stored. The next bytes of a stream that is `open` always fit, since only they free
-    /// space.
+    /// Stores bytes sent without a request, as far as they fit and are new. Returns whether any
+    /// were stored. The next bytes of an `open` stream always fit, since only they free space.
     pub(crate) fn put(
         &mut self,
         stream: StreamName,
@@ -136,8 +133,7 @@ impl Runs {
     ) -> bool {
         let known = self.streams.get(&stream);
         let next = known.map_or(0, |run| run.next);
-        // The owner learns first which slots are decided, and is ahead of the other nodes by at
-        // most its window.
+        // The owner first learns which slots are decided, and leads by at most its window.
         let limit = next.saturating_add(2 * self.window);
         let full = self.bytes + payload.len() > self.bytes_max;
         if full && !(open && position <= next) {
@@ -146,8 +142,7 @@ impl Runs {
         self.put_below(stream, position, payload, limit)
     }
 
-    /// Stores the bytes that are not stored yet. Open slots need them, and the caller has checked
-    /// the capacity.
+    /// Stores new bytes that open slots need, after the caller has checked the capacity.
     pub(crate) fn put_needed(&mut self, stream: StreamName, position: u64, payload: &Payload) {
         self.put_below(stream, position, payload, u64::MAX);
     }
@@ -289,8 +284,7 @@ impl Runs {
         }
     }
 
-    /// Returns the bytes at these positions if all are in memory. They are not copied if they are
-    /// exactly one piece.
+    /// Returns the bytes at these positions, if all in memory; uncopied if they are one piece.
     pub(crate) fn get(&self, stream: StreamName, positions: &Range<u64>) -> Option<Payload> {
         let run = self.streams.get(&stream)?;
         let (from, payload) = run.piece(positions.start)?;
@@ -320,8 +314,7 @@ impl Runs {
         Some(Payload::new(payload[part..].to_vec()))
     }
 
-    /// Records that positions below `next` have been applied and need not be read from memory
-    /// again.
+    /// Records that positions below `next` are applied and not needed in memory again.
     pub(crate) fn applied(&mut self, stream: StreamName, next: u64) {
         let run = self.streams.entry(stream).or_default();
         run.next = run.next.max(next);
@@ -334,8 +327,7 @@ impl Runs {
         }
     }
 
-    /// Drops bytes below `position` to free memory while this node applies nothing. The log
-    /// contains these bytes.
+    /// Drops bytes below `position`, which the log has, while this node applies nothing.
     pub(crate) fn drop_below(&mut self, stream: StreamName, position: u64) {
         let Some(run) = self.streams.get_mut(&stream) else {
             return;

@@ -77,8 +77,7 @@ pub enum Answer {
     Done,
     /// The request had no effect because its result was already in place.
     Already,
-    /// Steps of the plan with this id, now in progress. The id is `None` if the caller only
-    /// requested the steps.
+    /// Steps of the plan with this id, now in progress; `None` if the caller requested only steps.
     Planned(Option<u64>, Vec<Step>),
 }
 
@@ -102,8 +101,7 @@ impl Refused {
 /// Nodes and their addresses, for the code that connects to peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerTable {
-    /// All nodes that have an id, including this one, with their addresses for peers; an address is
-    /// empty if unknown.
+    /// All nodes that have an id, with their addresses for peers; empty if unknown.
     pub peers: Vec<(NodeId, String)>,
     /// Removed nodes. They may not connect ([member-1]).
     pub removed: Vec<NodeId>,

@@ -62,8 +62,7 @@ pub enum Command {
         leaving: Vec<NodeId>,
         what: String,
     },
-    /// Cancels the plan with this id, the slot of the command that made it. Finished steps are not
-    /// undone.
+    /// Cancels the plan made by the command in slot `plan`. Finished steps are not undone.
     Cancel { plan: u64 },
 }
 
@@ -96,8 +95,7 @@ pub enum Denied {
     Full,
     /// Another plan, with this id, is in progress.
     UnderWay(u64),
-    /// The plan was made for an era other than this, the current one; the members have changed
-    /// since.
+    /// The plan was made for an earlier era than this, the current one.
     OtherEra(Era),
     /// No valid steps lead to the plan's goal.
     Impossible,

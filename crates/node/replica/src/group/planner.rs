@@ -1,5 +1,4 @@
-//! Planner of the path from the current configuration to the target, one valid step after another
-//! ([era-4], [cast-6]).
+//! Planner of valid steps from the current configuration to the target ([era-4], [cast-6]).
 //!
 //! Each step is computed anew from the current configuration, so any leader can continue a plan.
 //! Among the possible paths the planner prefers, in this order: those on which every configuration
@@ -21,21 +20,17 @@ use quorate_core::{
 
 use super::Plan;
 
-/// Maximum number of configurations that the search examines. Beyond this number, weights are first
-/// raised and then lowered.
+/// Maximum number of configurations searched. Beyond it, weights are first raised, then lowered.
 const LOOKED_AT_MAX: usize = 2000;
-/// Maximum number of members for a search. With more members, the checks take too long for a
-/// reactor.
+/// Maximum number of members for a search, beyond which its checks delay a reactor.
 const SEARCHED_MAX: usize = 7;
-/// Cost, in steps, of each loss that the configurations at both ends survive and the configuration
-/// does not.
+/// Cost, in steps, of each loss that both ends survive and the configuration does not.
 const FRAGILE: u32 = 10_000;
 /// Like [`FRAGILE`], but with members that are down but may recover counted as alive.
 const BARE: u32 = 1_000;
 /// Cost, in steps, of a configuration in which the leader pauses before it moves to the next era.
 const PAUSES: u32 = 100;
-/// Maximum target weight. The limit is needed because weights change by one per era, or all by a
-/// factor.
+/// Maximum target weight, needed because weights change by one per era, or all by a factor.
 pub const WEIGHT_WANTED_MAX: u32 = 64;
 /// Factors by which all weights may be multiplied or divided.
 const FACTORS: [u32; 2] = [2, 3];
@@ -50,8 +45,7 @@ pub struct Steps {
     pub changes: Vec<Change>,
     /// Number of configurations on the path that survive fewer losses than those at both ends.
     pub fragile: usize,
-    /// Number of configurations on the path in which the leader pauses for a round trip to move to
-    /// the next era ([cast-5]).
+    /// Number of configurations in which the leader pauses for a round trip ([cast-5]).
     pub pauses: usize,
 }
 
@@ -74,8 +68,7 @@ pub struct Sight<'a> {
     pub leader: Option<Member>,
     /// Returns whether a member is alive.
     pub lives: &'a dyn Fn(Member) -> bool,
-    /// Returns whether a member is permanently gone because its node forgot its votes
-    /// ([volatile-1]).
+    /// Returns whether a member is gone for good, as its node forgot its votes ([volatile-1]).
     pub gone: &'a dyn Fn(Member) -> bool,
 }
 
@@ -85,8 +78,7 @@ impl Sight<'_> {
 }
 
 impl Sight<'_> {
-    /// Returns the number of losses that a configuration survives once the members that are down
-    /// have recovered.
+    /// Returns how many losses a configuration survives once members that are down are back.
     fn survived_later(&self, at: &Configuration) -> Option<usize> {
         losses_survived(at, &|member| (self.lives)(member) || !(self.gone)(member))
     }
@@ -94,8 +86,7 @@ impl Sight<'_> {
 
 /// Weights of all members that have one at either end, in order.
 type Weights = Vec<u32>;
-/// Configurations reached by the search: the cost, the previous configuration, and the change from
-/// it.
+/// Configurations reached by the search: cost, previous configuration, and change from it.
 type Reached = BTreeMap<Weights, (u32, Option<(Weights, Change)>)>;
 
 struct Search<'a> {
@@ -105,8 +96,7 @@ struct Search<'a> {
     sight: Sight<'a>,
     /// Number of losses that every configuration should survive.
     losses: usize,
-    /// Number of losses that every configuration should survive when members that are down but may
-    /// recover count as alive.
+    /// Like `losses`, with members that are down but may recover counted as alive.
     losses_later: usize,
     weight_max: u32,
 }
@@ -163,8 +153,7 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
     Ok(search.steps(&start, way))
 }
 
-/// Returns all changes of a plan except removals. Changes of weights come first, then those of
-/// roles and the rule.
+/// Returns a plan's changes except removals: of weights first, then of roles and the rule.
 pub fn whole(from: &Configuration, plan: &Plan, sight: Sight<'_>) -> Result<Vec<Change>, NoPath> {
     let mut changes = self::plan(from, &plan.goal, sight)?.changes;
     let mut at = from.clone();
@@ -217,8 +206,7 @@ pub fn losses_survived(
 }
 
 impl Search<'_> {
-    /// Returns the configuration with these weights and unchanged rule, class and roles; `None` if
-    /// it is invalid.
+    /// Returns the configuration with these weights and all else unchanged, if valid.
     fn configuration(&self, weights: &Weights) -> Option<Configuration> {
         let goal = self.members.iter().copied().zip(weights.iter().copied());
         reached_by(self.from, &goal.collect()).ok()
@@ -262,8 +250,7 @@ impl Search<'_> {
         Some(fragile.saturating_add(bare.saturating_mul(BARE)) + pauses * PAUSES + 1)
     }
 
-    /// Returns by how many losses a configuration falls short of the requirement; `None` if it has
-    /// no quorum.
+    /// Returns by how many losses a configuration falls short; `None` without a quorum.
     fn missing(&self, configuration: &Configuration) -> Option<usize> {
         let survived = losses_survived(configuration, self.sight.lives)?;
         Some(self.losses.saturating_sub(survived))
@@ -406,8 +393,7 @@ mod tests {
         steps
     }
 
-    /// [cast-6] The worked example of section 4: no configuration on the path is fragile or causes
-    /// a pause.
+    /// [cast-6] The example of section 4: no configuration is fragile or causes a pause.
     #[test]
     fn a_member_is_replaced_without_pause_or_risk() {
         let steps = follow(&[1, 1, 1], &[1, 1, 0, 1], Some(1));
@@ -486,8 +472,7 @@ mod tests {
         assert_eq!(steps.changes, wanted);
     }
 
-    /// A member that is down remains a member: the joining member gets weight before another one
-    /// loses its own.
+    /// A member that is down stays one: another gets weight before any loses its own.
     #[test]
     fn no_step_leaves_the_living_without_a_quorum() {
         let lives = |member: Member| member.node.0 != 3;
@@ -553,8 +538,7 @@ mod tests {
         assert_eq!(plan(&flexible, &five, Sight::NOTHING), Err(NoPath::Invalid));
     }
 
-    /// [volatile-2] If one of many members forgot its votes, its old weight is removed before the
-    /// new member gets weight.
+    /// [volatile-2] One of many members forgot its votes: its old weight goes first.
     #[test]
     fn one_of_many_that_forgot_is_taken_back() {
         let from = weighted(&[1; 7]);

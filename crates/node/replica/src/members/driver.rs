@@ -31,8 +31,7 @@ const RETRY_MS: u64 = 20;
 const HAND_OVER_MS: u64 = 2_000;
 /// Minimum interval in milliseconds between commands that a leader proposes on its own.
 const COMMAND_MS: u64 = 1_000;
-/// Interval in milliseconds at which a leader checks whether another node should lead or be
-/// readmitted.
+/// Interval in milliseconds at which a leader looks for a better leader or a node to readmit.
 const LOOK_MS: u64 = 250;
 
 /// Remaining changes of a plan, as computed for one era.
@@ -55,8 +54,7 @@ pub(crate) struct MembershipDriver {
     way: Option<Way>,
     /// Last era in which a change was tried, and the earliest time of the next attempt in that era.
     tried: (Era, Time),
-    /// Minimum time in milliseconds for which a leader keeps leadership, unless a request or a plan
-    /// moves it.
+    /// Milliseconds for which leadership is kept at least, unless a request or a plan moves it.
     bounce_ms: u64,
     /// Earliest time of the next check.
     look_at: Time,
@@ -69,8 +67,7 @@ pub(crate) struct MembershipDriver {
     command_at: Time,
     /// Condition for which the plan waits, for display.
     waits: Option<String>,
-    /// The leader could not propose in its last turn, because it moves to another era without a
-    /// casting vote.
+    /// The leader could not propose last turn: it changes the era without a casting vote.
     pausing: bool,
     /// Version of the group's table for which the table of peers was last returned.
     returned_version: Option<u64>,
@@ -132,8 +129,7 @@ impl MembershipDriver {
         self.heir.take()
     }
 
-    /// Records the version of the group's table that is about to be returned. Returns `false` if it
-    /// was returned before.
+    /// Records a version of the table as returned. Returns `false` if it already was.
     pub(crate) fn take_version(&mut self, version: u64) -> bool {
         self.returned_version.replace(version) != Some(version)
     }
@@ -160,8 +156,7 @@ impl MembershipDriver {
         self.tried.1
     }
 
-    /// Returns whether the leader may propose a command on its own. If so, delays the next such
-    /// command.
+    /// Returns whether the leader may propose a command by itself, and if so delays the next.
     pub(crate) fn may_command(&mut self, now: Time) -> bool {
         let may = now >= self.command_at;
         if may {
@@ -303,8 +298,7 @@ impl MembershipDriver {
     }
 }
 
-/// Returns the steps of a plan for display: its changes, each with the resulting weights, and then
-/// the removals.
+/// Returns a plan's steps for display: changes with the resulting weights, then removals.
 pub(crate) fn steps_to_show(
     configuration: &Configuration,
     changes: &[Change],
@@ -413,8 +407,7 @@ impl From<Failure> for Refused {
                 "the service of this node cannot work at the moment",
                 "ask another node",
             ),
-            // There are no reads among these requests, and no command for the group's table needs a
-            // level.
+            // These requests are no reads, and no command for the group's table needs a level.
             Failure::Level
             | Failure::Diverged
             | Failure::NotLasting

@@ -19,8 +19,7 @@ use crate::{
     proposing::{batch::Kind, gather::Waiter},
 };
 
-/// Hint shown if a voter cannot take the place of another node because the quorum rule needs that
-/// node's weight.
+/// Hint shown if a voter cannot replace a node because the quorum rule needs the node's weight.
 const AS_LEARNER_OR_RULE: &str = "start the new node with `--as learner`; if it already votes, change the rule with \
                                   'quorate member quorum' and repeat the command";
 
@@ -60,8 +59,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
             }
             other => return self.begin_plan(now, asked, &other, dry_run),
         };
-        // [member-4] Checked at every level, because only this node decides whether to propose the
-        // command.
+        // [member-4] Checked at every level: only this node decides whether to propose.
         let membership = self.spine.applying.membership();
         membership.table().check_addresses(&command, membership.eras())?;
         if dry_run {
@@ -75,8 +73,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         self.propose_command(now, Waiter::Operator(asked), &command)
     }
 
-    /// Starts a request to change users. Users have a separate table, but its commands go through
-    /// the log like all others.
+    /// Starts a request to change users, whose commands go through the log like all others.
     pub(crate) fn begin_users(
         &mut self,
         now: Time,

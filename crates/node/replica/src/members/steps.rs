@@ -77,9 +77,8 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         Ok(Some(change))
     }
 
-    /// [volatile-2] Renews a plan with a member that will never return, so that the plan continues
-    /// with the current member of the same node. Ending the plan instead would leave fewer voters
-    /// than requested.
+    /// [volatile-2] Renews a plan with the current member of a node whose named member will never
+    /// return. Ending the plan instead would leave fewer voters than requested.
     pub(crate) fn renew(&mut self, now: Time, era: Era, plan: &Plan) {
         let renewed = plan.renewed(|member| match self.spine.peers.member(member.node) {
             Some(met) if met.incarnation > member.incarnation => met,
@@ -146,15 +145,13 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
             leaving: plan.leaving,
             what: plan.what,
         };
-        // If the command is not accepted, a later check retries. If it is proposed twice, the
-        // second is denied.
+        // A later check retries if not accepted. If proposed twice, the second is denied.
         if self.driver.may_command(now) {
             let _ = self.propose_command(now, Waiter::Service, &command);
         }
     }
 
-    /// Hands leadership to a member that can lead, because this node is about to serve no requests
-    /// for a while.
+    /// Hands leadership to a member that can lead, before this node stops serving for a while.
     pub(crate) fn give_way(&mut self, now: Time) {
         let members = self.spine.node().configuration().members().iter();
         let others = members.filter(|voter| {
@@ -169,8 +166,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         }
     }
 
-    /// Hands leadership to the caught-up member with the highest priority, if its priority is above
-    /// this node's own.
+    /// Hands leadership to the caught-up member with the highest priority above this node's.
     pub(crate) fn hand_over(&mut self, now: Time) {
         if self.driver.stays(now) || self.spine.group().plan().is_some() {
             return;

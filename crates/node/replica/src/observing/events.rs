@@ -27,8 +27,7 @@ const EVENTS_MAX: usize = 256;
 pub enum Event {
     /// Leadership was gained, lost or not won, for this reason.
     Leadership(Explanation),
-    /// The role or the known leader changed. `ballot` is the one in which this node leads or
-    /// follows.
+    /// The role or the known leader changed. This node leads or follows in `ballot`.
     Role { role: Role, leader: Option<NodeId>, ballot: Ballot },
     /// No leader is known. Reported again at growing intervals. `connected` counts the members that
     /// this node is connected to, including itself.
@@ -40,8 +39,7 @@ pub enum Event {
     /// The activity reported by [`Event::Behind`] is complete.
     Done { activity: Activity, slots: u64, ms: u64 },
     /// The node has caught up: a leader is known, and everything known to be decided, below `at`,
-    /// is applied. Reported with the elapsed time once after the start, and after each
-    /// [`Event::Behind`].
+    /// is applied. Reported once after the start, and after each [`Event::Behind`].
     Level { at: Slot, ms: u64 },
     /// No log segment can be created. `waits` is set if a resource such as free space is lacking,
     /// so that the log waits for it and does not fail.
@@ -91,8 +89,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Queues an event if there is free space. The bound matters because the driver may never take
-    /// any events.
+    /// Queues an event if there is space. The driver may never take any.
     pub(crate) fn push(&mut self, event: Event) {
         if self.queue.len() < EVENTS_MAX {
             self.queue.push_back(event);

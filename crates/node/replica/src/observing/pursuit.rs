@@ -16,8 +16,7 @@ use crate::{
 const TELL_AFTER_MS: u64 = 1_000;
 /// Interval between further reports of a lasting lag.
 const TELL_EVERY_MS: u64 = 10_000;
-/// Sampling interval in milliseconds and number of samples for the rate. Together they cover the
-/// last two seconds.
+/// Sampling interval in milliseconds and number of samples of the rate: the last two seconds.
 const PACE: (u64, usize) = (250, 8);
 
 /// Positions of a node at one moment.
@@ -25,8 +24,7 @@ const PACE: (u64, usize) = (250, 8);
 pub(crate) struct NodeProgress {
     /// Number of slots whose bytes must still be read back before the node sends anything.
     pub(crate) unread: u64,
-    /// Number of bytes received of a peer's snapshot, and its size; `None` if no snapshot is being
-    /// received.
+    /// Received bytes and size of a peer's snapshot, if one is being received.
     pub(crate) receiving: Option<(u64, u64)>,
     /// Number of slots lost from the log that must be fetched from peers.
     pub(crate) missing: u64,
@@ -293,8 +291,7 @@ mod tests {
         assert_eq!(told(&mut events), ["level at 50 after 50 ms"]);
     }
 
-    /// [catch-2] Without the bytes of the snapshot, the report could only be that there is no
-    /// progress.
+    /// [catch-2] Without the snapshot's bytes, the report would show no progress.
     #[test]
     fn a_snapshot_on_its_way_is_told_of_in_bytes() {
         let mut events = Events::default();

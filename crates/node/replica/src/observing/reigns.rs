@@ -1,5 +1,4 @@
-//! History of leaders as seen by this node: the latest changes, for operators who investigate an
-//! incident.
+//! Latest changes of leader as seen by this node, for operators who investigate an incident.
 
 use std::collections::VecDeque;
 
@@ -17,8 +16,7 @@ pub(crate) struct LeaderHistory {
 }
 
 impl LeaderHistory {
-    /// Records the current leader if it has changed. The absence of a leader is recorded with the
-    /// last ballot.
+    /// Records a change of leader. The absence of a leader is recorded with the last ballot.
     pub(crate) fn look(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
         let last = self.kept.back();
         let same = last.is_some_and(|(_, known, in_ballot)| {

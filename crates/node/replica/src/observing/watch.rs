@@ -17,16 +17,13 @@ const LOOK_EVERY_MS: u64 = 50;
 /// Duration in milliseconds after which a log write is reported as slow. A slow write does not
 /// count as failed ([live-3]). Most disks need a hundredth of this time.
 const SLOW_WRITE_MS: u64 = 200;
-/// Time in milliseconds after which an unfinished write is reported. It is reported again whenever
-/// the time has doubled.
+/// Milliseconds after which an unfinished write is reported, and again whenever they double.
 const HANGING_WRITE_MS: u64 = 2_000;
-/// Time without a leader before the first report. The second report follows after ten seconds, then
-/// one each minute.
+/// Time without a leader before the first report. More follow after ten seconds and each minute.
 const NO_LEADER_MS: u64 = 1_000;
 const NO_LEADER_SECOND_MS: u64 = 10_000;
 const NO_LEADER_EVERY_MS: u64 = 60_000;
-/// Sampling interval in milliseconds and number of samples for the log's growth. Together they
-/// cover the last minute.
+/// Sampling interval in milliseconds and number of samples of the log's growth: the last minute.
 const GROWTH: (u64, usize) = (1_000, 60);
 
 /// State of a replica at the moment of a check.
@@ -41,8 +38,7 @@ pub(crate) struct ReplicaView<'a> {
     pub(crate) written_bytes: u64,
     /// Why no log segment can be created; `None` if one can.
     pub(crate) segment_failure: Option<&'a DiskError>,
-    /// Number of members that this node is connected to, including itself, and the number of all
-    /// members.
+    /// Number of members that this node is connected to, with itself, and of all members.
     pub(crate) reachable: (usize, usize),
 }
 

@@ -60,8 +60,7 @@ impl Comparison {
         due
     }
 
-    /// Compares a peer's claim. Returns an alarm if the claim shows for the first time that one of
-    /// the two nodes is wrong.
+    /// Compares a peer's claim. Returns an alarm if it newly shows that one of the two is wrong.
     pub(super) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         if own.known_to().is_none_or(|to| claim.to > to) {
             self.ahead.entry(from).or_insert(claim);
@@ -70,8 +69,7 @@ impl Comparison {
         self.compare(from, claim, own)
     }
 
-    /// Compares claims of peers that were ahead of this node, once this node has applied the same
-    /// slots.
+    /// Compares claims of peers that were ahead, once this node has applied the same slots.
     pub(super) fn caught_up(&mut self, own: &Digest) -> Option<Alarm> {
         let applied_to = own.known_to()?;
         loop {
@@ -102,9 +100,8 @@ impl Comparison {
         Some(Alarm::DifferentHistory { with, to })
     }
 
-    /// [differ-2] Returns why this node may be the one with the wrong state: its state differs from
-    /// a peer's, and since then it has not been confirmed by full replicas with more than half of
-    /// the total weight.
+    /// [differ-2] Returns why this node may be the wrong one: its state differs from a peer's, and
+    /// has not been confirmed since by full replicas with more than half of the weight.
     pub(super) fn doubt(&mut self, own: Member, members: &Configuration) -> Option<Doubt> {
         let Doubt { to, .. } = self.doubt?;
         let says_same = |node| self.same.get(&node).is_some_and(|same| *same >= to);

@@ -34,8 +34,7 @@ pub struct DeviceStatus {
     pub used: bool,
     /// Ballot in which the device's acceptor votes.
     pub armed: Option<Ballot>,
-    /// First slot with which the device's coordinator was started; `None` while the coordinator
-    /// assigns no slots.
+    /// First slot for which the device's coordinator was started; `None` if it assigns none.
     pub gives_from: Option<Slot>,
     /// Number of slots that the device can hold.
     pub cells: u32,
@@ -60,15 +59,13 @@ pub struct DeviceStatus {
     /// Number of frames received by this device and earlier ones, by outcome, indexed by
     /// [`quorate_offload::Reason`].
     pub refused: [u64; COUNTERS],
-    /// Remark on the device's state: its interface was renamed, it casts no votes, or no votes are
-    /// requested from it.
+    /// Remark on the device: its interface was renamed, or it casts no votes or gets no requests.
     pub note: Option<String>,
     /// Why the device is not used, or is no longer used; `None` if it is in use.
     pub why: Option<String>,
 }
 
-/// Returns the reasons for refusing frames, in the order of [`DeviceStatus::refused`], without the
-/// entry for accepted frames.
+/// Returns the reasons for refusing frames, in the order of [`DeviceStatus::refused`].
 pub fn device_reasons() -> impl Iterator<Item = Reason> {
     let reasons = Reason::ALL.into_iter();
     reasons.filter(|reason| *reason != Reason::None)

@@ -13,7 +13,7 @@ pub trait FrameClients {
     /// Returns this node's applied position, and the position of this name's session.
     fn stand(&self, name: Name) -> NodePosition;
 
-    /// Proposes to register this name's session. Fails with [`Failure::NoQuorum`] if another node
+    /// Proposes to register this name's session. Returns [`Failure::NoQuorum`] unless this node
     /// leads.
     fn register(&mut self, name: Name) -> Result<(), Failure>;
 

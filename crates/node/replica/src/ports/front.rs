@@ -1,8 +1,7 @@
 //! Front port: a client protocol's requests to a replica, and the replica's answers.
 //!
-//! A front is a set of connection state machines without sockets. The reactor passes received bytes
-//! to the front, the front calls [`Requests`], and the replica answers with [`Completion`]s in any
-//! order.
+//! A front is a set of connection state machines without sockets: the reactor passes received
+//! bytes, the front calls [`Requests`], and the replica answers with [`Completion`]s in any order.
 
 use quorate_access::{Users, Who};
 use quorate_core::level::Level;
@@ -51,11 +50,11 @@ pub trait Requests {
     /// Like [`Requests::write`], but exactly once within a client's session.
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure>;
 
-    /// Like [`Requests::write`] or [`Requests::write_once`], but answered when the command survives
-    /// a crash of all nodes, because it is on stable storage at a quorum, whatever the class of the
-    /// group ([class-2]). Fails with [`Failure::NotLasting`] if that cannot be confirmed in time.
-    /// Fails with [`Failure::Level`], and executes nothing, in a group that does not use the
-    /// required level.
+    /// Like [`Requests::write`] or [`Requests::write_once`], but answered when the command is on
+    /// stable storage at a quorum, so that it survives a crash of all nodes, whatever the class of
+    /// the group ([class-2]). Fails with [`Failure::NotLasting`] if that cannot be confirmed in
+    /// time, and with [`Failure::Level`], executing nothing, if the group does not use the required
+    /// level.
     fn write_lasting(
         &mut self,
         tag: Tag,
@@ -94,8 +93,7 @@ pub trait Requests {
     /// read needs no messages of its own, but may use up a slot.
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Drops the requests with this tag, because their connection was closed. They may still be
-    /// executed.
+    /// Drops the requests of a closed connection with this tag. They may still be executed.
     fn forget(&mut self, tag: Tag);
 
     /// Queries the current local state. On failure, leaves `reply` unchanged.
@@ -116,8 +114,7 @@ pub trait Requests {
         Level::BASE
     }
 
-    /// Returns the access rules as applied by this node ([access-2]); `None` if it does not know
-    /// them ([access-4]).
+    /// Returns the access rules as applied here ([access-2]); `None` while not known ([access-4]).
     fn users(&self) -> Option<&Users> {
         Some(&NO_USERS)
     }
@@ -155,9 +152,8 @@ pub trait State {
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 
-/// Maximum time in milliseconds that requests wait until the access rules ([access-4]) and the
-/// group's clock ([time-4]) are known, counted from the first request. Requests wait for a leader
-/// just as long.
+/// Maximum time in milliseconds that requests wait for the access rules ([access-4]) and the
+/// group's clock ([time-4]), from the first request on, the same as for a leader.
 const PATIENCE_MS: u64 = 5_000;
 
 /// Time that requests have waited, counted once per process. Each call adds the time since the last
@@ -228,15 +224,13 @@ pub trait Front {
     /// Handles the completion of a request.
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests);
 
-    /// Runs a read requested with [`Requests::read_in_order`] on `state`, the service's state
-    /// between two commands. [`Completion::Read`] follows in order with the completions of the
-    /// surrounding commands.
+    /// Runs a read requested with [`Requests::read_in_order`] on `state`, the state between two
+    /// commands. [`Completion::Read`] follows, in order with the completions of the commands.
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
         let _ = (tag, state);
     }
 
-    /// Handles the end of a request made through [`Requests::streams`], or the progress of an inner
-    /// stream owned by this node.
+    /// Handles the end of a request on [`Requests::streams`], or progress of an owned inner stream.
     fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
         let _ = (event, requests);
     }
@@ -249,9 +243,8 @@ pub trait Front {
     /// Returns the next connection that has new output or must be closed, since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
-    /// Returns the next output of this connection. Until [`Front::sent`] is called, further calls
-    /// return the same bytes, possibly followed by more. An empty slice means that there is no
-    /// output.
+    /// Returns the next output of this connection; empty if there is none. Until [`Front::sent`] is
+    /// called, further calls return the same bytes, possibly followed by more.
     fn output(&mut self, connection: ConnectionId) -> &[u8];
 
     /// Records that the first `count` bytes of the output have been sent.
@@ -271,9 +264,8 @@ pub trait Front {
         }
     }
 
-    /// Returns the memory used by all connections, in bytes: replies, requests, and requests in
-    /// preparation. The front observes the limit while it processes input, and the reactor enforces
-    /// it between turns.
+    /// Returns the memory used by all connections, in bytes: replies and requests. The front
+    /// observes the limit while it processes input, and the reactor enforces it between turns.
     fn held_bytes(&self) -> usize {
         0
     }
@@ -292,8 +284,7 @@ pub trait Front {
     /// Returns whether to close the connection once its output has been sent.
     fn closing(&self, connection: ConnectionId) -> bool;
 
-    /// Returns why the connection must be reset, for a protocol that cannot report errors; `None`
-    /// if it need not be.
+    /// Returns why the connection must be reset, if it must, as the protocol reports no errors.
     fn broken(&self, connection: ConnectionId) -> Option<&str> {
         let _ = connection;
         None
@@ -316,8 +307,7 @@ pub trait Front {
         let _ = requests;
     }
 
-    /// Returns whether the next turn should begin immediately, because there is work to poll for or
-    /// output to send.
+    /// Returns whether the next turn should begin at once, with work to poll for or output to send.
     fn is_eager(&self) -> bool {
         false
     }

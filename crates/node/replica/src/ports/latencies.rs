@@ -37,8 +37,7 @@ impl Latencies {
         for number in first..last {
             let under = upper_edge_us(number).saturating_sub(shortest_us);
             let share = u128::from(commands) * u128::from(under) / u128::from(span);
-            // This share of all commands is below the upper edge; the rest belongs to the following
-            // classes.
+            // This share of all commands is below the upper edge; the rest goes to later classes.
             let share = u64::try_from(share).unwrap_or(u64::MAX).min(commands);
             let here = share.saturating_sub(commands - left);
             self.0[number] += here;

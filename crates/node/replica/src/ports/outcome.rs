@@ -14,8 +14,7 @@ pub struct StreamTag(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Id of a client session: the slot of its registration, and the registration's index in the slot
-/// ([session-1]).
+/// Id of a client session: the slot of its registration, and the index in the slot ([session-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
     /// Slot in which the session was registered.
@@ -35,8 +34,7 @@ pub struct Sequenced {
     pub acknowledged_below: u64,
 }
 
-/// Why a request got no reply. With the first six variants, the command was not executed and may be
-/// retried.
+/// Why a request got no reply. After the first six, nothing was executed and a retry may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.
@@ -64,18 +62,15 @@ pub enum Failure {
     ReplyForgotten,
     /// The command was not executed: the session already has the maximum number of open sequences.
     SessionFull,
-    /// The read was not executed: this node's state could not be confirmed to be as fresh as
-    /// requested ([read-6]).
+    /// The read was not executed: this node may not be as fresh as requested ([read-6]).
     Stale,
-    /// The command was not executed: it requires a feature level that the group does not use yet
-    /// ([level-9]).
+    /// The command was not executed: it requires a level not yet in use ([level-9]).
     Level,
     /// The condition that allowed this read no longer held when it finished. The caller must retry
     /// ([`crate::Requests::answer`]).
     Overtaken,
-    /// The command was executed as decided by the group, but it could not be confirmed in time that
-    /// it is on stable storage at a quorum ([class-2]). It remains executed unless many nodes lose
-    /// their memory before then.
+    /// The command was executed as decided, but not confirmed in time to be on stable storage at a
+    /// quorum ([class-2]). It is lost only if many nodes lose their memory before then.
     NotLasting,
 }
 

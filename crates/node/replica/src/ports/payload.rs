@@ -42,8 +42,7 @@ impl Payload {
         }
     }
 
-    /// Returns whole units for the store of streams. They are not copied if they are aligned for a
-    /// disk.
+    /// Returns whole units for the store of streams, without a copy if aligned for a disk.
     pub(crate) fn bulk(&self, range: Range<usize>) -> Bulk<'_> {
         match &self.0 {
             Kept::Plain(bytes) => Bulk::copied(&bytes[range]),

@@ -62,8 +62,7 @@ impl Body<'_> {
     }
 }
 
-/// Error returned for a frame that is too long for the plane, even with empty queues. The frame was
-/// not sent.
+/// Error for a frame that is too long for the plane, even with empty queues, and was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
     /// Length of the longest frame that the plane carries, in bytes.

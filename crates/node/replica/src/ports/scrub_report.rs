@@ -87,8 +87,7 @@ impl Fate {
 /// Data or action that the repair of damage still needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Slots of the log; empty until the slots have been read again to determine which of them are
-    /// lost.
+    /// Slots of the log; empty until they have been read again to determine the lost ones.
     Slots(Vec<SlotRange>),
     /// Bytes of a stream, from peers.
     Bytes,
@@ -144,8 +143,7 @@ pub struct ScrubStatus {
     pub more: u64,
     /// Number of bytes read by all scrubs since the process started.
     pub bytes_total: u64,
-    /// Number of damaged places found by all scrubs since the process started; each scrub counts a
-    /// place again.
+    /// Number of damaged places found since the process started, counted again by each scrub.
     pub found_total: u64,
 }
 

@@ -5,8 +5,7 @@ use std::fmt;
 use quorate_core::level::Level;
 use quorate_core::slot::Slot;
 
-/// Change of metadata, such as sessions, that a persistent service stores for the replica together
-/// with its own data.
+/// Change of metadata, such as sessions, that a persistent service stores for the replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaChange {
     /// Key of the entry. The replica chooses keys that sort.
@@ -45,14 +44,11 @@ pub enum Health {
     Well,
     /// The service works, but will stop eventually for this reason.
     Strained(String),
-    /// The service answers queries but accepts no commands for a moment, because its writes are
-    /// behind.
+    /// The service answers queries but accepts no commands while its writes are behind.
     Behind,
-    /// The service answers queries but accepts no commands until something changes, for this
-    /// reason.
+    /// The service answers queries but accepts no commands for now, for this reason.
     Stuck(String),
-    /// The service neither answers queries nor accepts commands until something changes, for this
-    /// reason.
+    /// The service neither answers queries nor accepts commands for now, for this reason.
     Down(String),
     /// The service was down and can resume at the position that [`StateMachine::recovered`]
     /// returns, possibly an earlier one than before; the rest is replayed from the log. May contain
@@ -91,8 +87,7 @@ pub enum LoadError {
     /// No load is in progress: none was started, or the service went back in the meantime and
     /// reported [`Health::Back`]. A load can be started again.
     NotLoading,
-    /// The items do not form an image, because they are damaged or another program's. The reason is
-    /// human-readable.
+    /// The items are no image, but damaged or another program's. The reason is for people.
     Malformed(&'static str),
     /// This node's storage prevents the load, as [`StateMachine::health`] also reports. The caller
     /// can start it again once the storage works.
@@ -118,19 +113,17 @@ impl std::error::Error for LoadError {}
 ///
 /// The service never sees a ballot. It is called from one thread.
 ///
-/// **Input.** Any bytes may be committed, since clients, other versions and other nodes may
-/// disagree about what a command is. A malformed command gets a reply that says so, the same on
-/// every node.
+/// **Input.** Any bytes may be committed, since clients, versions and nodes may disagree about
+/// commands. A malformed command gets a reply that says so, the same on every node.
 ///
 /// **Panics.** A panic in the service ends the replica: the effects of a half-executed command are
 /// unknown, so no code catches it. A panic in [`StateMachine::apply`] ends the replica again at
 /// each start, because the command is in the log, and it ends all other replicas, too. Disk
 /// failures are reported by [`StateMachine::health`] and [`StateMachine::has_failed`].
 ///
-/// **Sizes.** A reply may be as large as memory allows; it is sent to one client and to no peer.
-/// Replies to commands of sessions are stored until they are acknowledged, up to 64 MiB for all
-/// sessions together. A larger reply is dropped immediately, and a repetition of its command gets
-/// an error that says so.
+/// **Sizes.** A reply, sent to one client and no peer, may be as large as memory allows. Replies to
+/// commands of sessions are stored until acknowledged, up to 64 MiB for all sessions. A larger
+/// reply is dropped at once, and a repetition of its command gets an error that says so.
 ///
 /// **Images.** An image is the state as a sequence of items of bytes. Another node's service, or
 /// this one after a restart, loads its state from it. Equal states result in equal items in equal
@@ -192,28 +185,24 @@ pub trait StateMachine {
         (Slot::FIRST, Vec::new())
     }
 
-    /// Returns the health of the service. Called before commands are applied, and in every turn, so
-    /// it must be fast.
+    /// Returns the health of the service, before commands and in every turn, so it must be fast.
     ///
-    /// While the service is stuck or down, the node continues to vote and to store the log,
-    /// redirects its clients to other nodes, and is not ready. By default, a service is always
-    /// well.
+    /// While the service is stuck or down, the node votes and stores the log, redirects its
+    /// clients, and is not ready. By default, a service is always well.
     fn health(&mut self) -> Health {
         Health::Well
     }
 
     /// Returns whether a call since the last commit failed on this node alone, for example because
-    /// a disk could not be read. Then all results since that commit are void, no client is notified
-    /// of them, and the service is not called again until it reports [`Health::Back`]. Called after
-    /// every command and query.
+    /// a disk could not be read. All results since are then void and reported to no client, and no
+    /// other call follows until [`Health::Back`]. Called after every command and query.
     fn has_failed(&self) -> bool {
         false
     }
 
-    /// Passes to `each`, in order, the notices of commands since the last call. A notice is a
-    /// subject and a message, for clients that subscribed on this node. Notices are not part of the
-    /// state, and are lost with the process. Notices that a service repeats after it went back are
-    /// dropped.
+    /// Passes to `each`, in order, the notices of commands since the last call, each a subject and
+    /// a message for clients that subscribed here. Notices are not part of the state, and are lost
+    /// with the process. Those repeated by a service that went back are dropped.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
         let _ = each;
     }
@@ -301,11 +290,9 @@ pub trait StateMachine {
     }
 
     /// Returns the lowest position to which a persistent service can fall back in a power loss
-    /// ([store-1]), so that it needs no lower slot; `None` if the service is in memory and needs
-    /// every slot.
+    /// ([store-1]); `None` if the service is in memory and needs every slot.
     ///
-    /// The position never decreases while the process runs, except after [`Health::Back`] and a
-    /// load.
+    /// The position never decreases in a process, except after [`Health::Back`] and a load.
     fn synced_to(&mut self) -> Option<Slot> {
         None
     }
@@ -329,8 +316,7 @@ pub trait StateMachine {
         false
     }
 
-    /// Returns the approximate size in bytes of the service's data on this node's disk, as read by
-    /// a scrub.
+    /// Returns the approximate size in bytes of the service's data on disk, as a scrub reads it.
     fn kept_bytes(&self) -> u64 {
         0
     }

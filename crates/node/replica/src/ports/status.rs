@@ -28,8 +28,7 @@ pub struct Peer {
     pub connected: bool,
     /// Number of slots by which the peer lags behind the leader; known only to the leader.
     pub lag: Option<u64>,
-    /// Number of bytes of values sent to the peer since this node started, in proposals and in
-    /// answers.
+    /// Number of bytes of values sent to the peer since the start, in proposals and answers.
     pub payload_bytes_sent: u64,
     /// The leader sends proposals to the peer; known only to the leader.
     pub engaged: Option<bool>,
@@ -64,11 +63,10 @@ pub enum Way {
     Chain,
     /// Like [`Way::Udp`], but bytes for several peers are sent once, to an IP multicast group.
     Multicast,
-    /// Like [`Way::Udp`], but without IP: raw frames with this project's EtherType on one
-    /// interface.
+    /// Like [`Way::Udp`], but raw frames with this project's EtherType on one interface.
     Ethernet,
-    /// The path that is predicted to be fastest: connections, datagrams to each peer, a chain, or a
-    /// group ([plane-3]).
+    /// The predicted fastest of connections, datagrams to each peer, a chain, and a group
+    /// ([plane-3]).
     Auto,
 }
 
@@ -113,13 +111,11 @@ pub struct Streams {
     pub named: usize,
     /// Number of streams open for writing.
     pub open: usize,
-    /// Disk space that stream bytes occupy, in bytes. Trimmed bytes are included until they are
-    /// freed.
+    /// Disk space of stream bytes, in bytes, including trimmed bytes until they are freed.
     pub used_bytes: u64,
     /// Total size of the store's files in bytes.
     pub file_bytes: u64,
-    /// Number of retained bytes that this node lacks, or that a restart would not find yet
-    /// ([here-1]).
+    /// Number of retained bytes missing on this node, or for a restart ([here-1]).
     pub missing_bytes: u64,
     /// The node may lack bytes, so it does not count as having them.
     pub lacks: bool,
@@ -356,8 +352,7 @@ pub struct Status {
     pub class: Class,
     /// Size of the log on disk in bytes.
     pub log_bytes: u64,
-    /// First slot of the log. Earlier slots are covered by a snapshot, or by the service's own
-    /// disk.
+    /// First slot of the log. A snapshot, or the service's own disk, covers earlier slots.
     pub log_start: Slot,
     /// This node's snapshot, if it has one.
     pub snapshot: Option<Snapshot>,
@@ -374,8 +369,7 @@ pub struct Status {
     pub error: Option<String>,
     /// Notices for the operator, whether or not the node serves.
     pub notices: Vec<String>,
-    /// Nodes of the ring for votes while this node leads, with this node last. Empty if votes are
-    /// sent directly.
+    /// Nodes of the ring for votes to this leader, which is last; empty if sent directly.
     pub ring: Vec<NodeId>,
     pub scrub: ScrubStatus,
     /// Choices that the node made by itself, one per line with the reason: the path of its frames,

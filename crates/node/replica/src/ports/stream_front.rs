@@ -29,9 +29,8 @@ pub enum StreamEvent<'a> {
     /// [stream-7] All bytes of the named stream below this position are decided, with the
     /// guarantees of the group's class. The first field is the inner stream.
     Durable(StreamName, u64),
-    /// The piece ended at this position of the named stream without a request of this node: another
-    /// writer took over, the stream was removed, or this node was considered lost. Bytes put after
-    /// the position are void.
+    /// The piece ended at this position without a request of this node: another writer took over,
+    /// the stream was removed, or this node was considered lost. Bytes put after it are void.
     Ended(StreamName, u64),
 }
 
@@ -54,13 +53,11 @@ pub trait StreamRequests {
     /// small number that is always allowed for each.
     fn shared_room(&self) -> usize;
 
-    /// Adds the next bytes of the piece, at most [`StreamRequests::room`]. Returns the number of
-    /// bytes accepted.
+    /// Adds bytes to the piece, at most [`StreamRequests::room`]. Returns the number accepted.
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
 
-    /// Like [`StreamRequests::put`], but calls `read` at most once. `read` writes at most
-    /// `bytes_max` bytes directly into the buffer that it receives, and returns the number of bytes
-    /// written.
+    /// Like [`StreamRequests::put`], but calls `read` at most once, which writes at most
+    /// `bytes_max` bytes directly into the buffer that it receives, and returns how many.
     fn fill(
         &mut self,
         piece: StreamName,
@@ -72,8 +69,7 @@ pub trait StreamRequests {
     /// `finish` the stream as well. [`Done::Closed`] contains the final position.
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure>;
 
-    /// Ends a piece whose client disconnected. Its bytes may still be decided before the piece is
-    /// closed.
+    /// Ends a piece whose client disconnected. Its bytes may be decided before it is closed.
     fn abandon(&mut self, piece: StreamName);
 
     /// Proposes to trim the stream so that it starts at this position.
@@ -91,8 +87,8 @@ pub trait StreamRequests {
     /// Returns the entry of a stream in this node's table, if it exists.
     fn info(&self, name: &Name) -> Option<StreamInfo>;
 
-    /// Passes the entries of the streams after `after` to `each`, in order of their names, until
-    /// `each` returns `false`.
+    /// Passes the entries of streams after `after` to `each`, by name, until `each` returns
+    /// `false`.
     fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool);
 
     /// Requests at most `bytes_max` bytes starting at this position, as of the applied slots. The

@@ -114,8 +114,7 @@ pub(crate) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Validates and decodes a batch. Returns `None` if it is malformed, or this version does not
-    /// understand it.
+    /// Validates and decodes a batch; `None` if malformed or unknown to this version.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let header = Self::header(bytes)?;
         let entries = bytes.get(HEADER_BYTES..)?;

@@ -79,8 +79,7 @@ impl Fitting {
         self.rest = self.rest.saturating_sub(taken);
     }
 
-    /// Compares the costs, if a comparison is due. `room` is the number of a batch's bytes that fit
-    /// into a frame.
+    /// Compares the costs, if due. `room` is the number of a batch's bytes that fit into a frame.
     pub(crate) fn look(&mut self, now: Time, room: Option<usize>) {
         if room != self.room {
             (self.room, self.rest) = (room, 0);
@@ -111,8 +110,7 @@ mod tests {
         fitting
     }
 
-    /// Queues `waiting` bytes ten times in each of these milliseconds. Returns the final limit on a
-    /// batch.
+    /// Queues `waiting` bytes ten times in each millisecond. Returns the final limit.
     fn load(fitting: &mut Fitting, ms: std::ops::Range<u64>, waiting: usize) -> usize {
         for ms in ms {
             for _ in 0..10 {
@@ -128,8 +126,7 @@ mod tests {
         fitting.bound(WANTED)
     }
 
-    /// [offload-15] Without a device there is no limit. With one, batches that fit into frames
-    /// continue to use it.
+    /// [offload-15] Only a device limits batches, and those that fit continue to use it.
     #[test]
     fn what_fits_into_frames_keeps_to_them() {
         assert_eq!(Fitting::new().bound(WANTED), WANTED);
@@ -164,8 +161,7 @@ mod tests {
         assert_eq!(load(&mut fitting, 30_000..34_000, 300), ROOM);
     }
 
-    /// [offload-15] Batches become short again while nothing is sent, so the next command goes to a
-    /// device.
+    /// [offload-15] Batches become short again in silence, so the next one uses a device.
     #[test]
     fn silence_ends_what_was_long() {
         let mut fitting = fitting();
@@ -174,8 +170,7 @@ mod tests {
         assert_eq!(load(&mut fitting, 5_000..10_000, 0), ROOM);
     }
 
-    /// [offload-15] Commands that would have travelled as one batch count as one, however many
-    /// frames they took.
+    /// [offload-15] Commands that would have been one batch count as one, in any number of frames.
     #[test]
     fn frames_of_one_batch_are_counted_together() {
         let mut fitting = fitting();

@@ -1,5 +1,4 @@
-//! Values forwarded to this leader, and values that it has already proposed, so that none is
-//! proposed twice.
+//! Values forwarded to this leader, or already proposed by it, so that none is proposed twice.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -12,16 +11,14 @@ use crate::{limits::COMMAND_OVERHEAD_BYTES, ports::payload::Payload};
 pub(crate) struct Forwarded {
     queue: VecDeque<(Value, Option<Payload>)>,
     bytes: usize,
-    /// Values that this node voted for in `ballot`, its own, and that are not decided yet. They
-    /// count only for this ballot: in a later one, even of the same node, the slot may get another
-    /// value.
+    /// Undecided values that this node voted for in its own `ballot`. They count only for this
+    /// ballot: in a later one, even of the same node, the slot may get another value.
     in_flight: HashSet<Value>,
     ballot: Ballot,
 }
 
 impl Forwarded {
-    /// Returns whether the value is queued or in flight, so that repeating the request has no
-    /// effect.
+    /// Returns whether the value is queued or in flight, so that it need not be repeated.
     pub(crate) fn knows(&self, value: &Value) -> bool {
         self.in_flight.contains(value) || self.queue.iter().any(|(queued, _)| queued == value)
     }
@@ -73,9 +70,9 @@ impl Forwarded {
         self.in_flight.remove(value);
     }
 
-    /// Restarts with the leader of this ballot; `None` if there is no leader. Values queued in
-    /// earlier ballots are dropped, since their origins repeat them. Only values proposed in this
-    /// ballot remain in flight.
+    /// Restarts with the leader of this ballot, if any. Values queued in earlier ballots are
+    /// dropped, since their origins repeat them. Only values proposed in this ballot stay in
+    /// flight.
     pub(crate) fn restart(&mut self, leader: Option<Ballot>) {
         self.enter(leader.unwrap_or_default());
         self.queue.clear();
@@ -111,8 +108,7 @@ mod tests {
         assert_eq!(forwarded.next_bytes(), None);
     }
 
-    /// A new leader proposes inherited values in the same step in which it is elected, before the
-    /// other parts are notified.
+    /// A new leader proposes inherited values while it is elected, before other parts are notified.
     #[test]
     fn in_flight_is_what_was_proposed_in_the_ballot_that_leads() {
         let mut forwarded = Forwarded::default();

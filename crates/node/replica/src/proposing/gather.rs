@@ -16,8 +16,7 @@ use crate::{
 pub(crate) enum Waiter {
     /// A front that expects the reply once the command is executed.
     Front(Tag),
-    /// A front that expects the reply once the command is on stable storage at a quorum
-    /// ([class-2]).
+    /// A front that expects the reply once the command is durable at a quorum ([class-2]).
     Lasting(Tag),
     /// A front that expects a notification once the command is in memory at a quorum ([class-2]).
     Early(Tag),
@@ -50,8 +49,7 @@ impl Item {
     }
 }
 
-/// Queue in order of acceptance. The encoded entries are contiguous, ready to be copied into a
-/// batch.
+/// Queue in order of acceptance, with contiguous encoded entries ready to be copied.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     items: VecDeque<Item>,
@@ -131,8 +129,7 @@ impl Gather {
         (count, bytes)
     }
 
-    /// Removes the commands of the next batch from the queue, and passes their encoded entries to
-    /// `build`.
+    /// Removes the commands of the next batch, and passes their encoded entries to `build`.
     pub(crate) fn take<T>(
         &mut self,
         batch_bytes: usize,
@@ -301,8 +298,7 @@ mod tests {
         assert_eq!(batch.entries().map(|entry| entry.command[0]).collect::<Vec<_>>(), b"abc");
     }
 
-    /// A read adds no bytes to a batch, and keeps its position between its neighbours whatever
-    /// happens to them.
+    /// A read adds no bytes to a batch, and keeps its position whatever its neighbours do.
     #[test]
     fn reads_have_a_place_and_no_bytes() {
         let mut gather = Gather::default();

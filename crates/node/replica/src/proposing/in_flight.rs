@@ -73,9 +73,8 @@ impl InFlightBatch {
         self.expire(Time(u64::MAX), completions);
     }
 
-    /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum. Called
-    /// once the batch is, in this slot, together with everything that executes before it. The batch
-    /// remains in flight.
+    /// [less-2] Notifies clients that wait until the batch is in memory at a quorum, now that it
+    /// is, in this slot, with everything that executes before it. The batch remains in flight.
     fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
         if std::mem::take(&mut self.early) == 0 {
             return;
@@ -149,8 +148,7 @@ impl InFlight {
         self.batches.iter().any(|batch| batch.name == *name)
     }
 
-    /// Records this node's vote for a batch. Returns whether a client waits until the batch is in
-    /// memory at a quorum.
+    /// Records this node's vote for a batch. Returns whether a client waits for it in memory.
     pub(super) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let mut batches = self.batches.iter_mut();
         let Some(batch) = batches.find(|batch| batch.name == *name) else {
@@ -227,8 +225,7 @@ impl InFlight {
         batches.map(|batch| batch.expire(now, completions)).sum()
     }
 
-    /// Returns the earliest deadline of a request. Requests are in order of acceptance and have the
-    /// same timeout.
+    /// Returns the earliest deadline: requests are in order of acceptance, with one timeout.
     pub(super) fn deadline(&self) -> Option<Time> {
         let mut batches = self.batches.iter();
         let item = batches.find_map(|batch| batch.items.get(batch.expired));

@@ -1,5 +1,4 @@
-//! Commands that this node accepted: numbered, offered to the leader, and repeated until they are
-//! applied here.
+//! Commands accepted by this node: numbered, offered to the leader, and repeated until applied.
 //!
 //! This is the accepting side of exactly-once execution. Batches have consecutive numbers in this
 //! node's session and execute in this order. So after any event that may have lost a batch (a new
@@ -57,8 +56,7 @@ pub(crate) struct Origin {
     progress_at: Time,
     /// Time before which no offers are made.
     hold_until: Time,
-    /// With a window of one, decides whether the next batch waits for the clients that the last one
-    /// answered.
+    /// Decides, with a window of one, whether the next batch waits for answered clients.
     anticipation: Anticipation,
     fitting: Fitting,
     totals: Totals,
@@ -232,8 +230,7 @@ impl Origin {
         self.anticipation.end_wait_if_over(moment(now), self.gather.len(), full);
     }
 
-    /// Returns the length of the next offer's payload: 0 for a registration, `None` if there is no
-    /// offer.
+    /// Returns the length of the next offer's payload, if any; 0 for a registration.
     pub(crate) fn next_bytes(&self, now: Time) -> Option<usize> {
         if now < self.hold_until {
             return None;
@@ -315,9 +312,8 @@ impl Origin {
         self.registrations.repeat_all();
     }
 
-    /// Handles a leader in a ballot in which no value of this node was proposed yet. This may be
-    /// another leader, or the same one in a new ballot that may have lost the values it had
-    /// accepted.
+    /// Handles a leader's ballot in which no value of this node was proposed yet. It may be another
+    /// leader, or the same one, which may have lost the values it had accepted.
     pub(crate) fn on_new_ballot(&mut self) {
         self.hold_until = Time(0);
         self.repeat_all();
@@ -335,8 +331,7 @@ impl Origin {
         self.in_flight.is_offered() || self.registrations.is_offered()
     }
 
-    /// Returns the numbers of this process's last registrations: of its own session, and of a
-    /// client's session.
+    /// Returns the numbers of the last registrations here: of its own and of a client's session.
     pub(crate) fn registered(&self) -> [u64; 2] {
         self.registrations.given()
     }
@@ -683,8 +678,7 @@ mod tests {
         assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 0);
     }
 
-    /// A registration that was offered before may take effect although it is about to be offered
-    /// again.
+    /// A registration offered before may take effect while it waits to be offered again.
     #[test]
     fn registration_that_left_once_may_take_effect() {
         let (mut origin, mut completions) = opened();

@@ -16,8 +16,7 @@ use crate::{
 enum Own {
     /// No session is needed yet.
     None,
-    /// The registration must be proposed. `offered` means that it was offered to the current
-    /// leader.
+    /// The registration must be proposed. `offered` means to the current leader.
     Asked { offered: bool },
     /// The session is registered in this slot; `next` is the number of the next batch.
     Open { slot: u64, next: u64 },
@@ -42,8 +41,7 @@ pub(super) struct Registrations {
     own: Own,
     /// Number of sessions of this node for which a registration was started.
     own_count: u64,
-    /// Waiting registrations by number. They are in order of acceptance, so the first times out
-    /// first.
+    /// Waiting registrations by number, in order of acceptance: the first times out first.
     clients: BTreeMap<u64, Waiting>,
     clients_count: u64,
 }
@@ -60,8 +58,7 @@ impl Registrations {
         }
     }
 
-    /// Starts registering a session of this node unless there is one, because batches need its
-    /// numbers.
+    /// Starts registering a session of this node, whose numbers batches need, unless there is one.
     pub(super) fn need_own(&mut self) {
         if self.own == Own::None {
             self.renew_own();
@@ -79,8 +76,7 @@ impl Registrations {
         matches!(self.own, Own::Open { .. })
     }
 
-    /// Returns the position for the next batch in this node's session, and advances it; `None` if
-    /// the session is not open.
+    /// Takes the position for the next batch in this node's session, if the session is open.
     pub(super) fn take_number(&mut self) -> Option<Header> {
         let Own::Open { slot, next } = &mut self.own else {
             return None;
@@ -90,8 +86,7 @@ impl Registrations {
         Some(header)
     }
 
-    /// Queues the registration of a client's session. The caller limits the number of queued
-    /// registrations.
+    /// Queues the registration of a client's session. The caller limits their number.
     pub(super) fn push(&mut self, tag: Tag, deadline: Time) {
         self.clients_count += 1;
         self.clients.insert(
@@ -100,8 +95,7 @@ impl Registrations {
         );
     }
 
-    /// Returns the numbers of the last registrations: of this node's session, and of a client's
-    /// session.
+    /// Returns the numbers of the last registrations: of this node's and of a client's session.
     pub(super) fn given(&self) -> [u64; 2] {
         [self.own_number(), self.clients_count]
     }
@@ -177,8 +171,7 @@ impl Registrations {
         }
     }
 
-    /// Returns the numbers of the registrations that have not taken effect, as far as this node
-    /// knows.
+    /// Returns the numbers of registrations not known to have taken effect.
     pub(super) fn open(&self) -> Vec<u64> {
         let own = matches!(self.own, Own::Asked { .. }).then(|| self.own_number());
         own.into_iter().chain(self.clients.keys().copied()).collect()

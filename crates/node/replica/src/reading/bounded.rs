@@ -62,14 +62,12 @@ impl Bounded {
         }
     }
 
-    /// Drops the pending answers, because under a leader in another ballot their slots may never be
-    /// decided.
+    /// Drops the pending answers, whose slots may never be decided in another ballot.
     pub(crate) fn on_new_ballot(&mut self) {
         self.pending.clear();
     }
 
-    /// Returns whether to query the leader, because a read is waiting and no pending answer is
-    /// recent enough for it.
+    /// Returns whether to query the leader: no pending answer is recent enough for a read.
     pub(crate) fn wants_question(&self, now: Time) -> bool {
         let newest = self.pending.back();
         let fresh = |waiting: &Waiting| {
@@ -165,8 +163,7 @@ mod tests {
         assert_eq!(ended(&mut completions), ["2 runs"]);
     }
 
-    /// The applied position does not count as evidence after the service was rebuilt from an
-    /// earlier state.
+    /// The applied position is no evidence after the service was rebuilt from an earlier state.
     #[test]
     fn what_is_applied_no_more_is_no_evidence() {
         let (mut bounded, mut completions) = reads(&[500]);

@@ -1,5 +1,4 @@
-//! Linearizable reads: many share one confirmation, and then wait until enough slots are applied
-//! ([read-2]).
+//! Linearizable reads, which share a confirmation and then wait for applied slots ([read-2]).
 
 use std::collections::VecDeque;
 
@@ -31,8 +30,7 @@ struct Confirmed {
 /// All linearizable reads of this node.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    /// Reads that arrived after the last request had been sent, and therefore need the next one
-    /// ([read-2]).
+    /// Reads that arrived after the last request was sent, and need the next one ([read-2]).
     waiting: Waiting,
     asked: Option<Asked>,
     confirmed: Vec<Confirmed>,

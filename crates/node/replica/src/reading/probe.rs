@@ -10,9 +10,8 @@ use quorate_core::{input::ReadToken, slot::Slot, time::Time};
 
 use crate::outbox::RETRY_MS;
 
-/// Range of the time within which the read must be served to count as "now". Readiness checks
-/// usually wait for a second. Within the range, the time is proportional to that of a round of
-/// messages.
+/// Range of the time within which the read must be served, in proportion to a round of messages.
+/// Readiness checks usually wait for a second.
 const PATIENCE_MS: std::ops::RangeInclusive<u64> = 500..=5_000;
 /// First token of probes, above all tokens of clients' reads.
 const FIRST_TOKEN: u64 = 1 << 63;
@@ -47,8 +46,7 @@ impl fmt::Display for Probed {
     }
 }
 
-/// The probe in flight, if any, and the result of the last one. Callers that request a probe while
-/// one is in flight share it.
+/// The probe in flight, shared by all callers that request one, and the result of the last one.
 #[derive(Debug)]
 pub(crate) struct Probe {
     patience_ms: u64,
@@ -68,14 +66,12 @@ enum Stage {
 }
 
 impl Probe {
-    /// Creates a probe. `round_ms` is the maximum time of a round of messages while all peers
-    /// respond.
+    /// Creates a probe. `round_ms` is the maximum round-trip time while all peers respond.
     pub(crate) fn new(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN, round_ms)
     }
 
-    /// Creates a probe that verifies that this node has caught up with its own state before a
-    /// restart ([access-4]).
+    /// Creates a probe that shows that this node has caught up since a restart ([access-4]).
     pub(crate) fn of_access(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
     }
@@ -90,8 +86,7 @@ impl Probe {
         }
     }
 
-    /// Starts a probe, unless one is in flight. With `refused`, the probe ends immediately with
-    /// this result.
+    /// Starts a probe, unless one is in flight. With `refused`, it ends at once with this result.
     pub(crate) fn begin(&mut self, now: Time, refused: Option<Probed>) {
         if refused.is_some() {
             self.stage = Stage::Idle;

@@ -1,5 +1,4 @@
-//! Passes completed disk operations to the parts of the replica: written records, and values read
-//! back.
+//! Passes completed disk operations to the replica's parts: records written, values read back.
 
 use quorate_core::{
     input::Input,
@@ -125,9 +124,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [value-3] Handles a vote whose bytes were lost after the log had been scanned at the start.
-    /// Without them the vote is void. The next start determines what else is lost, and as which
-    /// member the node returns.
+    /// [value-3] Handles a vote whose bytes were lost after the scan at the start, and which is
+    /// void. The next start determines what else is lost, and as which member the node returns.
     fn on_votes_lost(&mut self, error: &LogError) {
         self.catching_up.forget_votes();
         self.fail_storage(format!("votes cannot be read back: {error}"));
@@ -154,7 +152,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Ends this node's voting, and records that it has forgotten votes ([volatile-1],
-    /// [offload-9]). However cleanly this process ends, its stop must not be marked as clean
+    /// [offload-9]). However cleanly this process ends, its stop must not be marked clean
     /// ([volatile-4]).
     pub(super) fn forget_votes(&mut self) {
         let why = "its device forgot votes that counted";

@@ -1,5 +1,4 @@
-//! Carries out effects of the core: frames to the plane, records to the log, notifications to the
-//! other parts.
+//! Carries out the core's effects: frames to the plane, records to the log, notifications.
 
 use quorate_core::{
     ballot::Ballot,
@@ -29,8 +28,7 @@ use crate::{
     storing::Written,
 };
 
-/// Maximum size of a stream's bytes in one record, in bytes. Reading any of these bytes reads the
-/// whole record.
+/// Maximum size of a stream's bytes in one record, all of which are read for any of them.
 const RUN_BYTES_MAX: usize = 64 << 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -172,9 +170,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-1] Persists a record. The hard state restated by its write must not mention decisions
-    /// whose records follow. Until the last record of a step, it is the hard state from before the
-    /// step.
+    /// [disk-1] Persists a record. Until the last record of a step, its write restates the hard
+    /// state from before the step, which mentions no decisions whose records follow.
     fn persist(&mut self, seq: RecordSeq, record: Record, before: HardState, last: bool) {
         let mut hard = self.spine.node().hard_state();
         if !last {
@@ -204,8 +201,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Records a value with its bytes. The records of all parts but the last restate the `early`
-    /// hard state.
+    /// Records a value with its bytes. All parts but the last restate the `early` hard state.
     ///
     /// The part of a run that is no longer needed is recorded separately, without bytes
     /// ([stream-4]), because they may have left memory, for example in a run that this node voted
@@ -248,8 +244,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     self.spine.counters.stream_bytes_placed += part.len();
                     Written::Places(&places)
                 }
-                // [snap-5] For a decided value, the store fetches the bytes that peers still
-                // retain.
+                // [snap-5] For a decided value, the store fetches what peers still retain.
                 Bytes::Missing if is_learned(&record) => {
                     self.learns_bare(part.to);
                     Written::Places(&[])
@@ -277,8 +272,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streams_work().note_lacking();
     }
 
-    /// Returns the places of these bytes in the store, as encoded in a record; empty if the store
-    /// lacks them.
+    /// Returns the places of these bytes in the store, encoded for a record; empty if missing.
     fn places_of(&self, value: &Value, range: SlotRange) -> Vec<u8> {
         let Value::Content { stream, offset } = *value else {
             return Vec::new();
@@ -319,8 +313,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn on_fetch(&mut self, now: Time, from: NodeId, value: Value, range: SlotRange) {
         let streams = self.spine.applying.streams();
         let held = {
-            // [aux-1] An owner sends no bytes to auxiliaries, so an auxiliary requests them
-            // immediately.
+            // [aux-1] Owners send auxiliaries no bytes, so these request them at once.
             let patience = !self.spine.node().is_auxiliary();
             self.spine.contents.fetch(now, &value, range, from, streams, patience)
         };

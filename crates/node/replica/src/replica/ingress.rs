@@ -27,8 +27,7 @@ use crate::{
     storing::Written,
 };
 
-/// Delay in milliseconds before offering again to a leader that refused an offer because it was
-/// busy or does not lead.
+/// Delay in milliseconds before offering again to a leader that was busy or does not lead.
 const REFUSED_MS: u64 = 5;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -145,8 +144,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Message::Learn { range, value } = message
             && let Some(cut) = self.spine.cut_of(range, &value)
         {
-            // The parts that are not needed and the parts that may be appended are recorded
-            // separately.
+            // Parts not needed and parts to append are recorded separately.
             for part in [SlotRange::new(range.from, cut), SlotRange::new(cut, range.to)] {
                 let brought = brought.and_then(|brought| brought.part(range, part));
                 let message = Message::Learn { range: part, value };

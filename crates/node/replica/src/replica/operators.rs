@@ -28,9 +28,8 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Starts a request to the group under the new number `asked`. The caller takes the outcome
-    /// with [`Replica::take_group_answer`]. With `dry_run`, the plan is only shown and nothing is
-    /// changed.
+    /// Starts a request to the group under the new number `asked`; [`Replica::take_group_answer`]
+    /// returns its outcome. With `dry_run`, only shows the plan.
     pub fn ask_group(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) {
         let begun = match dry_run || ask.needs_table() {
             true => self.judge_later(now, asked, ask, dry_run),
@@ -60,8 +59,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.members_work().begin_ask(now, asked, ask, dry_run)
     }
 
-    /// [read-7] Checks operators' requests for which this node has applied everything that was
-    /// decided before them.
+    /// [read-7] Checks operators' requests once everything decided before them is applied.
     pub(super) fn judge_asks(&mut self, now: Time) {
         while let Some(asked) = self.spine.completions.take_judged() {
             if let Some((ask, dry_run)) = self.members.take_unjudged(asked)
@@ -223,8 +221,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Takes the result of a requested snapshot: the complete snapshot, referenced by the base of
-    /// the log, or an error.
+    /// Takes the result of a requested snapshot, once the base of the log references it.
     pub fn take_snapshot_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.snapshots.take_answer()
     }
@@ -257,9 +254,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.suspicion.is_in_doubt()
     }
 
-    /// [trim-2] Retains the bytes of streams that snapshots taken from now on refer to, until the
-    /// returned hold is dropped. An earlier hold is returned again if it has not ended; any other
-    /// hold ends now.
+    /// [trim-2] Retains the bytes of streams for snapshots from now on, until the returned hold is
+    /// dropped. Returns the earlier hold if it has not ended; any other hold ends.
     ///
     /// # Errors
     ///

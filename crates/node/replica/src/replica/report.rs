@@ -75,8 +75,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the group's time ([time-1]) as Unix time in milliseconds; 0 before the first
-    /// deadline was due.
+    /// Returns the group's time ([time-1]) in Unix milliseconds; 0 before the first due deadline.
     pub fn group_ms(&self) -> u64 {
         self.spine.applying.time().ms()
     }
@@ -86,8 +85,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.devices.status()
     }
 
-    /// Returns the end of the slots that count as applied. An auxiliary does not need the slots
-    /// that it lacks ([aux-1]).
+    /// Returns the slot below which all counts as applied: an auxiliary needs no more ([aux-1]).
     pub(super) fn level_to(&self) -> Slot {
         match self.spine.node().is_auxiliary() {
             true => self.spine.node().known_to(),
@@ -204,8 +202,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         (known > 0 || !keeping.lacks()).then_some(known)
     }
 
-    /// Returns whether a log write has failed, so that this node casts no votes until it is
-    /// restarted.
+    /// Returns whether a log write failed, so that this node casts no votes until a restart.
     pub fn has_log_failed(&self) -> bool {
         self.spine.storing.failure().is_some()
     }
@@ -385,8 +382,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.setting()
     }
 
-    /// Describes which parts request a wake-up, and when, to debug a replica that never becomes
-    /// idle.
+    /// Describes which parts request a wake-up, and when, to debug a replica that never rests.
     pub(crate) fn unrest(&self, now: Time) -> String {
         format!(
             "ending {:?}, work {}, node {:?}, due {:?}, retry {:?}, origin {:?}, reads {:?}, fetches {:?}, \
@@ -449,8 +445,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.spine.applying.applied_to()
     }
 
-    /// Returns the session table in canonical form. It is equal on all nodes that have applied the
-    /// same slots.
+    /// Returns the session table in canonical form, equal on nodes that applied the same slots.
     pub fn sessions(&self) -> Metadata {
         self.spine.applying.sessions().canonical()
     }

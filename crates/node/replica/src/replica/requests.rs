@@ -88,8 +88,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         Self::for_read(replica, now, wall_ms, Evidence::Confirmed)
     }
 
-    /// Creates the port for a front that is being notified of a read. The read may run by this
-    /// evidence.
+    /// Creates the port for a front that is notified of a read, which may run by this evidence.
     pub(super) fn for_read(
         replica: &'a mut Replica<D, S>,
         now: Time,
@@ -229,8 +228,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn answer(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let length = reply.len();
         self.query(query, reply)?;
-        // [read-4] Checked after the query, since the process may have been suspended before or
-        // during it.
+        // [read-4] Checked last, as the process may be suspended during the query.
         let replica = &mut *self.replica;
         let (node, applied_to) = (replica.spine.node(), replica.spine.applying.applied_to());
         if self.evidence.stands(replica.spine.clocks.steady(), node, applied_to) {
@@ -250,8 +248,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     }
 
     fn users(&self) -> Option<&Users> {
-        // [aux-1] An auxiliary executes nothing and answers no clients, so their requests are
-        // refused immediately.
+        // [aux-1] Refused at once: an auxiliary executes nothing and answers no clients.
         if self.replica.spine.node().is_auxiliary() {
             return Some(&NO_USERS);
         }
@@ -285,9 +282,8 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Returns the users and their permissions, if this node may use its table. The table must be
-    /// at least as recent as the one used before the restart ([access-4]), and an auxiliary has
-    /// none.
+    /// Returns the users and their permissions, if the table is at least as recent as the one used
+    /// before the restart ([access-4]). An auxiliary has none.
     pub fn users(&self) -> Option<&Users> {
         let users = self.spine.applying.access().users();
         users.filter(|_| self.spine.applying.answers() && !self.spine.node().is_auxiliary())

@@ -1,5 +1,4 @@
-//! The scrub within a turn: inspects the data that was read, reports and repairs damage, and reads
-//! the next data.
+//! The scrub within a turn: inspects what was read, reports and repairs damage, reads on.
 //!
 //! The scrub never decides what a node has forgotten, and writes only what this process knows
 //! ([scrub-1]). Damage found by the scrub has the same effect as damage found by any other read
@@ -22,8 +21,7 @@ use crate::{
     storing::Asked,
 };
 
-/// Name of the small file that records when the last scrub ended, or since when the node has waited
-/// for its first scrub.
+/// Name of the small file that records the end of the last scrub, or the wait for the first.
 const ENDED_FILE: &str = "scrubbed";
 const FIRST_LINE: &str = "quorate scrubbed 1";
 
@@ -72,8 +70,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 let missing = lost.iter().any(|range| self.catching_up.misses(*range));
                 (!lost.is_empty(), open || missing || (lost.is_empty() && self.scrubbing.doubts()))
             }
-            // [here-1] The repair is complete when a restart would find the bytes, which need not
-            // be at the damaged place.
+            // [here-1] Complete when a restart would find the bytes, at whatever place.
             Needs::Bytes => (true, self.streaming.keeping.lacks()),
             Needs::Snapshot => (true, self.snapshots.lacks()),
             Needs::Store => match self.snapshots.renewal() {
@@ -139,13 +136,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reads more data of this kind, unless a read is in flight. Returns `false` if all of it has
-    /// been read.
+    /// Reads more of this kind, unless a read is in flight. Returns `false` if all was read.
     fn scrub_more(&mut self, now: Time, kind: Kind) -> bool {
         match kind {
             Kind::Log => {
-                // Repeats until one request is in flight, since no other event would wake this node
-                // for the next.
+                // Repeats until a request is in flight, since nothing else would wake this node.
                 while let Some(slots) = self.scrubbing.doubtful() {
                     match self.spine.storing.ask_whether_lost(now, slots) {
                         Asked::Yes => self.scrubbing.asked(),
@@ -212,8 +207,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.scrubbing.wait(now);
             }
             if !piece.damaged.is_empty() {
-                // [scrub-1] The damaged place may have contained the only record of the node's
-                // promises.
+                // [scrub-1] The damaged place may have had the only record of promises.
                 let hard = self.spine.node().hard_state();
                 self.spine.storing.restate(hard);
             }
@@ -271,8 +265,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Handles a small file that was read back. If the file is damaged, the part that knows its
-    /// content rewrites it.
+    /// Handles a small file that was read back. The part that knows its content mends damage.
     fn look_at_file(
         &mut self,
         now: Time,
@@ -352,8 +345,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Reports damage, once per place. Returns the index of the finding in the list of findings, if
-    /// it is listed.
+    /// Reports damage, once per place. Returns the index of the finding, if it is listed.
     fn damage_found(&mut self, kind: Kind, what: String, needs: Needs) -> Option<usize> {
         let found = Found::new(kind, what.clone(), needs);
         let (at, news) = self.scrubbing.found(found);
@@ -375,8 +367,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         });
     }
 
-    /// Records when the last scrub ended. If that fails, the next scrub may start early after a
-    /// restart.
+    /// Records the end of the last scrub. If that fails, a restart may start the next one early.
     fn note_scrubbed(&mut self, what: &str, ms: u64) {
         let text = sealed::seal(&format!("{FIRST_LINE}\n{what} {ms}\n"));
         let disk = self.spine.storing.log_mut().disk_mut();

@@ -52,17 +52,14 @@ use crate::{
 /// Number of owners that together fill the memory for streams if each uses its full share.
 const OWNERS: usize = 4;
 
-/// Number of repeat intervals for which an owner of streams must be unreachable before it counts as
-/// lost.
+/// Number of repeat intervals after which an unreachable owner of streams counts as lost.
 const OWNER_LOST_REPEATS: u64 = 4;
 
-/// Number of maximum election timeouts for which a leader keeps leadership unless a transfer is
-/// requested.
+/// Number of maximum election timeouts for which leadership is kept, unless requested.
 const BOUNCE_TIMEOUTS: u64 = 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Opens a replica with the state of the log and the service. Nothing is sent before the first
-    /// [`Replica::poll`].
+    /// Opens a replica on a log and a service. Sends nothing before the first [`Replica::poll`].
     pub fn open(
         options: ReplicaOptions,
         mut log: Log<D>,
@@ -123,8 +120,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             route: options.votes.first(),
             seed: options.seed,
         };
-        // Longer than an election usually takes: after this time, a new leader has received
-        // everything.
+        // Longer than an election usually takes, so that a new leader has everything.
         let repeat_ms = timeouts.election_max_ms.saturating_mul(2).max(1);
         // [session-2] bounds the number of open batches of a session.
         let possible =
@@ -250,8 +246,7 @@ fn bare_to(recovery: &Recovery) -> Slot {
     bare.map(|(range, ..)| range.to).max().unwrap_or_default()
 }
 
-/// [value-3] Removes open votes whose placed bytes are lost, since these votes are void. Returns
-/// messages for operators.
+/// [value-3] Removes open votes whose placed bytes are lost, and returns messages about them.
 fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
     let placed = &recovery.placed;
     let gone = |vote: &mut Extent| {
@@ -280,8 +275,7 @@ fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     Membership::new(Group::founded(known), eras)
 }
 
-/// Clamps the tuner's settings to the possible range. Without settings, `limits` determines batch
-/// and window.
+/// Clamps the tuner's settings to what is possible. Without them, `limits` applies.
 fn tuning_settings(
     wanted: Option<Settings>,
     limits: &Limits,
@@ -310,8 +304,7 @@ fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
     ranges
 }
 
-/// Returns the limit on commands, in bytes: at most `wanted`, and such that a command in a batch of
-/// its own fits a record.
+/// Returns the limit on commands in bytes, at most `wanted`, so that a batch of one fits a record.
 fn command_bytes_max<D: Disk>(wanted: usize, log: &Log<D>) -> usize {
     wanted.min(largest_command(log))
 }

@@ -1,5 +1,4 @@
-//! Small files of a data folder: their order in a scrub, their faults, and the parts that rewrite
-//! them.
+//! Small files of a data folder: their order in a scrub, their faults, and their writers.
 
 use std::collections::VecDeque;
 
@@ -9,8 +8,7 @@ use quorate_log::{
 };
 use quorate_stream::store::Store;
 
-/// Number of reads of a damaged file after which its rewriting counts as failed and an operator
-/// must act.
+/// Number of reads of a damaged file after which an operator must act.
 const TRIES_MAX: u32 = 30;
 
 /// Part of the node that writes a file and knows its content.
@@ -51,8 +49,7 @@ fn all() -> impl Iterator<Item = SmallFile> {
 }
 
 impl SmallFile {
-    /// Returns the fault in the bytes read, if any. The absence of the file is a fault only if it
-    /// must exist.
+    /// Returns the fault in the bytes read, if any. A missing file is one only if it must exist.
     pub(crate) fn fault(self, bytes: Option<&[u8]>, must_be_there: bool) -> Option<String> {
         let Some(bytes) = bytes else {
             return must_be_there.then(|| "it is gone".to_owned());
@@ -81,11 +78,9 @@ pub(crate) struct Files {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     pub(crate) file: SmallFile,
-    /// The file existed when the read began. A file created during the read is not reported as
-    /// missing.
+    /// The file existed when the read began; one created during the read is not missed.
     pub(crate) must_be_there: bool,
-    /// Set if the file was found damaged before: the index of the finding, and the number of reads
-    /// since then.
+    /// Index of the finding and number of reads since, if the file was found damaged before.
     pub(crate) again: Option<(Option<usize>, u32)>,
 }
 

@@ -10,8 +10,7 @@ const SAVED_MS: u64 = 100;
 pub(crate) struct Allowance {
     /// Rate limit in bytes per second; `None` if unlimited.
     bytes_per_second: Option<u64>,
-    /// Number of bytes that may be moved now. A negative number is an excess, for which work must
-    /// pause.
+    /// Number of bytes that may be moved now; work must pause while it is negative.
     left: i64,
     at: Time,
 }

@@ -27,8 +27,8 @@ impl OperatorRequest {
         self.wanted
     }
 
-    /// Records that the disk prevents progress now. Returns whether it has done so for so long that
-    /// the request should fail.
+    /// Records that the disk prevents progress. Returns whether it has for so long that requests
+    /// fail.
     pub(super) fn is_in_vain(&mut self, now: Time) -> bool {
         let asked = self.wanted.is_some();
         asked && now.since_us(*self.vain_since.get_or_insert(now)) >= VAIN_MS * 1000
@@ -39,8 +39,7 @@ impl OperatorRequest {
         self.vain_since = None;
     }
 
-    /// Completes the request if this snapshot is recent enough. The base of the log already
-    /// references the snapshot.
+    /// Completes the request with this snapshot, now in the base of the log, if recent enough.
     pub(super) fn have(&mut self, own: Snapshot) {
         if self.wanted.take_if(|wanted| *wanted <= own.at).is_some() {
             self.answer = Some(Ok(own));

@@ -48,8 +48,7 @@ pub(crate) enum Question {
 const GATHER_MS: u64 = 20;
 /// Number of unanswered requests after which another peer is asked.
 const FRUITLESS_MAX: u32 = 3;
-/// Maximum accepted length of a snapshot in bytes (4 TiB). The limit is needed because offers are
-/// not trusted.
+/// Maximum accepted length of a snapshot in bytes (4 TiB), as offers are not trusted.
 const OFFER_BYTES_MAX: u64 = 4 << 40;
 /// Number of received bytes after which they are acknowledged to the peer.
 const TOLD_BYTES: u64 = 1 << 20;
@@ -62,8 +61,7 @@ pub(crate) struct Fetching {
     needed: Option<Slot>,
     offers: BTreeMap<NodeId, Offer>,
     first_offer: Option<Time>,
-    /// Number of times that a peer's snapshot was refused or that the peer went silent. Other peers
-    /// are preferred.
+    /// Number of refused snapshots and silences of each peer. Others are preferred.
     fruitless_peers: BTreeMap<NodeId, u32>,
     /// Transfer in progress, with its sender.
     receiving: Option<(NodeId, Target)>,
@@ -145,8 +143,7 @@ impl Fetching {
         }
     }
 
-    /// Returns whether these bytes are the next ones of the transfer. If so, counts them as
-    /// received.
+    /// Returns whether these are the next bytes of the transfer, and if so counts them.
     pub(crate) fn takes(
         &mut self,
         now: Time,
@@ -224,8 +221,7 @@ impl Fetching {
         offers.max_by_key(rank)
     }
 
-    /// Returns the time of the next request. `received` is the number of bytes that this node has
-    /// of the target's stream.
+    /// Returns the time of the next request, given the number of bytes `received` of the target.
     pub(crate) fn wake_at(&self, received: u64) -> Option<Time> {
         self.needed?;
         if self.target().is_some_and(|target| received >= target.bytes) {

@@ -89,15 +89,13 @@ pub(crate) struct Head {
     pub(crate) first_part: u64,
 }
 
-/// Returns the size on disk of a chunk with this much content, in bytes, rounded up to whole
-/// blocks.
+/// Returns the size on disk of a chunk with this content, in bytes of whole blocks.
 pub(crate) fn blocks(content: usize) -> usize {
     (HEAD + content).next_multiple_of(BLOCK)
 }
 
-/// Completes a chunk in place, after `content` bytes of the stream have been stored after the head.
-/// Zeroes the bytes after the content, and returns the number of bytes to write, rounded up to
-/// whole blocks.
+/// Completes a chunk in place, with `content` bytes of the stream after the head and zeros after
+/// these. Returns the number of bytes to write, in whole blocks.
 pub(crate) fn seal(head: Head, chunk: &mut [u8], content: usize) -> usize {
     let used = HEAD + content;
     let blocks = blocks(content);

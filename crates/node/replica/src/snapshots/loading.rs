@@ -1,5 +1,4 @@
-//! Loading of this node's own snapshot by the service, after a start or after a peer's snapshot
-//! became this node's own.
+//! Loading of this node's snapshot by the service, after a start or a peer's snapshot.
 
 use quorate_log::disk::Disk;
 
@@ -81,8 +80,7 @@ impl Loading {
         }
     }
 
-    /// Loads a chunk that was read. Returns the metadata of the snapshot after the service has
-    /// loaded all of it.
+    /// Loads a chunk that was read. Returns the snapshot's metadata once all is loaded.
     pub(crate) fn on_chunk<S: StateMachine>(
         &mut self,
         cluster: u128,

@@ -1,5 +1,4 @@
-//! The replica's note in the base of its log: the eras at the start of the log, and a reference to
-//! this node's snapshot.
+//! The replica's note in the base of its log: the eras at its start, and this node's snapshot.
 
 use quorate_core::reconfigure::Eras;
 
@@ -18,9 +17,8 @@ pub(crate) struct Note {
     pub(crate) eras: Eras,
     /// This node's snapshot, if it has one.
     pub(crate) snapshot: Option<Manifest>,
-    /// Slots below the start are missing, and no snapshot replaces them, because this node
-    /// discarded them as an auxiliary. `eras` then holds the eras that it knew at that time
-    /// ([trim-1]).
+    /// Slots below the start are missing without a snapshot, because this node discarded them as an
+    /// auxiliary. `eras` then holds the eras that it knew at that time ([trim-1]).
     pub(crate) hollow: bool,
 }
 

@@ -58,8 +58,7 @@ pub(crate) struct Chunk {
 /// Why a chunk could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
-    /// The bytes cannot be read now, for lack of file descriptors. Whether they are intact is
-    /// unknown.
+    /// The bytes, intact or not, cannot be read now, for lack of file descriptors.
     NotNow,
     /// The bytes appear to be damaged, as described.
     Damaged(String),

@@ -1,5 +1,4 @@
-//! A peer's snapshot while it is being received. The received data is on disk and survives a
-//! restart.
+//! A peer's snapshot while it is received. The data is on disk and survives a restart.
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::Disk;
@@ -137,8 +136,7 @@ impl Receiving {
         })
     }
 
-    /// Returns the received snapshot once all of it is durable, or an error if it does not match
-    /// the offer.
+    /// Returns the received snapshot once durable, or an error if it is not the one offered.
     pub(crate) fn done(&self) -> Option<Result<(Manifest, Header), Wrong>> {
         let manifest = self.writer.done()?;
         if manifest.digest != self.target.digest || !self.items.is_between_items() {

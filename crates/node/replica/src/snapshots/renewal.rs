@@ -1,11 +1,9 @@
-//! Renewal of the service's files after a scrub found damage in them. The service is rebuilt from a
-//! snapshot, and serves with its old state until the snapshot is complete and on this node's disk
-//! ([scrub-8]).
+//! Renewal of the service's damaged files from a snapshot. The service serves with its old state
+//! until the snapshot is complete on this node's disk ([scrub-8]).
 
 use quorate_core::{slot::Slot, time::Time};
 
-/// Time in milliseconds without progress of a peer's snapshot after which the renewal is abandoned
-/// until the next scrub.
+/// Milliseconds without progress of a peer's snapshot after which a renewal is abandoned.
 pub(super) const PATIENCE_MS: u64 = 600_000;
 
 /// Stages of a renewal.

@@ -9,9 +9,8 @@ use super::manifest::Manifest;
 
 /// Maximum number of bytes sent to a peer beyond those that it acknowledged.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// Time in milliseconds after which a transfer is dropped if the peer has neither requested nor
-/// been sent any bytes. The peer will ask again. A transfer without progress for this long counts
-/// as stalled.
+/// Milliseconds after which a transfer is dropped if the peer has neither requested nor been sent
+/// any bytes, or counts as stalled without progress. The peer will ask again.
 const SILENCE_MS: u64 = 30_000;
 /// Maximum number of peers served concurrently.
 const PEERS_MAX: usize = 16;
@@ -134,9 +133,8 @@ impl Serving {
         }
     }
 
-    /// [snap-4] Returns the first slot of the log that peers still need while they make progress in
-    /// receiving a snapshot or in catching up. `holds` returns the end of the slots that a peer has
-    /// reported to have.
+    /// [snap-4] Returns the first slot of the log that peers need while they make progress in
+    /// receiving a snapshot or in catching up. A peer has reported all slots below `holds`.
     pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
         let transfers = self.transfers.values();
         let sent =
@@ -200,8 +198,7 @@ impl Serving {
         }
     }
 
-    /// Restarts reading for a peer after a failed read or send, because the later reads in flight
-    /// are useless.
+    /// Restarts reading for a peer after a failed read or send: later reads are useless.
     pub(crate) fn missed(&mut self, to: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.read = transfer.next;
@@ -240,8 +237,7 @@ impl Serving {
         }
     }
 
-    /// Drops all transfers, because the snapshot can no longer be sent. Peers will request another
-    /// one.
+    /// Drops all transfers, as the snapshot cannot be sent. Peers will request another one.
     pub(crate) fn clear(&mut self) {
         self.transfers.clear();
     }
@@ -336,8 +332,7 @@ mod tests {
         assert_eq!(serving.len(), PEERS_MAX);
     }
 
-    /// [snap-4] A peer that repeatedly requests the same bytes does not delay the trimming of the
-    /// log for long.
+    /// [snap-4] A peer that repeats its requests does not delay trimming for long.
     #[test]
     fn the_log_is_kept_for_who_gets_further() {
         let (mut serving, all) = (Serving::default(), manifest(10 << 20));

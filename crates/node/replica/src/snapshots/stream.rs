@@ -16,8 +16,7 @@ const SERVICE: u8 = 3;
 
 /// Length of the head before an item's content.
 const HEAD: usize = 5;
-/// Maximum length of an item in bytes: enough for the largest possible value with its key and
-/// attributes.
+/// Maximum length of an item in bytes, for the largest value with its key and attributes.
 const ITEM_BYTES_MAX: usize = 64 << 20;
 
 /// An item of the stream.

@@ -1,5 +1,4 @@
-//! This node's own snapshot while it is being written: the metadata as of its start, and the
-//! service's image.
+//! This node's own snapshot while it is written: its metadata, and the service's image.
 
 use std::collections::VecDeque;
 
@@ -25,8 +24,7 @@ pub(crate) struct Taking {
 pub(crate) struct ImageFailed;
 
 impl Taking {
-    /// Creates the state after the service has started its image. `meta` is the metadata at the
-    /// same position.
+    /// Creates the state with the metadata `meta`, after the service has started its image.
     pub(crate) fn new(header: &Header, meta: Metadata, layout: Layout, first_part: u64) -> Self {
         let mut scratch = Vec::with_capacity(STEP_BYTES);
         Item::Header(&header.encode()).encode(&mut scratch);

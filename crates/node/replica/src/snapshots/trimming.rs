@@ -17,8 +17,7 @@ pub struct SnapshotOptions {
     /// Size of the log in bytes above which it is trimmed even if nodes lag. These nodes then
     /// receive a snapshot ([trim-1]).
     pub log_bytes_max: u64,
-    /// Maximum rate of writing and sending snapshots together, in bytes per second; `None` if
-    /// unlimited.
+    /// Maximum rate of writing and sending snapshots, in bytes per second; `None` if unlimited.
     pub transfer_bytes_per_second: Option<u64>,
     /// Size of a chunk on disk, and the number of chunks in a file.
     pub(crate) layout: super::layout::Layout,
@@ -49,15 +48,14 @@ impl SnapshotOptions {
     }
 
     /// [snap-4] Returns the size of the log in bytes above which it is trimmed in spite of
-    /// transfers in progress. A peer that is receiving a snapshot of that size must then start over
-    /// with another one.
+    /// transfers. A peer that receives a snapshot of that size must then start over with another
+    /// one.
     pub(crate) fn moving_bytes_max(&self, snapshot_bytes: u64) -> u64 {
         let more = self.log_bytes_max.max(snapshot_bytes);
         self.log_bytes_max.saturating_add(more)
     }
 
-    /// Sets another file size, for tests and simulation. A chunk must be a multiple of the block
-    /// size.
+    /// Sets another file size, for tests and simulation. A chunk must be whole blocks.
     #[must_use]
     pub fn in_files_of(mut self, chunk_bytes: u32, chunks: u32) -> Self {
         if let Some(layout) = super::layout::Layout::checked(chunk_bytes, chunks) {
@@ -69,9 +67,8 @@ impl SnapshotOptions {
 
 /// [trim-1] Returns the slot at which the log may begin. Only `own` matters for safety: below it
 /// this node's durable state is complete. The rest is policy. Peers that lag slightly catch up from
-/// the log, unless it has grown too large. In a group with auxiliaries, the wait for a quorum of
-/// full replicas has the same limit: the quorum may be absent for days while an auxiliary helps to
-/// decide.
+/// the log, unless it has grown too large. The wait for a quorum of full replicas has the same
+/// limit, since an auxiliary may help to decide for days without one.
 pub(crate) fn trim_to(
     own: Slot,
     held: Held,

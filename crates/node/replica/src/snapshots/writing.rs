@@ -1,8 +1,7 @@
 //! Writes the stream of a snapshot into its parts, several chunks at a time, and makes it durable.
 //!
-//! These writes are not urgent, and are flushed at the end. The caller checks for free capacity
-//! before it pushes bytes. A snapshot is not referenced before its last flush is complete
-//! ([trim-3]).
+//! These writes are not urgent, and are flushed at the end. The caller checks for capacity before
+//! it pushes. A snapshot is not referenced before its last flush ([trim-3]).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -110,8 +109,7 @@ impl Writer {
         self.sealed.len() + self.in_flight < CHUNKS_MAX
     }
 
-    /// Continues after parts that an earlier process left. Their bytes are pushed again without
-    /// being written.
+    /// Continues after parts of an earlier process, whose bytes are pushed but not written.
     pub(crate) fn resume(&mut self, parts_ready: u64) {
         self.parts_ready = parts_ready;
     }
@@ -249,8 +247,7 @@ impl Writer {
         self.advance(disk);
     }
 
-    /// Returns whether operations of this snapshot are in flight. Its parts must not be deleted
-    /// until these end.
+    /// Returns whether operations are in flight, until whose end the parts must not be deleted.
     pub(crate) fn is_busy(&self) -> bool {
         self.in_flight > 0 || self.preparing || self.flushing.is_some()
     }
@@ -338,8 +335,7 @@ mod tests {
         }
     }
 
-    /// Even if a receiver pushes a whole window at once, the disk gets no more operations than it
-    /// can take.
+    /// However much a receiver pushes at once, the disk gets no more than it can take.
     #[test]
     fn however_much_is_pushed_few_writes_are_in_flight() {
         let layout = Layout::checked(2 * BLOCK as u32, 64).unwrap();

@@ -1,5 +1,4 @@
-//! Checks the values that peers' frames bring before the core learns of them, and stores their
-//! bytes.
+//! Checks values in peers' frames before the core learns of them, and stores their bytes.
 
 use quorate_core::{
     effect::Refusal,
@@ -55,8 +54,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         }
     }
 
-    /// Returns whether the bytes of the message's value are available; `None` if the frame must be
-    /// dropped.
+    /// Returns whether the value's bytes are available; `None` to drop the frame.
     pub(crate) fn admit(
         &mut self,
         now: Time,
@@ -72,8 +70,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
             self.counters.frames_mismatched += 1;
             return None;
         }
-        // Admission: a frame that would grow a queue beyond its bound is dropped; the sender
-        // repeats it.
+        // A frame that would grow a queue beyond its bound is dropped, and repeated.
         let held = self.contents.holds(&value, range, self.applying.streams());
         let more = brought.filter(|_| !held).map_or(0, |brought| brought.bytes.len());
         if self.is_overloaded() || !self.has_room_for(message, range.from, more) {
@@ -88,22 +85,19 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         {
             return None;
         }
-        // [value-3] From here until the slot is applied the bytes are retained, however late the
-        // vote is.
+        // [value-3] From here until the slot is applied the bytes are retained.
         let near =
             range.from < self.protocol.node().decided_to().plus(self.protocol.window_slots());
         if near && range.from >= self.needed_from() {
             self.contents.pin(&value, range);
         }
         if let (Value::Content { .. }, Message::Learn { .. }) = (value, message) {
-            // [snap-5] Decided content is learned even without its bytes. The store fetches by
-            // position the bytes that peers still retain; until then, this node does not count as
-            // having them.
+            // [snap-5] Decided content is learned even without its bytes. The store fetches what
+            // peers retain; until then, this node does not count as having them.
             return Some(true);
         }
         if let Value::Content { .. } = value {
-            // [stream-4] Content may arrive without bytes if they are not needed; `holds` takes
-            // this into account.
+            // [stream-4] Content may lack bytes that are not needed, as `holds` considers.
             let streams = self.applying.streams();
             return Some(self.contents.holds(&value, range, streams));
         }
@@ -160,8 +154,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         }
     }
 
-    /// Returns whether a batch is known to be executed, or a registration is known to have taken
-    /// effect.
+    /// Returns whether a batch is known to be executed, or a registration to be in effect.
     pub(crate) fn is_past(&self, value: &Value, bytes: &[u8]) -> bool {
         let sessions = self.applying.sessions();
         match *value {

@@ -1,5 +1,4 @@
-//! Hold on the bytes of streams while a backup of them is read, whatever is trimmed or removed in
-//! the meantime ([trim-2]).
+//! Hold on the bytes of streams for a backup, whatever is trimmed or removed meanwhile ([trim-2]).
 //!
 //! A backup has the state at one slot, and the table at that slot defines which bytes it contains.
 //! So the bytes that are retained at the time of the request remain in the store until the backup
@@ -28,11 +27,9 @@ pub struct StreamHold {
 pub enum NotRead {
     /// Too many reads are queued.
     Busy,
-    /// The bytes are missing on this node at the moment. The node fetches them from other nodes
-    /// that may have them.
+    /// The bytes are missing on this node, which fetches them if other nodes have them.
     NotHere,
-    /// The hold has ended, because it was idle for too long, another backup began, or the disk is
-    /// full.
+    /// The hold ended: it was idle for too long, another backup began, or the disk is full.
     LetGo,
 }
 

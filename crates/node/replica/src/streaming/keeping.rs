@@ -93,16 +93,14 @@ struct Lack {
     unknown: bool,
 }
 
-/// [here-1] Bytes in the store that no record of the log contains, so that a restart finds them
-/// only in the catalogue.
+/// [here-1] Bytes in the store, but in no record: only the catalogue shows them to a restart.
 #[derive(Debug, Default)]
 struct Unrecorded {
     /// Number of fetched bytes put into the store since the last checkpoint began.
     fetched: u64,
     /// Number of fetched bytes that the checkpoint in progress covers.
     saving: u64,
-    /// End of the slots whose content was learned without its bytes, whether or not these have
-    /// arrived since.
+    /// Slot below which content was learned without its bytes, which may have arrived since.
     bare_to: Slot,
     /// Earliest time of the next checkpoint for these bytes.
     save_at: Time,
@@ -123,8 +121,7 @@ pub(crate) struct Keeping {
     next_token: u64,
     lack: Lack,
     retry_ms: u64,
-    /// Until everything below this slot is applied, the store may have streams that the table does
-    /// not know.
+    /// Slot below which all must be applied before the table knows all streams in the store.
     known_to: Option<Slot>,
     /// Changes of streams that take effect once everything below the given slots is applied. Open
     /// votes may refer to bytes that the changes free, and a restart would count a vote whose bytes
@@ -176,9 +173,8 @@ impl Keeping {
         keeping
     }
 
-    /// Starts a replay. Everything below `at` is applied, and its bytes were put into the store
-    /// except those after the last checkpoint. The log has these slots unless they are below its
-    /// start.
+    /// Starts a replay. Everything below `at` is applied, and in the store except after the last
+    /// checkpoint. The log has these slots unless they are below its start.
     fn replay(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         let from = self.store.checkpointed_to().max(log_start);
         // Without streams there are no bytes to put.
@@ -227,8 +223,7 @@ impl Keeping {
         self.store.failure()
     }
 
-    /// Returns whether the store accepts only bytes in flight, because commands need the remaining
-    /// space.
+    /// Returns whether the store accepts only bytes in flight, to leave space for commands.
     pub(crate) fn is_full(&self) -> bool {
         self.store.is_full()
     }
@@ -238,8 +233,7 @@ impl Keeping {
         self.store.short()
     }
 
-    /// Processes the slots applied below `applied_to`: bytes appended to streams, and changes of
-    /// streams.
+    /// Processes the slots applied below `applied_to`: appended bytes, and changes of streams.
     pub(crate) fn applied<D: Disk>(
         &mut self,
         (applied_to, voted_to): (Slot, Slot),
@@ -314,8 +308,7 @@ impl Keeping {
         self.store.next_placed()
     }
 
-    /// Returns the places of these bytes, encoded for a record; empty if they are not on stable
-    /// storage.
+    /// Returns the places of these bytes, encoded for a record; empty if not durable.
     pub(crate) fn places(&self, stream: StreamName, positions: Range<u64>) -> Vec<u8> {
         let places = self.store.places(stream, positions);
         places.map_or_else(Vec::new, |places| Place::encode_all(&places))
@@ -330,9 +323,8 @@ impl Keeping {
         self.lack.unknown = true;
     }
 
-    /// Handles a service that went back to an earlier state, and the table with it. Until
-    /// everything that was put into the store is applied again, the table does not know all streams
-    /// in the store.
+    /// Handles a service and a table that went back. Until everything in the store is applied
+    /// again, the table does not know all of its streams.
     pub(crate) fn went_back(&mut self) {
         let was = self.known_to.unwrap_or_default().max(self.replay_to);
         self.known_to = Some(was);
@@ -378,8 +370,7 @@ impl Keeping {
         }
     }
 
-    /// Returns whether bytes that no record contains wait for a checkpoint and no more are
-    /// expected.
+    /// Returns whether bytes in no record wait for a checkpoint and no more are expected.
     fn has_all_to_save(&self) -> bool {
         let Unrecorded { fetched, bare_to, .. } = self.unrecorded;
         let waits = fetched > 0 || self.store.checkpointed_to() < bare_to;
@@ -606,8 +597,7 @@ impl Keeping {
             return;
         }
         if now >= self.lack.ask_at {
-            // There was no reply: everything from the first missing byte on is requested again,
-            // from another peer.
+            // No reply: all from the first missing byte on is requested from another peer.
             self.lack.asked_to = range.start;
             self.lack.asked += usize::from(self.lack.waiting);
             self.lack.waiting = true;
@@ -626,8 +616,7 @@ impl Keeping {
             if !out.send(to, Lane::Control, &frame) {
                 return;
             }
-            // The peer's read ends with its chunk at the latest, and a chunk contains whole pieces
-            // of this size.
+            // The peer's read ends with its chunk, which contains whole pieces of this size.
             self.lack.asked_to = (position / piece + 1) * piece;
         }
     }
@@ -650,8 +639,7 @@ impl Keeping {
         }
     }
 
-    /// Returns whether the store may be reduced to the ranges in the table, because the table is
-    /// not older than the store.
+    /// Returns whether the table is not older than the store, which may thus drop the rest.
     fn follows(&self) -> bool {
         self.later.is_empty() && !self.holding.holds()
     }
@@ -664,8 +652,7 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] Begins a hold for a backup on all bytes that are retained as of the last applied
-    /// slot.
+    /// [trim-2] Begins a hold for a backup on all bytes retained as of the last applied slot.
     pub(crate) fn hold(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.holding.begin(now, applied_to)
     }
@@ -912,9 +899,8 @@ mod tests {
         }
     }
 
-    /// The service fails and recovers empty just before a check for missing bytes. Its table knows
-    /// no stream, but the store must keep them all: a group of one could not fetch them from
-    /// anywhere.
+    /// The service recovers empty just before a check for missing bytes. Its table knows no stream,
+    /// but the store must keep them all: a group of one could not fetch them again.
     #[test]
     fn a_table_that_went_back_makes_the_store_forget_nothing() {
         let mut disk = MemoryDisk::default();

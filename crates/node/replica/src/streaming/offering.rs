@@ -47,8 +47,7 @@ pub(crate) struct Offering {
     offers: BTreeMap<StreamName, Offer>,
     /// Streams that may have more bytes to propose.
     ready: RoundRobin<StreamName>,
-    /// [p1-6] End of the inherited slots. The next position of each stream is known only after
-    /// them.
+    /// [p1-6] End of the inherited slots, after which streams' next positions are known.
     wait_for: Option<Slot>,
     /// Owners that are not connected, each with the start of its absence.
     away: BTreeMap<NodeId, Time>,
@@ -89,9 +88,8 @@ impl Offering {
         self.ready.insert(stream);
     }
 
-    /// Records that content of a stream was applied in these slots, and whether some was `skipped`.
-    /// If so, later content in this ballot will be skipped as well, so proposals continue at the
-    /// stream's end.
+    /// Records content of a stream applied in these slots, some of it possibly `skipped`. Then all
+    /// later content in this ballot is, too, so proposals continue at the stream's end.
     pub(crate) fn applied(&mut self, stream: StreamName, range: SlotRange, skipped: bool) {
         let own = |offer: &Offer| range.from >= offer.slots.from;
         if skipped && self.offers.get(&stream).is_some_and(own) {

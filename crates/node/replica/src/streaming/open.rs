@@ -76,8 +76,7 @@ impl Open {
         self.len() == 0
     }
 
-    /// Adds bytes to the piece that begins at `position`, up to its end. Returns the number of
-    /// bytes added.
+    /// Adds bytes to the piece at `position`, up to its end. Returns the number of bytes added.
     pub(crate) fn put(&mut self, position: u64, bytes: &[u8], cut: &Cut) -> usize {
         let most = cut.most(position);
         match self {
@@ -122,8 +121,7 @@ impl Open {
         }
     }
 
-    /// Takes a payload from the bytes that begin at `position`: the whole units if there are any,
-    /// otherwise all bytes.
+    /// Takes a payload at `position`: the whole units if there are any, otherwise all bytes.
     pub(crate) fn take(&mut self, position: u64, cut: &Cut) -> Payload {
         match std::mem::take(self) {
             Self::Few(few) => Payload::new(few),

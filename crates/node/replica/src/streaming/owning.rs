@@ -201,8 +201,7 @@ impl Owning {
     }
 
     /// Adopts a piece that is open in the table. Unknown pieces of this process were opened in
-    /// slots that a snapshot replaced: their requests were answered as unknown, so the pieces must
-    /// be closed.
+    /// slots that a snapshot replaced, with requests answered as unknown, so they must be closed.
     pub(crate) fn adopt(&mut self, now: Time, stream: StreamName, first: u64, next: u64) {
         if self.pieces.contains_key(&stream) {
             return;
@@ -364,8 +363,7 @@ impl Owning {
         Some(owned.first + next)
     }
 
-    /// Records that a piece was closed after `end` bytes. Returns `None` if no client of this node
-    /// used the piece.
+    /// Records that a piece was closed after `end` bytes; `None` if no client here used it.
     pub(crate) fn closed(&mut self, stream: StreamName, end: u64) -> Option<Ended> {
         let owned = self.pieces.remove(&stream)?;
         self.active.remove(&stream);
@@ -409,8 +407,7 @@ impl Owning {
         self.retry_at = Some(now.plus_ms(RETRY_MS));
     }
 
-    /// Marks all pieces as active, because this node leads now and may assign slots to all bytes in
-    /// flight.
+    /// Marks all pieces as active, as this node leads and may give all bytes in flight slots.
     pub(crate) fn leads(&mut self) {
         self.active.extend(self.pieces.keys());
     }
@@ -423,8 +420,7 @@ impl Owning {
         }
     }
 
-    /// Seals bytes, and sends the nodes in `to` the bytes that they lack. Passes streams with newly
-    /// sealed bytes to `each`.
+    /// Seals bytes, reports their streams to `each`, and sends nodes in `to` what they lack.
     pub(crate) fn send(
         &mut self,
         now: Time,
@@ -482,8 +478,7 @@ impl Owning {
             };
             let before = owned.sent_to(node);
             let left = send_piece(stream, owned, to, runs, out, full);
-            // If the node's connection had no free space at all, this piece is the first in the
-            // next attempt.
+            // Without any free space, this piece is the first in the next attempt.
             if owned.sent_to(node) > before || !full.contains(&node) {
                 self.unsent.over(stream, node);
             }
@@ -529,9 +524,8 @@ fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
     owned.under_way.push_back(owned.sealed_to);
 }
 
-/// Sends these nodes the bytes of a piece that they lack, except to the nodes in `full`. Returns
-/// the nodes that still lack some. Nodes without free space on their connections are added to
-/// `full`.
+/// Sends these nodes the bytes of a piece that they lack. Returns the nodes that still lack some.
+/// Skips the nodes in `full`, to which it adds nodes without space on their connections.
 fn send_piece(
     stream: StreamName,
     owned: &mut Owned,

@@ -94,8 +94,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
                 self.offer_again(now, stream);
             }
         }
-        // If units cannot be placed, records contain the bytes: commands must not wait for stream
-        // space.
+        // Records then contain the bytes: commands must not wait for stream space.
         if !self.own.keeping.places_units() {
             for stream in self.spine.contents.runs_mut().place_nothing() {
                 self.offer_again(now, stream);
@@ -205,8 +204,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         }
     }
 
-    /// [aux-1] Returns the nodes to which an owner sends its bytes: all connected nodes except
-    /// auxiliaries.
+    /// [aux-1] Returns the connected nodes except auxiliaries, to which owners send bytes.
     fn takers(&self) -> Vec<NodeId> {
         let configuration = self.spine.node().configuration();
         let takes = |node: &NodeId| {
@@ -237,14 +235,12 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         origin.accept_for(now, Kind::Stream, waiter, &command.encode())
     }
 
-    /// [stream-1] Returns the next run of available bytes to propose as leader: its value and its
-    /// number of slots.
+    /// [stream-1] Returns the next run to propose as leader: its value and number of slots.
     pub(crate) fn next_run(&mut self) -> Option<(Value, u64)> {
         let node = self.spine.node();
         let leading = node.leading()?;
         let next = leading.tally.next();
-        // If the store is full, no more bytes are accepted, because commands need the remaining
-        // space.
+        // A full store accepts no more bytes, to leave space for commands.
         if self.own.keeping.is_full() || leading.tally.len() >= self.own.inflight_max() {
             return None;
         }
@@ -260,8 +256,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         Some((run.value, run.slots))
     }
 
-    /// [stream-6] Returns the next stream that the leader must close because its owner is lost, as
-    /// the value to propose.
+    /// [stream-6] Returns the value that closes the next stream with a lost owner, as leader.
     pub(crate) fn next_lost(&mut self, now: Time) -> Option<Value> {
         let applied_to = self.spine.applying.applied_to();
         let own = (self.spine.own.member.node, self.spine.own.boot);
@@ -299,8 +294,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         keeping.applied((applied_to, voted_to), appended, changes, disk);
     }
 
-    /// Advances the store, and fetches bytes that it lacks. Returns why the store has failed, if it
-    /// has.
+    /// Advances the store, and fetches bytes that it lacks. Returns why it failed, if it did.
     pub(crate) fn keep(&mut self, now: Time, plane: &mut dyn Plane) -> Option<String> {
         self.hear_placed(now);
         let mut read = Vec::new();

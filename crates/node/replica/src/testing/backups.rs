@@ -26,8 +26,7 @@ pub const SLOT: Slot = Slot(500);
 /// Id of the cluster that the backups are from.
 pub const CLUSTER: u128 = 7;
 
-/// Returns two eras: that of the founding with three nodes, and one in which another node has
-/// joined.
+/// Returns two eras: the founding one of three nodes, and one with another node.
 pub fn eras() -> Eras {
     let members = [1, 2, 3].map(Member::first);
     let founded = Configuration::simple(members, Class::Durable);
@@ -79,8 +78,7 @@ pub fn byte_streams() -> Table {
     table
 }
 
-/// Returns the retained bytes of these streams in order. Each byte depends on its position in its
-/// inner stream.
+/// Returns the retained bytes of these streams in order, each byte derived from its position.
 pub fn bytes_of(table: &Table) -> Vec<u8> {
     let bytes = |(_, range): (StreamName, Range<u64>)| range.map(|at| at as u8);
     table.kept().flat_map(bytes).collect()

@@ -1,5 +1,4 @@
-//! Whole clusters in one thread: clients see correct results, whatever happens to nodes and
-//! messages.
+//! Whole clusters in one thread: clients see correct results, whatever nodes and messages do.
 
 use std::{
     cell::RefCell,
@@ -294,8 +293,7 @@ fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     assert_eq!(done(&mut cluster, slow, look), read("first mine newer"));
 }
 
-/// A node that is slow to execute ends its turn, so that peers receive its messages, and continues
-/// in the next one.
+/// A node slow to execute ends its turn, so that peers get its messages, and continues later.
 #[test]
 fn a_turn_that_has_lasted_long_executes_no_more() {
     let mut cluster = books(3, Class::Durable, 9);
@@ -321,8 +319,7 @@ fn a_turn_that_has_lasted_long_executes_no_more() {
     assert!(catch_up(false) < 20);
 }
 
-/// Without a quorum a read in order ends as "not executed", wherever it waited, and never runs
-/// later.
+/// Without a quorum a read in order ends as "not executed" anywhere, and never runs later.
 #[test]
 fn read_in_order_that_runs_out_of_time_was_not_executed() {
     let mut cluster = books(3, Class::Durable, 7);
@@ -457,8 +454,7 @@ fn leader_crash_loses_and_repeats_nothing_that_a_living_node_accepted() {
     }
 }
 
-/// Commands are executed exactly once and in order while frames are lost at random, leaders crash
-/// and links are cut.
+/// Commands execute once and in order despite lost frames, crashed leaders and cut links.
 #[test]
 fn nothing_is_lost_or_repeated_in_a_bad_world() {
     for seed in 100..106 {
@@ -563,8 +559,7 @@ fn node_that_was_away_catches_up_with_bytes() {
     }
 }
 
-/// [value-4] A new leader may have to fetch the values that it must propose again from nodes that
-/// voted for them.
+/// [value-4] A new leader may have to fetch values to propose again from nodes that voted.
 #[test]
 fn new_leader_fetches_the_bytes_that_it_lacks() {
     let mut fetched = 0;
@@ -599,8 +594,7 @@ fn session(cluster: &mut Cluster<Book>, node: NodeId) -> SessionId {
     }
 }
 
-/// [session-1] [session-2] A repeated command gets its stored reply through any node, and across
-/// restarts.
+/// [session-1] [session-2] A repeated command gets its stored reply anywhere, after restarts.
 #[test]
 fn repeated_command_of_a_session_gets_its_stored_reply() {
     let mut cluster = books(3, Class::Durable, 7);
@@ -658,8 +652,7 @@ fn request_without_a_quorum_fails_and_says_whether_it_left() {
     assert!(!pages.contains(&"c".to_owned()), "never left, never executed: {pages:?}");
 }
 
-/// Starts a cluster whose nodes accept few commands before they are in a batch. Returns its leader,
-/// too.
+/// Starts a cluster whose nodes queue few commands before a batch, and returns its leader.
 fn cramped() -> (Cluster<Book>, NodeId) {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
     options.limits.pending_bytes = 100_000;
@@ -672,8 +665,7 @@ fn cramped() -> (Cluster<Book>, NodeId) {
     (cluster, leader)
 }
 
-/// A node reports that clients should not be read long before it refuses requests, and only while
-/// it can make progress.
+/// A node that can make progress stops clients long before it refuses requests.
 #[test]
 fn pressure_rises_before_anything_is_refused_and_ends() {
     let (mut cluster, leader) = cramped();
@@ -701,8 +693,7 @@ fn pressure_rises_before_anything_is_refused_and_ends() {
     assert_eq!(pressure, Pressure::Low, "errors are to be told in time");
 }
 
-/// In an overload memory remains bounded and clients get errors. Everything works again once the
-/// other nodes return.
+/// In an overload memory is bounded and clients get errors, until the other nodes return.
 #[test]
 fn overload_is_busy_and_bounded() {
     let (mut cluster, leader) = cramped();
@@ -1019,15 +1010,13 @@ fn damaged_log_is_repaired_from_peers() {
     cluster.crash(N2);
     cluster.isolate(N2, true);
     cluster.start(N2);
-    // [disk-3] The decided position in the log is a lower bound: the last slots may only have
-    // votes.
+    // [disk-3] The log's decided position is a lower bound; the last slots may have votes.
     let replayed = |cluster: &mut Cluster<Book>| cluster.replica(N2).service().pages.len() >= 190;
     assert!(cluster.run_until(5_000, replayed));
 }
 
-/// Makes a leader decide a value in a ballot in which the others know only their own votes, and
-/// lead in another ballot. Then its log loses the value. Returns `None` if it was not elected
-/// again.
+/// Makes a leader decide a value that the others only voted for, lead in another ballot, and lose
+/// the value from its log. Returns `None` if it was not elected again.
 fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, NodeId)> {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
     options.limits.recent_bytes = 0;
@@ -1070,9 +1059,8 @@ fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, Nod
     again.then_some((cluster, leader))
 }
 
-/// [disk-8] [decide-2] The followers wait for a value that the leader cannot provide, and no other
-/// node has decided it. The leader steps down, the others decide the value anew, and the former
-/// leader gets it from them.
+/// [disk-8] [decide-2] The followers wait for a value that the leader lost and no other node
+/// decided. The leader steps down, the others decide it anew, and the former leader gets it.
 #[test]
 fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     let (mut cluster, leader) = (0..100)
@@ -1089,8 +1077,7 @@ fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     assert!(cluster.run_until(2_000, whole));
 }
 
-/// [ballot-1] Rounds are divided among incarnations; a node that has used up all of its own reports
-/// it.
+/// [ballot-1] Incarnations share the rounds; a node that has used up its own reports it.
 #[test]
 fn node_out_of_rounds_says_that_it_never_leads() {
     let mut cluster = books(3, Class::Volatile, 17);

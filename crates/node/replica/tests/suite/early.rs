@@ -70,8 +70,7 @@ impl Stage {
     }
 }
 
-/// [less-1] Through any node, the reply arrives before any disk has completed a write, so it did
-/// not wait for one.
+/// [less-1] Through any node, the reply arrives before any disk has completed a write.
 #[test]
 fn a_reply_comes_before_any_disk_has_written() {
     for at in NODES {
@@ -86,8 +85,7 @@ fn a_reply_comes_before_any_disk_has_written() {
     }
 }
 
-/// A reply takes one round trip at the leader. At a follower, the messages to and from the leader
-/// take another one.
+/// A reply takes one round trip at the leader, and another one at a follower.
 #[test]
 fn a_reply_takes_one_round_trip_at_the_leader_and_two_elsewhere() {
     let mut stage = Stage::slow();
@@ -189,8 +187,7 @@ fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
     }
 }
 
-/// [less-5] A volatile group decides in memory, so no member is asked; a durable one below the
-/// level refuses.
+/// [less-5] A volatile group asks no member; a durable one below the level refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand() {
     let one = NodeId(1);
@@ -204,8 +201,7 @@ fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand(
     assert_eq!(durable.outcome(one, tag, 0), refused);
 }
 
-/// [less-5] Each batch costs one request and one reply per member; commands without this request
-/// cost no frame.
+/// [less-5] A batch costs a request and a reply per member; commands without it cost none.
 #[test]
 fn who_does_not_ask_costs_nobody_a_frame() {
     const BATCHES: u64 = 50;

@@ -1,5 +1,4 @@
-//! Frames that no honest peer sends are counted and dropped, never executed, and never cause a
-//! panic.
+//! Frames that no honest peer sends are counted and dropped, never executed, without a panic.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -143,8 +142,7 @@ fn impossible_frames_change_nothing() {
                 for message in [
                     Message::Phase2a(proposal),
                     Message::CatchupRequest { range },
-                    // Learned values are trusted ([model-1]); these are only those that no honest
-                    // peer can send here.
+                    // Learned values are trusted ([model-1]), so only absurd ones are sent here.
                     Message::Learn { range: SlotRange::new(Slot(u64::MAX), Slot(to)), value },
                 ] {
                     tell(&mut cluster, leader, other, Frame::Protocol { message, bytes });
@@ -174,9 +172,8 @@ fn impossible_frames_change_nothing() {
     assert_eq!(cluster.replica(leader).service().0, 1);
 }
 
-/// [ballot-5] An intruder that requests a promise in an era that does not exist does not get it. A
-/// vote cannot be refused, and binds permanently: the node reports that, even after a restart, and
-/// the others continue.
+/// [ballot-5] An intruder gets no promise in an era that does not exist. A vote cannot be refused,
+/// and binds permanently: the node reports that, and the others continue.
 #[test]
 fn promise_to_an_era_that_nobody_knows_is_told() {
     let (mut cluster, leader) = cluster();

@@ -14,8 +14,7 @@ use crate::stage::{NODES, Stage};
 const SLOW_US: u64 = 60_000_000;
 
 impl Stage {
-    /// Creates a group with a leader, at the level from which on members are asked about their
-    /// disks.
+    /// Creates a group with a leader, at the level at which members answer about their disks.
     fn lasting(class: Class) -> Self {
         Self::raised(class, Level(9), 1)
     }
@@ -114,8 +113,7 @@ fn a_quorum_of_disks_is_enough_whoever_leads() {
     assert!(later > slot);
 }
 
-/// [last-5] In a durable group a decision is enough, so no member is asked; a volatile one below
-/// the level refuses.
+/// [last-5] A durable group asks no member; a volatile one below the level refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_lasts_or_a_member_might_not_understand() {
     let mut durable = Stage::at_base(Class::Durable);
@@ -130,8 +128,7 @@ fn nobody_is_asked_where_a_decision_lasts_or_a_member_might_not_understand() {
     assert_eq!(volatile.outcome(one, tag, 0), refused);
 }
 
-/// A client that requests durability costs other clients nothing; a hundred such clients share
-/// requests.
+/// A client that requests durability costs others nothing; a hundred of them share requests.
 #[test]
 fn questions_are_shared_by_all_who_wait() {
     let sent = |lasting: bool| {

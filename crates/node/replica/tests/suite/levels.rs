@@ -89,8 +89,7 @@ impl Stage {
     }
 }
 
-/// [level-5] An operator raises the level immediately, one level at a time. At the highest level
-/// there is nothing to do.
+/// [level-5] An operator raises the level at once, one at a time, and not beyond the highest.
 #[test]
 fn an_operator_raises_when_all_support_it() {
     let mut stage = Stage::new(|_| {});
@@ -154,8 +153,7 @@ fn the_mark_comes_before_the_raise() {
     assert!(stage.reaches(&NODES, 9));
 }
 
-/// [level-8] A folder should have refused the release. If it did not, no slot after the raise is
-/// executed.
+/// [level-8] If a folder did not refuse the release, no slot after the raise is executed.
 #[test]
 fn a_release_that_does_not_support_the_level_stops_before_it() {
     let mut stage = Stage::new(|_| {});
@@ -177,8 +175,7 @@ fn a_release_that_does_not_support_the_level_stops_before_it() {
     assert!(error.contains("the cluster is at level 9"), "{error}");
 }
 
-/// [level-9] The command is refused at admission and, if it is in the log nevertheless, on every
-/// node.
+/// [level-9] The command is refused at admission and, if in the log, on every node.
 #[test]
 fn a_command_above_the_level_is_executed_nowhere() {
     let mut stage = Stage::new(|_| {});

@@ -283,8 +283,7 @@ fn a_plan_goes_on_when_leaders_die() {
     }
 }
 
-/// A node that joined as a voter takes the place of one with the same weight: only the old node
-/// leaves.
+/// A node that joined as a voter may replace one of the same weight: only the old one leaves.
 #[test]
 fn a_voter_of_the_same_weight_takes_a_place() {
     let mut cluster = cluster(3, Class::Durable, 37);
@@ -314,8 +313,7 @@ fn a_voter_of_the_same_weight_takes_a_place() {
     assert_same(&mut cluster, &left);
 }
 
-/// In a group of three a voter cannot replace another: with only two left, the group could not
-/// survive a loss.
+/// In a group of three no voter can replace another: two could not survive a loss.
 #[test]
 fn a_voter_takes_no_place_where_the_group_would_bear_less() {
     let mut cluster = cluster(3, Class::Durable, 43);
@@ -434,8 +432,7 @@ fn what_cannot_be_is_refused() {
     assert_eq!(code(&mut cluster, leader, Ask::Remove(leader)), "last_voter");
 }
 
-/// [member-4] A machine whose folder is lost returns at its address as a learner, and replaces its
-/// predecessor.
+/// [member-4] A machine that lost its folder returns as a learner and replaces its predecessor.
 #[test]
 fn no_second_node_votes_at_an_address() {
     let mut cluster = cluster(3, Class::Durable, 19);
@@ -467,8 +464,7 @@ fn no_second_node_votes_at_an_address() {
     assert_eq!(voters, (1..=4).filter(|node| *node != old.0).collect());
 }
 
-/// [volatile-2] A node that forgot its votes gets its weight back as a new member, without a
-/// request.
+/// [volatile-2] A node that forgot its votes gets its weight back, as a new member.
 #[test]
 fn a_member_that_forgot_is_taken_back() {
     let mut cluster = cluster(3, Class::Volatile, 17);

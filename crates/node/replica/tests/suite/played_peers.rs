@@ -304,8 +304,7 @@ fn own_batch_that_lost_its_slot_is_proposed_again() {
     assert_eq!(stage.ended(third).cloned(), written("3"));
 }
 
-/// A batch that a follower forwarded also loses its slot. If the follower repeats it, it must not
-/// count as known.
+/// A forwarded batch also loses its slot. If repeated, it must not count as known.
 #[test]
 fn forwarded_value_that_lost_its_slot_is_taken_again() {
     let mut stage = Stage::new();
@@ -375,8 +374,7 @@ fn confirmed_read_is_asked_again_when_another_leads() {
     assert_eq!(stage.ended(read), Some(&Outcome::Read(b"0".to_vec())));
 }
 
-/// An inherited batch counts as in flight as soon as the new ballot begins, so it is not proposed
-/// twice.
+/// An inherited batch is in flight as the new ballot begins, so it is not proposed twice.
 #[test]
 fn inherited_batch_is_not_proposed_twice() {
     let mut stage = Stage::new();
@@ -489,9 +487,8 @@ fn decided_slots_get_no_further_vote() {
     assert_eq!(told, [SlotRange::new(Slot(9), Slot(11))]);
 }
 
-/// Features G5: votes for slots that were never proposed or decided long ago, and decisions of
-/// distant slots, decide nothing. A vote for a value that this leader did not propose raises an
-/// alarm ([count-1]).
+/// Features G5: votes for slots never proposed or decided long ago, and decisions of distant slots,
+/// decide nothing. A vote for another value raises an alarm ([count-1]).
 #[test]
 fn reports_of_far_and_decided_slots_decide_nothing() {
     let mut stage = Stage::new();
@@ -525,9 +522,8 @@ fn reports_of_far_and_decided_slots_decide_nothing() {
     assert_eq!(stage.ended(second).cloned(), Some(Outcome::Written(b"2".to_vec())));
 }
 
-/// [value-3] A leader makes proposals after an inherited value whose bytes it lacks, so its own
-/// votes wait. Until the bytes arrive, the bytes of its proposals are retained, whatever else
-/// arrives.
+/// [value-3] A leader proposes after an inherited value whose bytes it lacks, so its votes wait.
+/// Until they arrive, the bytes of its proposals are retained, whatever else arrives.
 #[test]
 fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     let mut stage = Stage::new();
@@ -547,9 +543,8 @@ fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     stage.healthy_until(|stage| stage.ended(second).is_some());
 }
 
-/// [value-4] A leader fetches the bytes of the first undecided slot while its own later proposals
-/// use up the memory for bytes. The fetched bytes are accepted nevertheless, because only they can
-/// free that memory.
+/// [value-4] A leader fetches the bytes of the first undecided slot while its later proposals use
+/// up the memory. The bytes are accepted nevertheless: only they can free that memory.
 #[test]
 fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
     let mut options = Cluster::<Count>::options(3, Class::Durable);
@@ -572,9 +567,8 @@ fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
     assert_eq!(stage.0.replica(ONE).error(), None);
 }
 
-/// [volatile-1] A log lost its end, and the service is ahead of it, so slots that the service has
-/// applied need another vote. Their proposals wait after a gap, and retain their bytes until it
-/// closes.
+/// [volatile-1] A log lost its end, so slots that the service has applied need another vote. Their
+/// proposals wait after a gap, and retain their bytes until it closes.
 #[test]
 fn proposals_in_slots_that_the_service_has_applied_keep_their_bytes() {
     KEPT_TO.set(Slot(50));
@@ -633,9 +627,8 @@ fn batch_of(session: u64, origin: u32, counter: u64, command: &[u8]) -> (Value, 
     (Value::Batch(name), bytes)
 }
 
-/// [disk-3] The log's last record on a slot may be a vote for another value than the decided one,
-/// as long as the decision is not written. Such a value is not applied when it is read from the
-/// log.
+/// [disk-3] Until a decision is written, the log's last record on a slot may be a vote for another
+/// value, which is not applied when it is read from the log.
 #[test]
 fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     let mut stage = Stage::new();
@@ -659,8 +652,7 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     stage.hears(2, Frame::Protocol { message, bytes });
     stage.0.run_ms(10);
     assert_eq!(votes_held(&stage), [(2, 3, ballot(1, 2))]);
-    // Another value is decided while the service accepts nothing. Its bytes are dropped, and no
-    // time passes for the disk.
+    // Another value is decided while the service is stuck. Its bytes are dropped at once.
     TAKES.set(false);
     let decided = batch_of(1, 2, 1, b"decided");
     learn(&mut stage, 2, (decided.0, Some(&decided.1)));

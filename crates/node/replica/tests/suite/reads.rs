@@ -1,5 +1,4 @@
-//! Reads by leases, and reads with a bound on staleness ([read-4], [read-6]), in whole clusters in
-//! one thread.
+//! Reads by leases, and with a bound on staleness ([read-4], [read-6]), in whole clusters.
 
 use quorate_core::{lease::Leases, node_id::NodeId, record::Class};
 use quorate_replica::{
@@ -107,8 +106,7 @@ fn cut_off_leader_soon_answers_nothing() {
     assert_eq!(cluster.replica(leader).counters().reads_leased, before.reads_leased);
 }
 
-/// [read-6] A node serves bounded reads alone as long as a confirmed request is recent enough, and
-/// no longer.
+/// [read-6] A node serves bounded reads alone while a confirmed request is recent enough.
 #[test]
 fn bounded_read_is_served_within_its_bound_and_refused_beyond() {
     let (mut cluster, leader) = cluster(false);

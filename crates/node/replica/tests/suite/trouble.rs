@@ -1,5 +1,4 @@
-//! A service that cannot work for a while, or loses its state, and the behaviour of its node during
-//! that time.
+//! A service that cannot work for a while, or loses its state, and what its node does then.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -230,8 +229,7 @@ fn stuck_service_takes_nothing_answers_and_its_node_votes() {
     assert_eq!(stage.ask(N3), Ok("a".into()));
     assert_eq!(stage.probe(N3), Probed::Unavailable);
     let applied = stage.strings[&N3].borrow().applied;
-    // Without its votes nothing would be decided. Much more waits for its service than any queue
-    // could contain.
+    // Without its votes nothing would be decided, and far more waits than a queue holds.
     stage.cluster.crash(N1);
     let led = |cluster: &mut Cluster<Puppet>| cluster.leader().is_some_and(|leader| leader != N1);
     assert!(stage.cluster.run_until(10_000, led));
@@ -271,8 +269,7 @@ fn service_that_is_down_is_asked_nothing() {
     assert_eq!(stage.read(N3), Outcome::Read(b"a b".to_vec()));
 }
 
-/// Clients still see everything that they saw before: a service that restarts answers nothing until
-/// it has caught up.
+/// A service that restarts answers nothing until clients see all that they saw before.
 #[test]
 fn service_that_went_back_answers_when_it_has_caught_up() {
     let mut stage = Stage::new(3, 3);

@@ -241,8 +241,7 @@ async fn identify(
     }
     let users = match known_users(admin, needs).await? {
         Some(users) => users,
-        // [access-4] Every authenticated caller may read. Otherwise operators could not examine a
-        // node without a leader.
+        // [access-4] Everyone may read, or no operator could examine a node without a leader.
         None if needs == Role::Reader => return Ok(certified(Some(Role::Reader))),
         None => return Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
     };

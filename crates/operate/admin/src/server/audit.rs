@@ -1,5 +1,4 @@
-//! Audit log of operators' actions and refused attempts. Each record is one line of JSON in a file
-//! in the node's folder.
+//! Audit log of operators' actions and refused attempts, as lines of JSON in the node's folder.
 //!
 //! The size is bounded, since a full file replaces the previous one. At most one refused attempt is
 //! recorded per second, so that repeated attempts cannot displace the records of actions. Of the

@@ -1,12 +1,10 @@
-//! `GET /backup`: streams the node's own snapshot as one file. With `streams`, the file includes
-//! the bytes of byte streams.
+//! `GET /backup`: streams the node's own snapshot as a file, with `streams` also byte streams.
 //!
-//! A separate thread reads the files. The reactor only selects them and keeps them from being
-//! deleted. Bytes of streams are requested from the reactor chunk by chunk, because only the store
-//! knows their location and other nodes may have to replace damaged bytes. The hold on the streams
-//! is taken before the snapshot, so that everything the snapshot refers to is available. The client
-//! sets the pace: a few chunks are buffered, and the backup is aborted if the client reads none for
-//! a minute.
+//! A separate thread reads the files, which the reactor only selects and retains. Bytes of streams
+//! are requested from the reactor chunk by chunk, because only the store knows their location and
+//! other nodes may have to replace damaged bytes. Their hold is taken before the snapshot, so that
+//! everything it refers to is available. The client sets the pace: a few chunks are buffered, and
+//! the backup is aborted if it reads none for a minute.
 
 use std::{
     io,
@@ -43,8 +41,7 @@ use super::{
 const PIECES_MAX: usize = 4;
 /// The backup is aborted if the client reads nothing for this long.
 const STALL: Duration = Duration::from_secs(60);
-/// Maximum time to wait for stream bytes that this node lacks. The client receives no data during
-/// the wait.
+/// Maximum time to wait for missing stream bytes, during which the client receives nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -80,8 +77,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
         let to = Reader { sender };
         if let Err(error) = send(backup, streams, &to) {
             tracing::warn!(%error, "backup failed");
-            // Breaking off the connection reports the error to the client, which may have
-            // disconnected already.
+            // Breaking off reports the error to a client that is still connected.
             let _ = to.piece(Err(error));
         }
         drop(taken);

@@ -1,8 +1,7 @@
 //! Connections of the admin address, limited in number, idle time and lifetime.
 //!
-//! Idle connections cannot exhaust the limit. When it is reached, a new connection replaces the
-//! oldest one without a request in flight, else the oldest one. A health check therefore always
-//! gets a connection.
+//! Idle connections cannot exhaust the limit: a new connection then replaces the oldest without a
+//! request in flight, else the oldest. So a health check always gets a connection.
 
 use std::{
     collections::BTreeMap,

@@ -1,11 +1,9 @@
-//! The dashboard at the admin address: the page at `GET /`, its data at `/events`, and the requests
-//! of its buttons at `/act`.
+//! The dashboard at the admin address: its page at `/`, data at `/events`, buttons at `/act`.
 //!
-//! The page consists of this crate's [`files`]. It needs no build step and loads nothing from other
-//! origins. This node gathers data from all nodes once a second, for all open pages together, and
-//! only while a page is open. [`audience`] counts the pages, and [`gather`] queries the nodes.
-//! Buttons send the same requests as programs, to this node or through it to another one ([`act`]).
-//! The page shows refusals.
+//! The page consists of this crate's [`files`], without a build step or other origins. This node
+//! gathers data from all nodes once a second for all pages together, while any is open.
+//! [`audience`] counts the pages, and [`gather`] queries the nodes. Buttons send the same requests
+//! as programs, to this node or through it to another one ([`act`]). The page shows refusals.
 
 mod act;
 mod audience;

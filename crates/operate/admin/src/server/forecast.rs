@@ -1,10 +1,8 @@
-//! Forecast of the time at which the disk of a node's folder is full, from the size of the folder
-//! over the last hours.
+//! Forecast of when the disk of a node's folder is full, from its size over the last hours.
 //!
-//! A log that is trimmed, a snapshot that replaces another and a store that compacts its files make
-//! the size rise and fall without growing. So the forecast compares the highest size of the later
-//! half of the window with that of the earlier half, and counts the log at its permitted size as
-//! long as it is smaller.
+//! Trimming the log, replacing a snapshot and compacting a store make the size rise and fall
+//! without growth. So the forecast compares the highest sizes of the later and the earlier half of
+//! the window, and counts the log at its permitted size as long as it is smaller.
 
 use std::{
     collections::VecDeque,

@@ -42,8 +42,7 @@ impl History {
     }
 }
 
-/// Takes a traffic sample every second, and measures the folder at longer intervals, until the
-/// server ends.
+/// Samples the traffic every second, and the folder at times, until the server ends.
 pub(super) async fn remember(admin: Admin) {
     let mut ticks = interval(SECOND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -49,8 +49,7 @@ pub(super) fn join(
     Ok(join_answer(&charter, node, learns))
 }
 
-/// Returns the id reserved for a peer address, if there is one. The caller must have dialled the
-/// address.
+/// Returns the id reserved for a peer address, if any. The caller must have dialled it.
 fn reserved(handle: &Handle, peer: &str) -> Result<Option<NodeId>, Failure> {
     let members = handle.members().map_err(Failure::unanswered)?;
     let waits = |listed: &&Listed| !listed.known.has_joined() && listed.known.peer == peer;
@@ -70,10 +69,9 @@ fn parse_request(request: &JoinRequest) -> Result<(u64, As), Failure> {
     Ok((nonce, role))
 }
 
-/// Ensures that the group has a peer address of this node at which other nodes can dial it. The
-/// only node of a cluster may listen at a different address than when the cluster was founded, so
-/// its address is updated. With several nodes, operators choose the address, unless it is
-/// unspecified or loopback.
+/// Ensures that the group has a peer address at which other nodes can dial this one. The only node
+/// of a cluster may have moved since the founding, so its address is updated. With several nodes,
+/// operators choose the address, unless it is unspecified or loopback.
 fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Result<(), Failure> {
     let Some(via) = via.filter(|via| !via.is_unspecified()) else {
         return Ok(());
@@ -100,8 +98,7 @@ fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Re
     Ok(())
 }
 
-/// Returns the address at which a peer can dial this node. `via` is the address at which the
-/// joining node reached it.
+/// Returns the address at which peers can dial this node, which a joining node reached at `via`.
 fn reached(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, Failure> {
     match listens.ip() {
         ip if ip.is_unspecified() => Ok(SocketAddr::new(via, listens.port())),

@@ -1,5 +1,4 @@
-//! Serves the web page of a local tool: one document, its state as JSON, and the requests of its
-//! buttons.
+//! Serves the page of a local tool: a document, its state as JSON, and its buttons' requests.
 //!
 //! Only the page itself may send requests. A page of another site can neither read nor change
 //! anything, even with DNS rebinding. Requests are limited in the same way as at the admin address.
@@ -41,8 +40,7 @@ pub trait Board: Send + Sync + 'static {
     /// Returns the current state. Must not block.
     fn show(&self) -> Self::Shown;
 
-    /// Executes or refuses a button's request. May block, because every request runs on its own
-    /// thread.
+    /// Executes or refuses a button's request, on a thread of its own that may block.
     fn ask(&self, ask: Self::Ask) -> Result<Self::Outcome, Refused>;
 }
 

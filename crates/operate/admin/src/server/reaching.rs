@@ -200,8 +200,7 @@ async fn on_another_thread<T: Send + 'static>(
     done.map(Json)
 }
 
-/// Starts a listener that counts datagrams. Requires the JSON content type for the same reason as
-/// `transfer`.
+/// Starts to count datagrams. Requires the JSON content type, as `transfer` does.
 pub(super) async fn listen(
     State(admin): State<Admin>,
     Body(request): Body<ListenRequest>,
@@ -237,8 +236,7 @@ pub(super) async fn send(
     on_another_thread(move || ears.send(&wish, request.sender, request.count)).await
 }
 
-/// Returns the number of datagrams received since `listen`. Requires the JSON content type for the
-/// same reason as `transfer`.
+/// Returns the datagrams counted since. Requires the JSON content type, as `transfer` does.
 pub(super) async fn heard(
     State(admin): State<Admin>,
     Body(request): Body<HeardRequest>,

@@ -35,8 +35,7 @@ impl Alarm {
         Ok(Self(timer))
     }
 
-    /// Waits for events for at most the given time. Zero means to poll. The timer is not reported
-    /// as an event.
+    /// Waits for events for at most this time, or polls if zero. The timer is no event.
     pub fn wait(
         &self,
         epoll: &OwnedFd,

@@ -20,8 +20,7 @@ use rustix::{
 
 /// Size of a device name with its terminating zero byte (`IFNAMSIZ`).
 const NAME_BYTES: usize = 16;
-/// Flags for IP packets without a link layer (`IFF_TUN`) and without a prefix of four bytes
-/// (`IFF_NO_PI`).
+/// Flags for IP packets without a link layer (`IFF_TUN`) and prefix (`IFF_NO_PI`).
 const FLAGS: u16 = 0x0001 | 0x1000;
 /// Value of `_IOW('T', 202, int)`, which linux/if_tun.h defines.
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<i32>(b'T', 202);

@@ -1,9 +1,8 @@
 //! Model of a link with a bounded queue, a rate and a delay.
 //!
-//! A packet waits until all earlier packets have been sent, is sent at the link's rate, and arrives
-//! one delay after its last bit was sent. A packet that does not fit into the queue is dropped
-//! (tail drop). There is no jitter, loss or reordering. The caller passes all times, in
-//! nanoseconds.
+//! A packet waits for all earlier packets, is sent at the link's rate, and arrives one delay after
+//! its last bit. One that does not fit into the queue is dropped (tail drop). There is no jitter,
+//! loss or reordering. The caller passes all times, in nanoseconds.
 
 /// Time in nanoseconds since an arbitrary start.
 pub type Nanos = u64;

@@ -19,8 +19,7 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 struct Path {
     link: Link,
-    /// Packets in flight with their arrival times, oldest first. The queue and the delay of the
-    /// link bound their number.
+    /// Packets in flight with arrival times, oldest first, bounded by the link's queue and delay.
     in_flight: VecDeque<(Nanos, Vec<u8>)>,
     counts: Counts,
 }
@@ -41,8 +40,7 @@ impl Wire {
         Self { nodes, paths: vec![path; nodes * nodes] }
     }
 
-    /// Sends a packet from one node to another. Nodes are counted from 0. Successive calls must not
-    /// go back in time.
+    /// Sends a packet between nodes, counted from 0. Calls must not go back in time.
     pub fn enter(&mut self, now: Nanos, from: usize, to: usize, packet: &[u8]) {
         let path = &mut self.paths[from * self.nodes + to];
         let bytes = packet.len() as u64;
@@ -56,8 +54,7 @@ impl Wire {
         }
     }
 
-    /// Removes and returns the next packet that has arrived, with its destination, in order of
-    /// arrival.
+    /// Takes the next packet that has arrived, with its destination, in order of arrival.
     pub fn leave(&mut self, now: Nanos) -> Option<(usize, Vec<u8>)> {
         let (at, index) = self.first()?;
         if at > now {

@@ -1,5 +1,4 @@
-//! Sends SIGKILL to a process during a replacement. The plan must complete whichever process is
-//! killed and restarted.
+//! Sends SIGKILL to any process during a replacement, which must complete after its restart.
 
 use std::{fmt, fs, io, path::Path, process::Child, time::Instant};
 
@@ -210,8 +209,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Waits until the cluster would accept the replacement. Returns the number of eras in its
-    /// plan.
+    /// Waits until the cluster would accept the replacement. Returns the plan's eras.
     fn planned(&self) -> io::Result<u64> {
         let mut refused = String::new();
         let steps = wait::at_most(PATIENCE, "a replacement that is not refused", || {
@@ -241,8 +239,7 @@ impl Trial<'_> {
         Ended::of(&ended.stdout)?.reached().map(|_| ())
     }
 
-    /// Checks that the remaining nodes have equal votes, and that every id belongs to a current or
-    /// a removed node.
+    /// Checks that the remaining nodes have equal votes, and that every id was or is a node's.
     fn check_members(&self) -> io::Result<()> {
         let mut staying = self.nodes.ids();
         staying.retain(|id| *id != self.old);
@@ -262,8 +259,7 @@ impl Trial<'_> {
         found.map_err(|error| io::Error::other(format!("{error}: {last:?}")))
     }
 
-    /// Checks that the old node learns of its removal, from the log or from its peers, and refuses
-    /// to start again.
+    /// Checks that the old node learns of its removal anywhere, and refuses to start again.
     fn check_old_is_out(&mut self) -> io::Result<()> {
         let old = self.old;
         let identity = self.nodes.node(old)?.spec.data.join("identity");

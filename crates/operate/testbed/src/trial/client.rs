@@ -49,8 +49,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client that is connected to one node. `number` identifies the client in the
-    /// history.
+    /// Creates a client of one node, identified by `number` in the history.
     pub fn new(number: usize, node: usize, shared: Arc<Shared>) -> Self {
         Self { number, node, written: 0, link: None, shared, seen: Seen::default() }
     }
@@ -61,8 +60,7 @@ impl Client {
         format!("{}.{}", self.number, self.written)
     }
 
-    /// Sends all commands at once and returns the outcome of the last one. If a reply is missing,
-    /// all outcomes are unknown.
+    /// Sends all commands at once. Returns the last outcome, unknown if any reply is missing.
     fn ask(&mut self, commands: &[&[&str]]) -> Outcome {
         self.ask_all(commands).pop().unwrap_or(Outcome::Unknown)
     }
@@ -91,8 +89,7 @@ impl Client {
         }
     }
 
-    /// Records an operation with its outcome. `known` completes the operation from the reply, or
-    /// rejects the reply.
+    /// Records an operation with its outcome. `known` completes it from the reply, or rejects.
     fn note(
         &mut self,
         key: &str,

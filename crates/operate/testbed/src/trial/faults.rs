@@ -67,8 +67,7 @@ const DURABLE: [Harm; 9] = [
     Harm::StopFollower,
 ];
 
-/// Process faults for a volatile cluster. [volatile-1] A killed node loses its votes permanently,
-/// so there are no kills.
+/// Process faults for a volatile cluster: no kills, which lose votes for good ([volatile-1]).
 const VOLATILE: [Harm; 5] =
     [Harm::PauseLeader, Harm::PauseFollower, Harm::PauseTwo, Harm::StopLeader, Harm::StopFollower];
 
@@ -86,8 +85,7 @@ const RUPTURES: [Rupture; 8] = [
 /// Faults of devices attached to an interface.
 const RUPTURES_OF_DEVICES: [Rupture; 2] = [Rupture::UnplugLeader, Rupture::UnplugFollower];
 
-/// Faults of external device processes. A volatile cluster has none, because the devices would lose
-/// votes.
+/// Faults of external device processes, for durable clusters only, as they lose votes.
 const RUPTURES_OF_BOXES: [Rupture; 2] = [Rupture::ResetLeader, Rupture::ResetFollower];
 
 /// Step of a plan: one fault, or two faults at the same time.
@@ -177,8 +175,7 @@ impl Plan {
         }
     }
 
-    /// Declares the nodes with ids above `voters` to be learners. One in four steps harms learners,
-    /// the others harm voters.
+    /// Makes nodes above `voters` learners, which one in four steps harms instead of voters.
     pub const fn with_voters(&mut self, voters: u32) {
         self.voters = voters;
     }

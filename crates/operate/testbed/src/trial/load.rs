@@ -62,8 +62,7 @@ impl Load {
         self.shared.known()
     }
 
-    /// Stops the clients once they have received all outstanding replies. Returns their
-    /// observations.
+    /// Stops the clients once they have all replies, and returns their observations.
     pub fn finish(mut self) -> io::Result<Seen> {
         self.stop();
         let mut all = Seen::default();

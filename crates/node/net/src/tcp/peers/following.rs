@@ -2,8 +2,7 @@
 //! with the cluster's id may connect before this node learns of it ([member-3]).
 //!
 //! A hello proves nothing, so the number of peers outside the table is bounded, and a silent one is
-//! disconnected to admit the next. Votes are not affected, because the configuration decides which
-//! of them count.
+//! disconnected to admit the next. The configuration decides which votes count.
 
 use quorate_core::{level::Level, node_id::NodeId};
 use quorate_wire::{Frame, Lane, RefusalCode};
@@ -28,8 +27,7 @@ impl Peers {
         }
     }
 
-    /// [level-7] Notifies and disconnects each peer that does not support the level now used by the
-    /// group.
+    /// [level-7] Notifies and disconnects each peer that does not support the level in use.
     fn follow_level(&mut self, cx: &mut PeerCx<'_>) {
         let levels = cx.host.levels();
         if levels == std::mem::replace(&mut self.levels, levels) {
@@ -47,8 +45,7 @@ impl Peers {
         }
     }
 
-    /// Returns the connected peers, with their newest levels, that do not support the level now
-    /// used.
+    /// Returns the connected peers that do not support the level in use, with their newest levels.
     fn too_old(&self) -> Vec<(NodeId, Level)> {
         let peers = self.table.up().filter_map(|node| {
             let (_, id) = self.table.open_lanes(node).next()?;
@@ -87,8 +84,7 @@ impl Peers {
         guests.find(|guest| self.living_boot(*guest, now).is_none())
     }
 
-    /// Closes all connections with a node outside the group's table. A removed node is notified
-    /// first.
+    /// Closes all connections with a node outside the table. Notifies a removed node first.
     fn send_away(&mut self, node: NodeId, cx: &mut PeerCx<'_>) {
         if self.table.is_removed(node) {
             let reason = format!("node {node} was removed from the cluster");

@@ -272,9 +272,8 @@ impl Peers {
         self.farewell(id, &Frame::Refused(code, reason), now);
     }
 
-    /// Sends one last frame. The connection remains open until the other side has read the frame
-    /// and closed, or until the deadline, because closing at once could discard the frame in
-    /// transit.
+    /// Sends one last frame. The connection stays open until the other side has read it and closed,
+    /// or until the deadline, because closing at once could discard the frame in transit.
     fn farewell(&mut self, id: LinkId, frame: &Frame<'_>, now: Now) {
         self.queue_frame(id, frame);
         let deadline = now.time.plus_ms(self.limits.farewell_ms);

@@ -82,8 +82,7 @@ impl Journal {
         }
     }
 
-    /// Logs a peer's claim that this node was removed. Call it only for nodes in the table of
-    /// peers.
+    /// Logs a claim that this node was removed. Call it only for nodes in the table of peers.
     pub(super) fn removed(&mut self, by: NodeId) {
         if self.removed_by.is_empty() {
             tracing::error!(peer = by.0, "this node was removed from the cluster: {REMOVED}");
@@ -120,8 +119,7 @@ impl Journal {
         }
     }
 
-    /// Returns the problems that currently need an operator's attention. `address` maps a node to
-    /// its address.
+    /// Returns the problems that need an operator now. `address` maps a node to its address.
     pub(super) fn notices<'a>(
         &self,
         now: Time,

@@ -1,5 +1,4 @@
-//! Connections with peers, each with its socket, buffers and stage, and the queues of all
-//! connections.
+//! Connections with peers (socket, buffers and stage), and the queues of all connections.
 
 use std::{collections::VecDeque, io};
 
@@ -126,8 +125,7 @@ impl Links {
         !self.dirty.is_empty()
     }
 
-    /// Takes the connections with new output, except those whose socket is full or that wait for
-    /// bandwidth.
+    /// Takes connections with new output, except those with a full socket or without bandwidth.
     pub(super) fn take_dirty(&mut self) -> Vec<LinkId> {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.retain(|id| {
@@ -173,8 +171,7 @@ impl Links {
         }
     }
 
-    /// Returns the oldest connection without an admitted peer, if there are more than `max` such
-    /// connections.
+    /// Returns the oldest connection without an admitted peer, if there are more than `max`.
     pub(super) fn surplus_stranger(&self, max: usize) -> Option<LinkId> {
         let is_stranger = |id: &LinkId| self.stage(*id).is_some_and(Stage::is_stranger);
         let mut strangers = self.transient.iter().copied().filter(is_stranger);
@@ -182,8 +179,7 @@ impl Links {
         (1 + strangers.count() > max).then_some(oldest)
     }
 
-    /// Forgets the connections whose stage no longer has a deadline. Returns whether any connection
-    /// with a deadline is left.
+    /// Forgets connections whose stage has no deadline any more. Returns whether others are left.
     pub(super) fn forget_settled(&mut self) -> bool {
         let links = &self.links;
         self.transient.retain(|id| {
@@ -286,8 +282,7 @@ impl Link {
         self.inbox.reads_on() || self.socket.holds_more()
     }
 
-    /// Returns whether to read even though this turn's limit is used up, because the poller does
-    /// not see buffered data.
+    /// Returns whether to read beyond this turn's limit: the poller does not see buffered data.
     pub(super) fn holds_more(&self) -> bool {
         self.socket.holds_more()
     }
@@ -298,8 +293,7 @@ impl Link {
         self.socket.has_unsent() || (waits && self.socket.is_established())
     }
 
-    /// Takes the input buffer, so that it can be parsed while this table is used; return it with
-    /// [`Self::return_inbox`].
+    /// Takes the input buffer, to be parsed while this table is used ([`Self::return_inbox`]).
     pub(super) fn take_inbox(&mut self) -> Inbox {
         std::mem::take(&mut self.inbox)
     }

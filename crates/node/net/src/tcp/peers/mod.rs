@@ -1,5 +1,4 @@
-//! All peers with their connections. Dials peers, queues frames, and notifies the host of connects
-//! and disconnects.
+//! All peers and their connections: dials, queues frames, reports connects and disconnects.
 
 mod following;
 mod greeting;
@@ -119,8 +118,7 @@ impl Peers {
             let stage = Stage::Stranger { deadline };
             let socket = socket.secured(self.trust.as_ref().map(Trust::peer_in));
             self.adopt(socket, stage, Interest::READ, cx.sources);
-            // Strangers cannot lock peers out: the oldest connection is closed to admit the new
-            // one.
+            // Strangers cannot lock peers out: the oldest connection makes way for the new.
             if let Some(oldest) = self.links.surplus_stranger(self.limits.strangers_max) {
                 self.close(oldest, cx);
             }
@@ -205,8 +203,7 @@ impl Peers {
         }
     }
 
-    /// Returns the addresses of those connected peers that are configured as literal IPv4
-    /// addresses.
+    /// Returns the addresses of connected peers that are configured as literal IPv4 addresses.
     pub(crate) fn literal_addresses(&self) -> impl Iterator<Item = SocketAddrV4> + '_ {
         self.table.up_addresses().filter_map(|text| text.parse().ok())
     }
@@ -355,8 +352,7 @@ impl Peers {
         let Some(link) = self.links.get_mut(id) else {
             return;
         };
-        // Taken out of the table, so that the host may send through `self` while it reads the frame
-        // in place.
+        // Taken out, so that the host may send through `self` while it reads the frame in place.
         let mut inbox = link.take_inbox();
         let mut heard = None;
         while let Some(stage) = self.links.stage(id) {
@@ -524,9 +520,8 @@ impl Peers {
 
     // Opening and closing.
 
-    /// Puts a connection into use. It replaces an older connection of the same lane, and all
-    /// connections of an older process of the peer. Returns `false` if the peer no longer has a
-    /// table entry.
+    /// Puts a connection into use in place of an older one of the same lane, and of all those of an
+    /// older process of the peer. Returns `false` if the peer no longer has a table entry.
     fn open(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
         let Greeter { member, boot, levels, lane, client, admin, stream } = greeter;
         let node = member.node;

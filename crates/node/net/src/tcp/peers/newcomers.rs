@@ -64,8 +64,8 @@ impl Peers {
         }
     }
 
-    /// Handles the first frame of a newcomer. A valid frame puts the connection into use; otherwise
-    /// the connection is closed.
+    /// Handles a newcomer's first frame: puts the connection into use if the frame is valid, else
+    /// closes it.
     pub(super) fn on_newcomer_frame(
         &mut self,
         id: LinkId,
@@ -92,8 +92,8 @@ impl Peers {
         self.on_peer_frame(id, member, lane, received, cx)
     }
 
-    /// Returns whether a newcomer's input starts a frame longer than a greeting, and if so puts the
-    /// connection into use.
+    /// Puts a newcomer's connection into use if its input starts a frame longer than a greeting.
+    /// Returns whether it did.
     pub(super) fn begins_long_frame(
         &mut self,
         id: LinkId,
@@ -110,8 +110,7 @@ impl Peers {
         self.links.get(id)?.greeter()
     }
 
-    /// Replaces the peer's connections with the newcomer's, unless a newer process of the peer is
-    /// connected.
+    /// Replaces the peer's connections by the newcomer's, unless a newer process is connected.
     fn take_in(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
         let Some(node) = self.greeter(id).map(|greeter| greeter.member.node) else {
             return false;

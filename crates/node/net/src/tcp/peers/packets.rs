@@ -1,5 +1,4 @@
-//! Connections as used by the packet plane: they carry the introductions, and the frames that are
-//! not sent by datagram.
+//! Connections as used by the packet plane: for introductions, and frames not sent by datagram.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_packets::plane::Event;

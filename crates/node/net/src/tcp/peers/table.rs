@@ -44,11 +44,11 @@ struct Peer {
 enum Standing {
     /// The group's table lists the peer.
     Known,
-    /// The peer connected with the cluster's id but is not listed ([member-3]). It is forgotten
-    /// when it disconnects.
+    /// The peer is not listed, but connected with the cluster's id ([member-3]); forgotten when it
+    /// disconnects.
     Guest,
-    /// The peer was removed and will be disconnected at this time. Until then it can learn the
-    /// latest decisions.
+    /// The peer was removed, and may learn the latest decisions until it is disconnected at this
+    /// time.
     Parting(Time),
 }
 
@@ -189,8 +189,7 @@ impl Table {
         self.peers.retain(|peer| !gone(peer));
     }
 
-    /// Returns whether the node's id has been removed from the group, never to be reused
-    /// ([member-1]).
+    /// Returns whether the node's id has been removed from the group for good ([member-1]).
     pub(super) fn is_removed(&self, node: NodeId) -> bool {
         self.removed.contains(&node)
     }
@@ -254,10 +253,9 @@ impl Table {
         Lane::ALL.into_iter().filter_map(lanes)
     }
 
-    /// Returns the next step of a lane, if a step is due. The node with the higher id dials. The
-    /// other node only knocks from time to time while it is not dialled: it is always refused, but
-    /// learns whether it was removed. Only one name look-up runs at a time, until
-    /// [`Self::resolved`].
+    /// Returns the next step of a lane, if one is due. The node with the higher id dials. The other
+    /// one knocks from time to time: it is always refused, but learns whether it was removed. Only
+    /// one name look-up runs at a time, until [`Self::resolved`].
     pub(super) fn need(&mut self, node: NodeId, lane: Lane, now: Time) -> Option<Need> {
         let me = self.me;
         let peer = self.peer_mut(node)?;
@@ -280,8 +278,7 @@ impl Table {
         }
     }
 
-    /// Handles the result of looking up `name`. Returns whether the node is known and still has
-    /// this name.
+    /// Handles the look-up result of `name`. Returns whether it is still the name of a known node.
     pub(super) fn resolved(
         &mut self,
         node: NodeId,
@@ -320,8 +317,7 @@ impl Table {
         }
     }
 
-    /// Records that a connection was closed; the next dial is delayed. Returns `None` if the node
-    /// is unknown.
+    /// Records a closed connection and delays the next dial. Returns `None` for an unknown node.
     pub(super) fn closed(
         &mut self,
         node: NodeId,
@@ -556,15 +552,13 @@ mod tests {
         assert_eq!(table.need(NodeId(1), Lane::Control, at), None, "not dialled");
         table.forget_guest(NodeId(1));
         assert!(!table.has(NodeId(1)));
-        // A removed node without a connection is dropped at once, and the node itself is not a
-        // peer.
+        // A removed node without a connection is dropped at once; this node is no peer.
         table.adopt_table(&told(&[(3, ""), (4, "127.0.0.1:4")], &[1, 2]), NOW);
         assert_eq!(table.others().collect::<Vec<_>>(), [NodeId(4)]);
         assert_eq!(table.next_parting(), None);
     }
 
-    /// A node that waits too long for the other node to dial knocks, to learn why the other node
-    /// does not.
+    /// A node that is not dialled for long knocks, to learn why the other node does not dial.
     #[test]
     fn a_node_with_a_higher_id_is_only_knocked_at() {
         let mut table = table();

@@ -36,9 +36,8 @@ impl Connection {
         if self.ending { bytes.len() } else { used }
     }
 
-    /// Handles readable input. The bytes of a long data frame are read directly into the store.
-    /// Between two such frames the next frame head is read alone, because bytes read with it would
-    /// have to be copied.
+    /// Handles readable input. The bytes of a long data frame are read directly into the store, and
+    /// the head of the next such frame alone, because bytes read with it would be copied.
     pub(crate) fn intake(
         &mut self,
         cx: &mut Cx<'_>,

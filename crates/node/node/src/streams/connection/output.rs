@@ -1,5 +1,4 @@
-//! Output queue of a client: frames, and stream bytes that share the memory into which they were
-//! read.
+//! Output queue of a client: frames, and stream bytes that share the memory they were read into.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -20,8 +19,7 @@ pub(super) struct Output {
     parts_bytes: usize,
 }
 
-/// Shared stream bytes and the frames after them. The frame head of the bytes precedes them in the
-/// queue.
+/// Shared stream bytes, whose frame head precedes them in the queue, and the frames after them.
 #[derive(Debug)]
 struct Part {
     bytes: Blocks,

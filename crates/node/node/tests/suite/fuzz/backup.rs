@@ -11,8 +11,7 @@ use quorate_node::{
 use quorate_replica::backup::{Bad, Checked, NewGroup, check as check_backup};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bytes of a header before the name of the store; and the offset in it of the stream's size and
-/// checksum.
+/// Length of a header without the store's name, and the offset of the stream's size and checksum.
 const HEADER: usize = 70;
 const STREAM: std::ops::Range<usize> = 45..69;
 const SUM: usize = 4;

@@ -55,8 +55,7 @@ fn read(folder: &Path, bytes: &[u8]) {
     assert_eq!((again.book(), again.book_lost()), (&book, None));
 }
 
-/// Returns the text before the last line that begins with `checksum`, followed by the correct
-/// checksum line.
+/// Returns the text up to the last line that begins with `checksum`, and the correct such line.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mark = b"checksum ";
     let at = bytes.windows(mark.len()).rposition(|window| window == mark);

@@ -50,8 +50,7 @@ fn read(folder: &Path, bytes: &[u8]) {
     assert_eq!((again.incarnation(), again.admitted()), (incarnation, &admitted));
 }
 
-/// Returns the text before the last line that begins with `checksum`, followed by the correct
-/// checksum line.
+/// Returns the text up to the last line that begins with `checksum`, and the correct such line.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mark = b"checksum ";
     let at = bytes.windows(mark.len()).rposition(|window| window == mark);

@@ -1,5 +1,4 @@
-//! Hostile identities, address books and backups: the corpora of the fuzz targets of those names,
-//! and mutations of them.
+//! Hostile identities, address books and backups: the fuzz targets' corpora, and mutations of them.
 
 mod backup;
 mod book;
@@ -76,8 +75,7 @@ fn book() -> AddressBook {
     }
 }
 
-/// Returns identities of nodes in a group founded by others, on unusual terms: joining, joined,
-/// leasing, and removed.
+/// Returns identities in a group founded by others, on unusual terms: joining to removed.
 fn joined() -> Vec<Seed> {
     let folder = tempfile::tempdir().expect("a folder");
     let member = |node| (NodeId(node), format!("10.0.0.{node}:7451"));

@@ -40,8 +40,7 @@ pub(super) struct ClientSession {
     pub(super) last_slot: u64,
     /// Lowest open sequence. Each lower one has been executed or acknowledged by the client.
     pub(super) low: u64,
-    /// Executed sequences at or above `low`, with their replies; `None` if the reply was too large
-    /// to store.
+    /// Executed sequences from `low` on, with their replies; `None` if too large to store.
     pub(super) done: BTreeMap<u64, Option<Vec<u8>>>,
 }
 

@@ -1,5 +1,4 @@
-//! Encoding of sessions, for the metadata of a persistent service and for comparisons between
-//! nodes.
+//! Encoding of sessions, for a persistent service's metadata and for comparing nodes.
 
 use std::fmt;
 

@@ -76,9 +76,8 @@ impl NodeSessions {
         number: u64,
         changed: &mut BTreeSet<Key>,
     ) {
-        // A newer session fences the older one: batches that an earlier start of this node left in
-        // flight are not executed any more. Their clients received "unknown", or were disconnected
-        // when that process ended.
+        // A newer session fences the older one: batches in flight from an earlier start are not
+        // executed. Their clients received "unknown", or were disconnected when that process ended.
         if self.table.get(&origin).is_some_and(|held| (held.boot, held.number) >= (boot, number)) {
             return;
         }
@@ -102,8 +101,7 @@ impl NodeSessions {
         }
     }
 
-    /// Returns whether a batch with this name, decided in `slot`, must be executed. If so, marks
-    /// the batch as executed.
+    /// Returns whether this batch, decided in `slot`, must be executed, and if so marks it.
     pub(super) fn take_turn(
         &mut self,
         slot: Slot,

@@ -45,8 +45,7 @@ impl Snapshots {
             if around.now < self.load_at {
                 return;
             }
-            // The service has already dropped its earlier state: it starts with the log, or with
-            // another snapshot.
+            // The service has dropped its state: it starts with the log, or another snapshot.
             if let Err(error) = around.applying.begin_again() {
                 self.load_at = around.now.plus_ms(SHORT_MS);
                 let why = error.to_string();

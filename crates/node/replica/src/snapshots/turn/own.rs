@@ -65,8 +65,7 @@ impl Snapshots {
     }
 
     /// [trim-1] Moves the start of the log to the slot that the core requested for this auxiliary,
-    /// without a snapshot that replaces the earlier slots. Has no effect if the log already begins
-    /// there or later.
+    /// unless it is there already, without a snapshot that replaces the earlier slots.
     fn begin_hollow<D: Disk, S: StateMachine>(&mut self, around: &mut ReplicaParts<'_, '_, D, S>) {
         let Some(start) = self.forget.take() else {
             return;
@@ -162,8 +161,7 @@ impl Snapshots {
             self.asking.goes_on();
         }
         if self.switch.is_some() {
-            // The new base will be written when the disk permits, but operators should not wait for
-            // that.
+            // The base is written when the disk permits, but operators should not wait for that.
             if let Some(error) = around.log().rebase_failure().cloned()
                 && self.asking.is_in_vain(around.now)
             {
@@ -223,8 +221,7 @@ impl Snapshots {
         }
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
         let sent = self.own.filter(|_| sends).map(|own| own.at);
-        // [scrub-8] The snapshot that replaces the service's files is useful only together with the
-        // log after it.
+        // [scrub-8] The snapshot is useful only together with the log after it.
         let renewed = match self.renewal {
             Renewal::Wanted { from, .. } if moving => Some(from),
             _ => None,
@@ -241,12 +238,10 @@ impl Snapshots {
         self.streams_wanted_to = Some(own).filter(|own| *own > self.streams_kept_to);
         let own = own.min(self.streams_kept_to);
         let held = around.protocol.node().held();
-        // A log that lost its end may contain fewer decisions than the snapshot covers; the core
-        // learns them again.
+        // A damaged log may have fewer decisions than the snapshot; they are learned again.
         let decided_to = around.protocol.node().decided_to();
         let node = around.protocol.node();
-        // [trim-1] With an active auxiliary, full replicas may lack a quorum for as long as one of
-        // them is absent.
+        // [trim-1] With an active auxiliary, a full replica may be absent for long.
         let apart = node.configuration().members().iter().any(|m| m.auxiliary);
         let to = trim_to(own, held, used, apart, &self.options).min(decided_to);
         if to > start && around.log().freed_by(to) > 0 {
@@ -318,8 +313,7 @@ impl Snapshots {
         }
     }
 
-    /// Handles damage to this node's snapshot. The node then takes another snapshot or needs a
-    /// peer's.
+    /// Handles damage to this node's snapshot: it takes another or needs a peer's.
     pub(super) fn lose_own<D: Disk, S: StateMachine>(
         &mut self,
         lost: Manifest,

@@ -10,8 +10,7 @@ use super::{
 use crate::{observing::events::Event, ports::service::StateMachine};
 
 impl Snapshots {
-    /// Starts a renewal after a scrub found damaged files of the service. `start` is the current
-    /// start of the log.
+    /// Starts a renewal of damaged files of the service. The log begins at `start`.
     pub(crate) fn renew(&mut self, now: Time, start: Slot) {
         if !self.renewal.is_under_way() {
             let until = now.plus_ms(PATIENCE_MS);
@@ -37,14 +36,12 @@ impl Snapshots {
             && !self.has_replacement(start)
     }
 
-    /// Returns whether this node's disk has everything needed to rebuild the service: a snapshot,
-    /// and the log after it.
+    /// Returns whether the disk has all to rebuild the service: a snapshot, and the log after it.
     pub(in crate::snapshots) fn has_replacement(&self, start: Slot) -> bool {
         self.switch.is_none() && self.own.is_some_and(|own| own.at >= start)
     }
 
-    /// Returns whether everything needed is available and the renewal only waits until this node no
-    /// longer leads.
+    /// Returns whether the renewal only waits until this node no longer leads.
     pub(crate) fn waits_to_follow(&self, start: Slot) -> bool {
         matches!(self.renewal, Renewal::Wanted { .. }) && self.has_replacement(start)
     }

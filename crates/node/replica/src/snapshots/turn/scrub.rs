@@ -18,8 +18,7 @@ pub(crate) enum Scrubbed {
     Sound(u64),
     /// The chunk could not be read now.
     NotNow,
-    /// The chunk is damaged, for this reason. The whole snapshot is therefore useless, and is
-    /// dropped.
+    /// The chunk is damaged, for this reason, so the whole snapshot is dropped.
     Damaged(String),
     /// The snapshot is no longer this node's.
     Gone,
@@ -49,9 +48,8 @@ impl Snapshots {
         self.own.is_none() && (self.wanted.is_some() || self.job.is_some() || self.switch.is_some())
     }
 
-    /// Rewrites the base of the log because its file was damaged. Returns `false` if that is
-    /// impossible: this node is an auxiliary that has forgotten earlier slots, so its base has
-    /// other content.
+    /// Rewrites the damaged base of the log. Returns `false` if that is impossible: the base of an
+    /// auxiliary that has forgotten earlier slots has other content.
     pub(crate) fn restate_base<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,

@@ -1,5 +1,4 @@
-//! Transfers of snapshots between nodes: receives a peer's snapshot, and sends this node's snapshot
-//! to peers.
+//! Transfers of snapshots between nodes: receives a peer's, and sends this node's to peers.
 
 use quorate_core::{node_id::NodeId, node_set::NodeSet, slot::Slot};
 use quorate_log::disk::Disk;
@@ -29,8 +28,7 @@ impl Snapshots {
         let start = around.log().start();
         let applied_to = around.applying.applied_to();
         let loads = self.loading.is_some() || self.can_load(start, applied_to, false, None);
-        // [aux-4] An auxiliary does not need state of its own, unless its log has grown too large
-        // without it.
+        // [aux-4] An auxiliary needs no state of its own, unless its log grows too large.
         let small = around.log().used_bytes() <= self.options.log_bytes_max;
         let spared = around.protocol.node().is_auxiliary() && small;
         if applied_to < start && !loads && !spared && self.switch.is_none() {
@@ -69,8 +67,7 @@ impl Snapshots {
         if self.resuming.is_some() || around.now < self.not_before {
             return;
         }
-        // Each request makes the peer send a window, so the disk must first have written most of
-        // the previous one.
+        // A request makes the peer send a window, so most of the last must be written.
         if self.job.as_ref().is_some_and(|job| !job.writer().has_room()) {
             return;
         }
@@ -137,8 +134,7 @@ impl Snapshots {
         }
     }
 
-    /// Handles a snapshot that was received completely. It becomes this node's own once the base of
-    /// the log references it.
+    /// Handles a snapshot received completely. The base of the log makes it this node's own.
     pub(super) fn end_receiving<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -245,8 +241,7 @@ impl Snapshots {
         }
     }
 
-    /// Ends the verification of the data received by an earlier process, and continues that
-    /// transfer.
+    /// Ends the verification of data from an earlier process, and continues the transfer.
     pub(super) fn resumed<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,

@@ -120,8 +120,7 @@ fn state(cluster: &Shelves, node: NodeId) -> (Slot, Shelf, quorate_replica::serv
     (replica.applied_to(), shelf, replica.sessions())
 }
 
-/// Checks that all running nodes have the same applied state, including sessions and the digest of
-/// history.
+/// Checks that all running nodes have the same state, sessions and digest of history.
 fn level(cluster: &mut Shelves) {
     let equal = |cluster: &mut Shelves| {
         let running: Vec<_> = NODES.into_iter().filter(|node| cluster.runs(*node)).collect();
@@ -374,8 +373,7 @@ fn a_transfer_goes_on_after_the_receiver_has_restarted() {
     }
 }
 
-/// A node that receives a snapshot reports the transfer's progress, instead of seeming stuck at its
-/// first slot.
+/// A node that receives a snapshot reports its progress, and does not seem stuck.
 #[test]
 fn a_node_says_how_far_its_snapshot_is() {
     let mut cluster = shelves_with(slow(), 1);
@@ -492,8 +490,7 @@ fn a_transfer_that_moves_is_not_started_over() {
     }
 }
 
-/// A snapshot that is being taken while a node needs the last one would use up the rate limit, and
-/// then replace that one.
+/// A snapshot taken while a node needs the last one would use up the rate limit and replace it.
 #[test]
 fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
     for seed in 0..4 {

@@ -14,8 +14,7 @@ use super::{
 
 /// Number of pages, which are written in order, again and again.
 const PAGES: u64 = 60;
-/// Maximum number of outcomes of one crash that are all tried. If more are possible, this many are
-/// drawn at random.
+/// Maximum number of outcomes of a crash to try, drawn at random if there are more.
 const FATES_MAX: usize = 60;
 
 /// Returns the shelf after this many commands.
@@ -45,8 +44,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Counts operations in flight other than the log's usual writes. Returns whether there are
-    /// any.
+    /// Counts operations in flight other than the log's usual writes. Returns whether any are.
     fn look(&mut self, disk: &MemoryDisk) -> bool {
         let pending = disk.pending();
         let flies = |kind| pending.iter().any(|pending| pending.kind == kind);

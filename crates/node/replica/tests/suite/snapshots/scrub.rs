@@ -195,8 +195,7 @@ fn a_damaged_vote_is_not_quietly_forgotten() {
     assert!(level, "{:?}", cluster.replica(voter).error());
 }
 
-/// A snapshot with a damaged chunk is useless as a whole: another one replaces it before any node
-/// needs it.
+/// A snapshot with a damaged chunk is replaced by another before any node needs it.
 #[test]
 fn a_damaged_snapshot_gives_way_to_another_one() {
     for seed in 0..3 {

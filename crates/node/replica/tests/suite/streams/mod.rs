@@ -174,8 +174,7 @@ impl Client {
         self.given += taken as u64;
     }
 
-    /// Writes up to this position, and waits until that is acknowledged, with as many pieces as
-    /// necessary.
+    /// Writes up to this position in as many pieces as necessary, and waits for it.
     fn write_to(&mut self, group: &mut Group, to: u64, through: NodeId) {
         let done = group.run_until(120_000, |group| {
             if let Some((node, _)) = self.at {
@@ -290,8 +289,7 @@ fn second_writer_is_refused_or_takes_over() {
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::Exists)));
     second.how = OpenMode::Append;
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::InUse)));
-    // Bytes in flight at the takeover may or may not be retained, but no writer gets a wrong
-    // answer.
+    // Bytes in flight at the takeover may be lost, but no answer is wrong.
     first.give(&mut group, 60_000);
     second.how = OpenMode::Takeover;
     second.given = 60_000;
@@ -310,8 +308,7 @@ fn second_writer_is_refused_or_takes_over() {
     check_all(&mut group, 80_000);
 }
 
-/// If a leader that is not the owner dies, the piece continues, since bytes are not bound to
-/// ballots ([stream-3]).
+/// A piece continues if a leader dies that is not its owner: ballots bind no bytes ([stream-3]).
 #[test]
 fn piece_outlives_a_leader() {
     for seed in 0..10 {
@@ -332,8 +329,7 @@ fn piece_outlives_a_leader() {
     }
 }
 
-/// A new leader proposes the inherited part of a stream as one run, which is longer than a log
-/// write.
+/// A new leader proposes a stream's inherited part as one run, longer than a log write.
 #[test]
 fn inherited_runs_are_recorded_in_parts() {
     for seed in 0..5 {
@@ -363,8 +359,7 @@ fn inherited_runs_are_recorded_in_parts() {
     }
 }
 
-/// When the owner dies, the client continues through another node, exactly where the decided bytes
-/// end.
+/// When the owner dies, the client continues elsewhere, exactly after the decided bytes.
 #[test]
 fn client_of_a_dead_owner_continues_elsewhere() {
     for seed in 0..10 {
@@ -505,8 +500,7 @@ fn ailing_with(
     (group, health)
 }
 
-/// The owner's service loses its state, and the log is applied to it again: the clients' pieces
-/// continue.
+/// The owner's service loses its state and replays the log: the clients' pieces continue.
 #[test]
 fn piece_outlives_the_state_of_the_service() {
     for seed in 0..5 {
@@ -554,9 +548,8 @@ fn piece_outlives_a_snapshot_from_before_it_was_opened() {
     check_all(&mut group, 500_000);
 }
 
-/// [disk-8] A log loses content that the service has applied. The bytes are not needed then, so the
-/// content is learned again without them. When the service loses its state, too, they are needed,
-/// and fetched from peers.
+/// [disk-8] A log loses content that the service has applied, and learns it again without its
+/// bytes. When the service loses its state, too, they are needed, and fetched from peers.
 #[test]
 fn content_learned_again_without_bytes_is_fetched_when_the_service_loses_its_state() {
     let kept = Rc::new(RefCell::new(Kept::default()));
@@ -781,8 +774,7 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
     assert_eq!(asks(&mut group, content(before, 9_999), before), None);
 }
 
-/// [stream-8] A writer whose bytes are not decided waits. Its node reports this after a while, and
-/// only as long as it lasts.
+/// [stream-8] A writer whose bytes are not decided waits, which its node reports meanwhile.
 #[test]
 fn what_clients_gave_and_nobody_decides_is_told() {
     let mut group = group(Class::Durable, 6);

@@ -1,5 +1,4 @@
-//! A scrub finds damaged bytes of streams that are not read, and they are fetched from the other
-//! nodes.
+//! A scrub finds damaged bytes of streams that are not read, and fetches them from other nodes.
 
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};
 

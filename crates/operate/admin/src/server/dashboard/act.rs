@@ -1,5 +1,4 @@
-//! `POST /act`: executes a button's request on this node, or forwards it to the node that must
-//! execute it.
+//! `POST /act`: executes a button's request here, or forwards it to the node that must.
 //!
 //! A page may communicate only with the node that served it, but changes to the group must go to
 //! the leader. Only a few known requests are forwarded. This node authorises the caller, and
@@ -73,8 +72,7 @@ pub(super) async fn act(
     Extension(asker): Extension<Requester>,
     Body(request): Body<ActRequest>,
 ) -> Result<Response, Failure> {
-    // Checked here, because the other node sees only this node's certificate, which permits
-    // everything.
+    // Checked here: the other node sees this node's certificate, which permits all.
     let needs = match &request.act {
         Act::Transfer(_) | Act::Snapshot(_) => Role::Operator,
         Act::Members(asked) => members_need(asked),

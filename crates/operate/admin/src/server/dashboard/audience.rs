@@ -12,8 +12,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Maximum number of pages that one node serves.
 pub(super) const WATCHERS_MAX: usize = 16;
-/// Time after which a page must reconnect. It also limits how long a page that disappeared is
-/// counted.
+/// Time after which a page must reconnect, and for which a vanished page is counted.
 const LIFE: Duration = Duration::from_secs(600);
 /// Maximum number of documents buffered per page. Further documents are dropped.
 const WAITING_MAX: usize = 2;
