@@ -51,8 +51,8 @@ pub(crate) struct WaitingCallers {
 }
 
 impl WaitingCallers {
-    /// Creates a table for `waiting_max` callers each of probes, snapshots, group requests and
-    /// reads.
+    /// Creates a table for `waiting_max` callers of each kind: probe, snapshot, group request,
+    /// read.
     pub(crate) const fn new(waiting_max: usize) -> Self {
         Self {
             waiting_max,

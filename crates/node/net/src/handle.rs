@@ -241,9 +241,8 @@ impl Handle {
         self.ask_reactor(ANSWER_WAIT, Command::Backup)
     }
 
-    /// Retains all stream bytes that future snapshots refer to, until the hold is dropped;
-    /// continues an earlier hold that is still valid. The inner error states why bytes are missing
-    /// here.
+    /// Retains all stream bytes that future snapshots refer to, until the hold is dropped.
+    /// Continues an earlier hold if still valid. The inner error states why bytes are missing.
     pub fn hold_streams(
         &self,
         earlier: Option<StreamHold>,

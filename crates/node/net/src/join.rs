@@ -53,8 +53,7 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Asks the founder until it answers or `stop` returns true. `progress` receives each new reason
-/// for the delay.
+/// Asks the founder until it answers or `stop` returns true. Reports delays to `progress`.
 pub fn join(
     founder: &str,
     request: Join,

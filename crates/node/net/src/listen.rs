@@ -129,8 +129,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds the addresses of `--peer`, `--client` and `--client-socket`. Port 0 selects a free
-    /// one.
+    /// Binds the addresses of `--peer`, `--client` and `--client-socket`. Port 0 means any.
     pub fn bind(
         peer: &str,
         client: &str,
@@ -210,8 +209,7 @@ impl Listeners {
     }
 
     /// Opens the socket of the configured device, if any, at the address of the peer listener.
-    /// Called after [`Self::bind_datagrams`], so that only one warning about missing keys is
-    /// logged.
+    /// Called after [`Self::bind_datagrams`], so that only one warning about keys is logged.
     pub fn bind_device(
         &mut self,
         kind: &device::Kind,
@@ -300,8 +298,7 @@ fn bind_tcp(
     protection: &Protection,
 ) -> Result<(TcpListener, SocketAddr), BindError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
-        // The standard library's 128 is too short for many clients at once: an overflow costs a
-        // second.
+        // The standard library's 128 is too short: an overflow costs a client a second.
         rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;

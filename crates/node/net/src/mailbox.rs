@@ -69,8 +69,7 @@ impl<Q, N> Mailbox<Q, N> {
         &self.wake
     }
 
-    /// Locks the state. A panic elsewhere leaves it consistent, since each change is one
-    /// assignment.
+    /// Locks the state, which a panic elsewhere leaves consistent: each change is one assignment.
     fn state(&self) -> MutexGuard<'_, State<Q, N>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,8 +3,7 @@
 //!
 //! Deliberately broken reactors, which do a step late or never, show that each model finds faults.
 
-/// Stand-ins for the primitives of production. They never time out, which would hide a lost
-/// wake-up.
+/// Stand-ins for production's primitives, without timeouts, which would hide a lost wake-up.
 mod sync {
     pub(super) use std::sync::PoisonError;
 

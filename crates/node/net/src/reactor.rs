@@ -54,7 +54,6 @@ pub struct Reactor<H> {
     spinning: Spinning,
     /// Latest time at which the host must be polled again.
     host_wake: Option<Time>,
-    /// Feed of members for the device, if there is one.
     device: Option<MemberFeed>,
     /// Maximum time in milliseconds for accepted work to finish once a stop has been requested.
     stop_ms: u64,

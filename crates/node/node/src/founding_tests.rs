@@ -84,8 +84,7 @@ fn two_processes_cannot_join_with_one_folder() {
     assert!(matches!(problem, IdentityError::InUse { .. }), "{problem}");
 }
 
-/// [join-2] The nonce sent to a founder never changes, however often power loss interrupts the
-/// start.
+/// [join-2] The nonce sent to a founder stays the same, however often power is lost.
 #[test]
 fn a_nonce_that_was_spoken_is_never_another_one() {
     for seed in 0..200 {

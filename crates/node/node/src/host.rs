@@ -122,8 +122,7 @@ pub trait PeerSide {
     /// applied here ([level-7]). Called in each turn.
     fn levels(&self) -> Levels;
 
-    /// Returns the nodes with an id and their addresses, if changed since the last call, in each
-    /// turn.
+    /// Returns the nodes with an id and their addresses, if changed. Called in each turn.
     fn take_table(&mut self) -> Option<PeerTable>;
 }
 

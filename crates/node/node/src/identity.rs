@@ -1,6 +1,6 @@
 //! Identity of the node that a home belongs to: one small file, always replaced as a whole.
 //!
-//! It has the data that must be durable before a process sends its first message: the counters of
+//! It has what must be durable before a process sends its first message: the counters of
 //! [volatile-1], the mark of a clean stop [volatile-4], and the nodes that the founder admitted
 //! [era-11].
 
@@ -27,7 +27,6 @@ use self::{
 };
 use crate::home::Home;
 
-/// Name of the identity file.
 pub(crate) const FILE: &str = "identity";
 pub(crate) use self::book::FILE as BOOK_FILE;
 

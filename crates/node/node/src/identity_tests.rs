@@ -248,8 +248,7 @@ fn the_first_format_stays_readable() {
     assert!(matches!(error, IdentityError::Newer { .. }));
 }
 
-/// [level-8] An earlier release stops at the first line, a later one at the level, without a
-/// change.
+/// [level-8] An earlier release stops at the first line, a later one at the level, unchanged.
 #[test]
 fn a_folder_that_needs_a_higher_level_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();

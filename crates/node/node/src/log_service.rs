@@ -72,7 +72,6 @@ enum Ended {
     /// In memory at a quorum in this slot, but not decided yet.
     InMemory(Slot),
     Failed(Failure),
-    /// The client requested the introduction of this node.
     IntroductionRequested,
     /// State of the log, for a client that submits to devices.
     Stands(Box<[u8; lent::STAND_BYTES]>),

@@ -78,12 +78,10 @@ impl Recovering {
         self.folder().join(WORK)
     }
 
-    /// Returns the path of the copy of the old node.
     pub fn copy(&self) -> PathBuf {
         self.work().join("copy")
     }
 
-    /// Returns the path of the folder in which the new node is created.
     pub fn new_folder(&self) -> PathBuf {
         self.work().join("new")
     }

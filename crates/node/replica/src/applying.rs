@@ -173,8 +173,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.streams_mut()
     }
 
-    /// Returns whether a state that the applied slots did not produce was loaded since the last
-    /// call.
+    /// Returns whether a state from elsewhere replaced this one since the last call.
     pub(crate) fn take_loaded(&mut self) -> bool {
         std::mem::take(&mut self.reloaded)
     }

@@ -378,8 +378,7 @@ mod tests {
             news
         }
 
-        /// Makes the node follow a leader whose reading of the group's clock arrives `late_ms`
-        /// late.
+        /// Makes the node follow a leader whose group clock arrives `late_ms` late.
         fn follow(&mut self, off: i64, late_ms: u64) {
             (self.leads, self.ms) = (false, self.ms + 20);
             self.look();

@@ -33,7 +33,6 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Removes and returns the next completion.
     pub fn next_completion(&mut self) -> Option<Completion<'_>> {
         let (tag, outcome) = self.list.pop_front()?;
         Some(self.completion(tag, outcome))

@@ -91,7 +91,6 @@ pub struct Counters {
     pub replies_dropped: u64,
     /// Values that were assigned a slot only after the leader's pause between two eras ([cast-5]).
     pub slots_waited_for_era: u64,
-    /// Bytes appended to streams.
     pub stream_bytes_appended: u64,
     /// Stream bytes that records do not contain, but refer to in the store of streams ([disk-5]).
     pub stream_bytes_placed: u64,
@@ -105,7 +104,6 @@ pub struct Counters {
     pub stream_bytes_dropped: u64,
     /// Bytes of streams offered again because they made no progress.
     pub stream_bytes_repeated: u64,
-    /// Batches formed by this node.
     pub batches_formed: u64,
     /// Own batches offered again after a leader change, refusal, reconnection or timeout.
     pub batches_repeated: u64,

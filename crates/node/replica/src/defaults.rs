@@ -24,7 +24,6 @@ pub const LOG_READY_BYTES: u64 = 64 << 20;
 pub const SNAPSHOT_RATIO: u32 = 2;
 /// Size of the log in bytes above which it is trimmed even if nodes lag.
 pub const LOG_BYTES_MAX: u64 = 8 << 30;
-/// Size of new segments of the log, in bytes.
 pub const LOG_SEGMENT_BYTES: u64 = 64 << 20;
 
 /// Interval in milliseconds from the end of a scrub to the next one: one week.

@@ -392,8 +392,7 @@ impl Devices {
                     status.boot = unit.owner.device_boot();
                     Some(unit)
                 }
-                // Another device may work better, unless the lost one's votes counted: then none is
-                // used.
+                // Another may work better, unless the lost one's votes counted: then none is used.
                 _ => {
                     self.climb_at = Some(now.plus_ms(CLIMB_MS));
                     None
@@ -573,8 +572,7 @@ impl OwnedDevice {
             }
             Event::Next { next, .. } => tell(DeviceEvent::Word(DeviceReport::Next { slot: next })),
             Event::ArmRefused { reason, .. } => {
-                // The order counts as executed: the device is fenced, and armed later
-                // ([offload-5]).
+                // Counts as executed: the device is fenced, and armed later ([offload-5]).
                 status.why = Some(format!("the device refused to be armed: {reason:?}"));
                 self.rests_until = now.plus_ms(REST_MS);
             }

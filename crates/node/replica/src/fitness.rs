@@ -19,7 +19,7 @@ const NEAR_MS: u64 = 500;
 /// Lag of this node in applying decided slots ([live-6]).
 #[derive(Debug)]
 struct Lag {
-    /// A time, and the end of the slots that were known to be decided then.
+    /// A time, and the first slot that was not known to be decided then.
     sample: (Time, Slot),
     far: bool,
 }

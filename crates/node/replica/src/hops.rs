@@ -118,12 +118,10 @@ impl Hops {
         (self.clock)()
     }
 
-    /// Stamps a hop with the current time.
     pub fn stamp(&mut self, hop: Hop, slot: Option<Slot>) {
         self.stamp_at(self.now_ns(), hop, slot);
     }
 
-    /// Stamps a hop at the given time.
     pub fn stamp_at(&mut self, at_ns: u64, hop: Hop, slot: Option<Slot>) {
         self.ring[self.stamped % Self::KEPT] = Stamp { at_ns, hop, slot };
         self.stamped += 1;

@@ -18,11 +18,10 @@ pub(crate) struct Surroundings {
     pub(crate) leads: bool,
     /// Current leader, if known.
     pub(crate) leader: Option<NodeId>,
-    /// First slot that is not decided.
     pub(crate) decided_to: Slot,
 }
 
-/// For each kind of idleness, its start time and the end of the decided slots at that time.
+/// Start of each kind of idleness, and the first slot that was undecided then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Idling {
     /// The device is armed and has not voted since this time.

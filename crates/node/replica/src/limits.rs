@@ -17,8 +17,7 @@ pub struct Limits {
     pub batch_bytes: usize,
     /// Maximum size of commands that are accepted but not yet in a batch.
     pub pending_bytes: usize,
-    /// Maximum size of replies and notices that the front has not taken, above which none are
-    /// added.
+    /// Maximum size of replies and notices not taken by the front, above which none are added.
     pub completion_bytes: usize,
     /// Maximum size of the replies of one batch; a batch is applied as a whole. Further replies are
     /// dropped, and their clients get an unknown outcome.

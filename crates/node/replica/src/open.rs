@@ -78,7 +78,6 @@ pub struct ReplicaOptions {
     pub tuning: Option<Settings>,
     /// Schedule of snapshots and of trimming the log.
     pub snapshots: SnapshotOptions,
-    /// Memory limits for the store of streams.
     pub stream_limits: StoreLimits,
     /// Layout of the store's files, used only if they do not exist yet.
     pub stream_layout: Layout,

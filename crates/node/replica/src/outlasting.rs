@@ -2,8 +2,8 @@
 //! commands, in the order of their slots.
 //!
 //! Only a queue: the core determines which slots are durable
-//! ([`quorate_core::input::Input::Last`]). Commands that need no more than the group's class are
-//! not queued.
+//! ([`quorate_core::input::Input::Last`]). Commands that need just the group's class are not
+//! queued.
 
 use std::collections::VecDeque;
 
@@ -41,9 +41,9 @@ pub(crate) struct HeldReplies {
     held: VecDeque<Held>,
     /// Bytes of all held replies, in order.
     replies: VecDeque<u8>,
-    /// End of the slots that are on stable storage at a quorum, as far as this process knows.
+    /// Slots below this one are on stable storage at a quorum, as far as this process knows.
     lasts_to: Slot,
-    /// End of the slots about which the core was last queried.
+    /// Slot below which the core was last queried.
     asked_to: Slot,
 }
 

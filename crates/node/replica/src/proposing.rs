@@ -129,7 +129,6 @@ impl Proposing {
         })
     }
 
-    /// Records a time stamp.
     pub(crate) fn stamped(&mut self, now: Time, ms: u64) {
         self.stamped = Some((ms, now));
     }

@@ -1,5 +1,4 @@
-//! The main loop of one replica: its parts and the order of a turn, without socket, clock or
-//! thread.
+//! The main loop of a replica: its parts and the order of a turn, without socket or clock.
 //!
 //! The caller passes frames, requests and the time, calls [`Replica::poll`], delivers the
 //! completions, flushes the plane's buffers, and then calls [`Replica::submit`]. The leader sends

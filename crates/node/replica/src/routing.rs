@@ -99,15 +99,13 @@ impl Routing {
         self.began.get_or_insert(now);
     }
 
-    /// Ends a turn at the time `now`.
     pub(crate) fn end_turn(&mut self, now: Time) {
         if let Some(began) = self.began.take() {
             self.busy_us += now.since_us(began);
         }
     }
 
-    /// Reviews the choice, if due and this node leads `voters`. Returns the route if it has
-    /// changed.
+    /// Reviews the choice, if due and this node leads `voters`. Returns the route if changed.
     pub(crate) fn look(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
         let us = now.since_us(self.looked_at);
         if us < LOOK_US {

@@ -129,7 +129,6 @@ pub(crate) struct Snapshots {
     wanted: Option<Slot>,
     /// [trim-1] Slot below which this auxiliary's log is not needed.
     forget: Option<Slot>,
-    /// Operators' requests and their result.
     asking: OperatorRequest,
     /// Files that are no longer needed and wait to be deleted.
     idle: VecDeque<FileId>,
@@ -149,15 +148,15 @@ pub(crate) struct Snapshots {
     look_at: Time,
     /// Time at which to continue work that waits for its turn or the rate limit.
     go_on_at: Option<Time>,
-    /// End of the slots whose bytes the store of streams has.
+    /// The store of streams has the bytes of all slots below this one.
     streams_kept_to: Slot,
     /// Slot at which the log could begin once the store of streams has everything below it.
     streams_wanted_to: Option<Slot>,
     /// The service has loaded part of a snapshot that turned out to be damaged.
     spoiled: bool,
-    /// End of the slots that the service was requested to sync.
+    /// The service was requested to sync all slots below this one.
     syncing_to: Slot,
-    /// End of the slots that were decided before this process started.
+    /// Slots below this one were decided before this process started.
     replay_to: Slot,
     /// Result of the last scrubbed chunk, not taken yet.
     scrubbed: Option<turn::Scrubbed>,

@@ -63,8 +63,7 @@ pub(crate) struct Spine<D: Disk, S: StateMachine> {
 }
 
 impl<D: Disk, S: StateMachine> Spine<D, S> {
-    /// Returns the slot below which slots may be executed: none if an auxiliary forgot earlier
-    /// ones.
+    /// Returns the slot below which all may be executed; none if an auxiliary forgot slots.
     pub(crate) fn executable_to(&self) -> Slot {
         let node = self.protocol.node();
         match node.is_hollow() {

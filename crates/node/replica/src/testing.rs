@@ -409,7 +409,6 @@ impl<S: StateMachine> Cluster<S> {
         seat.replica.as_mut().expect("the node runs")
     }
 
-    /// Polls a node with this plane.
     pub fn poll_over(&mut self, node: NodeId, plane: &mut dyn Plane) {
         let now = self.now;
         let seat = self.seat(node);

@@ -10,7 +10,6 @@ const ON_TIME_US: u64 = 5_000;
 pub(crate) struct Turns {
     began: Time,
     ended: Time,
-    /// Time at which the next turn is due.
     due: Option<Time>,
     /// Lateness of the current turn in microseconds.
     late_us: u64,

@@ -32,7 +32,6 @@ impl<'a> ErrorDocument<'a> {
     }
 }
 
-/// Formats an error as `{"error":{"code","message","hint"}}`.
 pub fn error_json(code: &str, message: &str, hint: &str) -> String {
     ErrorDocument::new(code, message, hint).to_json()
 }

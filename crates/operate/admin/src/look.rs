@@ -192,8 +192,7 @@ mod tests {
         NodeView { node, era, members, cluster: "c".to_owned(), ..NodeView::default() }
     }
 
-    /// Queries a cluster of these nodes. Returns the ids, in brackets without a status, and the
-    /// notes.
+    /// Queries these nodes. Returns the ids, in brackets without a status, and the notes.
     fn asked(addresses: &[&str], nodes: &[NodeView]) -> (String, Vec<String>) {
         let ask = |asked: &[(Option<u32>, String)]| {
             let answer = |(node, address): &(Option<u32>, String)| {

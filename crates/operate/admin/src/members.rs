@@ -80,7 +80,6 @@ pub struct WeightView {
     pub weight: u32,
 }
 
-/// Membership plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanInProgressView {
     pub id: u64,

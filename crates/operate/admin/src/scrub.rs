@@ -22,8 +22,7 @@ pub struct ScrubRequest {
 /// The scrub in progress, or else the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubView {
-    /// Kind of data being read: `log`, `streams`, `snapshot`, `store` or `files`; null without a
-    /// scrub.
+    /// Kind of data being read: `log`, `streams`, `snapshot`, `store` or `files`; else null.
     pub reading: Option<String>,
     /// Start of the scrub, in milliseconds of Unix time. Null if this process has not started one.
     pub begun_unix_ms: Option<u64>,

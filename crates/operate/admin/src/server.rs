@@ -550,8 +550,7 @@ async fn change_members(
     Ok(Json(MembersOutcome::new(&outcome.map_err(Failure::group)?)))
 }
 
-/// Transfers leadership. Requires the JSON content type, which browsers keep other sites from
-/// sending.
+/// Transfers leadership. Requires the JSON content type, which other sites' pages cannot send.
 async fn transfer(
     State(admin): State<Admin>,
     Body(request): Body<TransferRequest>,

@@ -63,8 +63,7 @@ pub struct SetUser {
     /// Remove the password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_password: bool,
-    /// Create the first user even if nodes are disconnected, which may admit every client for a
-    /// while.
+    /// Create the first user even if nodes are disconnected, which then admit all for a while.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anyway: bool,
 }

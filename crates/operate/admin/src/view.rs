@@ -49,8 +49,7 @@ pub struct NodeView {
     pub applied: u64,
     /// Slot below which this node has every slot on stable storage.
     pub durable: u64,
-    /// Durability class, always present: a volatile group may lose acknowledged commands
-    /// ([class-5]).
+    /// Durability class. A volatile group may lose acknowledged commands ([class-5]).
     pub durability: String,
     /// Store of the service, such as `lsm`, `memory` or `none`.
     pub store: String,
@@ -226,7 +225,6 @@ impl BallotView {
 /// Free space on the log's disk, and the rate at which the disk fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskView {
-    /// Free space in bytes.
     pub free_bytes: Option<u64>,
     /// Growth rate of the log in bytes per second.
     pub log_bytes_per_second: Option<u64>,

@@ -146,19 +146,16 @@ impl Nodes {
         read.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Returns the admin addresses of all members.
     pub fn admin_addresses(&self) -> Vec<String> {
         let admin = |(_, node): (u32, &NodeProcess)| node.ready.admin.clone();
         self.members().map(admin).collect()
     }
 
-    /// Returns the client addresses of all members.
     pub fn client_addresses(&self) -> Vec<String> {
         let client = |(_, node): (u32, &NodeProcess)| node.ready.client.clone();
         self.members().map(client).collect()
     }
 
-    /// Returns the stream addresses of all members.
     pub fn stream_addresses(&self) -> Vec<String> {
         let stream = |(_, node): (u32, &NodeProcess)| node.ready.stream.clone();
         self.members().map(stream).collect()

@@ -44,7 +44,6 @@ pub enum Fault {
     Skip(u64),
 }
 
-/// Simulated cluster with stream nodes.
 #[derive(Clone, Debug)]
 pub struct SimulatedCluster {
     shared: Arc<Shared>,

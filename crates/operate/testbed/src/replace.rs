@@ -113,7 +113,6 @@ pub fn learners(nodes: &mut Nodes, newcomers: Vec<Spec>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the client addresses of all members and new nodes.
 pub fn client_addresses(nodes: &Nodes, newcomers: &[Spec]) -> Vec<String> {
     let later = newcomers.iter().filter_map(|spec| spec.flag("--client"));
     let mut addresses = nodes.client_addresses();

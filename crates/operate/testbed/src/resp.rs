@@ -43,7 +43,6 @@ impl Reply {
         }
     }
 
-    /// Returns the text if the reply is a string.
     pub fn text(self) -> Option<String> {
         match self {
             Self::Simple(text) | Self::Bulk(text) => Some(text),

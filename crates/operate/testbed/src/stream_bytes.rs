@@ -24,7 +24,6 @@ pub fn fill(writer: u16, position: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Returns `count` bytes of a writer, starting at `position`.
 pub fn bytes(writer: u16, position: u64, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     fill(writer, position, &mut bytes);

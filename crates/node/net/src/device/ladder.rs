@@ -110,7 +110,6 @@ pub(super) struct Candidates {
     pub(super) waiting: Arc<DeviceWakeup>,
     /// Index in `rungs` of the candidate in use.
     pub(super) at: usize,
-    /// Number of devices started by this process.
     pub(super) devices_started: u32,
 }
 

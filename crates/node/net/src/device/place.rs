@@ -90,7 +90,6 @@ impl Place {
         }
     }
 
-    /// Returns the settings for a device in the kernel.
     pub(super) fn for_kernel(&self) -> Result<Settings, quorate_device::xdp::Failed> {
         let thread = self.for_thread(Form::Raw);
         let setup = Setup {

@@ -423,7 +423,6 @@ impl PacketPlane {
     }
 }
 
-/// Appends the number of refusals for each reason.
 fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &Counted<R>) {
     let name = format!("quorate_net_{what}_refused_total");
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");

@@ -88,8 +88,7 @@ impl Inbox {
                     self.long = Some(Long::begin(*header, length, body, pool));
                     (self.start, self.end, self.wanted) = (0, 0, 0);
                 } else {
-                    // The next reads make space for the whole frame, so that its start is moved
-                    // once.
+                    // The next reads make space for the whole frame, to move its start once.
                     self.wanted = more;
                 }
                 Ok(None)

@@ -253,8 +253,7 @@ fn a_peer_that_starts_again_is_reached_again() {
     assert_eq!(after - before, 1);
 }
 
-/// [pkt-3] A second key in the file is accepted at once, and used for sending once every peer has
-/// it.
+/// [pkt-3] A second key is accepted at once, and used for sending once every peer has it.
 #[test]
 fn keys_are_exchanged_while_nodes_run() {
     let mut wanted = wanted(Way::Udp);

@@ -43,8 +43,7 @@ fn wait_notice(node: &Node, what: &str) {
     }
 }
 
-/// A node unknown to its peers is admitted and answered: a joining node has the highest id and
-/// dials.
+/// A node unknown to its peers is admitted: a joining node has the highest id, so it dials.
 #[test]
 fn a_node_that_nobody_has_heard_of_is_let_in_and_answered() {
     let (one, two) = (Start::node(1).bind(), Start::node(2).bind());
@@ -124,8 +123,7 @@ fn a_removed_node_is_refused_and_told_whichever_side_dials() {
     }
 }
 
-/// A peer removed while connected may first learn what was decided; then it is notified and
-/// disconnected.
+/// A peer removed while connected may learn what was decided before it is disconnected.
 #[test]
 fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     let limits = Limits { parting_ms: 1_000, ..hasty() };

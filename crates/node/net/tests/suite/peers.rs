@@ -21,7 +21,6 @@ fn run(bounds: Vec<Bound>) -> Vec<Node> {
     bounds.into_iter().map(|bound| bound.run(&peers)).collect()
 }
 
-/// Waits until this number of lanes is connected.
 fn wait_connected(node: &Node, lanes: u64) {
     node.wait_stats("all lanes connected", |stats| stats.peers_connected >= lanes);
 }

@@ -26,7 +26,6 @@ pub(crate) enum Owner {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     tags: Tags<Owner>,
-    /// Connection that is writing each piece.
     pub(crate) pieces: FxHashMap<StreamName, ConnectionId>,
     /// Connections that have output or must be closed.
     pub(crate) dirty: VecDeque<ConnectionId>,

@@ -201,8 +201,7 @@ impl Checker for Desk {
     }
 }
 
-/// Returns a node where `web` may write and `bob` read, with their names as passwords; and its
-/// checker.
+/// Returns a node where `web` may write and `bob` read, and its checker of their passwords.
 fn with_passwords() -> (Node<StreamFront>, Desk) {
     let desk = Desk::default();
     let mut node = Node::with(StreamFront::default().with_checker(Box::new(desk.clone())));

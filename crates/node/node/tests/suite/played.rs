@@ -205,7 +205,6 @@ impl Played {
         done
     }
 
-    /// Takes a stream over from another node.
     pub(crate) fn take_over(&mut self, name: &str, writer: u128) -> Result<StreamOutcome, Denied> {
         let stream = StreamName { owner: NodeId(9), boot: 1, number: self.number };
         self.number += 1;

@@ -191,8 +191,7 @@ fn whoever_is_fenced_is_told_where_and_may_ask_again() {
     assert_eq!(other, ["Opened { position: 4 }"]);
 }
 
-/// A writer that waits for space learns that it is fenced. Its bytes are void, its input is read
-/// again.
+/// A writer that waits for space learns that it is fenced, and its input is read again.
 #[test]
 fn a_writer_without_room_that_is_fenced_is_read_again() {
     let mut node = Node::new();
@@ -459,8 +458,7 @@ fn what_is_heard_of_pieces_and_tags_of_nobody_is_ignored() {
     assert!(abandoned.is_empty());
 }
 
-/// Bytes of long data frames are read directly into the store. Short frames are copied with what
-/// follows.
+/// Bytes of long data frames are read directly into the store; short frames are copied.
 #[test]
 fn long_frames_of_data_are_read_to_where_they_are_kept() {
     let long = vec![1; 256 << 10];

@@ -330,8 +330,7 @@ impl<S: StateMachine> Applier<S> {
     }
 
     /// Applies the value decided in `range`, which begins at [`Applier::applied_to`]. Returns
-    /// `false` if the service failed; then nothing of the value counts, and the service must
-    /// recover.
+    /// `false` if the service failed; then nothing of the value counts.
     pub(crate) fn apply(
         &mut self,
         range: SlotRange,

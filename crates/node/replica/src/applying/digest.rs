@@ -73,7 +73,7 @@ impl Digest {
         self.kept.push_back(Claim { to, digest });
     }
 
-    /// Returns the end of the applied slots, if their digest is known.
+    /// Returns the first slot that has not been applied, if the digest is known.
     pub(crate) fn known_to(&self) -> Option<Slot> {
         self.kept.back().map(|last| last.to)
     }

@@ -33,8 +33,7 @@ pub(crate) use {clients::Verdict, nodes::Turn};
 /// Flag in the number of a registration, set for a node session.
 pub const NODE_SESSION: u64 = 1 << 63;
 
-/// Bounds of the table. The replicated state depends on them: they are the same everywhere,
-/// forever.
+/// Bounds of the table. The replicated state depends on them, so they never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     clients: usize,

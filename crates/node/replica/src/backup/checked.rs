@@ -102,8 +102,7 @@ impl Found {
     }
 }
 
-/// Callback for the service's items, given the backup's header. It may refuse an item with a
-/// reason.
+/// Callback for the service's items, given the backup's header. It may refuse an item.
 pub type Each<'a> = dyn FnMut(&Header, &[u8]) -> Result<(), String> + 'a;
 
 /// Reads and verifies the whole backup. Passes each of the service's items to `each`, and the

@@ -124,7 +124,6 @@ pub struct Part<'a> {
 /// Start of the new node's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founded {
-    /// First slot.
     pub at: Slot,
     /// Encoded note of the replica, stored with the start of the log.
     pub note: Vec<u8>,

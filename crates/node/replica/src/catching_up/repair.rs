@@ -1,5 +1,4 @@
-//! Repair of decided slots that the log lost: they are fetched from peers and recorded again
-//! ([disk-8]).
+//! Repair of decided slots that the log lost, which are fetched and recorded again ([disk-8]).
 //!
 //! The core decided these slots in this process and requests none below `decided_to`, so this
 //! module does. Slots lost before the start are learned again by the core.

@@ -51,7 +51,6 @@ impl Units {
 pub(crate) enum BytesLocation {
     /// On stable storage, in the store of streams.
     Placed,
-    /// In memory.
     Memory,
 }
 

@@ -112,7 +112,6 @@ pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, In
     Configuration::new(voters.collect(), from.rule(), from.class())
 }
 
-/// Plans the path from `from` to `goal`.
 pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps, NoPath> {
     let mut members: Vec<Member> = from.members().iter().map(|voter| voter.member).collect();
     members.extend(goal.iter().filter(|(_, w)| **w > 0).map(|(member, _)| *member));

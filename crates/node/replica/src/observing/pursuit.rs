@@ -28,7 +28,6 @@ pub(crate) struct NodeProgress {
     pub(crate) receiving: Option<(u64, u64)>,
     /// Number of slots lost from the log that must be fetched from peers.
     pub(crate) missing: u64,
-    /// First slot that has not been applied.
     pub(crate) applied_to: Slot,
     /// First slot that is not known to be decided, by this node or its peers.
     pub(crate) known_to: Slot,
@@ -39,7 +38,7 @@ pub(crate) struct NodeProgress {
 /// Progress of a node since its start, and what has been reported about it.
 #[derive(Debug)]
 pub(crate) struct LagTracker {
-    /// End of the slots that were decided before this process started.
+    /// Slots below this one were decided before this process started.
     replay_to: Slot,
     unread: u64,
     missing: u64,
@@ -47,7 +46,6 @@ pub(crate) struct LagTracker {
     doing: Option<OngoingActivity>,
     /// Time at which the node was last seen caught up, or its start.
     level_at: Time,
-    /// The node was reported as caught up.
     caught_up_reported: bool,
     pace: Pace,
 }

@@ -13,8 +13,7 @@ pub trait FrameClients {
     /// Returns this node's applied position, and the position of this name's session.
     fn stand(&self, name: Name) -> NodePosition;
 
-    /// Proposes to register this name's session. Returns [`Failure::NoQuorum`] unless this node
-    /// leads.
+    /// Proposes to register this name's session. [`Failure::NoQuorum`] unless this node leads.
     fn register(&mut self, name: Name) -> Result<(), Failure>;
 
     /// Proposes a batch. This binds the name to these bytes permanently ([value-2]): clients that

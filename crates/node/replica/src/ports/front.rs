@@ -52,9 +52,8 @@ pub trait Requests {
 
     /// Like [`Requests::write`] or [`Requests::write_once`], but answered when the command is on
     /// stable storage at a quorum, so that it survives a crash of all nodes, whatever the class of
-    /// the group ([class-2]). Fails with [`Failure::NotLasting`] if that cannot be confirmed in
-    /// time, and with [`Failure::Level`], executing nothing, if the group does not use the required
-    /// level.
+    /// the group ([class-2]). Fails with [`Failure::NotLasting`] if that is not confirmed in time,
+    /// and with [`Failure::Level`], executing nothing, if the group lacks the required level.
     fn write_lasting(
         &mut self,
         tag: Tag,
@@ -179,7 +178,6 @@ impl Patience {
 pub struct Refused {
     /// Number of requests that the client's role does not allow ([access-2]).
     pub forbidden: u64,
-    /// Number of logins with a wrong password.
     pub wrong_passwords: u64,
 }
 
@@ -221,7 +219,6 @@ pub trait Front {
     /// Returns whether this connection accepts more input.
     fn ready(&self, connection: ConnectionId) -> bool;
 
-    /// Handles the completion of a request.
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests);
 
     /// Runs a read requested with [`Requests::read_in_order`] on `state`, the state between two

@@ -43,7 +43,6 @@ pub enum Failure {
     NoQuorum,
     /// The command is larger than `--command-max`.
     TooBig,
-    /// The node is stopping.
     Stopping,
     /// The node cannot vote: its log failed, its device forgot votes, or its device does not answer
     /// and no leader was found in time.
@@ -83,7 +82,6 @@ pub enum Completion<'a> {
     /// not decided yet. It will be decided in this slot unless a member of that quorum loses
     /// its memory first ([less-4]).
     InMemory(Tag, Slot),
-    /// A session was registered.
     Registered(Tag, SessionId),
     /// A linearizable read, or one with a bound on staleness, may run now. The front must call
     /// [`crate::Requests::answer`] before it returns.

@@ -107,9 +107,8 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A replicated service. The same commands in the same order must result in the same states and the
-/// same replies on every node: a clock, randomness or the iteration order of a hash map must have
-/// no effect.
+/// A replicated service. The same commands in the same order must result in the same states and
+/// replies on every node, without clocks, randomness or the iteration order of a hash map.
 ///
 /// The service never sees a ballot. It is called from one thread.
 ///
@@ -142,8 +141,7 @@ pub trait StateMachine {
     /// needs no level: its reply says that it is malformed.
     ///
     /// For a new command, or a new use of an old one, the service returns the level of the release
-    /// that introduces it. Then no node of an older release, which would execute it differently,
-    /// ever gets it.
+    /// that introduces it. Then no older release, which would execute it differently, ever gets it.
     fn level_of(&self, command: &[u8]) -> Level {
         let _ = command;
         Level::BASE
@@ -207,10 +205,9 @@ pub trait StateMachine {
         let _ = each;
     }
 
-    /// Sets the group's time ([time-1]) for all further commands and queries, as Unix time in
-    /// milliseconds. Entries whose deadline is not later do not exist ([time-2]). Called before any
-    /// command or query, again with every change, and after the service went back or loaded an
-    /// image.
+    /// Sets the group's time ([time-1]) for all further commands and queries, in Unix milliseconds.
+    /// Entries whose deadline is not later do not exist ([time-2]). Called before any command or
+    /// query, at every change, and after the service went back or loaded an image.
     ///
     /// The replica stores the time, so an image need not contain it.
     fn set_time(&mut self, group_ms: u64) {
@@ -258,11 +255,10 @@ pub trait StateMachine {
     /// Starts loading an image, which will become the state. A load or image in progress ends.
     ///
     /// The service may drop its old state immediately. Until [`StateMachine::finish_load`] has
-    /// succeeded, nothing is applied, queried, committed or imaged, whatever fails in between; only
-    /// another load can resume operation. A persistent service may go back by itself
-    /// ([`Health::Back`]) to the position that [`StateMachine::recovered`] returns. After a crash
-    /// during a load, `recovered` returns the old position or an earlier one, never a mixture of
-    /// states.
+    /// succeeded, nothing is applied, queried, committed or imaged; only another load can resume
+    /// operation. A persistent service may go back by itself ([`Health::Back`]) to the position
+    /// that [`StateMachine::recovered`] returns. After a crash during a load, that is the old
+    /// position or an earlier one, never a mixture of states.
     ///
     /// The caller checks [`StateMachine::health`] in every turn, and passes no items unless it is
     /// [`Health::Well`]. [`Health::Behind`] means, as always, that the service's writes are behind.

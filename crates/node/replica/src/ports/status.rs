@@ -65,8 +65,7 @@ pub enum Way {
     Multicast,
     /// Like [`Way::Udp`], but raw frames with this project's EtherType on one interface.
     Ethernet,
-    /// The predicted fastest of connections, datagrams to each peer, a chain, and a group
-    /// ([plane-3]).
+    /// The predicted fastest of connections, datagrams, a chain, and a group ([plane-3]).
     Auto,
 }
 

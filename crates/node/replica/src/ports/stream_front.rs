@@ -87,8 +87,7 @@ pub trait StreamRequests {
     /// Returns the entry of a stream in this node's table, if it exists.
     fn info(&self, name: &Name) -> Option<StreamInfo>;
 
-    /// Passes the entries of streams after `after` to `each`, by name, until `each` returns
-    /// `false`.
+    /// Passes the entries of streams after `after` to `each`, by name, until it returns `false`.
     fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool);
 
     /// Requests at most `bytes_max` bytes starting at this position, as of the applied slots. The

@@ -70,9 +70,8 @@ impl Forwarded {
         self.in_flight.remove(value);
     }
 
-    /// Restarts with the leader of this ballot, if any. Values queued in earlier ballots are
-    /// dropped, since their origins repeat them. Only values proposed in this ballot stay in
-    /// flight.
+    /// Restarts with the leader of this ballot, if any. Drops values queued in earlier ballots,
+    /// which their origins repeat. Only values proposed in this ballot stay in flight.
     pub(crate) fn restart(&mut self, leader: Option<Ballot>) {
         self.enter(leader.unwrap_or_default());
         self.queue.clear();

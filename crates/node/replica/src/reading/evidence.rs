@@ -1,5 +1,4 @@
-//! Evidence that allows a read, and the check that it still holds after the read ([read-4],
-//! [read-6]).
+//! Evidence that allows a read, and the check after the read that it holds ([read-4], [read-6]).
 
 use quorate_core::{ballot::Ballot, node::Node, slot::Slot, time::Time};
 

@@ -152,8 +152,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Ends this node's voting, and records that it has forgotten votes ([volatile-1],
-    /// [offload-9]). However cleanly this process ends, its stop must not be marked clean
-    /// ([volatile-4]).
+    /// [offload-9]). However this process ends, its stop must not be marked clean ([volatile-4]).
     pub(super) fn forget_votes(&mut self) {
         let why = "its device forgot votes that counted";
         if self.spine.storing.fail(why.to_owned()) {

@@ -27,8 +27,7 @@ impl OperatorRequest {
         self.wanted
     }
 
-    /// Records that the disk prevents progress. Returns whether it has for so long that requests
-    /// fail.
+    /// Records that the disk prevents progress. Returns whether it did long enough to fail.
     pub(super) fn is_in_vain(&mut self, now: Time) -> bool {
         let asked = self.wanted.is_some();
         asked && now.since_us(*self.vain_since.get_or_insert(now)) >= VAIN_MS * 1000

@@ -25,7 +25,6 @@ const COVERED_FROM: usize = 12;
 pub(crate) struct Layout {
     /// Size of a chunk on disk in bytes, including its head; a multiple of the block size.
     pub(crate) chunk_bytes: u32,
-    /// Number of chunks in a part.
     pub(crate) part_chunks: u32,
 }
 

@@ -26,7 +26,6 @@ impl Manifest {
         self.first_part.saturating_add(self.layout.parts(self.bytes))
     }
 
-    /// Returns whether this file is a part of the snapshot.
     pub(crate) fn has_part(&self, file: FileId) -> bool {
         file.family == Family::Snapshot
             && (self.first_part..self.parts_end()).contains(&file.number)

@@ -48,8 +48,7 @@ impl SnapshotOptions {
     }
 
     /// [snap-4] Returns the size of the log in bytes above which it is trimmed in spite of
-    /// transfers. A peer that receives a snapshot of that size must then start over with another
-    /// one.
+    /// transfers. A peer that receives a snapshot of that size must then start over.
     pub(crate) fn moving_bytes_max(&self, snapshot_bytes: u64) -> u64 {
         let more = self.log_bytes_max.max(snapshot_bytes);
         self.log_bytes_max.saturating_add(more)

@@ -106,7 +106,6 @@ impl LogReads {
         None
     }
 
-    /// Returns whether a read of this kind may start.
     pub(crate) fn may_start(&self, now: Time, kind: Kind) -> bool {
         let at = kind as usize;
         self.open[at].is_none() && now >= self.retry_at[at]

@@ -112,9 +112,9 @@ pub(crate) struct Keeping {
     unrecorded: Unrecorded,
     /// Last result of [`Keeping::lacks`] of which the core was notified.
     noted_lacking: bool,
-    /// End of the decided slots whose bytes were put into the store.
+    /// The store has the bytes of all decided slots below this one.
     put_to: Slot,
-    /// End of the slots that are being replayed from the log.
+    /// Slots below this one are replayed from the log.
     replay_to: Slot,
     readers: BTreeMap<u64, Reader>,
     waiting: VecDeque<Waiting>,
@@ -344,7 +344,7 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] Returns the end of the slots that streams do not need from the log.
+    /// [trim-2] Returns the slot below which streams need nothing from the log.
     pub(crate) fn kept_to(&self, streams: &Table) -> Slot {
         let nothing = streams.is_empty() && self.store.streams().next().is_none();
         match nothing {

@@ -47,7 +47,7 @@ pub(crate) struct Offering {
     offers: BTreeMap<StreamName, Offer>,
     /// Streams that may have more bytes to propose.
     ready: RoundRobin<StreamName>,
-    /// [p1-6] End of the inherited slots, after which streams' next positions are known.
+    /// [p1-6] First slot after the inherited ones, at which the streams' next positions are known.
     wait_for: Option<Slot>,
     /// Owners that are not connected, each with the start of its absence.
     away: BTreeMap<NodeId, Time>,

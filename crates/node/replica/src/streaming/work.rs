@@ -109,7 +109,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         self.own.offering.arrived(stream);
     }
 
-    /// [aux-5] Returns the end of the slots that the table covers.
+    /// [aux-5] Returns the first slot that the table does not cover.
     fn table_holds_from(&self) -> Slot {
         // A service may be ahead of a log that lost its end.
         let decided_to = self.spine.node().decided_to();

@@ -124,7 +124,6 @@ pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
     out
 }
 
-/// Returns the header of a backup of this stream.
 pub fn header_of(stream: &[u8]) -> Header {
     Header {
         cluster: CLUSTER,

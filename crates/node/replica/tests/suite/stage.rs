@@ -1,5 +1,4 @@
-//! Three nodes at a level, for clients that request more than the group's class, or less
-//! ([class-2]).
+//! Three nodes at a level, for clients that request another class than the group's ([class-2]).
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{

@@ -103,7 +103,6 @@ async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
     })
 }
 
-/// Parameters of a requested backup.
 #[derive(Debug, PartialEq, Eq)]
 struct BackupRequest {
     /// Minimum slot that the snapshot must cover.

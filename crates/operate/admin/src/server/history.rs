@@ -78,7 +78,6 @@ fn in_ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the history of this node.
 pub(super) async fn own(State(admin): State<Admin>) -> Json<HistoryView> {
     Json(view(&admin))
 }

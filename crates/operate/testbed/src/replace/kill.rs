@@ -20,7 +20,6 @@ pub enum Role {
     Old,
     /// The node to be replaced, which leads at the start.
     OldLeader,
-    /// The new node.
     Newcomer,
     /// A follower that remains in the cluster.
     Other,

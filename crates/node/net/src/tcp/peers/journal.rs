@@ -95,7 +95,6 @@ impl Journal {
         self.removed_by.contains(&by)
     }
 
-    /// Forgets the problems of a node that is now connected.
     pub(super) fn forget_problems(&mut self, node: NodeId) {
         self.removed_by.remove(&node);
         self.complaints.forget_subject(&about(node));

@@ -64,8 +64,8 @@ impl Peers {
         }
     }
 
-    /// Handles a newcomer's first frame: puts the connection into use if the frame is valid, else
-    /// closes it.
+    /// Handles a newcomer's first frame. A valid one puts the connection into use, another closes
+    /// it.
     pub(super) fn on_newcomer_frame(
         &mut self,
         id: LinkId,

@@ -162,7 +162,6 @@ impl Peers {
         self.packets.as_ref().and_then(PacketPlane::choice)
     }
 
-    /// Handles a change of the key file.
     pub(crate) fn rekey(&mut self, file: &KeyFile, now: Now) {
         let Some(packets) = &mut self.packets else {
             return;

@@ -44,11 +44,10 @@ struct Peer {
 enum Standing {
     /// The group's table lists the peer.
     Known,
-    /// The peer is not listed, but connected with the cluster's id ([member-3]); forgotten when it
+    /// The peer connected with the cluster's id but is not listed ([member-3]), until it
     /// disconnects.
     Guest,
-    /// The peer was removed, and may learn the latest decisions until it is disconnected at this
-    /// time.
+    /// The peer was removed, and may learn the latest decisions until this time.
     Parting(Time),
 }
 

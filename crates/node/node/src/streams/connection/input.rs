@@ -244,7 +244,6 @@ impl Connection {
     }
 }
 
-/// Returns the role that a request needs.
 const fn needs(ask: &Ask<'_>) -> Role {
     match ask {
         Ask::Stat { .. }

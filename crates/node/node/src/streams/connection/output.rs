@@ -15,7 +15,6 @@ pub(super) struct Output {
     frames: Vec<u8>,
     /// Stream bytes and the frames after them. All of these follow the leading frames.
     parts: VecDeque<Part>,
-    /// Total number of bytes of all parts.
     parts_bytes: usize,
 }
 

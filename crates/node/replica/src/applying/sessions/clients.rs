@@ -258,7 +258,6 @@ impl ClientSessions {
     }
 }
 
-/// Returns whether all sequences in `low..to` are done.
 fn done_through(session: &ClientSession, low: u64, to: u64) -> bool {
     let missing = to.saturating_sub(low);
     missing <= OPEN_SEQUENCES_MAX && session.done.range(low..to.max(low)).count() as u64 == missing
