@@ -346,7 +346,7 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        // A large command calls the front less often: it may parse from the start each time.
+        // During a large command the front is called less often, as it may parse from the start.
         let wanted = client.backlog.len().clamp(READ_BYTES, READ_LARGE_BYTES);
         let mut total = 0;
         while total < wanted {

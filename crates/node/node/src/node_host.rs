@@ -198,7 +198,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// [level-8] Durably marks the folder before it needs this level. Returns whether it may.
+    /// [level-8] Durably marks the folder before it needs this level. Returns whether it is marked.
     fn mark_level(&mut self, level: Level) -> bool {
         if level <= self.identity.level() {
             return true;

@@ -48,7 +48,7 @@ pub use self::front::{Heard, Outcome};
 const SLOWLY_US: u64 = 50_000;
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
-/// Maximum number of polls of a replica in no time; one that needs more is never idle.
+/// Maximum number of polls while time stands still; a replica that needs more is never idle.
 const TURNS_MAX: u32 = 10_000;
 
 /// Delays, faults and sizes of the simulated environment.

@@ -34,7 +34,7 @@ pub struct Sequenced {
     pub acknowledged_below: u64,
 }
 
-/// Why a request got no reply. After the first six, nothing was executed and a retry may succeed.
+/// Why a request got no reply. For the first six, nothing was executed and a retry may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.
