@@ -11,7 +11,7 @@ use crate::{
 /// Reason for refusing to encode a request as a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Wrong number of arguments. Aborts a transaction.
+    /// Wrong number of arguments. Aborts a transaction if the command table refuses the number.
     Arity,
     /// A key is too long. Aborts a transaction.
     KeyTooLong,

@@ -88,7 +88,7 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for client connection commands.",
         )
-        .differs("without `KILL`, `PAUSE`, `TRACKING` and what belongs to them"),
+        .differs("without `TRACKING` and what belongs to it"),
     ),
     Spec::local(
         "command",

@@ -141,7 +141,11 @@ pub(super) fn needs(
             }
             // A writer can put the same load on the node in other ways. A client that may push
             // elements can end a wait anyway.
-            Local::Client if arguments.at(1).eq_ignore_ascii_case(b"unblock") => Some(Role::Writer),
+            Local::Client => Some(match &*arguments.at(1).to_ascii_lowercase() {
+                b"unblock" => Role::Writer,
+                b"kill" | b"pause" | b"unpause" => Role::Operator,
+                _ => Role::Reader,
+            }),
             Local::Config if changes_setting(arguments) => Some(Role::Writer),
             Local::Quorate => Some(match &*arguments.at(1).to_ascii_lowercase() {
                 b"session" => Role::Writer,

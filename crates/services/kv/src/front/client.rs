@@ -4,7 +4,7 @@ use quorate_replica::front::ConnectionId;
 
 use super::{
     roster::{ClientEntry, ClientSlot, label},
-    shared::Shared,
+    shared::{Pause, Shared},
     subcommands,
     waiting::UnblockReply,
 };
@@ -46,6 +46,11 @@ pub(super) fn client(
         b"list" => {
             list(arguments, shared, now_ms, r);
         }
+        b"pause" => pause(arguments, shared, now_ms, r),
+        b"unpause" => {
+            shared.end_pause();
+            r.ok();
+        }
         _ => subcommands::help(Local::Client, r),
     }
 }
@@ -65,6 +70,93 @@ pub(super) fn unblocks(
     // No connection has a negative number or the largest one.
     let id = u64::try_from(id).unwrap_or(u64::MAX);
     Ok((ConnectionId(id), how))
+}
+
+/// Clients selected by CLIENT KILL, oldest first.
+#[derive(Debug)]
+pub(super) struct Killed {
+    pub(super) clients: Vec<ConnectionId>,
+    /// Set for `CLIENT KILL addr:port`, whose reply is not a number.
+    pub(super) by_address: bool,
+}
+
+/// Selects the clients that `CLIENT KILL` disconnects.
+pub(super) fn kills(
+    own: ConnectionId,
+    arguments: &Arguments<'_>,
+    shared: &Shared,
+    now_ms: u64,
+) -> Result<Killed, String> {
+    let by_address = arguments.len() == 3;
+    let mut guests = shared.roster.all();
+    if by_address {
+        guests.retain(|guest| guest.endpoints.peer.as_bytes() == arguments.at(2));
+    } else if !arguments.len().is_multiple_of(2) {
+        return Err(SYNTAX.to_owned());
+    }
+    let mut spares_own = !by_address;
+    for at in (2..arguments.len() - 1).step_by(2) {
+        let value = arguments.at(at + 1);
+        match &*arguments.at(at).to_ascii_lowercase() {
+            b"id" => {
+                let id = parse_integer(value).and_then(|id| u64::try_from(id).ok());
+                let id = id.filter(|id| *id > 0).ok_or("ERR client-id should be greater than 0")?;
+                guests.retain(|guest| guest.id.0 == id);
+            }
+            b"addr" => guests.retain(|guest| guest.endpoints.peer.as_bytes() == value),
+            b"laddr" => guests.retain(|guest| guest.endpoints.local.as_bytes() == value),
+            b"user" => guests.retain(|guest| guest.user.as_bytes() == value),
+            b"type" => {
+                let listens = of_type(value)?;
+                guests.retain(|guest| Some(guest.is_listening()) == listens);
+            }
+            b"maxage" => {
+                let seconds = parse_integer(value).and_then(|age| u64::try_from(age).ok());
+                let seconds = seconds.ok_or(NOT_AN_INTEGER)?;
+                guests.retain(|guest| now_ms.saturating_sub(guest.opened_ms) / 1000 >= seconds);
+            }
+            b"skipme" => match &*value.to_ascii_lowercase() {
+                b"yes" => spares_own = true,
+                b"no" => spares_own = false,
+                _ => return Err(SYNTAX.to_owned()),
+            },
+            _ => return Err(SYNTAX.to_owned()),
+        }
+    }
+    let clients = guests.iter().map(|guest| guest.id);
+    let clients: Vec<_> = clients.filter(|id| !spares_own || *id != own).collect();
+    if by_address && clients.is_empty() {
+        return Err("ERR No such client".to_owned());
+    }
+    Ok(Killed { clients, by_address })
+}
+
+/// Returns whether clients of this type are subscribers, or `None` for the types of connections
+/// between Redis servers, which do not exist here.
+fn of_type(name: &[u8]) -> Result<Option<bool>, String> {
+    match &*name.to_ascii_lowercase() {
+        b"normal" => Ok(Some(false)),
+        b"pubsub" => Ok(Some(true)),
+        b"master" | b"replica" | b"slave" => Ok(None),
+        other => Err(format!("ERR Unknown client type '{}'", other.escape_ascii())),
+    }
+}
+
+/// Answers `CLIENT PAUSE ms [WRITE|ALL]`.
+fn pause(arguments: &Arguments<'_>, shared: &mut Shared, now_ms: u64, r: &mut Reply<'_>) {
+    let only_writes = match (arguments.len(), &*arguments.at(3).to_ascii_lowercase()) {
+        (3, _) | (4, b"all") => false,
+        (4, b"write") => true,
+        _ => return r.error("ERR CLIENT PAUSE mode must be WRITE or ALL"),
+    };
+    let ms = parse_integer(arguments.at(2)).ok_or("ERR timeout is not an integer or out of range");
+    match ms.and_then(|ms| u64::try_from(ms).map_err(|_| "ERR timeout is negative")) {
+        Ok(ms) => {
+            shared.pause(Pause { until_ms: now_ms.saturating_add(ms), only_writes }, now_ms);
+            r.ok();
+        }
+        Err(text) => r.error(text),
+    }
 }
 
 /// Sets the name and version of the client library.
@@ -99,16 +191,12 @@ fn set_info(seat: ClientSlot, arguments: &Arguments<'_>, shared: &mut Shared, r:
 fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'_>) {
     let option = arguments.at(2).to_ascii_lowercase();
     let mut ids = None;
-    let mut none = false;
+    let mut listens = None;
     match (&*option, arguments.len()) {
         (_, 2) => {}
-        (b"type", 4) => match &*arguments.at(3).to_ascii_lowercase() {
-            b"normal" | b"pubsub" => {}
-            b"master" | b"replica" | b"slave" => none = true,
-            other => {
-                let other = other.escape_ascii();
-                return r.error(&format!("ERR Unknown client type '{other}'"));
-            }
+        (b"type", 4) => match of_type(arguments.at(3)) {
+            Ok(of_type) => listens = Some(of_type),
+            Err(text) => return r.error(&text),
         },
         (b"id", 4..) => {
             let given: Option<Vec<i64>> = arguments.from(3).iter().map(parse_integer).collect();
@@ -119,12 +207,10 @@ fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'
         }
         _ => return r.error(SYNTAX),
     }
-    let listens = (option == b"type").then(|| arguments.at(3).eq_ignore_ascii_case(b"pubsub"));
     let wanted = |guest: &&ClientEntry| {
         let id = i64::try_from(guest.id.0).unwrap_or(i64::MAX);
-        !none
-            && ids.as_ref().is_none_or(|ids| ids.contains(&id))
-            && listens.is_none_or(|listens| listens == guest.is_listening())
+        ids.as_ref().is_none_or(|ids| ids.contains(&id))
+            && listens.is_none_or(|listens| listens == Some(guest.is_listening()))
     };
     let guests = shared.roster.all();
     let lines = guests.into_iter().filter(wanted).map(|guest| guest.line(now_ms));

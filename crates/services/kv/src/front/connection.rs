@@ -179,8 +179,8 @@ impl Connection {
         self.order.drop_output();
     }
 
-    /// Returns whether to retry this request later, because this node does not know the permissions
-    /// or the time yet ([access-4], [time-4]).
+    /// Returns whether to retry this request later, because clients are paused, or because this
+    /// node does not know the permissions or the time yet ([access-4], [time-4]).
     pub(super) fn must_wait(
         &mut self,
         arguments: &Arguments<'_>,
@@ -198,7 +198,8 @@ impl Connection {
                 spec.is_some_and(|spec| access::needs_clock(spec, arguments, lookup))
             }
         };
-        let waits = lacks && shared.has_patience(requests.wall_ms());
+        let waits = lacks && shared.has_patience(requests.wall_ms())
+            || self.is_paused(arguments, shared, requests);
         if waits {
             self.patient = true;
             shared.waits(self.id);
@@ -206,7 +207,29 @@ impl Connection {
         waits
     }
 
-    /// Stops waiting for permissions and the time.
+    /// Returns whether CLIENT PAUSE holds back this request. CLIENT is exempt, so that every client
+    /// can end the pause.
+    fn is_paused(
+        &self,
+        arguments: &Arguments<'_>,
+        shared: &Shared,
+        requests: &dyn Requests,
+    ) -> bool {
+        let Some(pause) = shared.current_pause(requests.wall_ms()) else {
+            return false;
+        };
+        let queued = self.multi.as_ref().and_then(Multi::needs);
+        let needs = shared
+            .lookup(arguments.at(0))
+            .map(|spec| (spec, access::needs(spec, arguments, queued, |name| shared.lookup(name))));
+        match needs {
+            None => false,
+            Some((spec, _)) if matches!(spec.handler, Handler::Local(Local::Client)) => false,
+            Some((_, needs)) => !pause.only_writes || needs >= Some(Role::Writer),
+        }
+    }
+
+    /// Stops waiting for permissions, the time or the end of a pause.
     pub(super) const fn end_permission_wait(&mut self) {
         self.patient = false;
     }
@@ -355,7 +378,6 @@ impl Connection {
         if let Some(guest) = shared.roster.guest(self.seat) {
             guest.seen_ms = now_ms;
             guest.command = self.command;
-            guest.listens = self.subscriptions.counts();
             guest.blocked = self.parked.is_some();
             guest.monitors = self.monitors;
             guest.queued = self.multi.as_ref().map(Multi::count);
@@ -688,8 +710,9 @@ impl Connection {
     ) {
         match encoded {
             Ok(()) => self.data(shared, requests),
-            Err(Refusal::Text(text)) => self.refuse_in_place(&text, shared, requests),
-            Err(refusal) => self.refuse(&refusal.text(name), shared),
+            Err(Refusal::KeyTooLong) => self.refuse(&Refusal::KeyTooLong.text(name), shared),
+            // The table accepts the number of arguments, so Redis too finds out only in EXEC.
+            Err(refusal) => self.refuse_in_place(&refusal.text(name), shared, requests),
         }
     }
 

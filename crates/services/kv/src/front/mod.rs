@@ -176,6 +176,13 @@ impl Front for RespFront {
         client.recount(&mut self.shared);
         client.update_entry(requests.wall_ms(), &mut self.shared);
         client.mark(&mut self.shared);
+        for killed in std::mem::take(&mut self.shared.killed) {
+            if let Some(client) = self.connections.get_mut(&killed) {
+                client.cut();
+                client.recount(&mut self.shared);
+                client.mark(&mut self.shared);
+            }
+        }
         self.shared.sign_slow();
         if self.shared.monitors.has_lines() {
             self.show_monitors(requests);
@@ -291,7 +298,7 @@ impl Front for RespFront {
     }
 
     fn wake_ms(&self) -> Option<u64> {
-        self.shared.waiting.wake_ms()
+        self.shared.waiting.wake_ms().into_iter().chain(self.shared.wake_ms()).min()
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {

@@ -731,6 +731,9 @@ impl Order {
             (None, Query::Listen(of, listen)) => {
                 let channels = &mut shared.channels;
                 own.subscriptions.change(own.id, (of, listen), &query, channels, r);
+                if let Some(guest) = shared.roster.guest(self.seat) {
+                    guest.listens = own.subscriptions.counts();
+                }
                 None
             }
             (None, _) => match ask(&query, r.0) {

@@ -46,6 +46,15 @@ pub(super) enum Target {
     Line,
 }
 
+/// Effect of CLIENT PAUSE: requests are not accepted until a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pause {
+    /// End, as Unix time in milliseconds.
+    pub(super) until_ms: u64,
+    /// Set if reads are accepted.
+    pub(super) only_writes: bool,
+}
+
 /// State shared by all connections.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -81,8 +90,12 @@ pub(super) struct Shared {
     pub(super) wrong_passwords: u64,
     /// Number of requests refused since the start because the client's role did not permit them.
     pub(super) forbidden: u64,
-    /// Connections whose next request waits until this node knows the permissions and the time.
+    /// Connections whose next request waits until this node knows the permissions and the time,
+    /// or until a pause ends.
     patient: Vec<ConnectionId>,
+    pause: Option<Pause>,
+    /// Clients that CLIENT KILL disconnects.
+    pub(super) killed: Vec<ConnectionId>,
     patience: Patience,
     /// Version of the user table at the last check of subscriptions.
     users_version: u64,
@@ -116,6 +129,8 @@ impl Shared {
             wrong_passwords: 0,
             forbidden: 0,
             patient: Vec::new(),
+            pause: None,
+            killed: Vec::new(),
             patience: Patience::default(),
             users_version: 0,
             seeds: 0,
@@ -144,9 +159,33 @@ impl Shared {
         self.patient.push(connection);
     }
 
+    /// Starts a pause, or extends the current one. As in Redis, neither its end nor the requests
+    /// that it holds back become less.
+    pub(super) fn pause(&mut self, mut more: Pause, now_ms: u64) {
+        if let Some(now) = self.current_pause(now_ms) {
+            more.until_ms = more.until_ms.max(now.until_ms);
+            more.only_writes &= now.only_writes;
+        }
+        self.pause = Some(more);
+    }
+
+    pub(super) const fn end_pause(&mut self) {
+        self.pause = None;
+    }
+
+    pub(super) fn current_pause(&self, now_ms: u64) -> Option<Pause> {
+        self.pause.filter(|pause| now_ms < pause.until_ms)
+    }
+
+    /// Returns the time at which requests that a pause holds back can be handled.
+    pub(super) fn wake_ms(&self) -> Option<u64> {
+        self.pause.filter(|_| !self.patient.is_empty()).map(|pause| pause.until_ms)
+    }
+
     /// Removes and returns the waiting connections whose requests can be handled now.
     pub(super) fn take_patient(&mut self, requests: &dyn Requests) -> Vec<ConnectionId> {
         let over = !self.patient.is_empty()
+            && self.current_pause(requests.wall_ms()).is_none()
             && (requests.users().is_some() && requests.knows_clock()
                 || !self.has_patience(requests.wall_ms()));
         if over { std::mem::take(&mut self.patient) } else { Vec::new() }

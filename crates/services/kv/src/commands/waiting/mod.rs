@@ -160,7 +160,11 @@ fn timeout_ms(text: &[u8], now_ms: u64) -> Result<u64, Refusal> {
     const LAST_MS: f64 = i64::MAX as f64;
     let text = std::str::from_utf8(text).ok();
     let text = text.filter(|text| text.len() <= TEXT_BYTES_MAX);
-    let seconds = text.and_then(|text| text.parse::<f64>().ok());
+    // As in Redis, hexadecimal digits are allowed.
+    let seconds = text.and_then(|text| match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok().map(|seconds| seconds as f64),
+        None => text.parse().ok(),
+    });
     let seconds = seconds.filter(|seconds| !seconds.is_nan());
     let seconds = seconds.ok_or("ERR timeout is not a float or out of range")?;
     let ms = (seconds * 1000.0).ceil();

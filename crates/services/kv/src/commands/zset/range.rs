@@ -106,8 +106,10 @@ impl Limit {
             [b'(', rest @ ..] => (true, rest),
             text => (false, text),
         };
-        let score = Score::parse(text).ok_or(NOT_A_SCORE)?;
-        Ok(Self { score, excluded })
+        // As in Redis, a parenthesis alone excludes 0.
+        let bare = excluded && text.is_empty();
+        let score = if bare { Some(Score::ZERO) } else { Score::parse(text) };
+        Ok(Self { score: score.ok_or(NOT_A_SCORE)?, excluded })
     }
 
     fn encode(self, out: &mut Encoder<'_>) {

@@ -67,6 +67,9 @@ impl Connection {
             Local::Client if arguments.at(1).eq_ignore_ascii_case(b"unblock") => {
                 self.unblock(arguments, shared);
             }
+            Local::Client if arguments.at(1).eq_ignore_ascii_case(b"kill") => {
+                self.kill(arguments, shared, requests);
+            }
             Local::Client if arguments.at(1).eq_ignore_ascii_case(b"reply") => {
                 self.hush(arguments, shared);
             }
@@ -100,6 +103,35 @@ impl Connection {
             }
             Ok(_) => self.reply(shared, |r| r.integer(0)),
         }
+    }
+
+    /// Handles CLIENT KILL. Other clients lose their unsent replies; this one still gets its own.
+    fn kill(
+        &mut self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let killed = match client::kills(self.id, arguments, shared, requests.wall_ms()) {
+            Ok(killed) => killed,
+            Err(text) => return self.refuse_in_place(&text, shared, requests),
+        };
+        let count = i64::try_from(killed.clients.len()).unwrap_or(i64::MAX);
+        let mut r = shared.fresh_reply();
+        if killed.by_address {
+            r.ok()
+        } else {
+            r.integer(count)
+        }
+        if self.multi.is_some() {
+            self.queue_reply(shared, requests);
+        } else {
+            self.answer(shared);
+        }
+        if killed.clients.contains(&self.id) {
+            self.end();
+        }
+        shared.killed.extend(killed.clients.into_iter().filter(|id| *id != self.id));
     }
 
     /// Fails EXEC with the error `why` and ends the transaction.
@@ -298,6 +330,7 @@ impl Connection {
         if let Some(guest) = shared.roster.guest(self.seat) {
             self.login.name().clone_into(&mut guest.user);
             guest.name.clear();
+            guest.listens = [0; 3];
         }
         self.subscriptions.clear(self.id, &mut shared.channels);
         for of in SPACES {

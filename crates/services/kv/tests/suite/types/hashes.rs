@@ -47,6 +47,10 @@ fn requests_are_checked_as_redis_does() {
         "
         HSET h a => -ERR wrong number of arguments for 'hset' command|
         HSET h a 1 b => -ERR wrong number of arguments for 'hset' command|
+        MULTI => +OK|
+        SET k 1 => +QUEUED|
+        HSET h a 1 b => +QUEUED|
+        EXEC => *2|+OK|-ERR wrong number of arguments for 'hset' command|
         HMSET h a 1 b => -ERR wrong number of arguments for 'hmset' command|
         HSETNX h a => -ERR wrong number of arguments for 'hsetnx' command|
         HGET h => -ERR wrong number of arguments for 'hget' command|

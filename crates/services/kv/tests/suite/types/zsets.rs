@@ -113,6 +113,7 @@ fn ranges_are_by_rank_score_and_name() {
         ZRANGE nope 0 -1 => *0|
         ZRANGEBYSCORE z 2 3 => *3|$1|b|$1|c|$1|d|
         ZRANGEBYSCORE z (2 3 => *1|$1|d|
+        ZRANGE z ( (2 BYSCORE => *1|$1|a|
         ZRANGEBYSCORE z 2 (3 => *2|$1|b|$1|c|
         ZRANGEBYSCORE z -inf +inf LIMIT 1 2 => *2|$1|b|$1|c|
         ZRANGEBYSCORE z -inf +inf LIMIT -1 2 => *0|

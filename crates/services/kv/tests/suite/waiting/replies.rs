@@ -44,6 +44,7 @@ fn errors_are_those_of_redis_and_nobody_waits() {
         BLPOP l nan => -ERR timeout is not a float or out of range|
         BLPOP l -1 => -ERR timeout is negative|
         BLPOP l 1e300 => -ERR timeout is out of range|
+        BLPOP l 0x7FFFFFFFFFFFFF => -ERR timeout is out of range|
         BLPOP l => -ERR wrong number of arguments for 'blpop' command|
         BLMOVE l m UP LEFT 0 => -ERR syntax error|
         BLMPOP 0 0 l LEFT => -ERR numkeys should be greater than 0|
