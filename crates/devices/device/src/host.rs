@@ -53,18 +53,18 @@ impl Host {
     /// Processes a frame from the owner.
     pub fn put(&mut self, program: Program, frame: &[u8], sink: &mut impl Sink) {
         self.step(program, (Port::Owner, FrameOrigin::Inside), frame, sink);
-        self.go_on(sink);
+        self.run_internal(sink);
     }
 
     /// Processes a frame from the network.
     pub fn arrive(&mut self, frame: &[u8], sink: &mut impl Sink) {
         self.hear(frame, FrameOrigin::Asked, sink);
-        self.go_on(sink);
+        self.run_internal(sink);
     }
 
     /// Passes frames between the programs until none is left. A submit leads to a proposal, a
     /// proposal to a vote, a vote to a decision.
-    fn go_on(&mut self, sink: &mut impl Sink) {
+    fn run_internal(&mut self, sink: &mut impl Sink) {
         while let Some(frame) = self.inside.pop_front() {
             self.hear(&frame, FrameOrigin::Inside, sink);
             self.spare.push(frame);

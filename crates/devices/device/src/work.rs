@@ -59,13 +59,13 @@ pub(crate) struct Shared {
 }
 
 /// The destinations of a host's frames: the owner's queue and the network.
-struct Ways<'a, W> {
+struct FrameSinks<'a, W> {
     wire: &'a mut W,
     tap: &'a mut Filler,
     form: Form,
 }
 
-impl<W: Wire> Sink for Ways<'_, W> {
+impl<W: Wire> Sink for FrameSinks<'_, W> {
     fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]) {
         let header = frame.get(self.form.header_at()..self.form.header_at() + HEADER_BYTES);
         // The upper half of the header's second byte is the type.
@@ -94,7 +94,7 @@ pub(crate) fn work(
     loop {
         shared.wake.drain();
         let mut worked = false;
-        let mut ways = Ways { wire: &mut wire, tap: &mut tap, form: settings.form };
+        let mut ways = FrameSinks { wire: &mut wire, tap: &mut tap, form: settings.form };
         for _ in 0..CALLS_MAX {
             match said.try_recv() {
                 Ok(Message::Frame(program, frame)) => host.put(program, &frame, &mut ways),

@@ -71,7 +71,7 @@ impl<'a> Host<'a> {
             Ok(arrived) => arrived,
             Err(reason) => return self.acceptor.turn_away(reason),
         };
-        let first = taker(&arrived).unwrap_or(Program::Acceptor);
+        let first = handler_of(&arrived).unwrap_or(Program::Acceptor);
         let verdict = self.one(first, &arrived, out);
         self.hear_inside(out, asked);
         self.hear_inside(asked, answered);
@@ -95,7 +95,7 @@ impl<'a> Host<'a> {
             return;
         };
         if let Ok(arrived) = arrive(&self.setup, Port::Network, frame)
-            && let Some(program) = taker(&arrived)
+            && let Some(program) = handler_of(&arrived)
         {
             self.one(program, &arrived, out);
         }
@@ -103,7 +103,7 @@ impl<'a> Host<'a> {
 }
 
 /// Returns the program that handles a frame, if any. No frame is handled by both.
-fn taker(arrived: &Admitted<'_>) -> Option<Program> {
+fn handler_of(arrived: &Admitted<'_>) -> Option<Program> {
     if coordinator::takes(&arrived.header) {
         Some(Program::Coordinator)
     } else if acceptor::takes(&arrived.header) {

@@ -72,7 +72,7 @@ impl Starting {
             known: Mutex::new(Known { node, cluster, nonce: None }),
             end: eventfd(0, flags)?,
         });
-        let mut room = Room {
+        let mut room = Answering {
             listener,
             shared: Arc::clone(&shared),
             trust,
@@ -111,7 +111,7 @@ impl Drop for Starting {
 }
 
 /// State of the answering thread.
-struct Room {
+struct Answering {
     listener: TcpListener,
     shared: Arc<Shared>,
     trust: Option<Trust>,
@@ -127,7 +127,7 @@ struct Connection {
     answered: bool,
 }
 
-impl Room {
+impl Answering {
     fn run(&mut self) {
         loop {
             let now = Instant::now();

@@ -29,7 +29,7 @@ type Delivery = Option<Cursor>;
 
 /// State that belongs to the thread that handles events and needs no further lock.
 #[derive(Default)]
-struct Hand {
+struct DispatchState {
     ended: Option<Ended>,
     values: Values,
     /// Epoch of the handle to which the values belong.
@@ -66,7 +66,7 @@ pub struct Handle {
     epoch: AtomicU64,
     /// Thread that handles events; 0 for none.
     dispatcher: AtomicUsize,
-    hand: Mutex<Hand>,
+    hand: Mutex<DispatchState>,
     /// Set while values submitted within callbacks are held back until the end of the turn.
     gathers: AtomicBool,
     /// Set once the source has ended, so that no more events will arrive.
@@ -86,7 +86,7 @@ fn this_thread() -> usize {
 /// Right to handle events, which one thread has at a time.
 pub struct Turn<'a> {
     handle: &'a Handle,
-    hand: RefCell<(MutexGuard<'a, Hand>, Option<Instant>)>,
+    hand: RefCell<(MutexGuard<'a, DispatchState>, Option<Instant>)>,
 }
 
 impl Handle {
@@ -274,7 +274,7 @@ impl Handle {
         self.delivery().is_some()
     }
 
-    fn hand(&self) -> MutexGuard<'_, Hand> {
+    fn hand(&self) -> MutexGuard<'_, DispatchState> {
         self.hand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -330,7 +330,7 @@ impl Handle {
     }
 }
 
-impl Hand {
+impl DispatchState {
     fn next_completion(&mut self, submits: &Submits) -> Option<(Done, Outcome)> {
         loop {
             if let Some(completion) = self.ended.as_mut().and_then(Iterator::next) {
@@ -356,7 +356,7 @@ impl Drop for Turn<'_> {
 
 impl Handle {
     /// Reports the delivered position to the source, unless the program has set another position.
-    fn settle(&self, hand: &mut Hand) {
+    fn settle(&self, hand: &mut DispatchState) {
         let Some(slot) = hand.delivered.take() else {
             return;
         };
@@ -368,7 +368,7 @@ impl Handle {
     }
 
     /// Reads values from the source. Returns an event only if delivery has failed.
-    fn refill(&self, hand: &mut Hand) -> Option<Event> {
+    fn refill(&self, hand: &mut DispatchState) -> Option<Event> {
         let mut delivery = self.delivery();
         hand.epoch = self.epoch.load(Ordering::Acquire);
         let mut cursor = (*delivery)?;
@@ -391,7 +391,7 @@ impl Handle {
 }
 
 impl Turn<'_> {
-    fn with<T>(&self, with: impl FnOnce(&mut Hand, &mut Option<Instant>) -> T) -> T {
+    fn with<T>(&self, with: impl FnOnce(&mut DispatchState, &mut Option<Instant>) -> T) -> T {
         let (hand, gathers_since) = &mut *self.hand.borrow_mut();
         with(hand, gathers_since)
     }

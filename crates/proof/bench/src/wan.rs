@@ -132,7 +132,7 @@ fn sink(socket: &mut TcpStream) -> io::Result<()> {
             break;
         }
         total += count;
-        seen.push(Seen {
+        seen.push(ByteCount {
             at: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             total,
         });
@@ -144,7 +144,7 @@ fn sink(socket: &mut TcpStream) -> io::Result<()> {
 
 /// Number of bytes received up to a point in time.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct ByteCount {
     at: u64,
     total: u64,
 }
@@ -154,16 +154,17 @@ struct Seen {
 /// After a loss TCP holds data back, and a busy machine reads late: counts lag behind the link and
 /// then catch up at once. Both times are therefore chosen within one second as those at which the
 /// lag is smallest.
-fn rate(seen: &[Seen]) -> (u64, u64) {
+fn rate(seen: &[ByteCount]) -> (u64, u64) {
     let warm = WARMUP.as_nanos();
-    let late: Vec<Seen> = seen.iter().copied().filter(|one| u128::from(one.at) >= warm).collect();
+    let late: Vec<ByteCount> =
+        seen.iter().copied().filter(|one| u128::from(one.at) >= warm).collect();
     let (Some(first), Some(last)) = (late.first(), late.last()) else {
         return (0, 0);
     };
     let span = i128::from(last.at - first.at).max(1);
     let bytes = i128::from(last.total - first.total);
     // Lead over the mean rate, in bytes × nanoseconds.
-    let ahead = |one: &Seen| i128::from(one.total) * span - i128::from(one.at) * bytes;
+    let ahead = |one: &ByteCount| i128::from(one.total) * span - i128::from(one.at) * bytes;
     let among = |from: u64, to: u64| {
         let within = late.iter().filter(move |one| (from..=to).contains(&one.at));
         within.copied().max_by_key(|one| ahead(one))
@@ -248,10 +249,11 @@ mod tests {
         let stalls = [0..0, 1_900_000..2_150_000, 5_700_000..6_000_001];
         for stall in stalls {
             let reads = (0..=6000).map(|ms| ms * 1000).filter(|us| !stall.contains(us));
-            let seen: Vec<Seen> = reads.map(|us| Seen { at: us * 1000, total: us }).collect();
-            let lagging: Vec<Seen> = seen
+            let seen: Vec<ByteCount> =
+                reads.map(|us| ByteCount { at: us * 1000, total: us }).collect();
+            let lagging: Vec<ByteCount> = seen
                 .iter()
-                .map(|one| Seen {
+                .map(|one| ByteCount {
                     // Bytes that arrive just before the end of the stall are read shortly after it.
                     total: if (2_150_000..2_200_000).contains(&(one.at / 1000)) {
                         1_900_000

@@ -283,7 +283,7 @@ pub(crate) fn class_command(number: u64) -> Vec<u8> {
     increment(&format!("class.{number}"))
 }
 
-/// Notification to a client of [`ClassSide`] about the command with a number.
+/// Notification to a client of [`ClassFront`] about the command with a number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClassEvent {
     /// A quorum has the command in memory, in the given slot.
@@ -294,11 +294,11 @@ pub(crate) enum ClassEvent {
 
 /// Front for commands that request a class other than the group's.
 #[derive(Debug, Default)]
-pub(crate) struct ClassSide {
+pub(crate) struct ClassFront {
     told: Vec<ClassEvent>,
 }
 
-impl ClassSide {
+impl ClassFront {
     /// Bit that distinguishes this front's tags from those of all other fronts.
     const TAGS: u64 = 1 << 63;
 
@@ -336,14 +336,14 @@ impl ClassSide {
 pub struct Fronts {
     commands: RespFront,
     /// Front for commands that request another class.
-    pub(crate) classes: ClassSide,
+    pub(crate) classes: ClassFront,
     pub streams: StreamSide,
 }
 
 impl Fronts {
     /// Combines a Redis front with the other fronts.
     pub fn new(commands: RespFront) -> Self {
-        Self { commands, classes: ClassSide::default(), streams: StreamSide::default() }
+        Self { commands, classes: ClassFront::default(), streams: StreamSide::default() }
     }
 }
 

@@ -287,7 +287,7 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// Returns the default path of the report.
-fn usual_place() -> PathBuf {
+fn default_path() -> PathBuf {
     shell::target().join("compare").join("report")
 }
 

@@ -160,7 +160,7 @@ impl Taken {
 
 impl Table {
     /// Returns the id of the connection to close when the limit is reached.
-    fn least_missed(&self) -> Option<u64> {
+    fn connection_to_close(&self) -> Option<u64> {
         let mut all = self.taken.iter();
         let idle = all.find(|(_, taken)| taken.busy == 0 && !taken.lasts());
         idle.or_else(|| self.taken.first_key_value()).map(|(id, _)| *id)
@@ -176,7 +176,7 @@ impl ConnectionTable {
     fn take(&self, connections_max: usize) -> Place {
         let mut table = self.table();
         while table.taken.len() >= connections_max
-            && let Some(id) = table.least_missed()
+            && let Some(id) = table.connection_to_close()
         {
             // The task stops at its next await point and closes the connection.
             let task = table.taken.remove(&id).and_then(|taken| taken.task);

@@ -35,7 +35,7 @@ pub(super) enum Wanted {
 }
 
 /// A request that has not been answered yet.
-struct Open {
+struct OpenRequest {
     wanted: Wanted,
     done: Option<Done>,
     until: Instant,
@@ -75,7 +75,7 @@ impl End {
 /// All requests that have not been answered yet.
 #[derive(Default)]
 pub(super) struct Pending {
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenRequest>,
     last: u64,
     /// Number of bundles among the unanswered requests.
     bundles: usize,
@@ -99,7 +99,7 @@ impl Pending {
     ) {
         self.last += 1;
         self.bundles += usize::from(matches!(wanted, Wanted::Append(_)));
-        let open = Open {
+        let open = OpenRequest {
             wanted,
             done,
             until,
@@ -119,7 +119,7 @@ impl Pending {
 
     /// Returns the time of the next timeout or retry.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        let wake = |open: &Open| match open.not_before > now {
+        let wake = |open: &OpenRequest| match open.not_before > now {
             true => open.not_before.min(open.until),
             false => open.until,
         };
@@ -136,7 +136,7 @@ impl Pending {
 
     /// Appends the frames to send now on connection `link`, up to about `bytes` bytes.
     pub(super) fn frames(&mut self, link: u64, now: Instant, bytes: usize, to: &mut Vec<u8>) {
-        let wants_number = |open: &Open| matches!(open.wanted, Wanted::Append(_));
+        let wants_number = |open: &OpenRequest| matches!(open.wanted, Wanted::Append(_));
         if self.session.is_none()
             && self.registering_on != link
             && self.register_at.is_none_or(|at| at <= now)

@@ -19,13 +19,13 @@ pub struct QuorateError {
 }
 
 /// Texts of an error, and the view of them for C.
-struct Kept {
+struct StoredError {
     _texts: [CString; 3],
     view: QuorateError,
 }
 
 thread_local! {
-    static LAST: RefCell<Kept> = RefCell::new(Kept::new(Code::Ok, "", "", ""));
+    static LAST: RefCell<StoredError> = RefCell::new(StoredError::new(Code::Ok, "", "", ""));
 }
 
 fn text(text: &str) -> CString {
@@ -33,7 +33,7 @@ fn text(text: &str) -> CString {
     CString::new(plain).unwrap_or_default()
 }
 
-impl Kept {
+impl StoredError {
     fn new(code: Code, what: &str, detail: &str, hint: &str) -> Self {
         // The texts are on the heap, so moving them does not invalidate the pointers.
         let texts = [text(what), text(detail), text(hint)];
@@ -49,7 +49,7 @@ impl Kept {
 
 /// Stores an error for the calling thread and returns its code.
 pub(super) fn tell(failed: &Failed) -> c_int {
-    let kept = Kept::new(failed.code, &failed.what, &failed.detail, &failed.hint);
+    let kept = StoredError::new(failed.code, &failed.what, &failed.detail, &failed.hint);
     // In a thread that is ending, the storage no longer exists, but neither does a caller.
     let _ = LAST.try_with(|last| *last.borrow_mut() = kept);
     failed.code as c_int

@@ -33,12 +33,12 @@ const JUMP_NS: i64 = 1_000_000;
 
 /// Takes 50 ms.
 pub fn examine(system: &System) -> Vec<Finding> {
-    let before = apart();
+    let before = wall_clock_drift();
     thread::sleep(LOOK);
     vec![
         source(system),
         resolution(nanos(clock_getres(ClockId::Monotonic))),
-        jumps(apart() - before),
+        jumps(wall_clock_drift() - before),
         keeper(system),
     ]
 }
@@ -100,7 +100,7 @@ fn nanos(time: rustix::time::Timespec) -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
-fn apart() -> i64 {
+fn wall_clock_drift() -> i64 {
     let of = |clock| nanos(clock_gettime(clock));
     of(ClockId::Realtime).saturating_sub(of(ClockId::Monotonic))
 }

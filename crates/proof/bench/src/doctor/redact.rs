@@ -51,7 +51,7 @@ pub struct Redacted {
 /// Removes secrets from text, line by line.
 pub fn text(text: &str) -> Redacted {
     let mut all = Redacted::default();
-    let mut state = Lines::default();
+    let mut state = Redactor::default();
     // The beginning of a key may be missing. All lines before an unmatched end line are then
     // treated as part of the key.
     let lines: Vec<&str> = text.lines().collect();
@@ -124,7 +124,7 @@ fn word(line: &str) -> Option<usize> {
 
 /// State carried from one line to the next.
 #[derive(Debug, Default)]
-struct Lines {
+struct Redactor {
     /// Number of lines seen of the current private key; `None` outside a key.
     block: Option<usize>,
     /// Set if the previous line ended with a word that announces a secret, so this line may begin
@@ -132,7 +132,7 @@ struct Lines {
     hangs: bool,
 }
 
-impl Lines {
+impl Redactor {
     /// Returns the redacted line; `None` for all but the first line of a private key.
     fn line(&mut self, line: &str) -> Option<String> {
         if let Some(count) = self.block {

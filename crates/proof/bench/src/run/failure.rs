@@ -116,7 +116,7 @@ fn row(
     let clients = experiment.run.clients.iter().copied().max().unwrap_or(1);
     let offer = Offer::Closed { outstanding: clients };
     let setting = experiment.setting(&name, value_bytes, clients, offer);
-    let moments = Moments::of(&time);
+    let moments = EventTimes::of(&time);
     let device = experiment.run.device;
     let named = device.map(|device| ["--device", device.name()]);
     let flags = named.as_ref().map_or(&[][..], |flags| &flags[..]);
@@ -135,7 +135,7 @@ fn row(
                 return Err(problem);
             }
         };
-        let story = Story::of(&repetition.samples, moments);
+        let story = Timeline::of(&repetition.samples, moments);
         progress(&format!("{name}, {number} of {}: {story}", time.repeat));
         all.push(repetition);
         stories.push(story);
@@ -161,7 +161,7 @@ fn repetition(
     session: &mut Session,
     setting: &Setting,
     victim: Victim,
-    moments: Moments,
+    moments: EventTimes,
 ) -> Result<Repetition, Problem> {
     let leader = bench.leader()?;
     let cluster = bench.cluster.as_ref();
@@ -211,13 +211,13 @@ fn repetition(
 
 /// Times of the events, relative to the start.
 #[derive(Clone, Copy, Debug)]
-struct Moments {
+struct EventTimes {
     begin: Duration,
     kill: Duration,
     end: Duration,
 }
 
-impl Moments {
+impl EventTimes {
     fn of(time: &Time) -> Self {
         Self {
             begin: time.warmup,
@@ -229,15 +229,15 @@ impl Moments {
 
 /// Rates before and after the kill, and the length of the gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Story {
+struct Timeline {
     before: f64,
     after: f64,
     gap_ms: f64,
 }
 
-impl Story {
+impl Timeline {
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-    fn of(samples: &Samples, moments: Moments) -> Self {
+    fn of(samples: &Samples, moments: EventTimes) -> Self {
         let (kill, end) = (nanos(moments.kill), nanos(moments.end));
         let gap = samples.gaps.longest_after(kill).unwrap_or(0);
         Self {
@@ -248,7 +248,7 @@ impl Story {
     }
 }
 
-impl std::fmt::Display for Story {
+impl std::fmt::Display for Timeline {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { before, after, gap_ms } = self;
         write!(
@@ -260,9 +260,9 @@ impl std::fmt::Display for Story {
 }
 
 /// Describes the medians, and the gap of each repetition.
-fn told(stories: &[Story]) -> String {
-    let of = |figure: fn(&Story) -> f64| median(stories.iter().map(figure));
-    let story = Story {
+fn told(stories: &[Timeline]) -> String {
+    let of = |figure: fn(&Timeline) -> f64| median(stories.iter().map(figure));
+    let story = Timeline {
         before: of(|story| story.before),
         after: of(|story| story.after),
         gap_ms: round(of(|story| story.gap_ms)),
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn the_story_tells_the_rates_and_the_silence_itself() {
-        let story = Story::of(&samples(), Moments::of(&TIME));
+        let story = Timeline::of(&samples(), EventTimes::of(&TIME));
         assert_eq!(
             story.to_string(),
             "1000/s before, 500/s from one second after it; at most 184 ms without any reply"
@@ -307,13 +307,13 @@ mod tests {
     fn silence_to_the_end_is_a_rate_of_nothing() {
         let mut samples = samples();
         samples.over_time.truncate(21);
-        let story = Story::of(&samples, Moments::of(&TIME));
+        let story = Timeline::of(&samples, EventTimes::of(&TIME));
         assert_eq!(story.after, 0.0);
     }
 
     #[test]
     fn repetitions_have_medians_and_each_its_gap() {
-        let story = |before, gap_ms| Story { before, after: 500.0, gap_ms };
+        let story = |before, gap_ms| Timeline { before, after: 500.0, gap_ms };
         let all = [story(1000.0, 183.2), story(3000.0, 90.0), story(2000.0, 201.0)];
         assert_eq!(
             told(&all),

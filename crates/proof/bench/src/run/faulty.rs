@@ -117,7 +117,7 @@ fn repetition(
     session: &mut Session,
     setting: &Setting,
     fault: Fault,
-) -> Result<(Repetition, Story), Problem> {
+) -> Result<(Repetition, Timeline), Problem> {
     let leader = bench.leader()?;
     let Some(cluster) = &bench.cluster else {
         return Err(Problem::usage("--lan-fault needs nodes that bench starts itself"));
@@ -140,7 +140,7 @@ fn repetition(
     let ring = ring_of(cluster, leader);
     let victim = victim(&ring, cluster, leader)?;
     let at = started.elapsed();
-    strike(session, victim, fault)?;
+    inject_fault(session, victim, fault)?;
     if let Some(lasts) = fault.lasts() {
         sleep_to(at + lasts);
         let resumed = session.resume(victim);
@@ -152,18 +152,18 @@ fn repetition(
     let later = ring_of(&left, leader);
     let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
     // The cluster of the next repetition uses the same links.
-    heal(session, victim, fault)?;
+    clear_fault(session, victim, fault)?;
     let figures = Figures::of(&samples, begin, at, end);
     let mut repetition = Repetition { samples, ..Repetition::default() };
     UsageDelta::between(&first, &before, Some(leader))
         .then(UsageDelta::between(&before.without(victim), &last, left.leader().ok()))
         .fill(&mut repetition);
-    let story = Story { at, victim, ring, later, figures };
+    let story = Timeline { at, victim, ring, later, figures };
     Ok((repetition, story))
 }
 
 /// Inflicts the fault on a node.
-fn strike(session: &mut Session, node: u32, fault: Fault) -> Result<(), Problem> {
+fn inject_fault(session: &mut Session, node: u32, fault: Fault) -> Result<(), Problem> {
     let done = match fault {
         Fault::Stop(_) => session.pause(node),
         Fault::Narrow(percent) => session.narrow(node, percent),
@@ -173,7 +173,7 @@ fn strike(session: &mut Session, node: u32, fault: Fault) -> Result<(), Problem>
 }
 
 /// Undoes a fault that would outlive the node.
-fn heal(session: &Session, node: u32, fault: Fault) -> Result<(), Problem> {
+fn clear_fault(session: &Session, node: u32, fault: Fault) -> Result<(), Problem> {
     if let Fault::Narrow(_) = fault {
         let healed = session.narrow(node, 100);
         healed.map_err(|error| Problem::io("widen links again", &error))?;
@@ -206,7 +206,7 @@ fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> 
 
 /// Times of the events in a repetition.
 #[derive(Clone, Debug, PartialEq)]
-struct Story {
+struct Timeline {
     at: Duration,
     victim: u32,
     ring: Vec<u32>,
@@ -214,7 +214,7 @@ struct Story {
     figures: Figures,
 }
 
-impl fmt::Display for Story {
+impl fmt::Display for Timeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = |ring: &[u32]| match ring {
             [] => "straight".to_owned(),
@@ -304,7 +304,7 @@ impl fmt::Display for Figures {
 }
 
 /// Describes the medians and then each repetition.
-fn told(fault: Fault, stories: &[Story]) -> Vec<String> {
+fn told(fault: Fault, stories: &[Timeline]) -> Vec<String> {
     let of = |figure: fn(&Figures) -> f64| median(stories.iter().map(|one| figure(&one.figures)));
     let medians = Figures {
         before: of(|one| one.before),
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn the_medians_come_first() {
-        let story = |victim, before| Story {
+        let story = |victim, before| Timeline {
             at: AT,
             victim,
             ring: vec![victim, 1],

@@ -44,7 +44,7 @@ pub(super) const SHORT: Size =
 /// Number of computing threads per processor.
 const PER_CPU: usize = 2;
 /// Size of each flushed write of a thread, in bytes.
-const BITE: usize = 8 << 20;
+const WRITE_BYTES: usize = 8 << 20;
 const FILE: usize = 256 << 20;
 /// Longest interruption for a user when a leader is killed under this load.
 const RECOVERY_MAX: Duration = Duration::from_secs(3);
@@ -65,7 +65,7 @@ fn once(size: Size, checker: Option<&Checker>) -> Result<Result<(), Failed>, Fai
     let mut nodes = nodes::serving(3, &[])?;
     let load = Load::start(nodes.client_addresses(), 1)?;
     let shared = Arc::clone(&load.shared);
-    let hogs = Hogs::start(nodes.folder(), nodes.ids().len())?;
+    let hogs = LoadThreads::start(nodes.folder(), nodes.ids().len())?;
     let acted = act(&mut nodes, &load, size);
     hogs.end();
     let mut seen = load.finish()?;
@@ -117,12 +117,12 @@ fn act(nodes: &mut Nodes, load: &Load, size: Size) -> Result<(u64, Duration), Fa
 }
 
 /// Threads that use up the processors and the disk.
-struct Hogs {
+struct LoadThreads {
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
-impl Hogs {
+impl LoadThreads {
     fn start(folder: &Path, disks: usize) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
@@ -153,11 +153,11 @@ impl Hogs {
 
 /// Writes through the page cache and flushes, repeatedly.
 fn fill(mut file: File, stop: &AtomicBool) {
-    let bite = vec![0xa5; BITE];
+    let bite = vec![0xa5; WRITE_BYTES];
     let mut at = 0;
     while !stop.load(Ordering::Relaxed) {
         let went = file.write_all(&bite).and_then(|()| file.sync_data());
-        at += BITE;
+        at += WRITE_BYTES;
         if at >= FILE || went.is_err() {
             at = 0;
             if file.rewind().is_err() {

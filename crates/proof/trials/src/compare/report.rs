@@ -19,7 +19,7 @@ use super::{
     Json, Wish,
     figures::Results,
     systems::{SYSTEMS, System},
-    usual_place,
+    default_path,
 };
 use crate::shell::{self, Failed};
 use document::document;
@@ -46,7 +46,7 @@ pub(super) fn write(wish: &Wish, systems: &[&System], results: &Results) -> Resu
     let origin = Origin::now();
     let text = markdown(wish, &origin, systems, results);
     let document = document(wish, &origin, systems, results);
-    save(&wish.out.clone().unwrap_or_else(usual_place), wish.json.as_ref(), text, document)
+    save(&wish.out.clone().unwrap_or_else(default_path), wish.json.as_ref(), text, document)
 }
 
 /// Writes both files of a report, and prints the readable one or the requested output.

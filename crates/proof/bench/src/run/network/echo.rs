@@ -78,8 +78,8 @@ fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
     let there = File::open(format!("/run/netns/n{CLIENT}"))?;
     move_into_link_name_space(there.as_fd(), Some(LinkNameSpaceType::Network))?;
     let mut before = None;
-    let (samples, lost) = echo::run(PEERS, asking, || before = Some(Look::now(server)))?;
-    let after = Look::now(server);
+    let (samples, lost) = echo::run(PEERS, asking, || before = Some(UsageReading::now(server)))?;
+    let after = UsageReading::now(server);
     let mut repetition = Repetition {
         counted: samples.completed,
         samples,
@@ -104,7 +104,7 @@ fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
 }
 
 /// Resource usage up to a point in time.
-struct Look {
+struct UsageReading {
     begun: Instant,
     server: Usage,
     generator: Usage,
@@ -112,7 +112,7 @@ struct Look {
     ended: Instant,
 }
 
-impl Look {
+impl UsageReading {
     fn now(server: u32) -> Self {
         Self {
             begun: Instant::now(),

@@ -168,16 +168,16 @@ fn carry(asked: &BareSetting, rate: Option<u64>, times: [Duration; 2]) -> Result
         receiver.wait_for("begun").map_err(failed)?;
     }
     let [sending, hearing] = [ids(&senders), ids(&receivers)];
-    let before = Look::now(&sending, &hearing);
+    let before = UsageReading::now(&sending, &hearing);
     let mut heard: Vec<Reception> = Vec::new();
     let mut after = None;
     for receiver in &mut receivers {
         let said = receiver.line().map_err(failed)?;
         heard.push(said.parse().map_err(failed)?);
         // All other programs are still sending or receiving at this point.
-        after = after.or_else(|| Some(Look::now(&sending, &hearing)));
+        after = after.or_else(|| Some(UsageReading::now(&sending, &hearing)));
     }
-    let after = after.unwrap_or_else(|| Look::now(&sending, &hearing));
+    let after = after.unwrap_or_else(|| UsageReading::now(&sending, &hearing));
     Ok(after.since(&before, heard))
 }
 
@@ -207,14 +207,14 @@ fn sender_flags(
 }
 
 /// Resource usage up to a point in time.
-struct Look {
+struct UsageReading {
     at: Instant,
     senders_cpu_s: f64,
     receivers: Usage,
     machine: Option<Machine>,
 }
 
-impl Look {
+impl UsageReading {
     fn now(senders: &[u32], receivers: &[u32]) -> Self {
         Self {
             at: Instant::now(),

@@ -12,7 +12,7 @@ use super::{
 use crate::shell::{self, Failed};
 
 /// Bytes of commands in flight.
-const UNDER_WAY: usize = 2 << 20;
+const IN_FLIGHT_BYTES: usize = 2 << 20;
 /// Largest number of voting members; the rest are learners.
 const VOTERS: u32 = 5;
 
@@ -59,7 +59,7 @@ fn flags(wish: &Wish, speed: Lan, cell: Cell) -> Vec<String> {
 }
 
 fn outstanding(size: usize) -> usize {
-    (UNDER_WAY / size.max(1)).clamp(16, 16_384)
+    (IN_FLIGHT_BYTES / size.max(1)).clamp(16, 16_384)
 }
 
 /// Parses the figures of the JSON report.
