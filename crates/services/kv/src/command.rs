@@ -78,7 +78,6 @@ impl<'a> Request<'a> {
         Ok(field)
     }
 
-    /// Parses an argument as an integer.
     pub fn integer(&self, index: usize) -> Result<i64, Refusal> {
         parse_integer(self.at(index)).ok_or(Refusal::from(NOT_AN_INTEGER))
     }
@@ -88,13 +87,11 @@ impl<'a> Request<'a> {
         self.at(index).eq_ignore_ascii_case(word.as_bytes())
     }
 
-    /// Returns Redis' error "invalid expire time" for this command.
     pub fn invalid_expire(&self) -> Refusal {
         Refusal::Text(format!("ERR invalid expire time in '{}' command", self.name).into())
     }
 }
 
-/// Function that encodes a request as a command or query.
 pub type Encode = fn(&Request<'_>, &mut Encoder<'_>) -> Result<(), Refusal>;
 
 /// Commands that the connection answers by itself.
@@ -145,7 +142,7 @@ pub enum SubscriptionKind {
     Shard,
 }
 
-/// Way in which a client names the script to execute.
+/// Client's reference to the script to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptBy {
     /// By the text of the script, as in EVAL.
@@ -175,16 +172,13 @@ pub struct Doc {
     pub group: &'static str,
     /// First version of Redis or Valkey that has the command.
     pub since: &'static str,
-    /// Time complexity in O notation.
     pub complexity: &'static str,
-    /// Purpose of the command, in a sentence or two.
     pub summary: &'static str,
     /// Difference from Redis, as listed in docs/commands.md.
     pub differs: Option<&'static str>,
 }
 
 impl Doc {
-    /// Creates the documentation of a command that does not differ from Redis.
     pub const fn new(
         group: &'static str,
         since: &'static str,
@@ -194,7 +188,6 @@ impl Doc {
         Self { group, since, complexity, summary, differs: None }
     }
 
-    /// Adds a description of how the command differs from Redis.
     pub const fn differs(self, how: &'static str) -> Self {
         Self { differs: Some(how), ..self }
     }
@@ -233,7 +226,7 @@ impl Spec {
         Self { name, arity, flags, keys: (0, 0, 0), handler: Handler::Local(local), doc }
     }
 
-    /// Returns the positions of the keys in a request of `count` arguments, including the name.
+    /// Returns the positions of the keys in a request of `count` words, including the name.
     pub fn key_places(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
         let (first, last, step) = self.keys;
         let last = if last < 0 {
@@ -261,8 +254,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Returns whether the command reads or changes data. Only such commands can be numbered within
-    /// a session.
+    /// Returns whether the command reads or changes data. Sessions number only such commands.
     pub const fn can_be_numbered(&self) -> bool {
         match self.handler {
             Handler::Data(_) | Handler::Script(_) => true,
@@ -270,7 +262,6 @@ impl Spec {
         }
     }
 
-    /// Returns whether the command accepts `count` arguments, including the name.
     pub fn takes(&self, count: usize) -> bool {
         let least = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { count >= least } else { count == least }

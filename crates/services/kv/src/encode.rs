@@ -1,21 +1,21 @@
 //! Encoding of the fields of a replicated command.
 //!
-//! Lengths and counts are LEB128; deadlines and slots are eight bytes, little-endian. Encoded
-//! commands remain in the log, so the layout of an operation number never changes.
+//! Lengths and counts are LEB128; deadlines and slots are eight bytes, little-endian. The log
+//! retains encoded commands, so the layout of an operation number never changes.
 
 use crate::key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong};
 
-/// Error for bytes that are not a valid command. All nodes return it for the same bytes.
+/// Error for bytes that are not a valid command, the same on all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Reason for rejecting a command without changing anything. All nodes return the same reason for
-/// the same command and state.
+/// Reason for rejecting a command without effect. A function of the command and the state, so all
+/// nodes agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Malformed,
-    /// A key is longer than stores accept. Fronts refuse such a key, but another version may have
-    /// logged it.
+    /// A key is longer than stores accept. Fronts refuse it, but another version may have logged
+    /// it.
     KeyTooLong,
     /// A field or member is longer than stores accept.
     FieldTooLong,
@@ -26,7 +26,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns the error text for the client.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Malformed => "ERR malformed command",
@@ -37,7 +36,7 @@ impl Fault {
     ask for fewer elements, or go step by step as with SCAN"
             }
             Self::Budget => {
-                // The code is not BUSY, since a session stores this reply permanently for the
+                // Not BUSY, which asks for a retry: a session stores this reply for good under the
                 // number.
                 "TOOBIG not executed: commands that are under way together may copy 256 MiB within \
                  the store; send fewer at a time"
@@ -63,13 +62,12 @@ impl From<TooLong> for Fault {
 pub struct Encoder<'a>(pub &'a mut Vec<u8>);
 
 impl Encoder<'_> {
-    /// Appends a byte.
     pub fn byte(&mut self, value: u8) -> &mut Self {
         self.0.push(value);
         self
     }
 
-    /// Appends an unsigned number in LEB128, which is short for small numbers.
+    /// Appends an unsigned LEB128 number.
     pub fn count(&mut self, mut value: u64) -> &mut Self {
         while value >= 0x80 {
             self.0.push(value.to_le_bytes()[0] | 0x80);
@@ -79,30 +77,28 @@ impl Encoder<'_> {
         self
     }
 
-    /// Appends the length of a byte string or the number of items.
     pub fn length(&mut self, value: usize) -> &mut Self {
         self.count(value as u64)
     }
 
-    /// Appends a signed number in zigzag encoding, which is short for small magnitudes.
+    /// Appends a signed number in zigzag encoding.
     pub fn signed(&mut self, value: i64) -> &mut Self {
         self.count((value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned())
     }
 
-    /// Appends a number as eight bytes, little-endian.
+    /// Appends eight bytes, little-endian.
     pub fn word(&mut self, value: u64) -> &mut Self {
         self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
-    /// Appends a byte string, prefixed with its length.
+    /// Appends a length-prefixed byte string.
     pub fn bytes(&mut self, value: &[u8]) -> &mut Self {
         self.length(value.len());
         self.0.extend_from_slice(value);
         self
     }
 
-    /// Appends the number of keys, followed by the keys.
     pub fn keys(&mut self, keys: &[&[u8]]) -> &mut Self {
         self.length(keys.len());
         for key in keys {
@@ -117,14 +113,13 @@ impl Encoder<'_> {
 pub struct Decoder<'a>(pub &'a [u8]);
 
 impl<'a> Decoder<'a> {
-    /// Reads a byte.
     pub fn byte(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self.0.split_first().ok_or(Malformed)?;
         self.0 = rest;
         Ok(first)
     }
 
-    /// Reads an unsigned number in LEB128.
+    /// Reads an unsigned LEB128 number.
     pub fn count(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -141,7 +136,6 @@ impl<'a> Decoder<'a> {
         Err(Malformed)
     }
 
-    /// Reads the length of a byte string or the number of items.
     pub fn length(&mut self) -> Result<usize, Malformed> {
         usize::try_from(self.count()?).map_err(|_| Malformed)
     }
@@ -152,7 +146,7 @@ impl<'a> Decoder<'a> {
         Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
 
-    /// Reads a number of eight bytes, little-endian.
+    /// Reads eight bytes, little-endian.
     pub fn word(&mut self) -> Result<u64, Malformed> {
         let (head, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
         self.0 = rest;
@@ -167,22 +161,22 @@ impl<'a> Decoder<'a> {
         Ok(head)
     }
 
-    /// Reads a length-prefixed key. Fails if it is too long.
+    /// Reads a length-prefixed key; fails if it is too long.
     pub fn key(&mut self) -> Result<Key<'a>, Fault> {
         Ok(Key::new(self.bytes()?)?)
     }
 
-    /// Reads the length-prefixed name of a field or member. Fails if it is too long.
+    /// Reads the length-prefixed name of a field or member; fails if it is too long.
     pub fn field(&mut self) -> Result<&'a [u8], Fault> {
         check_field(self.bytes()?)
     }
 
-    /// Checks that all input has been consumed.
+    /// Fails unless all input has been consumed.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 
-    /// Reads a counted list. The whole list is checked here, so that iterating over it cannot fail.
+    /// Reads a counted list. Checks all of it, so that iteration cannot fail.
     pub fn list(&mut self) -> Result<List<'a>, Malformed> {
         let count = self.length()?;
         let start = self.0;
@@ -192,8 +186,8 @@ impl<'a> Decoder<'a> {
         Ok(List { count, bytes: Decoder(&start[..start.len() - self.0.len()]) })
     }
 
-    /// Reads a counted list. After the first `skip` items, every `step`-th item is checked as the
-    /// name of a field or member.
+    /// Reads a counted list. Checks every `step`-th item after the first `skip` as the name of a
+    /// field or member.
     pub fn fields(&mut self, skip: usize, step: usize) -> Result<List<'a>, Fault> {
         let list = self.list()?;
         let mut fields = list.skip(skip).step_by(step);
@@ -201,7 +195,6 @@ impl<'a> Decoder<'a> {
         Ok(list)
     }
 
-    /// Reads a counted list of keys.
     pub fn keys(&mut self) -> Result<Keys<'a>, Fault> {
         let list = self.list()?;
         check_keys(list)?;
@@ -227,7 +220,7 @@ fn check_keys<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> Result<(), TooLon
     keys.try_for_each(|key| Key::new(key).map(drop))
 }
 
-/// Sequence of byte strings that has been checked.
+/// Byte strings that have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct List<'a> {
     count: usize,
@@ -252,7 +245,7 @@ impl<'a> Iterator for List<'a> {
     }
 }
 
-/// Sequence of keys that has been checked.
+/// Keys that have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys<'a>(List<'a>);
 
@@ -274,7 +267,7 @@ impl<'a> Iterator for Keys<'a> {
     }
 }
 
-/// Sequence of key-value pairs that has been checked.
+/// Key-value pairs that have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs<'a>(List<'a>);
 

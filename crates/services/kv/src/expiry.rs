@@ -1,8 +1,7 @@
 //! Housekeeping: removes expired keys and fields in small steps ([time-2]).
 //!
 //! Clients cannot observe the removal, so it is not urgent. It is nevertheless a command in the
-//! log, so that the set of stored keys, and with it digests and snapshots, depends on the log
-//! alone.
+//! log, so that stored keys, digests and snapshots depend on the log alone.
 
 use std::ops::ControlFlow;
 
@@ -12,11 +11,10 @@ use crate::{
     store::{DeadlineKind, Store},
 };
 
-/// Number of keys and fields that one command removes, depending on the time in milliseconds since
-/// the oldest of them expired. The number grows with that time, so that the memory does not fill up
-/// if keys are set faster than they are removed.
+/// Number of keys and fields that one command removes, by the milliseconds since the oldest of them
+/// expired. Grows with the backlog, in case keys are set faster than they are removed.
 const BITES: [(u64, usize); 3] = [(10_000, 256), (60_000, 1024), (u64::MAX, 4096)];
-/// Returns the command that a leader should propose now, or `None` if no key or field has expired.
+/// Returns the command that a leader should propose now, if any key or field has expired.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {
     let mut first: Option<u64> = None;
     for of in [DeadlineKind::Keys, DeadlineKind::Fields] {

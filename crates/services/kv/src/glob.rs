@@ -1,41 +1,39 @@
 //! Patterns of KEYS, SCAN and CONFIG GET: `*`, `?`, `[a-z]`, `[^a]`, `\x`, as in Redis.
 //!
-//! A pattern is parsed once, and each text is scanned once. The segment between two stars is
-//! searched for at all positions in parallel, 64 pattern characters per step.
+//! Matching scans a text once. The segment between two stars is searched for at all positions in
+//! parallel, 64 elements of the pattern per step.
 
 use crate::key::KEY_BYTES_MAX;
 
-/// Number of bits per mask word.
+/// Bits per mask.
 const WORD: usize = 64;
-/// Length up to which a segment is searched for position by position.
+/// Longest segment that is searched for position by position.
 const FEW: usize = 8;
-/// Maximum number of characters between the first and the last star of a client's pattern.
+/// Maximum number of bytes between the first and the last star of a client's pattern.
 const BETWEEN_STARS_MAX: usize = 256;
-/// Error for a pattern with too many characters between its first and last star.
 pub const TOO_LONG: &str =
     "TOOBIG not executed: a pattern may have 256 characters between its first and its last '*'";
 
-/// Returns whether `text` matches `pattern`. A pattern longer than any key matches nothing.
+/// Returns whether `text` matches. A pattern longer than any key matches nothing.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern.len() <= KEY_BYTES_MAX && Pattern::new(pattern).matches(text)
 }
 
-/// Parsed pattern, which can be matched against many texts.
+/// Parsed pattern.
 #[derive(Debug)]
 pub struct Pattern {
-    /// Elements before the first star, or the whole pattern if it has no star.
+    /// Up to the first star, or the whole pattern.
     first: Vec<Element>,
     rest: Option<Rest>,
 }
 
-/// Part of a pattern after the first star.
 #[derive(Debug)]
 struct Rest {
     between: Vec<Segment>,
     last: Vec<Element>,
 }
 
-/// Pattern element that matches a single byte.
+/// Pattern element that matches one byte.
 #[derive(Clone, Debug)]
 enum Element {
     Byte(u8),
@@ -57,13 +55,12 @@ fn all_include(elements: &[Element], text: &[u8]) -> bool {
     elements.iter().zip(text).all(|(element, byte)| element.includes(*byte))
 }
 
-/// Part of a pattern between two stars.
 #[derive(Debug)]
 struct Segment {
     elements: Vec<Element>,
     words: usize,
-    /// For each byte value, a mask of the elements that match it, `words` words long. Empty for a
-    /// short segment.
+    /// Masks of the elements that match each byte value, `words` words each. Empty for a short
+    /// segment.
     places: Vec<u64>,
 }
 
@@ -86,7 +83,7 @@ impl Segment {
         Self { elements, words, places }
     }
 
-    /// Finds the first match and returns the position after the match.
+    /// Finds the first match and returns its end.
     fn find(&self, text: &[u8], reached: &mut Vec<u64>) -> Option<usize> {
         let length = self.elements.len();
         if self.places.is_empty() {
@@ -98,7 +95,7 @@ impl Segment {
         let (last, bit) = (self.words - 1, 1 << ((length - 1) % WORD));
         for (at, byte) in text.iter().enumerate() {
             let from = usize::from(*byte) * self.words;
-            // Shift-and algorithm: each partial match may continue, and a new one may begin here.
+            // Shift-and: each partial match may continue, and a new one may begin.
             let mut carry = 1;
             for (word, places) in reached.iter_mut().zip(&self.places[from..from + self.words]) {
                 let next = *word >> (WORD - 1);
@@ -114,7 +111,7 @@ impl Segment {
 }
 
 impl Pattern {
-    /// Parses a pattern. Every byte string is a valid pattern.
+    /// Parses a pattern; every byte string is one.
     pub fn new(pattern: &[u8]) -> Self {
         let mut segments = vec![Vec::new()];
         let mut at = 0;
@@ -136,7 +133,7 @@ impl Pattern {
         Self { first, rest: last.map(|last| Rest { between, last }) }
     }
 
-    /// Refuses a pattern that would be slow to match.
+    /// Refuses a pattern that is slow to match.
     pub fn check(pattern: &[u8]) -> Result<(), &'static str> {
         let pattern = Self::new(pattern);
         let between = pattern.rest.iter().flat_map(|rest| &rest.between);
@@ -169,7 +166,7 @@ impl Pattern {
     }
 }
 
-/// Parses one element of a pattern. Returns it with the position after it.
+/// Parses one element, and returns it with the position after it.
 fn element(pattern: &[u8], at: usize) -> (Element, usize) {
     match pattern[at] {
         b'?' => (Element::Any, at + 1),
@@ -179,8 +176,7 @@ fn element(pattern: &[u8], at: usize) -> (Element, usize) {
     }
 }
 
-/// Parses a bracket expression, which extends to the end of the pattern if the closing bracket is
-/// missing.
+/// Parses a bracket expression. Without a closing bracket, it extends to the end.
 fn class(pattern: &[u8], mut at: usize) -> (Element, usize) {
     let negated = pattern.get(at) == Some(&b'^');
     at += usize::from(negated);
@@ -244,7 +240,7 @@ mod tests {
         }
     }
 
-    /// Matches by backtracking at every star. Only suitable for short patterns.
+    /// Reference by backtracking, for short patterns only.
     fn slow(pattern: &[u8], text: &[u8]) -> bool {
         let Some((first, rest)) = pattern.split_first() else {
             return text.is_empty();
@@ -284,8 +280,7 @@ mod tests {
         }
     }
 
-    /// Matching takes linear time. Time proportional to the product of both lengths would be 2^32
-    /// steps.
+    /// Linear in the lengths: their product would be 2^32 steps.
     #[test]
     fn long_patterns_take_as_long_as_they_are() {
         let text = "a".repeat(65_000);

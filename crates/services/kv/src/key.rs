@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-/// Maximum length of a key in bytes: 64 KiB less 16.
+/// Maximum length of a key in bytes.
 ///
-/// All nodes and versions must agree on this limit, because it decides whether a replicated command
-/// is executed. The tree on disk accepts keys of 65 535 bytes, and the store adds a prefix of up to
-/// 15 bytes to a client's key ([`crate::store::lsm`] asserts that they fit, including the index of
-/// deadlines). This is the largest limit with which every key may have a deadline, so every key
+/// It decides whether a replicated command is executed, so all nodes and versions agree on it. The
+/// tree on disk accepts keys of 65 535 bytes, and the store adds a prefix of up to 15 bytes
+/// ([`crate::store::lsm`] asserts that they fit, including the index of deadlines). This is the
+/// largest limit that lets every key have a deadline, so all keys of earlier versions remain
+/// reachable.
 /// that an earlier version could store remains reachable.
 pub const KEY_BYTES_MAX: usize = (64 << 10) - 16;
 
@@ -15,34 +16,31 @@ pub const KEY_BYTES_MAX: usize = (64 << 10) - 16;
 pub const KEY_TOO_LONG: &str =
     "TOOBIG not executed: a key, or a pattern of keys, may have 65520 bytes";
 
-/// Maximum length in bytes of a hash field, or of a member of a set or sorted set: 64 KiB less 64.
-/// Fields and members are names of rows, which have a longer prefix than keys.
+/// Maximum length in bytes of a field or member. Less than a key's, as rows have a longer prefix.
 pub const FIELD_BYTES_MAX: usize = (64 << 10) - 64;
 
-/// Error for a field or member that is too long.
 pub const FIELD_TOO_LONG: &str = "TOOBIG not executed: a field or a member may have 65472 bytes; values and elements of lists may be longer";
 
 /// Key whose length is within the limit of all stores.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key<'a>(&'a [u8]);
 
-/// Error for a key that has more than [`KEY_BYTES_MAX`] bytes.
+/// Error for a key longer than [`KEY_BYTES_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
 impl<'a> Key<'a> {
-    /// Creates a key after checking its length.
+    /// Creates a key, if not too long.
     pub const fn new(bytes: &'a [u8]) -> Result<Self, TooLong> {
         if bytes.len() <= KEY_BYTES_MAX { Ok(Self(bytes)) } else { Err(TooLong) }
     }
 
-    /// Returns the bytes of the key as the client sent them.
     pub const fn bytes(self) -> &'a [u8] {
         self.0
     }
 }
 
-/// Converts a literal. A literal that is too long does not compile.
+/// Converts a literal. One that is too long does not compile.
 impl<'a, const BYTES: usize> From<&'a [u8; BYTES]> for Key<'a> {
     fn from(bytes: &'a [u8; BYTES]) -> Self {
         const { assert!(BYTES <= KEY_BYTES_MAX) };

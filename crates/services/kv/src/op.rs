@@ -1,14 +1,13 @@
-//! Contents of logged commands and queries: operation numbers, and encodings shared by several
-//! operations.
+//! Operation numbers of logged commands and queries, and encodings that operations share.
 
 use crate::encode::{Decoder, Encoder, Malformed};
 
-/// Maximum size in bytes of a reply that contains several values. A constant, because all nodes
-/// must give the same reply to a replicated command.
+/// Maximum size in bytes of a reply with several values. Constant, because all nodes must give the
+/// same reply to a replicated command.
 pub const REPLY_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Operation number, the first byte of a command or query. Logs contain the numbers, so a number is
-/// never reused. Operations below [`Op::FIRST_WRITE`] only read and may be queries.
+/// Operation number, the first byte of a command or query. Never reused, because logs contain it.
+/// Operations below [`Op::FIRST_WRITE`] only read and may be queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named after the commands; docs/commands.md has them")]
 #[repr(u8)]
@@ -121,12 +120,11 @@ pub enum Op {
     SortStore = 122,
     PublishShard = 123,
     HExpire = 124,
-    /// Prefix of a command that must be executed within its limits ([visit-2]).
+    /// Prefix of a command that fails rather than exceed its limits ([visit-2]).
     Bounded = 125,
 }
 
 impl Op {
-    /// All operations.
     pub const ALL: [Self; 109] = [
         Self::Literal,
         Self::Get,
@@ -238,7 +236,7 @@ impl Op {
         Self::HExpire,
         Self::Bounded,
     ];
-    /// Lowest number of an operation that may write.
+    /// Lowest operation number that may write.
     pub const FIRST_WRITE: u8 = 64;
 
     const BY_NUMBER: [Option<Self>; 256] = {
@@ -253,13 +251,12 @@ impl Op {
         table
     };
 
-    /// Returns the operation with the number `byte`.
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::BY_NUMBER[usize::from(byte)]
     }
 
-    /// Returns whether the operation is not allowed in transactions. For example, operations on the
-    /// queue of blocked clients are not requests of clients.
+    /// Returns whether the operation is forbidden in transactions, e.g. one on the queue of blocked
+    /// clients.
     pub const fn stands_alone(self) -> bool {
         matches!(
             self,
@@ -274,25 +271,23 @@ impl Op {
         )
     }
 
-    /// Returns whether the operation only reads.
     pub const fn is_read(self) -> bool {
         (self as u8) < Self::FIRST_WRITE
     }
 }
 
-/// Path on which an encoded command reaches the service.
+/// Path of an encoded command to the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// As a query, outside the log.
+    /// A query, outside the log.
     Read,
     /// Through the log, with a small reply.
     Write,
-    /// Through the log, with a reply that may be at least as large as a value.
+    /// Through the log, with a reply that may be as large as a value or larger.
     WriteReturning,
 }
 
 impl Kind {
-    /// Returns the path on which an encoded command reaches the service.
     pub fn of(command: &[u8]) -> Self {
         let mut decoder = Decoder(command);
         match decoder.byte().ok().and_then(Op::from_byte) {
@@ -322,15 +317,15 @@ impl Kind {
 
 /// Flags of [`Op::Set`].
 pub mod set_flag {
-    /// Sets the key only if it is absent.
+    /// Set only an absent key.
     pub const NX: u8 = 1;
-    /// Sets the key only if it exists.
+    /// Set only an existing key.
     pub const XX: u8 = 2;
-    /// Retains the deadline of the key.
+    /// Keep the deadline.
     pub const KEEP_TTL: u8 = 4;
-    /// Replies with the old value.
+    /// Reply with the old value.
     pub const GET: u8 = 8;
-    /// Replies 1 or 0, as SETNX does.
+    /// Reply 1 or 0, as SETNX does.
     pub const COUNTED: u8 = 16;
     /// A condition follows the value.
     pub const IF: u8 = 32;
@@ -339,11 +334,10 @@ pub mod set_flag {
 /// New deadline of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// No deadline.
     Never,
-    /// The key expires at this Unix time in milliseconds.
+    /// Unix time in milliseconds.
     At(u64),
-    /// The deadline had already passed when the front encoded it, so the key is removed at once.
+    /// Already past when the front encoded it: the key is removed at once.
     Past,
 }
 
@@ -360,7 +354,7 @@ impl Deadline {
         match from.byte()? {
             0 => Ok(Self::Never),
             1 => match from.word()? {
-                // Stores may represent a missing deadline by this number.
+                // Stores may represent a missing deadline by this.
                 u64::MAX => Err(Malformed),
                 at => Ok(Self::At(at)),
             },
@@ -384,8 +378,7 @@ mod tests {
         }
     }
 
-    /// [level-9] An operation that the previous release does not know is not executed until the
-    /// group's feature level allows it.
+    /// [level-9] An operation unknown to the previous release waits for the group's feature level.
     #[test]
     fn operations_of_released_levels_are_known_and_a_new_one_needs_a_level() {
         const OF_LEVEL_8: [std::ops::RangeInclusive<u8>; 2] = [1..=47, 64..=124];

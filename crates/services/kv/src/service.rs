@@ -1,4 +1,4 @@
-//! The service, which executes commands in log order and answers queries.
+//! The service: executes commands in log order and answers queries.
 
 use std::collections::VecDeque;
 
@@ -34,24 +34,21 @@ pub struct Service {
     store: Box<dyn Store>,
     applied_to: Slot,
     budget: Budget,
-    /// Scratch buffer for the positions of keys to prefetch.
+    /// Scratch buffer of the keys to prefetch.
     prefetched: Vec<Position>,
-    /// Notices that commands have produced since the fronts last took them.
+    /// Notices since the fronts last took them.
     notices: Vec<Notice>,
-    /// Keyspace events enabled on this node.
     events: Setting,
-    /// Set if a command has been executed since the last commit.
+    /// A command has been executed since the last commit.
     uncommitted: bool,
-    /// Blocked clients.
     waits: Waits,
     /// Snapshot in progress.
     imaging: Imaging,
-    /// Snapshot that is being loaded, if any.
+    /// Snapshot being loaded.
     loading: Option<Items>,
 }
 
 impl Service {
-    /// Creates the service, starting from the state of `store`.
     pub fn new(store: Box<dyn Store>) -> Self {
         Self {
             store,
@@ -67,13 +64,12 @@ impl Service {
         }
     }
 
-    /// Returns a fingerprint of all contents. Nodes at the same position have equal fingerprints.
-    /// Reads all data.
+    /// Returns a fingerprint of all contents, equal on all nodes at a position. Reads all data.
     pub fn digest(&self) -> u128 {
         self.waits.digest(store::digest(&*self.store))
     }
 
-    /// Sets the applied position and resets the state that depended on the previous position.
+    /// Sets the applied position, and resets what depended on the previous one.
     fn set_applied(&mut self, applied_to: Slot) {
         self.applied_to = applied_to;
         self.budget = Budget::default();
@@ -81,13 +77,13 @@ impl Service {
         self.loading = None;
     }
 
-    /// Returns the keyspace event setting of this node, which the front shares and may change.
+    /// Returns this node's event setting, which the front shares and may change.
     pub fn events(&self) -> Setting {
         self.events.clone()
     }
 
-    /// [visit-1] Returns an upper bound on the visits that a replicated command would make beyond
-    /// its arguments in the current state. The result is not exact once it exceeds the limit.
+    /// [visit-1] Returns an upper bound on the visits of a replicated command beyond its arguments
+    /// in the current state. Inexact above the limit.
     pub fn visits(&self, command: &[u8]) -> u64 {
         let (store, waits) = (&*self.store, &self.waits);
         let state = ReadContext { store, applied_to: self.applied_to, wall_ms: None, waits };
@@ -99,15 +95,15 @@ impl Service {
     }
 }
 
-/// Parts of a snapshot that have not been returned yet.
+/// Parts of a snapshot still to be returned.
 #[derive(Debug, Default)]
 struct Imaging {
-    /// Number of keys for the head, or `None` once the head has been returned.
+    /// Number of keys for the head, if not returned yet.
     head: Option<u64>,
-    /// Item that follows the head: the versions of removed keys.
+    /// Item after the head: the versions of removed keys.
     removals: Option<Vec<u8>>,
     keys_are_over: bool,
-    /// Clients that were blocked when the snapshot began. They follow the keys.
+    /// Clients blocked when the snapshot began, which follow the keys.
     waits: VecDeque<(Version, Wait)>,
 }
 
@@ -142,7 +138,7 @@ impl StateMachine for Service {
     }
 
     /// Returns the feature level that a command needs: the base level, except for transactions that
-    /// watch absent keys ([watch-4]) and for bounded commands ([visit-2]).
+    /// watch absent keys ([watch-4]) and bounded commands ([visit-2]).
     fn level_of(&self, command: &[u8]) -> Level {
         let bounded = command.first() == Some(&(Op::Bounded as u8));
         match bounded || exec::watches_absent_keys(command) {
@@ -201,7 +197,7 @@ impl StateMachine for Service {
             waits: &self.waits,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
-            // A digest reads all data, so its visits are not limited.
+            // Not limited: a digest reads all data.
             Some(Op::Digest) => read(Op::Digest, &mut decoder, &state, &mut Reply(reply)),
             Some(op) => {
                 let answer = || read(op, &mut decoder, &state, &mut Reply(reply));
@@ -278,9 +274,9 @@ impl StateMachine for Service {
 
     fn begin_image(&mut self) -> bool {
         self.end_image();
-        // Only the keys and the blocked clients are replicated. The budget belongs to a batch,
-        // which a commit ends; notices and prefetched positions belong to this node. The replica
-        // stores the group's time.
+        // The keys and the blocked clients are all that is replicated. The budget ends with a
+        // batch, so with a commit; notices and prefetched positions are local. The replica stores
+        // the group's time.
         if self.uncommitted || self.loading.is_some() {
             return false;
         }
@@ -343,7 +339,7 @@ impl StateMachine for Service {
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         let items = self.loading.take().ok_or(LoadError::NotLoading)?;
-        // There is no state to snapshot before the first slot.
+        // No state to snapshot before the first slot.
         if at != Slot::FIRST || !items.is_empty() {
             items.end(at)?;
         }

@@ -1,8 +1,7 @@
-//! Queue of blocked clients, with the keys that each of them waits for, in log order.
+//! Queue of blocked clients and the keys that they wait for, in log order.
 //!
-//! The queue is replicated state and in memory on every node, with either store. A store on disk
-//! saves it among the metadata of its commits, and snapshots contain it after the keys.
-//! `docs/decisions/0023` has the reasons.
+//! Replicated state, in memory on every node. A store on disk saves it in the metadata of its
+//! commits, and snapshots contain it after the keys. `docs/decisions/0023` has the reasons.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,24 +17,23 @@ use crate::{
     store::{collection::Kind, places::Version},
 };
 
-/// Maximum number of blocked clients in the group, and maximum total size of their attempts.
+/// Limit on blocked clients in the group, and on the size of their attempts.
 const LIMIT: Share = Share { count: 65_536, bytes: 64 << 20 };
-/// Maximum number of blocked clients per node, and maximum total size of their attempts.
+/// Limit on blocked clients per node, and on the size of their attempts.
 const LIMIT_OF_NODE: Share = Share { count: 16_384, bytes: 16 << 20 };
-/// Approximate memory in bytes of a wait, in addition to its attempt.
+/// Approximate memory of a wait besides its attempt.
 const WAIT_BYTES: usize = 256;
 const KEY_BYTES: usize = 384;
 
-/// Prefix of the metadata keys that store waits. No metadata key of the replica starts with it.
+/// Prefix of the metadata keys of waits, which the replica does not use.
 const META: &[u8] = b"kv.wait.";
 
-/// Number of ready keys that each commit checks, to forget those that have no elements.
+/// Ready keys that each commit checks, to forget those without elements.
 const SETTLED_EACH: usize = 16;
 
 /// One incarnation of a front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// Node that runs the front.
     pub node: u32,
     /// Number of the incarnation, different for each start of the process.
     pub life: u64,
@@ -51,20 +49,19 @@ impl Owner {
         Ok(Self { node, life: from.word()? })
     }
 
-    /// Returns a lower bound for all owners on a node.
+    /// Lower bound of all owners on a node.
     const fn first(node: u32) -> Self {
         Self { node, life: 0 }
     }
 }
 
-/// Blocked client in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Front that the client is connected to.
+    /// Front of the client.
     pub owner: Owner,
-    /// Number that the front has assigned to the client.
+    /// Number assigned by the front.
     pub number: u64,
-    /// Version at which the client joined the queue or last retried without success.
+    /// Version at which the client joined the queue or last retried in vain.
     pub sign: Version,
     /// Encoded attempt, shared with snapshots in progress.
     attempt: Arc<[u8]>,
@@ -74,8 +71,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Creates the queue entry of a client with an encoded attempt. Fails if the attempt is not
-    /// valid.
+    /// Creates the queue entry of a client. Fails if the encoded attempt is invalid.
     pub fn new(owner: Owner, number: u64, sign: Version, attempt: &[u8]) -> Result<Self, Fault> {
         let read = Attempt::decode(&mut Decoder(attempt))?;
         Ok(Self {
@@ -89,7 +85,7 @@ impl Wait {
         })
     }
 
-    /// Encodes the queue entry for metadata and snapshots.
+    /// Encodes the entry for metadata and snapshots.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);
@@ -113,12 +109,12 @@ impl Wait {
     }
 
     fn share(&self) -> Share {
-        // The keys count two more times, since the queues and the ready keys contain them too.
+        // Queues and ready keys contain the keys too, so these count three times.
         Share { count: 1, bytes: WAIT_BYTES + 3 * self.attempt.len() + KEY_BYTES * self.keys }
     }
 }
 
-/// Number and total size of waits, as a limit or as the usage of some clients.
+/// Number and total size of waits, as a limit or as usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     count: usize,
@@ -139,17 +135,14 @@ impl Share {
     }
 }
 
-/// Error for a client that cannot join the queue because a limit is reached.
+/// Limit that a client would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The client's node has reached its limit.
     Node,
-    /// The group has reached its limit.
     All,
 }
 
 impl Full {
-    /// Returns the error text for the client.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Node => {
@@ -162,23 +155,21 @@ impl Full {
     }
 }
 
-/// Queue of all blocked clients.
 #[derive(Debug, Default)]
 pub struct Waits {
-    /// Waits, each under the version of the command with which the client joined the queue.
+    /// Waits by the version of the command that joined the queue.
     waits: BTreeMap<Version, Wait>,
     numbers: BTreeMap<(Owner, u64), Version>,
     lines: BTreeMap<Box<[u8]>, BTreeSet<Version>>,
     shares: BTreeMap<Owner, Share>,
     all: Share,
-    /// Waits that have changed since the last commit.
+    /// Waits changed since the last commit.
     changed: BTreeSet<Version>,
-    /// Ready keys: they have blocked clients and may have elements. The set is only a hint, and not
-    /// part of the state.
+    /// Keys with blocked clients and perhaps elements. A hint, not part of the state.
     ready_keys: BTreeSet<Box<[u8]>>,
     /// Ready key at which the next commit resumes checking.
     settled: Box<[u8]>,
-    /// Set if a change has occurred to which a front may have to react.
+    /// A change has occurred to which a front may have to react.
     news: bool,
 }
 
@@ -191,7 +182,6 @@ impl Waits {
         self.waits.len()
     }
 
-    /// Adds a client to the queue. Fails if a limit is reached.
     pub fn enter(&mut self, since: Version, wait: Wait) -> Result<(), Full> {
         let share = wait.share();
         let of_owner = self.shares.get(&wait.owner).copied().unwrap_or_default();
@@ -214,8 +204,8 @@ impl Waits {
                 }
             }
         }
-        // If a client before this one leaves without taking an element, the key may already have
-        // elements for this client.
+        // If an earlier client leaves without an element, the key may have one for this client
+        // already.
         self.ready_keys.extend(wait.keys().map(Box::from));
         self.waits.insert(since, wait);
         self.changed.insert(since);
@@ -223,20 +213,19 @@ impl Waits {
         Ok(())
     }
 
-    /// Returns the version at which a client joined the queue, and its attempt; `None` if the
-    /// client is not in the queue.
+    /// Returns the version at which a queued client joined, and its attempt.
     pub fn find(&self, owner: Owner, number: u64) -> Option<(Version, &[u8])> {
         let since = *self.numbers.get(&(owner, number))?;
         Some((since, &self.waits.get(&since)?.attempt))
     }
 
-    /// Returns the version at which a client joined the queue or last retried without success.
+    /// Returns the version at which a client joined the queue or last retried in vain.
     pub fn sign_of(&self, owner: Owner, number: u64) -> Option<Version> {
         let since = self.numbers.get(&(owner, number))?;
         self.waits.get(since).map(|wait| wait.sign)
     }
 
-    /// Records that a client retried without success at version `now`.
+    /// Records a retry in vain at version `now`.
     pub fn sign(&mut self, since: Version, now: Version) {
         if let Some(wait) = self.waits.get_mut(&since) {
             wait.sign = now;
@@ -245,7 +234,6 @@ impl Waits {
         }
     }
 
-    /// Removes a client from the queue.
     pub fn leave(&mut self, since: Version) {
         let Some(wait) = self.waits.remove(&since) else {
             return;
@@ -272,7 +260,7 @@ impl Waits {
         self.news = true;
     }
 
-    /// Removes all clients of a front and returns the number of clients removed.
+    /// Removes all clients of a front and returns their number.
     pub fn leave_all(&mut self, owner: Owner) -> usize {
         let numbers = self.numbers.range((owner, 0)..=(owner, u64::MAX));
         let gone: Vec<Version> = numbers.map(|(_, since)| *since).collect();
@@ -282,7 +270,7 @@ impl Waits {
         gone.len()
     }
 
-    /// Starts an incarnation of a front by removing the clients of earlier ones.
+    /// Starts an incarnation of a front: removes the clients of earlier ones.
     pub fn begin_life(&mut self, owner: Owner) {
         let lives = self.shares.range(Owner::first(owner.node)..);
         let lives = lives.map(|(life, _)| *life);
@@ -295,8 +283,8 @@ impl Waits {
         }
     }
 
-    /// Returns whether the client that joined at `since` may pop from a key with `count` elements,
-    /// that is, whether the clients before it leave at least one.
+    /// Returns whether the client that joined at `since` may pop from a key of `count` elements:
+    /// the clients before it leave at least one.
     pub fn has_turn(&self, since: Version, key: &[u8], kind: Kind, count: u64) -> bool {
         let mut before = 0_u64;
         let Some(line) = self.lines.get(key) else {
@@ -312,7 +300,7 @@ impl Waits {
         before < count
     }
 
-    /// Visits the clients that may pop from a key with `count` elements.
+    /// Visits the clients that may pop from a key of `count` elements.
     pub fn turns(&self, key: &[u8], kind: Kind, count: u64, each: &mut dyn FnMut(&Wait)) {
         let line = self.lines.get(key).into_iter().flatten();
         let mut before = 0_u64;
@@ -327,13 +315,13 @@ impl Waits {
         }
     }
 
-    /// Returns the numbers of all clients of a front, in ascending order.
+    /// Returns the numbers of a front's clients, ascending.
     pub fn numbers_of(&self, owner: Owner) -> Vec<u64> {
         let numbers = self.numbers.range((owner, 0)..=(owner, u64::MAX));
         numbers.map(|((_, number), _)| *number).collect()
     }
 
-    /// Marks a key as ready because it has new elements.
+    /// Marks a key with new elements as ready.
     pub fn mark_ready(&mut self, key: &[u8]) {
         if self.lines.contains_key(key) {
             if !self.ready_keys.contains(key) {
@@ -343,13 +331,13 @@ impl Waits {
         }
     }
 
-    /// Returns the ready keys starting at `from`, in order.
+    /// Returns the ready keys from `from` on.
     pub fn stirred_from<'a>(&'a self, from: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         let from: Box<[u8]> = from.into();
         self.ready_keys.range(from..).map(|key| &**key)
     }
 
-    /// Forgets some of the ready keys that have no elements.
+    /// Forgets some of the ready keys without elements.
     fn settle(&mut self, has_some: &dyn Fn(&[u8]) -> bool) {
         let next = self.ready_keys.range(self.settled.clone()..);
         let looked_at: Vec<Box<[u8]>> = next.take(SETTLED_EACH).cloned().collect();
@@ -364,7 +352,7 @@ impl Waits {
         }
     }
 
-    /// Commits the queue and returns the metadata changes. `has_some` returns whether a key has
+    /// Commits the queue and returns the changes of metadata. `has_some` tells whether a key has
     /// elements.
     pub fn commit(&mut self, has_some: &dyn Fn(&[u8]) -> bool) -> Vec<MetaChange> {
         self.settle(has_some);
@@ -376,29 +364,26 @@ impl Waits {
         changed.into_iter().map(change).collect()
     }
 
-    /// Returns whether nothing has changed since the last commit.
     pub fn is_unchanged(&self) -> bool {
         self.changed.is_empty() && self.ready_keys.is_empty()
     }
 
-    /// Marks all changes as committed.
     pub fn is_as_committed(&mut self) {
         self.changed.clear();
     }
 
-    /// Returns whether a change has occurred since the last call to which a front may have to
-    /// react.
+    /// Returns whether a front may have to react to a change since the last call.
     pub fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
 
-    /// Removes the waits from the metadata and decodes them.
+    /// Takes the waits out of the metadata.
     pub fn restore(meta: &mut Metadata) -> Self {
         let mut waits = Self::default();
         for (key, bytes) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
             let since = key.get(META.len()..).and_then(since_from);
             if let (Some(since), Ok(wait)) = (since, Wait::decode(&bytes)) {
-                // The limits were checked at admission, and they depend only on the release.
+                // Checked at admission, by limits that depend only on the release.
                 waits.enter(since, wait).ok();
             }
         }
@@ -406,19 +391,19 @@ impl Waits {
         waits
     }
 
-    /// Returns all waits as metadata, for a store that has no earlier version of them.
+    /// Returns all waits as metadata, for a store without an earlier version of them.
     pub fn as_metadata(&self) -> impl Iterator<Item = MetaChange> {
         self.waits
             .iter()
             .map(|(since, wait)| MetaChange { key: meta_key(*since), value: Some(wait.encode()) })
     }
 
-    /// Returns all waits in order. Their attempts are shared, not copied.
+    /// Returns all waits in order, with shared attempts.
     pub fn all(&self) -> impl Iterator<Item = (Version, Wait)> {
         self.waits.iter().map(|(since, wait)| (*since, wait.clone()))
     }
 
-    /// Adds a wait from a snapshot. Waits must be added in order.
+    /// Adds a wait from a snapshot, in order.
     pub fn load(&mut self, since: Version, bytes: &[u8]) -> Result<(), &'static str> {
         let wait = Wait::decode(bytes).map_err(|_| "a client that waits makes no sense")?;
         if self.waits.last_key_value().is_some_and(|(last, _)| *last >= since) {
@@ -430,13 +415,12 @@ impl Waits {
         self.enter(since, wait).map_err(|_| "more clients wait than may")
     }
 
-    /// Returns the latest slot at which a client joined the queue or retried.
+    /// Returns the latest slot at which a client joined or retried.
     pub fn newest(&self) -> Option<u64> {
         self.waits.values().map(|wait| wait.sign.slot).max()
     }
 
-    /// Combines the fingerprint `data` of the data with that of the blocked clients. Returns `data`
-    /// unchanged if there are none.
+    /// Combines the fingerprint of the data with that of the blocked clients, if any.
     pub fn digest(&self, data: u128) -> u128 {
         if self.is_empty() {
             return data;

@@ -1,13 +1,11 @@
-//! Random choices of Redis commands. The seed is in the command, so all nodes make the same
-//! choices.
+//! Random choices of Redis commands. The command contains the seed, so all nodes choose alike.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use super::rows::{View, each_placed};
 use crate::{op::REPLY_BYTES_MAX, store::Position};
 
-/// Random number generator (splitmix64). Its numbers must never change, because replayed commands
-/// must make the same choices.
+/// Random number generator (splitmix64). Never changes: replayed commands must choose alike.
 pub(super) struct Draws(u64);
 
 impl Draws {
@@ -29,22 +27,19 @@ impl Draws {
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// Draws an index below `end`.
     fn index(&mut self, end: usize) -> usize {
         usize::try_from(self.below(end as u64)).unwrap_or(0)
     }
 }
 
-/// A drawn member and its value.
 pub(super) type Drawn = (Vec<u8>, Vec<u8>);
 
-/// Maximum number of members for which all are equally likely. In a larger collection, a position
-/// is drawn first, and then one of the members that follow it. Gaps between positions favour some
-/// members, but this evens out over many members.
+/// Maximum number of members for which all are equally likely. In a larger collection a position is
+/// drawn, then one of the members after it; members after gaps are favoured.
 const EVEN: u64 = 1024;
-/// Number of members after the drawn position from which one is chosen.
+/// Number of members after the drawn position to choose from.
 const NEIGHBOURS: usize = 64;
-/// Number of members up to which several are drawn by a walk over the whole collection.
+/// Maximum number of members for which several are drawn by walking over the whole collection.
 const LISTED: u64 = 4096;
 
 /// Draws one member, or `None` if the collection is empty.
@@ -79,11 +74,11 @@ pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<D
     found
 }
 
-/// Draws `most` different members, or returns all if the collection has fewer.
+/// Draws `most` different members, or all if there are fewer.
 pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Draws) -> Vec<Drawn> {
     let most = most.min(view.count());
     if walks(view, most) {
-        // Each of the remaining members is drawn with the same probability.
+        // Selection sampling: every remaining member has the same probability.
         let (mut wanted, mut left, mut drawn) = (most, view.count(), Vec::new());
         each_placed(view, prefix, Position::START, &mut |member, value| {
             if left == 0 || wanted == 0 {
@@ -99,7 +94,7 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
         return drawn;
     }
     let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
-    // A draw nearly always finds a new member, but this is not guaranteed.
+    // Bounded, since each draw finds a new member only with high probability.
     for _ in 0..most.saturating_mul(16) {
         if drawn.len() as u64 >= most {
             break;
@@ -113,8 +108,7 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
     drawn
 }
 
-/// Draws `times` members with replacement, with their values if requested. Stops when the reply
-/// reaches its size limit.
+/// Draws `times` members with replacement, up to the size limit of a reply.
 pub(super) fn repeatedly(
     view: &View<'_>,
     prefix: &[u8],
@@ -176,7 +170,6 @@ fn walks(view: &View<'_>, draws: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// The generator's numbers never change, because logged commands were executed with them.
     #[test]
     fn draws_stay_as_they_are() {
         let mut draws = Draws::of(7);

@@ -10,7 +10,6 @@ use crate::{
     resp::reply::Reply,
 };
 
-/// Commands and operations that publish messages.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -135,8 +134,7 @@ fn encode_spublish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// Executes PUBLISH. All nodes give the same reply, since no node knows how many subscribers the
-/// other nodes have.
+/// Executes PUBLISH. Replies the same on all nodes, as none knows the subscribers of the others.
 pub(super) fn publish(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -145,7 +143,7 @@ pub(super) fn publish(
     post(notice::CHANNEL, from, state, reply)
 }
 
-/// Executes SPUBLISH. There are no shards, so shard channels are merely a second namespace.
+/// Executes SPUBLISH. Without shards, shard channels are merely a second namespace.
 pub(super) fn publish_shard(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -167,7 +165,6 @@ fn post(
     Ok(())
 }
 
-/// Queues the notice of a message for the subscribers on this node.
 pub(super) fn queue_notice(state: &mut WriteContext<'_>, message: Option<(&[u8], &[u8])>) {
     if let Some((channel, message)) = message {
         leave(state, notice::CHANNEL, channel, message);

@@ -1,6 +1,5 @@
 //! Compare-and-set and compare-and-delete: the conditions of SET, DELEX and DELIFEQ, and DIGEST,
-//! which replaces values too long to be sent for a comparison. Compatible with Redis 8.4 and Valkey
-//! 9.
+//! which replaces values too long to be sent for a comparison. As in Redis 8.4 and Valkey 9.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -13,7 +12,6 @@ use crate::{
     resp::reply::Reply,
 };
 
-/// Commands and operations with conditions on the current value.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[Operation::read(Op::ValueDigest, digest), Operation::write(Op::DelIf, del_if)],
@@ -75,7 +73,7 @@ pub enum Condition<'a> {
 }
 
 impl<'a> Condition<'a> {
-    /// Parses an option and its argument. Returns `None` if the option is not a condition.
+    /// Parses an option and its argument, or returns `None` if the option is not a condition.
     pub(super) fn parse(option: &[u8], argument: &'a [u8]) -> Result<Option<Self>, Refusal> {
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let digest = || parse_digest(argument).ok_or(NOT_A_DIGEST);
@@ -107,7 +105,7 @@ impl<'a> Condition<'a> {
         }
     }
 
-    /// Returns whether the condition holds for a value; `None` stands for an absent key.
+    /// Returns whether the condition holds for a value, or for an absent key (`None`).
     pub(super) fn holds(self, value: Option<&[u8]>) -> bool {
         match self {
             Self::Equal(wanted) => value == Some(wanted),
@@ -148,7 +146,6 @@ fn encode_delifeq(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Encodes a conditional deletion of one key.
 pub(crate) fn write_del_if(condition: Condition<'_>, key: &[u8], out: &mut Encoder<'_>) {
     out.byte(Op::DelIf as u8).bytes(key);
     condition.encode(out);

@@ -10,7 +10,6 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply},
 };
 
-/// Commands and operations on counters.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -188,21 +187,19 @@ pub(super) fn incr_by_float(
     Ok(())
 }
 
-/// A decimal fraction in units of 10^-17.
+/// Decimal fraction in units of 10^-17, the precision that Redis prints.
 ///
-/// Binary floating point would give the same results everywhere only if all machines and libraries
-/// rounded and printed alike. Sums of decimal fractions are exact: 0.1 + 0.2 is 0.3. Redis also
-/// prints 17 digits after the point.
+/// Exact (0.1 + 0.2 is 0.3), while binary floating point would depend on how each machine and
+/// library rounds and prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decimal(i128);
 
 impl Decimal {
     pub(super) const ZERO: Self = Self(0);
-    /// Number of digits after the point. Further digits are rounded, halves away from zero.
+    /// Digits after the point. Further digits are rounded, halves away from zero.
     const SCALE: i32 = 17;
-    /// Maximum magnitude: 10^20.
+    /// Maximum magnitude, 10^20.
     const MAX: i128 = 10i128.pow(20 + Self::SCALE.unsigned_abs());
-    /// Maximum length of a text that can be parsed.
     const TEXT_BYTES_MAX: usize = 64;
 
     pub(super) fn plus(self, other: Self) -> Option<Self> {

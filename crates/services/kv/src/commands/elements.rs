@@ -20,13 +20,12 @@ use crate::{
     store::{Position, collection::Kind},
 };
 
-/// Operations shared by the collection types. This family has no commands.
 pub(super) const FAMILY: Family = Family {
     commands: &[],
     operations: &[Operation::read(Op::Count, count), Operation::read(Op::ScanRows, scan)],
 };
 
-/// Maximum number of elements that one HSCAN, SSCAN or ZSCAN examines, regardless of COUNT.
+/// Maximum number of elements that HSCAN, SSCAN or ZSCAN examines, regardless of COUNT.
 const SCAN_COUNT_MAX: u64 = 10_000;
 /// Size in bytes at which a page of a scan is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;
@@ -39,7 +38,7 @@ const OUT_OF_RANGE: &str = "ERR value is out of range";
 pub(super) const OUT_OF_LONG: &str =
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
-/// Returns the prefix of the row names of this type's elements, which are ordered by position.
+/// Prefix of the row names of this type's elements, which are ordered by position.
 pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     match kind {
         Kind::Zset => MEMBER,
@@ -47,7 +46,6 @@ pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     }
 }
 
-/// Encodes the arguments starting at index `from` as a list.
 pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     let rest = r.arguments.from(from);
     out.length(rest.len());
@@ -56,7 +54,6 @@ pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     }
 }
 
-/// Encodes the fields or members starting at an argument as a list.
 pub(super) fn write_fields(
     r: &Request<'_>,
     from: usize,
@@ -69,7 +66,6 @@ pub(super) fn write_fields(
     Ok(())
 }
 
-/// Encodes HLEN, LLEN, SCARD or ZCARD.
 pub(super) fn write_count(kind: Kind, r: &Request<'_>, out: &mut Encoder<'_>) {
     out.byte(Op::Count as u8).bytes(r.at(0)).byte(kind as u8);
 }
@@ -97,7 +93,6 @@ fn count(
     Ok(())
 }
 
-/// Encodes HSCAN, SSCAN or ZSCAN.
 pub(super) fn write_scan(
     kind: Kind,
     r: &Request<'_>,
@@ -133,8 +128,8 @@ pub(super) fn write_scan(
     Ok(())
 }
 
-/// Returns a page of elements in the order of positions, as SCAN does for keys. An element that
-/// exists throughout the scan is returned exactly once.
+/// Replies with a page of elements in order of position. An element that exists throughout the scan
+/// is returned exactly once.
 fn scan(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -165,7 +160,7 @@ fn scan(
             }
             (looked_at, last) = (looked_at + 1, position);
             names += member.len();
-            // Expired elements count towards the page, so that its time is bounded.
+            // Expired elements count too, which bounds the time of a page.
             if pattern.matches(member) && !(view.has_ended() && view.is_over(name)) {
                 page.next().bulk(member);
                 match kind {
@@ -188,7 +183,7 @@ fn scan(
 /// Arguments of HRANDFIELD, SRANDMEMBER and ZRANDMEMBER.
 #[derive(Clone, Copy)]
 pub(super) struct Random {
-    /// Number of elements to draw; `None` requests a single element instead of an array.
+    /// Number of elements to draw. `None` replies with one element instead of an array.
     count: Option<i64>,
     values: bool,
     seed: u64,
@@ -216,7 +211,6 @@ impl Random {
         Ok(Self { count, values, seed: r.seed })
     }
 
-    /// Returns whether values or scores are also requested.
     pub(super) const fn has_values(self) -> bool {
         self.values
     }
@@ -240,7 +234,7 @@ impl Random {
     }
 }
 
-/// Replies with drawn elements; `write` writes the value of an element.
+/// Replies with drawn elements. `write` writes the value of an element.
 pub(super) fn random(
     view: &View<'_>,
     prefix: &[u8],
@@ -285,7 +279,6 @@ pub(super) fn random(
     write_drawn(&items, wanted, reply);
 }
 
-/// Returns whether a reply with `elements` elements of average size would exceed its limit.
 pub(super) fn would_be_too_large(view: &View<'_>, elements: u64) -> bool {
     let elements = u128::from(elements.min(view.count()));
     let each = u128::from(view.header.bytes) / u128::from(view.header.count.max(1));
@@ -299,8 +292,7 @@ fn write_drawn(items: &Items, wanted: Random, reply: &mut Reply<'_>) {
     });
 }
 
-/// Replies with drawn elements, as [`random`] does, for a value with at most one element and no
-/// rows.
+/// Replies as [`random`] does, for a value with at most one element and no rows.
 pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: &mut Reply<'_>) {
     let Some(count) = wanted.count else {
         reply.optional(one.map(|(member, _)| member));
@@ -336,8 +328,7 @@ pub(super) fn remove(
         for member in members {
             removed += usize::from(change.remove(&placed(b"", member)));
         }
-        // A removal without effect keeps the version, so that watchers of the key are not
-        // disturbed.
+        // A removal without effect keeps the version, which WATCH compares.
         if removed > 0 {
             match kind {
                 Kind::Set => change.event(class::SET, "srem"),
@@ -349,8 +340,7 @@ pub(super) fn remove(
     reply.count(removed);
 }
 
-/// Resolves the indexes `start` to `stop`, both inclusive; negative indexes count from the end.
-/// Returns the half-open range of indexes, or `None` if it is empty.
+/// Resolves inclusive indexes, negative ones from the end, to a half-open range; `None` if empty.
 pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     let length = i64::try_from(count).unwrap_or(i64::MAX);
     let place = |at: i64| {
@@ -364,8 +354,7 @@ pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     Some((unsigned(start), unsigned(stop) + 1))
 }
 
-/// Parses `numkeys key …` starting at an argument. Returns the keys and the index of the first
-/// argument after them.
+/// Parses `numkeys key …`. Returns the keys and the index of the first argument after them.
 pub(super) fn keys<'a>(
     r: &Request<'a>,
     from: usize,
@@ -381,8 +370,7 @@ pub(super) fn keys<'a>(
     Ok((keys.collect::<Result<_, Refusal>>()?, behind))
 }
 
-/// Parses the arguments `numkeys key … [LIMIT n]` of SINTERCARD or ZINTERCARD. Returns the keys and
-/// the limit, or 0 if there is no limit.
+/// Parses `numkeys key … [LIMIT n]` of SINTERCARD or ZINTERCARD. A limit of 0 means none.
 pub(super) fn card<'a>(r: &Request<'a>) -> Result<(Vec<&'a [u8]>, u64), Refusal> {
     let count = parse_integer(r.at(0)).filter(|&count| count > 0);
     let count = count.ok_or("ERR numkeys should be greater than 0")?;
@@ -402,7 +390,7 @@ pub(super) fn card<'a>(r: &Request<'a>) -> Result<(Vec<&'a [u8]>, u64), Refusal>
     Ok((keys, limit))
 }
 
-/// Parses the optional `[COUNT n]` at the end of LMPOP or ZMPOP.
+/// Parses the trailing `[COUNT n]` of LMPOP or ZMPOP.
 pub(super) fn pop_count(r: &Request<'_>, at: usize) -> Result<u64, Refusal> {
     match r.arguments.len().saturating_sub(at) {
         0 => Ok(1),

@@ -1,9 +1,9 @@
 //! Deadlines of fields: how a hash stores them, and the removal of expired fields.
 //!
 //! A field's deadline has two rows, one by field and one by time. Both sort before the rows of
-//! fields, which begin with a position, and no position is 0. A field whose deadline is not later
-//! than the group's time does not exist ([time-2]). It remains stored until a command overwrites it
-//! or [`remove_ended`] removes it, which clients cannot observe.
+//! fields, whose names begin with a position, which is never 0. A field whose deadline is not later
+//! than the group's time does not exist ([time-2]), although it is stored until a command
+//! overwrites it or [`remove_ended`] removes it.
 
 use std::ops::ControlFlow;
 
@@ -16,9 +16,9 @@ use crate::{
     },
 };
 
-/// Prefix of the rows that hold a field's deadline. The name of the field's row follows.
+/// Prefix of deadline rows by field. The name of the field's row follows.
 const BY_FIELD: [u8; 7] = [0, 0, 0, 0, 0, 0, 0];
-/// Prefix of the rows in order of deadline. The deadline and the name of the field's row follow.
+/// Prefix of deadline rows by time. The deadline and the name of the field's row follow.
 const BY_TIME: [u8; 7] = [0, 0, 0, 0, 0, 0, 1];
 /// Exclusive upper bound of all deadline rows.
 const BEHIND: [u8; 7] = [0, 0, 0, 0, 0, 0, 2];
@@ -31,9 +31,8 @@ pub(super) fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
     [&BY_TIME[..], &deadline.to_be_bytes(), name].concat()
 }
 
-/// Splits the name of a row in order of deadline into the deadline and the name of the field's row.
-/// If the name is too short, missing bytes are read as zeros, which matches its sort order. This
-/// code never writes such a name.
+/// Splits a name by time into the deadline and the name of the field's row. Missing bytes of a
+/// short name, which is never written, count as zeros, as in the sort order.
 fn parse(by_time: &[u8]) -> (u64, &[u8]) {
     let rest = by_time.get(BY_TIME.len()..).unwrap_or_default();
     let (deadline, name) = rest.split_at(rest.len().min(8));
@@ -51,23 +50,21 @@ impl<'s> View<'s> {
         self.stored_row(name)
     }
 
-    /// Returns the number of elements, without expired ones.
+    /// Returns the number of elements that have not expired.
     pub(super) fn count(&self) -> u64 {
         self.header.count.saturating_sub(self.ended())
     }
 
-    /// Returns whether any fields have deadlines.
     fn is_timed(&self) -> bool {
         self.header.timed.is_some_and(|timed| timed.fields > 0)
     }
 
-    /// Returns whether any stored fields have expired.
+    /// Returns whether any stored field has expired.
     pub(super) fn has_ended(&self) -> bool {
         let timed = self.header.timed.filter(|timed| timed.fields > 0);
         timed.is_some_and(|timed| timed.next <= self.store.time())
     }
 
-    /// Returns the deadline of a field, given the name of its row.
     pub(super) fn deadline_of(&self, name: &[u8]) -> Option<u64> {
         if !self.is_timed() {
             return None;
@@ -82,7 +79,7 @@ impl<'s> View<'s> {
         deadline.is_some_and(|deadline| deadline <= self.store.time())
     }
 
-    /// Visits the deadline rows of expired fields, earliest deadline first.
+    /// Visits the deadline rows of expired fields, earliest first.
     fn each_ended(&self, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
         let Some(timed) = self.header.timed.filter(|_| self.has_ended()) else {
             return;
@@ -96,8 +93,7 @@ impl<'s> View<'s> {
         self.rows(span, &mut |name, _| visit(name));
     }
 
-    /// Returns the number of expired fields that are still stored. Takes time proportional to that
-    /// number.
+    /// Counts the expired fields that are still stored, one by one.
     pub(super) fn ended(&self) -> u64 {
         let mut ended = 0;
         self.each_ended(&mut |_| {
@@ -121,8 +117,8 @@ impl<'s> View<'s> {
     }
 }
 
-/// Updates the header after a change to the fields' deadlines. Returns it with the deadline of the
-/// whole key; `own` is the deadline set on the key itself.
+/// Updates the header after a change of fields' deadlines. Returns it with the deadline of the key,
+/// given the deadline `own` that was set on the key itself.
 pub(super) fn settled(
     store: &dyn Store,
     header: Header,
@@ -137,7 +133,7 @@ pub(super) fn settled(
         Some(next) => Timed { next, ..timed },
         None => Timed { fields: 0, next: 0, ..timed },
     };
-    // If every field has a deadline, the hash expires with its last field.
+    // A hash whose fields all have deadlines expires with the last one.
     let all = timed.fields > 0 && timed.fields >= header.count;
     let last = all.then(|| view.outermost(timed.next, true)).flatten();
     let end = [own, last].into_iter().flatten().min();
@@ -147,9 +143,8 @@ pub(super) fn settled(
     (Header { timed, ..header }, end)
 }
 
-/// Removes up to `most` expired fields, starting with the hash that has the earliest deadline, and
-/// returns the number of fields removed. The choice depends only on the stored data and the group's
-/// time.
+/// Removes up to `most` expired fields, from the hash with the earliest deadline on, and returns
+/// their number. Depends only on the data and the group's time.
 pub(super) fn remove_ended(state: &mut WriteContext<'_>, most: usize) -> usize {
     let mut hashes: Vec<Box<[u8]>> = Vec::new();
     if most > 0 {
@@ -173,8 +168,8 @@ pub(super) fn remove_ended(state: &mut WriteContext<'_>, most: usize) -> usize {
     removed
 }
 
-/// Removes up to `most` expired fields of one hash and returns the number removed. The version of
-/// the hash does not change because clients cannot observe the removal.
+/// Removes up to `most` expired fields of one hash and returns their number. The hash keeps its
+/// version, because clients cannot observe the removal.
 fn remove_ended_of(state: &mut WriteContext<'_>, key: Key<'_>, most: usize) -> usize {
     let store = &mut *state.store;
     let Some(entry) = store.stored(key) else {

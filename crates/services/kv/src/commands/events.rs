@@ -1,8 +1,7 @@
 //! Keyspace events: notifications about keys that commands change, as in Redis.
 //!
-//! Each node selects events with its own [`Setting`]. Events are generated where commands are
-//! executed and are not part of the state. All nodes execute the same commands, so nodes with the
-//! same setting generate the same events.
+//! Every node generates events as it executes commands, selected by its own [`Setting`]. They are
+//! not part of the state.
 
 use std::sync::{
     Arc,
@@ -15,7 +14,7 @@ use crate::{
     store::collection::{Header, Kind},
 };
 
-/// Classes of events and the two forms of notification, as bits. The numbers are internal.
+/// Classes of events and the two forms of notification, as bits. Internal: no format contains them.
 pub(super) mod class {
     pub(crate) const KEYSPACE: u32 = 1 << 0;
     pub(crate) const KEYEVENT: u32 = 1 << 1;
@@ -38,7 +37,7 @@ use class::{
     ZSET,
 };
 
-/// Classes that `A` includes, with their letters.
+/// Letters of the classes that `A` includes.
 const ALL: &[(char, u32)] = &[
     ('g', GENERIC),
     ('$', STRING),
@@ -51,17 +50,17 @@ const ALL: &[(char, u32)] = &[
     ('t', STREAM),
     ('d', MODULE),
 ];
-/// Classes that `A` does not include, with their letters.
+/// Letters of the classes that `A` does not include.
 const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 
-/// Events that a node generates, as selected by `notify-keyspace-events`. Clones share the setting.
+/// Events selected by `notify-keyspace-events` on this node. Clones share the setting.
 #[derive(Clone, Debug, Default)]
 pub struct Setting(Arc<AtomicU32>);
 
 impl Setting {
-    /// Returns the selected classes, or 0 if neither form of notification is selected.
+    /// Returns the selected classes, or 0 without a form of notification.
     pub(crate) fn wanted(&self) -> u32 {
-        // A command in execution may still use the old setting.
+        // Relaxed: a command in execution may still use the old setting.
         let set = self.0.load(Ordering::Relaxed);
         if set & (KEYSPACE | KEYEVENT) == 0 {
             return 0;
@@ -69,7 +68,7 @@ impl Setting {
         set
     }
 
-    /// Returns the setting in the format of CONFIG GET.
+    /// Formats the setting as CONFIG GET does.
     pub fn text(&self) -> String {
         let set = self.0.load(Ordering::Relaxed);
         let all = ALL.iter().fold(0, |all, (_, class)| all | class);
@@ -83,7 +82,6 @@ impl Setting {
         text
     }
 
-    /// Sets the selected classes.
     pub fn set(&self, classes: u32) {
         self.0.store(classes, Ordering::Relaxed);
     }
@@ -130,8 +128,8 @@ impl WriteContext<'_> {
         }
     }
 
-    /// Generates the events due before a key is set or removed: the expiry of a stored key whose
-    /// deadline has passed, and the creation of a key that is absent and about to be set.
+    /// Generates the events due before a key is set or removed: expiry of a stored key past its
+    /// deadline, and creation of an absent key.
     pub(super) fn about_to_change(&mut self, key: Key<'_>, set: bool) {
         if self.events & (EXPIRED | NEW | HASH | GENERIC) != 0 {
             self.emit_before_change(key, set);
@@ -149,8 +147,7 @@ impl WriteContext<'_> {
         }
     }
 
-    /// Generates the expiry event of a key that is about to be removed, if it is stored and has
-    /// expired.
+    /// Generates the expiry event of a stored, expired key that is about to be removed.
     pub(super) fn tell_ended(&mut self, key: Key<'_>) {
         let Some(entry) = self.store.stored(key) else {
             return;
@@ -168,13 +165,13 @@ impl WriteContext<'_> {
         self.event(GENERIC, "del", key);
     }
 
-    /// Removes a key. Returns whether it existed.
+    /// Removes a key and returns whether it existed.
     pub(super) fn remove(&mut self, key: Key<'_>) -> bool {
         self.about_to_change(key, false);
         self.store.remove(key)
     }
 
-    /// Removes a key and generates its deletion event. Returns whether the key existed.
+    /// Removes a key with a `del` event and returns whether it existed.
     pub(super) fn delete(&mut self, key: Key<'_>) -> bool {
         let was_there = self.remove(key);
         if was_there {

@@ -1,4 +1,4 @@
-//! EXEC: executes commands all together or not at all, with no other command in between.
+//! EXEC: executes commands atomically.
 
 use crate::{
     commands::{
@@ -36,8 +36,8 @@ pub fn exec(
     reply.array(commands.len());
     let mut large = false;
     for command in commands {
-        // Once the reply has become too large, the remaining commands are still executed, except
-        // reads, whose replies would be discarded.
+        // After the reply has become too large, writes still execute; the replies of reads would be
+        // discarded.
         let op = command.first().copied().and_then(Op::from_byte);
         if large && op.is_some_and(Op::is_read) {
             continue;
@@ -65,7 +65,7 @@ pub fn watches_absent_keys(command: &[u8]) -> bool {
     all.any(|(_, seen)| seen.has_absent_version())
 }
 
-/// Executes one command of a transaction. Always writes exactly one reply.
+/// Executes one command of a transaction and writes exactly one reply.
 fn one(command: &[u8], state: &mut WriteContext<'_>, reply: &mut Reply<'_>) {
     let start = reply.0.len();
     let mut decoder = Decoder(command);

@@ -20,7 +20,6 @@ use crate::{
     },
 };
 
-/// Commands and operations on the deadlines of keys.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -145,7 +144,6 @@ impl Unit {
     pub(super) const UNIX_SECONDS: Self = Self { milliseconds: false, absolute: true };
     pub(super) const UNIX_MILLISECONDS: Self = Self { milliseconds: true, absolute: true };
 
-    /// Returns the unit for the option EX, PX, EXAT or PXAT.
     pub(super) fn of_option(word: &[u8]) -> Option<Self> {
         let options = [
             (&b"ex"[..], Self::SECONDS),
@@ -164,8 +162,8 @@ impl Unit {
         Self { milliseconds: byte & 1 != 0, absolute: byte & 2 != 0 }
     }
 
-    /// Formats a deadline in this unit, relative to the time `now_ms` if the unit is relative.
-    /// `up_ms` is added before rounding down to seconds.
+    /// Formats a deadline in this unit, relative to `now_ms` if the unit is relative. `up_ms` is
+    /// added before rounding down to seconds.
     pub(super) fn shown(self, deadline: u64, now_ms: u64, up_ms: u64) -> i64 {
         let ms = match self.absolute {
             true => deadline,
@@ -179,8 +177,8 @@ impl Unit {
     }
 }
 
-/// Converts a time to an absolute deadline. Commands use the front's clock only here, so a logged
-/// command means the same whenever and wherever it is applied.
+/// Converts a time to an absolute deadline. The front's clock enters commands only here, so a
+/// logged command means the same whenever it is applied.
 pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadline> {
     let ms = if unit.milliseconds { time } else { time.checked_mul(1000)? };
     let now = i64::try_from(r.wall_ms).ok()?;
@@ -213,16 +211,16 @@ pub(crate) fn positive_deadline(
 pub(super) mod condition {
     use crate::op::Deadline;
 
-    /// Requires that the key has no deadline yet.
+    /// Requires no current deadline.
     pub(super) const NX: u8 = 1;
-    /// Requires that the key already has a deadline.
+    /// Requires a current deadline.
     pub(super) const XX: u8 = 2;
-    /// Requires that the new deadline is later than the current one.
+    /// Requires a later deadline than the current one.
     pub(super) const GT: u8 = 4;
-    /// Requires that the new deadline is earlier than the current one.
+    /// Requires an earlier deadline than the current one.
     pub(super) const LT: u8 = 8;
 
-    /// Returns the flag of the condition called `name`, or 0 if there is none.
+    /// Returns the flag of a condition, or 0 for another word.
     pub(crate) fn of(name: &[u8]) -> u8 {
         let names = [(&b"nx"[..], NX), (b"xx", XX), (b"gt", GT), (b"lt", LT)];
         let found = names.iter().find(|(word, _)| name.eq_ignore_ascii_case(word));
@@ -231,8 +229,7 @@ pub(super) mod condition {
 
     /// Returns whether the conditions in `flags` allow `new` to replace the deadline `old`.
     pub(crate) fn holds(flags: u8, old: Option<u64>, new: Deadline) -> bool {
-        // A missing deadline counts as later than every deadline, and a deadline in the past as
-        // earlier than every other.
+        // No deadline counts as the latest, a past one as the earliest.
         let order = old.unwrap_or(u64::MAX);
         let new_order = match new {
             Deadline::Never => u64::MAX,
@@ -308,7 +305,7 @@ pub(super) fn expire(
     Ok(())
 }
 
-/// Sets the deadline of an existing key, or removes the key if that deadline has already passed.
+/// Sets the deadline of an existing key, or removes the key if the deadline has passed.
 pub(super) fn change(
     state: &mut WriteContext<'_>,
     key: Key<'_>,
@@ -328,7 +325,7 @@ pub(super) fn change(
         drop(entry);
         let header = Header::from_bytes(&value).filter(|_| kind == Kind::Hash);
         match header.filter(|header| header.timed.is_some()) {
-            // The hash may expire earlier than its own deadline, together with its last field.
+            // The hash may expire before its own deadline, together with its last field.
             Some(header) => {
                 let (header, end) = settled(state.store, header, deadline);
                 state.set(key, &header.to_bytes(), end, kind);
@@ -362,8 +359,7 @@ pub(super) fn persist(
 }
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) {
-    // The command carries the time of the request for a TTL inside EXEC, where nodes must not read
-    // their clocks.
+    // Inside EXEC nodes must not read their clocks, so the command carries the time of the request.
     out.byte(Op::Ttl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
 }
 
@@ -407,15 +403,14 @@ pub(super) fn ttl(
     Ok(())
 }
 
-/// Encodes the removal of up to `keys` expired keys and fields.
 pub fn encode_sweep(keys: u64, out: &mut Encoder<'_>) {
     out.byte(Op::Sweep as u8).count(keys);
 }
 
-/// Maximum number of keys and fields that one command removes, even if it requests more.
+/// Maximum number of keys and fields that one sweep removes, even if it requests more.
 const BITE_MAX: usize = 4096;
 
-/// Removes expired keys and fields. Clients cannot observe the removal.
+/// Removes expired keys and fields, which clients cannot observe.
 pub(super) fn sweep(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -432,7 +427,7 @@ pub(super) fn sweep(
     Ok(())
 }
 
-/// Generates the events of expired keys that are about to be removed.
+/// Generates the events of expired keys before [`sweep`] removes them.
 #[cold]
 fn tell_ended(state: &mut WriteContext<'_>, most: usize) {
     let mut ended: Vec<Box<[u8]>> = Vec::new();
@@ -451,8 +446,8 @@ fn tell_ended(state: &mut WriteContext<'_>, most: usize) {
     }
 }
 
-/// Deletes a key if it still has the given deadline. A key that has been set again survives. Only
-/// logs written before the introduction of the group's time contain this operation.
+/// Deletes a key if it still has the given deadline, i.e. has not been set again. Only logs written
+/// before the introduction of the group's time contain this operation.
 pub(super) fn expired(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

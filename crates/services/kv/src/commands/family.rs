@@ -8,7 +8,6 @@ use crate::{
     resp::reply::Reply,
 };
 
-/// A family of related commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
     pub commands: &'static [Spec],
@@ -16,21 +15,17 @@ pub struct Family {
     pub operations: &'static [Operation],
 }
 
-/// Function that executes a read-only operation. Parameters: the encoded arguments, the data to
-/// read, and the reply to write.
+/// Executes a read-only operation: encoded arguments, data, reply.
 pub type Read = fn(&mut Decoder<'_>, &ReadContext<'_>, &mut Reply<'_>) -> Result<(), Fault>;
-/// Function that executes an operation that may change data. Parameters: the encoded arguments, the
-/// data, and the reply to write.
+/// Executes an operation that may change data: encoded arguments, data, reply.
 pub type Write = fn(&mut Decoder<'_>, &mut WriteContext<'_>, &mut Reply<'_>) -> Result<(), Fault>;
 
-/// Function that executes an operation, by its access to the data.
 #[derive(Clone, Copy, Debug)]
 pub enum Run {
     Read(Read),
     Write(Write),
 }
 
-/// Operation number and the function that executes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     pub(super) op: Op,

@@ -1,5 +1,5 @@
-//! OBJECT and MEMORY, which report how a key is stored. The node that receives them answers
-//! locally, without the log.
+//! OBJECT and MEMORY, which report how a key is stored. Answered by the receiving node, without the
+//! log.
 
 use crate::{
     command::{Doc, Local, NOT_AN_INTEGER, Refusal, Request, SYNTAX, Spec},
@@ -17,7 +17,6 @@ use crate::{
     },
 };
 
-/// Commands and operations that report how a key is stored.
 pub const FAMILY: Family =
     Family { commands: COMMANDS, operations: &[Operation::read(Op::Inspect, inspect)] };
 
@@ -48,9 +47,8 @@ const COMMANDS: &[Spec] = &[
 
 /// Maximum length of a string that Redis stores next to its header (`embstr`).
 const EMBEDDED_BYTES_MAX: usize = 44;
-/// Estimated overhead of an entry of the memory store, without key and value: 25 bytes before the
-/// key, about 16 for the allocator, and about 55 for the table, which has 24 bytes per slot and is
-/// mostly empty.
+/// Estimated overhead of an entry in the memory store: 25 bytes before the key, about 16 for the
+/// allocator, and about 55 for the table (24 bytes per slot, mostly empty).
 const ENTRY_BYTES: usize = 96;
 
 /// Overhead of a row of the memory store, without name and value.
@@ -88,7 +86,7 @@ impl What {
     }
 }
 
-/// Encodes `OBJECT subcommand key`. The caller has checked the subcommand.
+/// Encodes `OBJECT subcommand key`, whose subcommand the caller has checked.
 pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let what = match &*r.at(0).to_ascii_lowercase() {
         b"encoding" => What::Encoding,
@@ -101,8 +99,7 @@ pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
     Ok(())
 }
 
-/// Encodes `MEMORY USAGE key [SAMPLES count]`. The number of samples is ignored because collections
-/// know their size.
+/// Encodes `MEMORY USAGE key [SAMPLES count]`. Ignores the count, as collections know their size.
 pub fn encode_memory(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     match r.arguments.len() {
         2 => {}
@@ -147,8 +144,8 @@ pub(super) fn inspect(
     Ok(())
 }
 
-/// Returns Redis' name for the encoding of a value. For collections this is only approximate: Redis
-/// also considers the longest element and the history of the collection.
+/// Returns Redis' name for the encoding of a value. Approximate for collections: Redis also
+/// considers the longest element and the history.
 fn encoding(entry: &Entry<'_>) -> &'static str {
     if let Some(header) = Header::from_bytes(&entry.value).filter(|_| entry.kind.has_rows()) {
         let is_small = header.count <= SMALL_ELEMENTS && header.bytes <= SMALL_BYTES;

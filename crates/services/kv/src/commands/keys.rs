@@ -23,7 +23,6 @@ use crate::{
     },
 };
 
-/// Commands and operations on keys of any type.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -222,11 +221,9 @@ const COMMANDS: &[Spec] = &[
 
 /// Maximum number of keys that one SCAN examines, regardless of COUNT.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// FLUSHALL records the removed keys one by one if there are at most this many, with at most
-/// [`FLUSHED_BYTES_MAX`] bytes in total ([watch-2]). Part of the replicated format.
+/// Maximum number of removed keys that FLUSHALL records one by one ([watch-2]). Replicated format.
 const FLUSHED_KEYS_MAX: usize = 1024;
-/// Maximum total size in bytes of the removed keys that FLUSHALL records one by one ([watch-2]). Part
-/// of the replicated format.
+/// Maximum total size in bytes of removed keys recorded one by one ([watch-2]). Replicated format.
 const FLUSHED_BYTES_MAX: usize = 1 << 20;
 /// Size in bytes at which a page of SCAN is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;
@@ -291,7 +288,7 @@ fn encode_renamenx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// Contents of a key, about to be stored at another key: a string, or the header of a collection.
+/// Contents of a key to store at another key: a string, or the header of a collection.
 struct Contents {
     value: Vec<u8>,
     deadline: Option<u64>,
@@ -325,7 +322,7 @@ pub(super) fn rename(
     if old != new
         && let Some(found) = contents(state, old)?
     {
-        // The rows are not moved, because the new key takes over the id of the collection.
+        // The new key takes over the collection's id, so the rows stay where they are.
         state.store.detach(old);
         state.set(new, &found.value, found.deadline, found.kind);
         state.event(class::GENERIC, "rename_from", old);
@@ -440,7 +437,7 @@ pub(super) fn keys(
     Ok(())
 }
 
-/// Types that SCAN can select. Queries and logged transactions contain the numbers.
+/// Types that SCAN can select. The numbers are part of queries and of logged transactions.
 #[derive(Clone, Copy)]
 enum Wanted {
     Nothing = 0,
@@ -483,7 +480,6 @@ impl Wanted {
 }
 
 fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // An empty cursor starts the scan, as in Redis.
     let cursor = match r.at(0) {
         b"" => Some(0),
         text => std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok()),
@@ -517,9 +513,9 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns a page of keys in the order of positions. All keys with the same position are on the
-/// same page, so the next position alone determines where to continue. A key that exists throughout
-/// the scan is returned exactly once, regardless of changes to other keys.
+/// Replies with a page of keys in order of position. Keys of equal position share a page, so the
+/// next position suffices as cursor. A key that exists throughout the scan is returned exactly
+/// once.
 pub(super) fn scan(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -531,7 +527,7 @@ pub(super) fn scan(
     let (mut page, mut looked_at, mut names) = (Items::default(), 0, 0);
     let mut last = Position::START;
     let mut next = None;
-    // In a transaction, pages must be the same as in releases below feature level 10.
+    // A transaction is replicated: its pages must be those of releases below feature level 10.
     let is_query = state.wall_ms.is_some();
     if let Some(start) = Position::from_cursor(cursor) {
         state.store.scan(start, &mut |key, entry| {
@@ -542,7 +538,7 @@ pub(super) fn scan(
                 next = Some(position);
                 return ControlFlow::Break(());
             }
-            // Expired keys count towards the page, so that its time is bounded.
+            // Expired keys count too, which bounds the time of a page.
             (looked_at, last) = (looked_at + 1, position);
             names += key.len();
             let exists = entry.exists_at(state.store.time());
@@ -576,8 +572,7 @@ pub(super) fn dbsize(
 }
 
 fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // SYNC and ASYNC have the same effect, because the position in the log determines when the keys
-    // are removed.
+    // SYNC and ASYNC are the same: the position in the log determines when the keys are removed.
     match r.arguments.len() {
         0 => {}
         1 if r.is(0, "sync") || r.is(0, "async") => {}
@@ -587,8 +582,8 @@ fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// [watch-2] Records the removal of all keys: each key by itself if there are few, otherwise all
-/// absent keys at once.
+/// [watch-2] Records the removal of all keys: one by one if they are few, otherwise as a single
+/// record for all absent keys.
 fn note_flushed(state: &mut WriteContext<'_>) {
     let (mut keys, mut bytes, mut all) = (Vec::new(), 0, true);
     state.store.scan(Position::START, &mut |key, entry| {

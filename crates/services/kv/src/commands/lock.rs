@@ -1,13 +1,13 @@
-//! Lock record: the state of a Redisson lock, stored as a string in a format of its own.
+//! Lock record: the state of a Redisson lock, stored as a string.
 
-/// Prefix of a lock record. Part of the stored format: a client that sets a string with this prefix
-/// creates a lock record.
+/// Prefix of a lock record. Stored format: a client that sets a string with it creates a lock
+/// record.
 const RECORD: &[u8] = b"\0\xffquorate-lock\x01";
 
-/// Parsed lock record of a Redisson lock that is held.
+/// Redisson lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lock<'a> {
-    /// Number of times that the holder has acquired the lock.
+    /// Number of acquisitions by the holder.
     pub(super) count: u64,
     pub(super) holder: &'a [u8],
 }
@@ -24,7 +24,6 @@ impl<'a> Lock<'a> {
     }
 }
 
-/// Returns whether a stored string is a lock record.
 pub(crate) fn is_lock(value: &[u8]) -> bool {
     value.first() == Some(&0) && Lock::parse(value).is_some()
 }

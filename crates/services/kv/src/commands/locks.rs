@@ -1,9 +1,9 @@
 //! Locks: the scripts of lock libraries ([`crate::scripts`]), each executed as one operation.
 //!
-//! The locks of redis-py and node-redlock are strings whose value is the holder's token. A Redisson
-//! lock is a hash with one field, which maps the holder to the number of acquisitions. Here it is a
-//! *lock record*, a separate format that is older than hashes: TYPE reports a hash, commands that
-//! read hashes see its field ([`crate::commands::hash`]), and all others refuse it.
+//! redis-py and node-redlock store a lock as a string, the holder's token. A Redisson lock is a
+//! hash with one field, from the holder to the number of acquisitions. Here it is a *lock record*,
+//! a separate format that is older than hashes: TYPE reports a hash, commands that read hashes see
+//! the field ([`crate::commands::hash`]), and all others refuse it.
 
 use crate::{
     commands::family::{Family, Operation},
@@ -21,7 +21,6 @@ use crate::{
     store::{Store, collection::Kind},
 };
 
-/// Operations that the scripts of lock libraries execute.
 pub const FAMILY: Family = Family {
     commands: &[],
     operations: &[
@@ -35,13 +34,13 @@ pub const FAMILY: Family = Family {
     ],
 };
 
-/// State of a lock, in the cases that Redisson's scripts distinguish.
+/// State of a lock, as distinguished by Redisson's scripts.
 enum Held {
     Absent,
-    /// The caller holds the lock and has acquired it this many times.
+    /// Acquired by the caller this many times.
     Own(u64),
     Other,
-    /// The key has a value that is not a lock record.
+    /// Another string than a lock record.
     String,
 }
 
@@ -79,7 +78,7 @@ fn hold(state: &mut WriteContext<'_>, key: Key<'_>, lock: Lock<'_>, deadline: De
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewDeadline {
     To(Deadline),
-    /// Extends the old deadline, if there is one, by this many milliseconds.
+    /// Extends the old deadline, if any, by this many milliseconds.
     By(i64),
 }
 
@@ -119,7 +118,7 @@ pub(super) fn expire_equal(
         (Some(_), NewDeadline::To(deadline)) => Some(deadline),
         (Some(Some(old)), NewDeadline::By(ms)) => Some(match old.saturating_add_signed(ms) {
             0 => Deadline::Past,
-            // The largest number is not a valid deadline.
+            // `u64::MAX` is not a valid deadline.
             at => Deadline::At(at.min(u64::MAX - 1)),
         }),
     };
@@ -137,7 +136,6 @@ fn write_keys<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &mut Encod
     }
 }
 
-/// Encodes the deletion of every key in `keys` whose value equals the given one.
 pub(crate) fn write_del_equal<'k>(
     keys: impl ExactSizeIterator<Item = &'k [u8]>,
     value: &[u8],
@@ -169,7 +167,7 @@ pub(super) fn del_equal(
     Ok(())
 }
 
-/// Encodes setting several keys if all of them are absent, or if all have the given value.
+/// Encodes setting several keys if all are absent, or if all have the given value.
 pub(crate) fn write_set_all<'k>(
     keys: impl ExactSizeIterator<Item = &'k [u8]>,
     absent: bool,
@@ -204,7 +202,7 @@ pub(super) fn set_all(
             return Ok(());
         }
     }
-    // The command contains the value once, but it is stored for each key.
+    // The value is in the command once, but stored for each key.
     state.budget.take(value.len().saturating_mul(keys.len()))?;
     for key in keys {
         match deadline {
@@ -224,7 +222,7 @@ pub(super) fn set_all(
     Ok(())
 }
 
-/// Encodes the acquisition of a Redisson lock, which is reentrant. `now_ms` affects only the reply.
+/// Encodes the reentrant acquisition of a Redisson lock. `now_ms` affects only the reply.
 pub(crate) fn write_lock(
     key: &[u8],
     holder: &[u8],
@@ -237,8 +235,7 @@ pub(crate) fn write_lock(
     out.word(now_ms);
 }
 
-/// Acquires a lock and replies null. If another client holds it, replies with the remaining time in
-/// milliseconds.
+/// Acquires a lock and replies null, or the remaining milliseconds if another client holds it.
 pub(super) fn lock(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -266,17 +263,17 @@ pub(super) fn lock(
     Ok(())
 }
 
-/// Channel and message of the notification that wakes waiting clients.
+/// Channel and message that wake waiting clients.
 pub(crate) type Tell<'a> = (&'a [u8], &'a [u8]);
 
-/// Request to release a Redisson lock.
+/// Release of a Redisson lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unlock<'a> {
     pub(crate) key: Key<'a>,
     pub(crate) holder: &'a [u8],
-    /// New deadline if the holder still has acquisitions left.
+    /// New deadline if acquisitions are left.
     pub(crate) deadline: Deadline,
-    /// Key that stores the reply for a retry of this request, and the deadline of that key.
+    /// Key that stores the reply for retries of this request, and the deadline of that key.
     pub(crate) latch: Option<(Key<'a>, Deadline)>,
     pub(crate) tell: Option<Tell<'a>>,
 }
@@ -320,8 +317,8 @@ fn read_tell<'a>(from: &mut Decoder<'a>) -> Result<Option<Tell<'a>>, Malformed> 
     }
 }
 
-/// Releases a lock once. Replies 1 if the lock is now free, 0 if the caller still holds it, and
-/// null if the caller did not hold it.
+/// Releases a lock once. Replies 1 if it is now free, 0 if the caller still holds it, null if the
+/// caller did not hold it.
 pub(super) fn unlock(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -371,8 +368,7 @@ pub(super) fn unlock(
     Ok(())
 }
 
-/// Encodes the renewal of Redisson locks, given as pairs of key and holder. Only locks that are
-/// still held are renewed.
+/// Encodes the renewal of Redisson locks, by key and holder. Locks no longer held are skipped.
 pub(crate) fn write_renew<'k>(
     pairs: impl ExactSizeIterator<Item = (&'k [u8], &'k [u8])>,
     deadline: Deadline,
@@ -387,8 +383,7 @@ pub(crate) fn write_renew<'k>(
     }
 }
 
-/// Renews locks. Replies with 1 or 0 for a single lock, and with an array of such numbers for
-/// several.
+/// Renews locks. Replies 1 or 0 for one lock, an array of them for several.
 pub(super) fn renew(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -421,7 +416,6 @@ pub(super) fn renew(
     Ok(())
 }
 
-/// Encodes the forced release of a lock, regardless of its holder.
 pub(crate) fn write_break(key: &[u8], tell: Option<Tell<'_>>, out: &mut Encoder<'_>) {
     out.byte(Op::BreakLock as u8).bytes(key);
     write_tell(tell, out);

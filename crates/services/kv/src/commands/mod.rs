@@ -68,8 +68,7 @@ pub const FAMILIES: [&Family; 20] = [
     &transactions::FAMILY,
 ];
 
-/// Functions that execute the operations, by operation number. EXEC contains other operations and
-/// is in [`exec`].
+/// Functions by operation number. EXEC, which contains other operations, is in [`exec`].
 static RUNS: [Option<Run>; 256] = {
     let mut runs = [None; 256];
     let mut family = 0;
@@ -87,8 +86,8 @@ static RUNS: [Option<Run>; 256] = {
     runs
 };
 
-/// Returns the key of an encoded command that works on a single key, if it can be found cheaply.
-/// The result is only a hint, since the command may still be malformed.
+/// Returns the key of a command on a single key, if cheap to find. A hint only: the command may be
+/// malformed.
 pub fn first_key(command: &[u8]) -> Option<&[u8]> {
     let mut from = Decoder(command);
     match Op::from_byte(from.byte().ok()?)? {

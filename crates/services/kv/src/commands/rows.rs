@@ -1,7 +1,7 @@
 //! Collections as seen by commands that change them: the header and the rows.
 //!
-//! Every change of rows also rewrites the header in the same atomic unit, because the header stores
-//! the count and WATCH checks the header's version.
+//! Every change of rows rewrites the header in the same atomic unit, because the header holds the
+//! count and WATCH checks its version.
 
 use std::ops::ControlFlow;
 
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Budget cost, beyond its bytes, of a changed row that is not among the command's arguments.
+/// Budget cost, beyond its bytes, of a changed row that is not an argument of the command.
 const ROW_BYTES: u64 = 96;
 /// Number of rows copied at a time.
 const COPIED_ROWS: usize = 1024;
@@ -33,8 +33,7 @@ pub(super) fn cost(rows: u64, bytes: u64) -> usize {
     usize::try_from(cost).unwrap_or(usize::MAX)
 }
 
-/// A collection being changed. Changes of rows take effect once [`Change::close`] has written the
-/// header.
+/// Collection being changed. [`Change::close`] must write the header.
 pub(super) struct Change<'w, 'a> {
     pub(super) state: &'w mut WriteContext<'a>,
     key: Key<'w>,
@@ -69,7 +68,6 @@ impl<'w, 'a> Change<'w, 'a> {
         }))
     }
 
-    /// Opens the collection at a key, or creates one.
     pub(super) fn open(
         state: &'w mut WriteContext<'a>,
         key: Key<'w>,
@@ -104,18 +102,15 @@ impl<'w, 'a> Change<'w, 'a> {
         self.deadline
     }
 
-    /// Sets the deadline of the key.
     pub(super) const fn until(mut self, deadline: Option<u64>) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Generates an event for the key of the collection.
     pub(super) fn event(&mut self, class: u32, name: &str) {
         self.state.event(class, name, self.key);
     }
 
-    /// Returns a view of the collection with the changes made so far.
     pub(super) fn view(&self) -> View<'_> {
         View { store: self.state.store, header: self.header }
     }
@@ -129,8 +124,8 @@ impl<'w, 'a> Change<'w, 'a> {
         old.is_none()
     }
 
-    /// Sets the row of an element and retains its deadline. `old` is the length of the previous
-    /// value, if any.
+    /// Sets the row of an element and keeps its deadline. `old` is the length of the previous
+    /// value.
     pub(super) fn put_known(&mut self, name: &[u8], value: &[u8], old: Option<usize>) {
         let added = match old {
             None => {
@@ -147,7 +142,7 @@ impl<'w, 'a> Change<'w, 'a> {
         self.state.store.put_row(self.header.id, name, value);
     }
 
-    /// Removes the row of an element. Returns whether it existed.
+    /// Removes the row of an element and returns whether it existed.
     pub(super) fn remove(&mut self, name: &[u8]) -> bool {
         let old = self.view().row(name).map(|old| old.len());
         if let Some(old) = old {
@@ -157,7 +152,7 @@ impl<'w, 'a> Change<'w, 'a> {
         old.is_some()
     }
 
-    /// Removes the row of an element whose value has a length of `old`.
+    /// Removes the row of an element whose value has `old` bytes.
     pub(super) fn remove_known(&mut self, name: &[u8], old: usize) {
         let bytes = (name.len() + old) as u64;
         self.header.count = self.header.count.saturating_sub(1);
@@ -165,12 +160,10 @@ impl<'w, 'a> Change<'w, 'a> {
         self.state.store.remove_row(self.header.id, name);
     }
 
-    /// Sets an auxiliary row of an element.
     pub(super) fn put_extra(&mut self, name: &[u8], value: &[u8]) {
         self.state.store.put_row(self.header.id, name, value);
     }
 
-    /// Removes an auxiliary row of an element.
     pub(super) fn remove_extra(&mut self, name: &[u8]) {
         self.state.store.remove_row(self.header.id, name);
     }
@@ -198,7 +191,6 @@ impl<'w, 'a> Change<'w, 'a> {
         timed.fields += 1;
     }
 
-    /// Removes the row of a field if it has expired.
     pub(super) fn remove_if_expired(&mut self, name: &[u8]) {
         if !self.view().has_ended() || !self.view().is_over(name) {
             return;
@@ -237,7 +229,7 @@ impl<'w, 'a> Change<'w, 'a> {
 
 /// Copies all rows of a collection and returns the header of the copy.
 pub(super) fn copy_rows(state: &mut WriteContext<'_>, header: Header) -> Result<Header, Fault> {
-    // An element has at most two rows, and so does a deadline, whatever the type.
+    // An element of any type has at most two rows, and a deadline has two.
     let deadlines = header.timed.map_or(0, |timed| timed.fields);
     let times = if deadlines > 0 { 4 } else { 2 };
     let rows = header.count.saturating_add(deadlines).saturating_mul(2);
@@ -264,20 +256,17 @@ pub(super) fn copy_rows(state: &mut WriteContext<'_>, header: Header) -> Result<
     }
 }
 
-/// Returns the smallest name that sorts after `name`.
 pub(super) fn after(mut name: Vec<u8>) -> Vec<u8> {
     name.push(0);
     name
 }
 
-/// Returns the row name of a field or member. The name contains the field's position, computed as
-/// for keys. Hence cursors mean the same for keys and elements, and a draw can start at any
-/// position. Part of the stored format.
+/// Returns the row name of a field or member. It contains the position, computed as for keys:
+/// cursors mean the same for keys and elements, and a draw can start anywhere. Stored format.
 pub(super) fn placed(prefix: &[u8], member: &[u8]) -> Vec<u8> {
     [prefix, &Position::of(member).to_bytes(), member].concat()
 }
 
-/// Extracts the field or member from the name of its row.
 pub(super) fn member_of<'n>(prefix: &[u8], name: &'n [u8]) -> &'n [u8] {
     name.get(prefix.len() + Position::BYTES..).unwrap_or_default()
 }
@@ -288,7 +277,7 @@ pub(super) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     Some([rest, &[last.saturating_add(1)]].concat())
 }
 
-/// Visits the elements in the order of positions, without expired ones.
+/// Visits the elements that have not expired, in order of position.
 pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
     let has_ended = view.has_ended();
     each_stored(view, prefix, from, &mut |name, value| {
@@ -299,9 +288,9 @@ pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: 
     });
 }
 
-/// Visits the rows of elements in the order of positions, including expired ones.
+/// Visits the elements, including expired ones, in order of position.
 pub(super) fn each_stored(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
-    // Rows below the first position are not elements.
+    // Rows below the first position are deadlines.
     let from = [prefix, &from.max(Position::FIRST).to_bytes()].concat();
     let behind = behind(prefix);
     let span = Span { from: &from, to: behind.as_deref(), back: false };

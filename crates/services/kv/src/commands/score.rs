@@ -1,21 +1,19 @@
 //! Scores of sorted sets: parsing, order, encoding and formatting.
 //!
-//! A score is an IEEE 754 double. Only operations with an exactly specified result are used:
-//! comparison; addition and multiplication, which round to nearest; and the shortest text that
-//! represents a number, which is unique. Hence results are the same on every machine.
+//! A score is an IEEE 754 double. Only operations with an exactly specified result are used, so
+//! that all machines agree: comparison, addition and multiplication rounded to nearest, and the
+//! shortest text of a number, which is unique.
 
 use std::fmt::Write as _;
 
-/// A score: any double except NaN.
+/// Any double except NaN.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Score(f64);
 
 impl Score {
     pub(super) const ZERO: Self = Self(0.0);
-    /// Size of an encoded score.
     pub(super) const BYTES: usize = 8;
 
-    /// Creates a score, or returns `None` for NaN.
     pub(super) fn new(number: f64) -> Option<Self> {
         (!number.is_nan()).then_some(Self(number))
     }
@@ -24,8 +22,8 @@ impl Score {
         self.0
     }
 
-    /// Parses a score sent by a client: decimal with an optional exponent, or infinite. Like Redis,
-    /// refuses numbers that overflow or underflow a double.
+    /// Parses a decimal with an optional exponent, or an infinity. As in Redis, overflow and
+    /// underflow are errors.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         const TEXT_BYTES_MAX: usize = 1024;
         let text = std::str::from_utf8(text).ok()?;
@@ -47,18 +45,16 @@ impl Score {
         Self::new(self.0 + other.0)
     }
 
-    /// Encodes the score for storage with its member.
     pub(super) const fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0.to_bits().to_be_bytes()
     }
 
-    /// Decodes a score stored with a member.
     pub(super) fn from_bytes(kept: &[u8]) -> Option<Self> {
         let bytes = kept.try_into().ok()?;
         Self::new(f64::from_bits(u64::from_be_bytes(bytes)))
     }
 
-    /// Encodes the score so that the bytes sort like scores. Both zeros have the same encoding.
+    /// Encodes the score as bytes that sort like scores. Both zeros are encoded alike.
     pub(super) const fn order(self) -> [u8; Self::BYTES] {
         const SIGN: u64 = 1 << 63;
         let bits = if self.0 == 0.0 { 0 } else { self.0.to_bits() };
@@ -66,7 +62,6 @@ impl Score {
         ordered.to_be_bytes()
     }
 
-    /// Decodes a score from its sortable encoding.
     pub(super) fn from_order(order: [u8; Self::BYTES]) -> Option<Self> {
         const SIGN: u64 = 1 << 63;
         let ordered = u64::from_be_bytes(order);
@@ -74,13 +69,13 @@ impl Score {
         Self::new(f64::from_bits(bits))
     }
 
-    /// Returns the score to store: negative zero becomes zero, as in Redis' smaller sets.
+    /// Normalizes negative zero, as in Redis' smaller sets.
     pub(super) fn kept(self) -> Self {
         Self(self.0 + 0.0)
     }
 
-    /// Formats the score as Redis does. Whole numbers up to 2^62 are written in full. Other numbers
-    /// have the fewest digits that represent them, with an exponent if that is shorter.
+    /// Formats the score as Redis does: whole numbers up to 2^62 in full, others with the fewest
+    /// digits that represent them, with an exponent if that is shorter.
     pub(super) fn text(self) -> String {
         let number = self.0;
         if number.is_infinite() {

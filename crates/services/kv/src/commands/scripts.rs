@@ -5,7 +5,6 @@ use crate::{
     commands::family::Family,
 };
 
-/// Commands that execute or manage scripts.
 pub const FAMILY: Family = Family { commands: COMMANDS, operations: &[] };
 
 const COMMANDS: &[Spec] = &[

@@ -12,7 +12,6 @@ use crate::{
     store::{self, DeadlineKind},
 };
 
-/// Commands and operations on the server as a whole.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -208,8 +207,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Encodes a reply that the front already knows. EXEC returns it at its position among the other
-/// replies.
+/// Encodes a reply that the front knows, for EXEC to return at its position among the others.
 pub fn encode_literal(reply: &[u8], out: &mut Encoder<'_>) {
     out.byte(Op::Literal as u8).bytes(reply);
 }
@@ -228,8 +226,7 @@ pub(super) fn literal(
     Ok(())
 }
 
-/// Number at which INFO stops counting keys with a deadline, and hashes that contain fields with a
-/// deadline.
+/// Maximum number of keys and of hashes with deadlines that INFO counts.
 const DEADLINES_MAX: u64 = 10_000;
 
 /// Encodes the query for the keyspace section of INFO.
@@ -261,7 +258,7 @@ pub(super) fn keyspace(
     Ok(())
 }
 
-/// Encodes the query for the applied position and the digest of the data; the answer is `<applied>
+/// Encodes the query for the applied position and the digest of the data. The answer is `<applied>
 /// <digest>`.
 pub fn encode_digest(out: &mut Encoder<'_>) {
     out.byte(Op::Digest as u8);

@@ -1,4 +1,4 @@
-//! Context in which an operation is executed: the data it reads or changes.
+//! Execution context of an operation: the data it reads or changes.
 
 use std::ops::ControlFlow;
 
@@ -38,80 +38,73 @@ pub(crate) fn string<'s>(
     }
 }
 
-/// Notification from a command to the fronts: subject and text. The first byte of the subject is
-/// one of [`notice`].
+/// Notification to the fronts: a subject, whose first byte is one of [`notice`], and a text.
 pub type Notice = (Box<[u8]>, Box<[u8]>);
 
-/// Kinds of notices, as the first byte of the subject.
+/// First byte of a notice's subject.
 pub mod notice {
-    /// Message on a channel. The name of the channel follows.
+    /// Message on a channel, whose name follows.
     pub const CHANNEL: u8 = 0;
-    /// Complete subject of a notice that blocked clients may have become ready.
+    /// Complete subject: blocked clients may have become ready.
     pub const WAITS: &[u8] = &[1];
-    /// Message on a shard channel. The name of the channel follows.
+    /// Message on a shard channel, whose name follows.
     pub const SHARD: u8 = 2;
 }
 
-/// Context in which a read-only operation is executed.
+/// Execution context of a read-only operation.
 #[derive(Clone, Copy)]
 pub struct ReadContext<'a> {
     pub store: &'a dyn Store,
     /// Applied position: the data includes all slots below it.
     pub applied_to: Slot,
-    /// Clock of the requesting node in milliseconds; `None` in a replicated command, which carries
-    /// its own time.
+    /// Clock of the requesting node in milliseconds. `None` in a replicated command, which carries
+    /// a time.
     pub wall_ms: Option<u64>,
-    /// Blocked clients.
     pub waits: &'a Waits,
 }
 
-/// Context in which an operation that may change data is executed.
+/// Execution context of an operation that may change data.
 pub struct WriteContext<'a> {
     pub store: &'a mut dyn Store,
     /// Applied position: the data includes all slots below it.
     pub applied_to: Slot,
-    /// Version that the keys changed by this command get.
+    /// Version of the keys that this command changes.
     pub version: Version,
-    /// Remaining budget of the batch that contains the command.
+    /// Remaining budget of the command's batch.
     pub budget: &'a mut Budget,
     /// Set if the command must stay within its limit of visits, or fail ([visit-2]).
     pub bounded: bool,
     /// Number of collections that this command has created.
     pub begun: u32,
-    /// Classes of keyspace events to generate, or 0 for none.
+    /// Classes of keyspace events to generate.
     pub events: u32,
-    /// Notices for the fronts. They are not part of the data.
+    /// Notices for the fronts, not part of the data.
     pub notices: &'a mut Vec<Notice>,
-    /// Blocked clients.
     pub waits: &'a mut Waits,
 }
 
 impl WriteContext<'_> {
-    /// Sets a key to a string.
     pub fn put(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>) {
         self.about_to_change(key, true);
         self.store.put(key, value, self.version, deadline);
     }
 
-    /// Sets a key to a value of any type.
     pub fn set(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>, kind: Kind) {
         let stamp = Stamp { version: self.version, deadline, kind };
         self.about_to_change(key, true);
         self.store.set(key, value, stamp);
-        // All elements added to keys pass through here, so this may make blocked clients ready.
+        // Every addition of elements passes here, so blocked clients are marked ready here.
         if matches!(kind, Kind::List | Kind::Zset) && !self.waits.is_empty() {
             self.waits.mark_ready(key.bytes());
         }
     }
 
-    /// Returns the id for a new collection.
     pub fn begin(&mut self) -> Id {
         let number = self.begun;
         self.begun += 1;
         Id { version: self.version, number }
     }
 
-    /// Returns a read-only context of the same state.
     pub fn reading(&self) -> ReadContext<'_> {
         ReadContext {
             store: self.store,
@@ -122,7 +115,7 @@ impl WriteContext<'_> {
     }
 }
 
-/// Replies collected for an array whose length is known only at the end.
+/// Replies collected for an array of unknown length.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     count: usize,
@@ -136,13 +129,11 @@ impl Items {
         Reply(&mut self.bytes)
     }
 
-    /// Returns whether the items exceed the limit of a reply.
     pub(crate) const fn are_too_many(&self) -> bool {
         self.bytes.len() > REPLY_BYTES_MAX
     }
 
-    /// Returns [`ControlFlow::Break`] once the items exceed the limit of a reply, to stop a visitor
-    /// of elements.
+    /// Returns [`ControlFlow::Break`] once the items exceed the limit of a reply.
     pub(crate) const fn go_on(&self) -> ControlFlow<()> {
         match self.are_too_many() {
             true => ControlFlow::Break(()),
@@ -154,12 +145,11 @@ impl Items {
         self.count
     }
 
-    /// Returns the total size of the items in bytes.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Writes an array header and the items, or an error if they exceed the limit of a reply.
+    /// Writes an array, or an error if the items exceed the limit of a reply.
     pub(crate) fn write<'r>(
         &self,
         reply: &mut Reply<'r>,
@@ -174,11 +164,10 @@ impl Items {
     }
 }
 
-/// Error that replaces a reply that is too large.
 pub(crate) const TOO_LARGE: &str =
     "TOOBIG the reply would be larger than 32 MiB; ask for less at a time";
 
-/// Replaces a reply that began at `start` with an error if it exceeds the limit. Returns whether it
+/// Replaces the reply since `start` with an error if it exceeds the limit, and returns whether it
 /// did.
 pub fn too_large(reply: &mut Reply<'_>, start: usize) -> bool {
     let large = reply.0.len() - start > REPLY_BYTES_MAX;

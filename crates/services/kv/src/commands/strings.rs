@@ -16,7 +16,6 @@ use crate::{
     store::collection::Kind,
 };
 
-/// Commands and operations on strings.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -471,7 +470,7 @@ fn encode_getex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
             keyed(Op::GetEx, r, out);
             deadline.encode(out);
         }
-        // Redis does not report an invalid time if the key is absent.
+        // As in Redis, a bad expiry is an error only if the key exists.
         Err(Refusal::Text(text)) => {
             keyed(Op::ErrorIfPresent, r, out);
             out.bytes(text.as_bytes());
@@ -575,7 +574,7 @@ pub(super) fn get_range(
     Ok(())
 }
 
-/// Returns the bytes from `start` to `end`, both inclusive; negative indexes count from the end.
+/// Returns the bytes at inclusive indexes; negative ones count from the end.
 fn slice_range(value: &[u8], start: i64, end: i64) -> &[u8] {
     let length = i64::try_from(value.len()).unwrap_or(i64::MAX);
     let place = |at: i64| {
@@ -617,8 +616,7 @@ pub(super) fn set_range(
         return Ok(());
     }
     let end = offset.checked_add(patch.len()).ok_or(Fault::Malformed)?;
-    // The front has limited `end`, but a command from another source must not exhaust the memory
-    // either.
+    // The front limits `end` as well; this protects the memory from commands of other sources.
     if end > SKIPPED_BYTES_MAX {
         return Err(Fault::Malformed);
     }
@@ -644,7 +642,6 @@ fn encode_mget(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     encode_list(Op::Mget, r, out)
 }
 
-/// Encodes an operation with all arguments as one list.
 pub(super) fn encode_list(op: Op, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     out.byte(op as u8).length(r.arguments.len());
     for key in r.arguments.iter() {

@@ -1,4 +1,4 @@
-//! Transactions. EXEC is one replicated command, which contains the versions that WATCH saw.
+//! Transactions. EXEC is one replicated command, which includes the versions that WATCH saw.
 
 use quorate_core::level::Level;
 
@@ -17,7 +17,6 @@ use crate::{
     },
 };
 
-/// Commands and operations for transactions.
 pub const FAMILY: Family =
     Family { commands: COMMANDS, operations: &[Operation::read(Op::Versions, versions)] };
 
@@ -72,13 +71,13 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// State of a key to the extent that WATCH distinguishes states.
+/// State of a key, as far as WATCH distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Slot of the last command that changed the key.
     pub slot: u64,
-    /// Index of that command in its batch. The upper half counts the fields that have expired since
-    /// then.
+    /// Index of that command in its batch. The upper half counts the fields that have expired
+    /// since.
     pub index: u64,
 }
 
@@ -86,8 +85,8 @@ pub struct Seen {
 pub const ABSENT_LEVEL: Level = Level(10);
 
 impl Seen {
-    /// [watch-4] State of an absent key as seen by releases below [`ABSENT_LEVEL`], which do not
-    /// record its version.
+    /// [watch-4] State of an absent key as seen by releases below [`ABSENT_LEVEL`], without its
+    /// version.
     pub const SOME_ABSENT: Self = Self { slot: 0, index: 0 };
     /// A state that no key can have.
     pub const NEVER: Self = Self { slot: u64::MAX, index: 0 };
@@ -98,27 +97,22 @@ impl Seen {
         Self { slot: last.slot, index: u64::from(last.index) | Self::ABSENT }
     }
 
-    /// Returns whether this is the state of an absent key and includes its version.
     pub const fn has_absent_version(self) -> bool {
         self.index & Self::ABSENT != 0
     }
 
-    /// Returns whether a key that is now in the state `now` has not changed since it was in this
-    /// state.
+    /// Returns whether a key seen in this state and now in `now` is unchanged.
     pub fn is_still(self, now: Self) -> bool {
         self == now || (self == Self::SOME_ABSENT && now.has_absent_version())
     }
 }
 
-/// Key that a client watches, with the state that WATCH saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     pub key: Vec<u8>,
-    /// State of the key at the time of WATCH.
     pub seen: Seen,
 }
 
-/// Encodes the query for the versions of keys.
 pub fn encode_versions<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &mut Encoder<'_>) {
     out.byte(Op::Versions as u8).length(keys.len());
     for key in keys {
@@ -126,8 +120,7 @@ pub fn encode_versions<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &
     }
 }
 
-/// Replies with the version of each key, in order. The format is internal and never reaches
-/// clients.
+/// Replies with the version of each key, in an internal format that clients never see.
 pub(super) fn versions(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -142,7 +135,6 @@ pub(super) fn versions(
     Ok(())
 }
 
-/// Decodes the answer to [`encode_versions`].
 pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Seen>, Malformed> {
     let mut versions = Vec::new();
     while answer.end().is_err() {
@@ -152,8 +144,8 @@ pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Seen>, Malformed> 
     Ok(versions)
 }
 
-/// Returns the state of a key for WATCH. The expiry of a key or field counts as a change; removing
-/// it afterwards does not.
+/// Returns the state of a key for WATCH. Expiry of a key or field is a change; its later removal is
+/// not.
 pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
     let entry = store.stored(key);
     let Some(entry) = entry.as_ref().filter(|entry| entry.exists_at(store.time())) else {
@@ -171,7 +163,7 @@ pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
     Seen { slot: entry.version.slot, index: u64::from(entry.version.index) | ended << u32::BITS }
 }
 
-/// Encodes EXEC. `commands` contains `count` encoded commands, each prefixed with its length.
+/// Encodes EXEC. `commands` holds `count` encoded commands with length prefixes.
 pub fn encode_exec<'w>(
     watched: impl ExactSizeIterator<Item = &'w Watched>,
     count: usize,
@@ -186,13 +178,12 @@ pub fn encode_exec<'w>(
     out.0.extend_from_slice(commands);
 }
 
-/// Decodes a watched key of EXEC and the state that WATCH saw.
 pub(super) fn watched<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, Seen), Fault> {
     let key = from.key()?;
     Ok((key, Seen { slot: from.word()?, index: from.count()? }))
 }
 
-/// Returns the commands that an encoded EXEC contains.
+/// Returns the commands of an encoded EXEC.
 pub(super) fn commands(mut from: Decoder<'_>) -> Option<List<'_>> {
     for _ in 0..from.length().ok()? {
         watched(&mut from).ok()?;

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Read-only view of a collection: the store and the collection's header.
+/// Read-only view of a collection.
 #[derive(Clone, Copy)]
 pub(super) struct View<'s> {
     pub(super) store: &'s dyn Store,
@@ -21,15 +21,14 @@ pub(super) struct View<'s> {
 }
 
 impl<'s> View<'s> {
-    /// Returns the collection at a key, or `None` unless the key has this type.
+    /// Returns the collection at a key if it has this type.
     pub(super) fn at(store: &'s dyn Store, key: Key<'_>, kind: Kind) -> Option<Self> {
         let entry = store.get(key).filter(|entry| entry.kind == kind)?;
         let header = Header::from_bytes(&entry.value)?;
         Some(View { store, header })
     }
 
-    /// Returns a stored row, even if the element has expired. Returns `None` for a name that is too
-    /// long.
+    /// Returns a stored row, even of an expired element; `None` if the name is too long.
     pub(super) fn stored_row(&self, name: &[u8]) -> Option<Bytes<'s>> {
         if name.len() > NAME_BYTES_MAX {
             return None;
@@ -38,13 +37,12 @@ impl<'s> View<'s> {
         self.store.row(self.header.id, name)
     }
 
-    /// Visits rows of the collection.
     pub(super) fn rows(&self, span: Span<'_>, visit: &mut VisitRow<'_>) {
         self.store.rows(self.header.id, span, visit);
     }
 }
 
-/// Returns the entry of a key, if any. Replies with an error if the key has another type.
+/// Returns the entry of a key, if any. Replies with an error for another type.
 pub(super) fn entry<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -59,7 +57,7 @@ pub(super) fn entry<'s>(
     Ok(entry)
 }
 
-/// Returns the collection at a key, if any. Replies with an error if the key has another type.
+/// Returns the collection at a key, if any. Replies with an error for another type.
 pub(super) fn view<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -71,8 +69,7 @@ pub(super) fn view<'s>(
     Ok(header.map(|header| View { store, header }))
 }
 
-/// Returns the lock record at a key, if any. Commands that read hashes see it as a hash with one
-/// field.
+/// Returns the lock record at a key, which commands that read hashes see as a hash with one field.
 pub(super) fn lock_record<'s>(store: &'s dyn Store, key: Key<'_>) -> Option<Bytes<'s>> {
     let entry = store.get(key)?;
     (entry.kind == Kind::String && is_lock(&entry.value)).then_some(entry.value)

@@ -1,7 +1,8 @@
-//! Limits on the number of elements that a command may examine or change, checked before the
-//! command is executed ([visit-1] to [visit-3]).
+//! Limits on the elements that a command may examine or change, checked before it is executed
+//! ([visit-1] to [visit-3]).
 //!
 //! A visit takes about as long as examining one element of a collection in memory, a tenth of a
+//! microsecond. All work beyond processing the command's own bytes is counted in visits.
 //! microsecond. All work of a command beyond processing its own bytes is counted in visits.
 
 use quorate_replica::service::Weight;
@@ -23,15 +24,15 @@ use crate::{
     waits::Owner,
 };
 
-/// Minimum number of visits for which a command gets a batch to itself.
+/// Visits from which on a command gets a batch to itself.
 const HEAVY: u64 = VISITS_MAX / 16;
-/// Cost in visits of finding a key or an element by name.
+/// Cost of finding a key or an element by name.
 const FOUND: u64 = 2;
-/// Number of elements examined for one draw, unless the draw walks over the whole collection.
+/// Elements examined per draw, unless the draw walks over the whole collection.
 const DRAWN: u64 = 64;
 
 /// [visit-2] Executes a read within `allowed` visits and returns the number used. Fails without a
-/// reply if the read needs more.
+/// reply if it needs more.
 pub(crate) fn within(
     allowed: u64,
     store: &dyn Store,
@@ -47,8 +48,7 @@ pub(crate) fn within(
     }
 }
 
-/// Returns the number of visits that a walk makes, or `allowed + 1` if it exceeds the allowed
-/// number.
+/// Returns the visits of a walk, or `allowed + 1` if it exceeds the allowed number.
 fn walked(
     allowed: u64,
     store: &dyn Store,
@@ -60,8 +60,7 @@ fn walked(
     }
 }
 
-/// [visit-3] Returns the weight of a command that makes `visits` visits, for the components that
-/// admit commands.
+/// [visit-3] Returns the weight of a command, for the components that admit commands.
 pub const fn weigh(visits: u64) -> Weight {
     match visits {
         0..HEAVY => Weight::Light,
@@ -70,8 +69,8 @@ pub const fn weigh(visits: u64) -> Weight {
     }
 }
 
-/// [visit-1] Returns an upper bound on the visits that a replicated command makes beyond its
-/// arguments. The result is not exact once it exceeds `allowed`.
+/// [visit-1] Returns an upper bound on the visits of a replicated command beyond its arguments.
+/// Inexact above `allowed`.
 pub fn visits(command: &[u8], state: &ReadContext<'_>, allowed: u64) -> u64 {
     let mut from = Decoder(command);
     match from.byte().ok().and_then(Op::from_byte) {
@@ -87,7 +86,7 @@ pub fn visits(command: &[u8], state: &ReadContext<'_>, allowed: u64) -> u64 {
     }
 }
 
-/// Returns whether a read operation may visit more elements than its arguments name.
+/// Returns whether a read may visit more elements than its arguments name.
 const fn walks(op: Op) -> bool {
     matches!(
         op,
@@ -114,13 +113,13 @@ const fn walks(op: Op) -> bool {
     )
 }
 
-/// Returns whether a command may take long, according to its operation number.
+/// Returns whether the command's operation may take long.
 pub fn may_be_long(command: &[u8]) -> bool {
     let op = command.first().copied().and_then(Op::from_byte);
     op.is_some_and(|op| op == Op::Exec || changes_many(op) || walks(op))
 }
 
-/// Returns whether a write operation may visit more elements than its arguments name.
+/// Returns whether a write may visit more elements than its arguments name.
 const fn changes_many(op: Op) -> bool {
     matches!(
         op,
@@ -145,16 +144,14 @@ const fn changes_many(op: Op) -> bool {
     )
 }
 
-/// Returns the number of elements at a key.
 fn size(store: &dyn Store, key: Key<'_>) -> u64 {
     let entry = store.get(key).filter(|entry| entry.kind.has_rows());
     let header = entry.and_then(|entry| Header::from_bytes(&entry.value));
     header.map_or(0, |header| header.count)
 }
 
-/// Returns the number of visits of a combination: a union if `union`, otherwise an intersection or
-/// difference, which looks up the members of one set in the others. `rows` is the number of rows
-/// written for each resulting member.
+/// Returns the visits of a union if `union`, otherwise of an intersection or difference, which
+/// looks up the members of one set in the others. `rows` rows are written per resulting member.
 fn combination(union: bool, first: bool, sizes: &[u64], rows: u64) -> u64 {
     let each = 1 + CHANGED_ROW * (1 + rows);
     let named = sizes.len() as u64 * FOUND;
@@ -250,7 +247,7 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
             }
             attempt(&mut from)?
         }
-        // The client was admitted to the queue, so its claim must not be refused.
+        // A queued client's claim must not be refused.
         Op::Claim => match state.waits.find(Owner::decode(&mut from)?, from.count()?) {
             Some((_, bytes)) => attempt(&mut Decoder(bytes))?.min(VISITS_MAX),
             None => 0,
@@ -269,13 +266,13 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
             let (_, source) = (from.key()?, from.key()?);
             size(store, source).saturating_mul(1 + FOUND)
         }
-        // The data that these commands read counts towards the copying budget of the batch.
+        // These commands are limited by the copying budget of the batch.
         _ => 0,
     })
 }
 
-/// [visit-2] Executes a bounded replicated command. Fails without effect if the command would
-/// exceed its own limit or that of its batch.
+/// [visit-2] Executes a bounded replicated command. Fails without effect if it would exceed the
+/// limit of a command or of its batch.
 pub(crate) fn execute_bounded(
     op: Op,
     from: &mut Decoder<'_>,

@@ -1,4 +1,4 @@
-//! Identity and permissions of a connection, and the errors for requests that are not permitted.
+//! Identity and permissions of a connection, and the errors for what is not permitted.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Requests;
@@ -19,7 +19,7 @@ pub(super) const NO_AUTH_HELLO: &str = "NOAUTH HELLO must be called with the cli
     version at the same time";
 /// Redis' error for a wrong password.
 pub(super) const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-/// Error for a client whose role this node does not know yet ([access-4]).
+/// Error while this node does not know the client's role ([access-4]).
 pub(super) const NOT_KNOWN: &str =
     "NOQUORUM not executed: this node does not know yet who may do what; use another one";
 
@@ -28,9 +28,9 @@ pub(super) const NOT_KNOWN: &str =
 pub(super) enum Standing {
     /// This node does not know the permissions yet.
     Unknown,
-    /// The client must authenticate before it may do anything.
+    /// The client must authenticate first.
     Nothing,
-    /// The client may do everything that the role permits.
+    /// The client may do what the role permits.
     May(Role),
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Login {
     who: Who,
     /// User that authenticated by password, if any.
     user: Option<Name>,
-    /// Cached permissions, with the version of the user table from which they were read.
+    /// Cached permissions, and the version of the user table that they are from.
     standing: Option<(u64, Standing)>,
     wrong: u8,
 }
@@ -50,8 +50,8 @@ impl Login {
         Self { who, ..Self::default() }
     }
 
-    /// [access-2] Returns the current permissions. Called for each request, but reads the user
-    /// table only after it has changed.
+    /// [access-2] Returns the current permissions. Called per request, but reads the user table
+    /// only if it has changed.
     pub(super) fn standing(&mut self, requests: &dyn Requests) -> Standing {
         let version = requests.users_version();
         match self.standing {
@@ -64,7 +64,7 @@ impl Login {
     fn look_up(&mut self, version: u64, requests: &dyn Requests) -> Standing {
         let user = self.user.as_ref().map(Name::as_str);
         let standing = match requests.users().map(|users| users.role(&self.who, user)) {
-            // Not cached, because the role may become known without a change of the table.
+            // Not cached: the role may become known without a change of the table.
             None => return Standing::Unknown,
             Some(None) => Standing::Nothing,
             Some(Some(role)) => Standing::May(role),
@@ -73,18 +73,18 @@ impl Login {
         standing
     }
 
-    /// Sets the authenticated user. `None` restores the identity from the certificate.
+    /// Sets the authenticated user. `None` restores the identity of the certificate.
     pub(super) fn becomes(&mut self, user: Option<Name>) {
         (self.user, self.standing) = (user, None);
     }
 
-    /// Counts a wrong password. Returns whether the connection has reached the limit.
+    /// Counts a wrong password. Returns whether that was the last one allowed.
     pub(super) const fn was_wrong(&mut self) -> bool {
         self.wrong = self.wrong.saturating_add(1);
         self.wrong >= WRONG_MAX
     }
 
-    /// Returns the name of the authenticated user or, if there is none, of the certificate.
+    /// Returns the name of the user or, without one, of the certificate.
     pub(super) fn name(&self) -> &str {
         match (&self.user, &self.who) {
             (Some(user), _) => user.as_str(),
@@ -94,7 +94,7 @@ impl Login {
         }
     }
 
-    /// Returns the error for a request that is not permitted and needs this role.
+    /// Returns the error for a request that needs this role.
     pub(super) fn refusal(&self, standing: Standing, name: &str, needs: Role) -> String {
         let who = self.name();
         match (standing, &self.who, &self.user) {
@@ -113,8 +113,8 @@ impl Login {
     }
 }
 
-/// Returns the lowest role that may make this request, or `None` if no role is needed. `queued` is
-/// the role that the commands queued since MULTI need.
+/// Returns the lowest role that may make this request, if it needs one. `queued` is the role that
+/// the commands queued since MULTI need.
 pub(super) fn needs(
     spec: &Spec,
     arguments: &Arguments<'_>,
@@ -130,7 +130,7 @@ pub(super) fn needs(
                 b"whoami" | b"help" | b"cat" => Role::Reader,
                 _ => Role::Admin,
             }),
-            // These commands reveal the requests of other clients.
+            // Reveals the requests of other clients.
             Local::Monitor => Some(Role::Admin),
             Local::Slowlog if !arguments.at(1).eq_ignore_ascii_case(b"help") => Some(Role::Admin),
             Local::Latency if arguments.at(1).eq_ignore_ascii_case(b"reset") => {
@@ -163,8 +163,8 @@ pub(super) fn needs(
     }
 }
 
-/// Returns the name of a command that needs this role, for the error: that of a numbered command is
-/// the command itself, unless only its number needs the role.
+/// Returns the name that the error for a lacking role mentions: of the inner command, unless only
+/// its number in a session needs the role.
 pub(super) fn name_needing(
     needs: Role,
     spec: &Spec,
@@ -180,10 +180,8 @@ pub(super) fn name_needing(
     }
 }
 
-/// The only setting that clients can change.
 pub(super) const EVENTS: &str = "notify-keyspace-events";
 
-/// Returns whether the request is a CONFIG SET of the setting that clients can change.
 fn changes_setting(arguments: &Arguments<'_>) -> bool {
     arguments.at(1).eq_ignore_ascii_case(b"set")
         && (2..arguments.len())
@@ -193,14 +191,14 @@ fn changes_setting(arguments: &Arguments<'_>) -> bool {
 
 fn of_data(spec: &Spec) -> Role {
     match spec.name {
-        // These commands remove the data of all clients.
+        // Removes the data of all clients.
         "flushall" | "flushdb" => Role::Operator,
         _ if spec.flags == READS => Role::Reader,
         _ => Role::Writer,
     }
 }
 
-/// [time-4] Returns whether encoding the request may need the clock to compute a deadline.
+/// [time-4] Returns whether encoding the request may need the clock for a deadline.
 pub(super) fn needs_clock(
     spec: &Spec,
     arguments: &Arguments<'_>,
@@ -214,8 +212,6 @@ mod tests {
     use super::*;
     use crate::commands::FAMILIES;
 
-    /// A reader may execute exactly the data commands that the table marks as read-only. All other
-    /// commands need at least a writer.
     #[test]
     fn every_command_of_the_table_has_a_role() {
         let mut readers = Vec::new();

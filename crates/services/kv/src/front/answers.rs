@@ -1,4 +1,4 @@
-//! Replies that do not depend on the connection, such as those about settings and scripts.
+//! Replies that do not depend on the connection, e.g. on settings and scripts.
 
 use quorate_replica::front::Requests;
 
@@ -60,8 +60,7 @@ pub(super) fn config(
     }
 }
 
-/// Answers CONFIG SET. Changes keyspace events, and accepts other settings only at their current
-/// values. Errors have Redis' texts.
+/// Answers CONFIG SET: changes keyspace events, accepts other settings at their current value.
 fn config_set(
     settings: &[(&str, &str)],
     wanted: &Arguments<'_>,
@@ -105,7 +104,7 @@ fn config_set(
     r.ok();
 }
 
-/// Answers FUNCTION and its subcommands. Functions are not supported.
+/// Answers FUNCTION: functions are not supported.
 pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match &*sub {
@@ -142,7 +141,6 @@ pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     }
 }
 
-/// Answers SCRIPT and its subcommands.
 pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match (&*sub, arguments.len()) {
@@ -166,8 +164,7 @@ pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut R
     }
 }
 
-/// Answers WAIT. An acknowledged write is stored at a quorum, so it has reached the other members
-/// of a majority.
+/// Answers WAIT. An acknowledged write is at a quorum, hence at the other members of a majority.
 pub(super) fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
     match (parse_integer(arguments.at(1)), parse_integer(arguments.at(2))) {
         (Some(_), Some(timeout)) if timeout >= 0 => {

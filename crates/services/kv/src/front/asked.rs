@@ -1,4 +1,4 @@
-//! Reads and writes of a connection that have not been sent yet.
+//! Reads and writes of a connection that are not sent yet.
 
 use quorate_replica::front::Sequenced;
 
@@ -7,40 +7,37 @@ use crate::{command::SubscriptionKind, commands::transactions::encode_versions, 
 /// Use of the answer to a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Query {
-    /// Sends the answer as the reply.
+    /// Is sent as the reply.
     Reply,
-    /// Records the versions as seen by a WATCH of this epoch.
+    /// Tells a WATCH of this epoch the versions.
     Watch(u64),
-    /// Sends no query. The connection subscribes (`true`) or unsubscribes at this point in the
-    /// order of requests.
+    /// Is empty: at this point in the order of requests the connection subscribes (`true`) or
+    /// unsubscribes.
     Listen(SubscriptionKind, bool),
 }
 
 /// Freshness that the reads of a connection require.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// The read sees all writes acknowledged before it was requested.
+    /// Sees all writes acknowledged before the request.
     #[default]
     Linearizable,
-    /// The read sees all writes acknowledged at least this many milliseconds before it ([read-6]).
+    /// Sees all writes acknowledged at least this many milliseconds before the request ([read-6]).
     Within(u64),
-    /// The read sees the local state of this node, however old (READONLY).
+    /// Sees the local state, however old (READONLY).
     Stale,
 }
 
-/// A query that has not been answered yet.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
     pub(super) fresh: Freshness,
-    /// Set if the read must not run between the commands of a batch. It then waits until no write
-    /// is in flight.
+    /// Must not run between the commands of a batch, so waits until no write is in flight.
     pub(super) alone: bool,
     pub(super) what: Query,
 }
 
 impl Read {
-    /// Creates the read for a WATCH in this epoch.
     pub(super) fn watch<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, epoch: u64) -> Self {
         let mut query = Vec::new();
         encode_versions(keys, &mut Encoder(&mut query));
@@ -48,29 +45,26 @@ impl Read {
         Self { query, fresh: Freshness::Linearizable, alone: true, what }
     }
 
-    /// Creates a read whose answer is sent as the reply.
     pub(super) const fn plain(query: Vec<u8>, fresh: Freshness) -> Self {
         Self { query, fresh, alone: false, what: Query::Reply }
     }
 }
 
-/// Form in which a write is sent to the replica.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WriteKind {
-    /// A command as encoded, with its number in a session if it has one.
+    /// Encoded command, with its number in a session if any.
     Plain(Option<Sequenced>),
-    /// A transaction of `count` commands, with the keys watched in `epoch`.
+    /// Transaction of `count` commands, with the keys watched in `epoch`.
     Exec { epoch: u64, count: usize, at: Option<Sequenced> },
-    /// The registration of a session, which has no command.
+    /// Registration of a session, which has no command.
     Register,
 }
 
-/// A write that has not been sent yet.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) command: Vec<u8>,
     pub(super) how: WriteKind,
-    /// Set if the reply waits until the write is on stable storage at a quorum ([class-2]).
+    /// The reply waits until the write is on stable storage at a quorum ([class-2]).
     pub(super) lasting: bool,
 }
 

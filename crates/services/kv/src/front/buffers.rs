@@ -1,6 +1,6 @@
 //! Reusable scratch buffers.
 
-/// Clears a scratch buffer. Releases its memory if it is larger than most requests need.
+/// Clears a buffer. Releases its memory if it is larger than most requests need.
 pub(super) fn fresh(buffer: &mut Vec<u8>) {
     const KEPT_BYTES_MAX: usize = 256 * 1024;
     buffer.clear();

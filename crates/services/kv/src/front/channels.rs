@@ -1,9 +1,8 @@
-//! Subscriptions of this node's clients to channels, to patterns of channel names, and to shard
-//! channels.
+//! Subscriptions of this node's clients to channels, patterns and shard channels.
 //!
-//! SUBSCRIBE is a linearizable read without a query. When it is answered, everything published
-//! before it has been applied on this node, so the client receives no old message. A message
-//! published later, on any node, is applied later on this node, so the client receives it.
+//! SUBSCRIBE is a linearizable read without a query. When it is answered, this node has applied
+//! every message published before, so the client receives no old one. Messages published later, on
+//! any node, are applied later on this node, so the client receives them all.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,18 +17,14 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Maximum number of channels that a connection may subscribe to. Shard channels are counted
-/// separately, with the same limit.
+/// Maximum number of channels per connection. Shard channels have the same limit of their own.
 const CHANNELS_MAX: usize = 1024;
-/// Maximum length in bytes of the name of a channel or shard channel.
 const NAME_BYTES_MAX: usize = 1024;
-/// Maximum number of patterns that a connection may subscribe to. All patterns are matched against
-/// each message.
+/// Maximum number of patterns per connection. Each message is matched against all of them.
 const PATTERNS_MAX: usize = 128;
-/// Maximum length of a pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// Subscribers of one kind of subscription, by name.
+/// Subscribers by channel or pattern.
 type Listeners = BTreeMap<Box<[u8]>, BTreeSet<ConnectionId>>;
 
 /// Subscriptions of all connections on this node.
@@ -64,12 +59,11 @@ impl Channels {
         }
     }
 
-    /// Returns the receivers of a message on a channel in the order of delivery, each with the
-    /// pattern that matched, if any.
+    /// Returns the receivers of a message in order of delivery, with the matching pattern, if any.
     pub(super) fn receivers(&self, channel: &[u8]) -> Vec<(ConnectionId, Option<Box<[u8]>>)> {
         let named = self.channels.get(channel).into_iter().flatten();
         let mut all: Vec<_> = named.map(|listener| (*listener, None)).collect();
-        // Patterns do not match a name that is too long for a subscription.
+        // Patterns never match a name that is too long to subscribe to.
         if channel.len() <= NAME_BYTES_MAX {
             for (pattern, listeners) in &self.patterns {
                 if glob::matches(pattern, channel) {
@@ -81,13 +75,12 @@ impl Channels {
         all
     }
 
-    /// Returns the connections that receive a message on a shard channel.
     pub(super) fn shard_receivers(&self, channel: &[u8]) -> Vec<ConnectionId> {
         let listeners = self.shards.get(channel).into_iter().flatten();
         listeners.copied().collect()
     }
 
-    /// Returns the numbers of channels, patterns and shard channels that have subscribers.
+    /// Returns the numbers of subscribed channels, patterns and shard channels.
     pub(super) fn counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(Listeners::len)
     }
@@ -105,14 +98,13 @@ impl Channels {
     }
 }
 
-/// Lists the names that have subscribers. If there is a pattern, lists only the names that match
-/// it.
+/// Lists the names with subscribers, only those that match a pattern if there is one.
 fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
     let pattern = patterns.iter().next();
     if patterns.len() > 1 {
         return r.error(&Refusal::Arity.text("pubsub|channels"));
     }
-    // The pattern is matched against every name.
+    // Every name is matched against the pattern.
     if pattern.is_some_and(|pattern| pattern.len() > PATTERN_BYTES_MAX) {
         return r.error("ERR a pattern of channels may have 256 bytes");
     }
@@ -136,13 +128,11 @@ fn counts_of(space: &Listeners, names: &Arguments<'_>, r: &mut Reply<'_>) {
     items.write(r, Reply::array);
 }
 
-/// Names of one kind to which a connection is subscribed.
 pub(super) type Names = BTreeSet<Box<[u8]>>;
 
 pub(super) const SPACES: [SubscriptionKind; 3] =
     [SubscriptionKind::Channel, SubscriptionKind::Pattern, SubscriptionKind::Shard];
 
-/// Subscriptions of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     channels: Names,
@@ -171,12 +161,11 @@ impl Subscriptions {
         }
     }
 
-    /// Returns the numbers of subscribed channels, patterns and shard channels.
     pub(super) fn counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(BTreeSet::len)
     }
 
-    /// Checks the limits for additional subscriptions. Returns an error if they would be exceeded.
+    /// Returns an error if additional subscriptions would exceed the limits.
     pub(super) fn admits(
         &self,
         of: SubscriptionKind,
@@ -201,7 +190,6 @@ impl Subscriptions {
         }
     }
 
-    /// Returns all names of one kind.
     pub(super) fn names(&self, of: SubscriptionKind) -> Names {
         self.space(of).clone()
     }
@@ -212,7 +200,6 @@ impl Subscriptions {
         names.map(|name| name.len() + 64).sum()
     }
 
-    /// Removes all subscriptions of the connection.
     pub(super) fn clear(&mut self, connection: ConnectionId, channels: &mut Channels) {
         for of in SPACES {
             for name in std::mem::take(self.space_mut(of)) {
@@ -221,7 +208,7 @@ impl Subscriptions {
         }
     }
 
-    /// Subscribes to a name, or unsubscribes from it, and writes the reply.
+    /// Subscribes to or unsubscribes from a name, and writes the reply.
     pub(super) fn change(
         &mut self,
         connection: ConnectionId,
@@ -241,8 +228,7 @@ impl Subscriptions {
     }
 }
 
-/// Returns the number of remaining subscriptions to report. Channels and patterns are counted
-/// together, shard channels separately.
+/// Returns the number of subscriptions to report: channels plus patterns, or shard channels.
 pub(super) const fn left(of: SubscriptionKind, [channels, patterns, shards]: [usize; 3]) -> usize {
     match of {
         SubscriptionKind::Channel | SubscriptionKind::Pattern => channels + patterns,
@@ -250,8 +236,8 @@ pub(super) const fn left(of: SubscriptionKind, [channels, patterns, shards]: [us
     }
 }
 
-/// Writes the confirmation of a subscription or its end, with the number of remaining
-/// subscriptions. An UNSUBSCRIBE without subscriptions is confirmed without a name.
+/// Confirms a subscription or its end, with the number of subscriptions left. UNSUBSCRIBE without a
+/// subscription is confirmed without a name.
 pub(super) fn confirm(
     what: (SubscriptionKind, bool),
     name: Option<&[u8]>,
@@ -272,8 +258,8 @@ pub(super) fn confirm(
     reply.count(left);
 }
 
-/// Messages that a connection has published, by the positions of its requests. A node learns the
-/// number of receivers once it has executed the message, and only for its own clients.
+/// Published messages, by the positions of their requests. The number of receivers, which counts
+/// only this node's clients, is known after execution.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     open: VecDeque<(u64, SubscriptionKind, Box<[u8]>)>,
@@ -281,12 +267,11 @@ pub(super) struct Published {
     bytes: usize,
 }
 
-/// Reply of the service to a message, which is the same on every node.
+/// Reply of the service to a message, the same on every node.
 const SENT: &[u8] = b":0\r\n";
 
 impl Published {
-    /// Records a command that is about to get the position `place`, if the command publishes a
-    /// message.
+    /// Records a command at position `place` if it publishes a message.
     pub(super) fn note_published(&mut self, place: u64, command: &[u8]) {
         const CHANNEL: u8 = Op::Publish as u8;
         const SHARD: u8 = Op::PublishShard as u8;
@@ -296,7 +281,7 @@ impl Published {
             _ => return,
         };
         match Decoder(command.get(1..).unwrap_or_default()).bytes() {
-            // No subscription has a longer name.
+            // No subscription can have a longer name.
             Ok(channel) if channel.len() <= NAME_BYTES_MAX => {
                 self.bytes += channel.len();
                 self.open.push_back((place, of, channel.into()));
@@ -305,10 +290,10 @@ impl Published {
         }
     }
 
-    /// Handles the reply to the request at position `place`. Returns the number of receivers if the
-    /// request published a message.
+    /// Takes the reply to the request at `place`. Returns the number of receivers of a published
+    /// message.
     pub(super) fn take(&mut self, place: u64, reply: &[u8], channels: &Channels) -> Option<usize> {
-        // Messages before this one have failed, so their replies did not pass through here.
+        // Earlier messages have failed, and their replies did not pass here.
         while self.open.front().is_some_and(|(at, ..)| *at < place) {
             self.pop();
         }
@@ -335,17 +320,16 @@ impl Published {
         }
     }
 
-    /// Returns the memory in use.
     pub(super) fn held_bytes(&self) -> usize {
         self.bytes + self.open.capacity() * size_of::<(u64, SubscriptionKind, Box<[u8]>)>()
     }
 }
 
-/// Kind of the subscription through which a connection receives a message.
+/// Subscription that delivers a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MatchedBy<'a> {
     Channel,
-    /// Subscription to a pattern, with the pattern that matched.
+    /// Pattern that matched.
     Pattern(&'a [u8]),
     Shard,
 }

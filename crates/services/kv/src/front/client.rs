@@ -13,8 +13,8 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
-/// Answers CLIENT and its subcommands. The caller has updated the table entry of the connection in
-/// slot `seat`.
+/// Answers CLIENT and its subcommands. The caller has updated the entry of the connection in slot
+/// `seat`.
 pub(super) fn client(
     id: ConnectionId,
     seat: ClientSlot,
@@ -34,7 +34,7 @@ pub(super) fn client(
             Err(text) => r.error(text),
         },
         b"setinfo" => set_info(seat, arguments, shared, r),
-        // Keys are not evicted, and no key records when it was last used.
+        // Without effect: keys are not evicted, and their use is not recorded.
         b"no-evict" | b"no-touch" => match &*arguments.at(2).to_ascii_lowercase() {
             b"on" | b"off" => r.ok(),
             _ => r.error(SYNTAX),
@@ -55,8 +55,7 @@ pub(super) fn client(
     }
 }
 
-/// Returns the connection whose wait CLIENT UNBLOCK ends, and the reply that the blocked client
-/// gets.
+/// Returns the connection to unblock, and the reply that its blocked client gets.
 pub(super) fn unblocks(
     arguments: &Arguments<'_>,
 ) -> Result<(ConnectionId, UnblockReply), &'static str> {
@@ -67,7 +66,7 @@ pub(super) fn unblocks(
         _ => return Err(SYNTAX),
     };
     let id = parse_integer(arguments.at(2)).ok_or(NOT_AN_INTEGER)?;
-    // No connection has a negative number or the largest one.
+    // No connection has the number `u64::MAX`.
     let id = u64::try_from(id).unwrap_or(u64::MAX);
     Ok((ConnectionId(id), how))
 }

@@ -1,7 +1,4 @@
-//! A client connection with its requests and their replies.
-//!
-//! `local` contains the commands that a connection answers itself, and `session` the numbered
-//! commands.
+//! A client connection with its requests and replies.
 
 mod attached;
 mod checking;
@@ -43,28 +40,28 @@ use crate::{
 
 /// Maximum number of unanswered requests per connection.
 const PLACES_MAX: usize = 1024;
-/// Maximum total size in bytes of unanswered requests. A single request may be larger.
+/// Maximum total size in bytes of unanswered requests; a single one may be larger.
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
-/// Commands that a subscriber may send in addition to PING, QUIT and RESET.
+/// Commands of a subscriber besides PING, QUIT and RESET.
 const LISTENS: [&str; 6] =
     ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe"];
-/// Error for a blocking command if the connection uses a durability class other than the cluster's.
-/// A blocked client is served in the cluster's class, which does not wait for a disk.
+/// Error for a blocking command in another durability class than the cluster's: the client that
+/// supplies the element acknowledges only in the cluster's class.
 const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
     class; QUORATE CLASS group allows them";
-/// Memory in bytes that a blocked client takes in addition to its command.
+/// Memory of a blocked client besides its command.
 const WAIT_BYTES: usize = 256;
-/// Bytes of unsent replies above which the connection accepts no more requests.
+/// Unsent bytes above which the connection accepts no more requests.
 const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
 
-/// A request that is blocked or may become blocked.
+/// Request that is or may become blocked.
 #[derive(Clone, Copy, Debug)]
 struct BlockedRequest {
-    /// Number that identifies the client among the blocked clients of this node.
+    /// Number of the client among this node's blocked clients.
     number: u64,
     place: u64,
     bytes: usize,
-    /// Set if more input has arrived. It is not accepted until the wait ends.
+    /// More input has arrived, which is not accepted before the wait ends.
     crowded: bool,
 }
 
@@ -80,29 +77,27 @@ pub(super) struct Connection {
     subscriptions: Subscriptions,
     /// Published messages whose replies are pending.
     published: Published,
-    /// Replies that the client has turned off with CLIENT REPLY.
+    /// Replies turned off with CLIENT REPLY.
     quiet: Quiet,
-    /// Set if the client has sent MONITOR.
     monitors: bool,
-    /// Freshness that reads of this connection require.
+    /// Freshness that reads require.
     fresh: Freshness,
     attached: Attached,
     login: Login,
     checking: Option<Checking>,
-    /// Set if the next request waits until this node knows the permissions and the time.
+    /// The next request waits until this node knows the permissions and the time.
     patient: bool,
-    /// The last request, if it is blocked.
+    /// The last request, if blocked.
     parked: Option<BlockedRequest>,
-    /// Name of the last command, for CLIENT LIST.
+    /// Last command, for CLIENT LIST.
     command: &'static str,
-    /// Bytes charged to the shared memory limit, without those of `order`.
+    /// Bytes charged to the shared memory limit, except those of `order`.
     counted: usize,
-    /// Set if no more requests are accepted. The connection then closes once all requests are
-    /// answered.
+    /// Accepts no more requests, and closes once all are answered.
     ending: bool,
-    /// Set if nothing more is accepted or sent.
+    /// Accepts and sends nothing more.
     cut: bool,
-    /// Set if the connection was not ready at the last check, so that input may be waiting.
+    /// Was not ready at the last check, so input may be waiting.
     blocked: bool,
     marked: bool,
 }
@@ -136,12 +131,12 @@ impl Connection {
         }
     }
 
-    /// Returns whether the connection has capacity for another request.
+    /// Returns whether there is capacity for another request.
     pub(super) fn ready(&self) -> bool {
         !self.ending
             && self.checking.is_none()
             && !self.patient
-            // Input of a blocked client is still read, so that a disconnect is noticed.
+            // Input of a blocked client is still read, to notice a disconnect.
             && self.parked.is_none_or(|parked| !parked.crowded)
             && self.order.len() < PLACES_MAX
             && self.order.open_bytes < OPEN_BYTES_MAX
@@ -149,12 +144,11 @@ impl Connection {
             && self.order.buffered() < OUTPUT_BYTES_SOFT
     }
 
-    /// Returns whether the connection accepts another request now.
     pub(super) fn takes(&self) -> bool {
         self.ready() && self.parked.is_none()
     }
 
-    /// Records whether unparsed input is left over while the client is blocked.
+    /// Records whether unparsed input is left while the client is blocked.
     pub(super) const fn crowds(&mut self, left: bool) {
         if let Some(parked) = &mut self.parked {
             parked.crowded |= left;
@@ -234,12 +228,12 @@ impl Connection {
         self.patient = false;
     }
 
-    /// Returns the ticket of the password check in progress, if any.
+    /// Returns the ticket of the password check in progress.
     pub(super) fn ticket(&self) -> Option<u64> {
         self.checking.as_ref().map(Checking::ticket)
     }
 
-    /// [access-2] Returns whether the client may make this request. If not, sends the error.
+    /// [access-2] Returns whether the client may make this request. If not, sends an error.
     fn permitted(
         &mut self,
         spec: &Spec,
@@ -253,9 +247,9 @@ impl Connection {
         let may = match (needs, standing) {
             (None, _) => true,
             (Some(needs), Standing::May(role)) => role >= needs,
-            // These commands reveal nothing about data, and no more about the cluster than every
-            // client may see. MULTI is among them: if MULTI were refused but the next command
-            // permitted, that command would be executed outside a transaction.
+            // Reveals no data, and no more about the cluster than every client may see. Includes
+            // MULTI: if only its successors were permitted, they would be executed outside a
+            // transaction.
             (Some(_), Standing::Unknown) => {
                 matches!(
                     spec.handler,
@@ -279,8 +273,7 @@ impl Connection {
             match spec.handler {
                 Handler::Local(Local::Exec) => self.abort_exec(&text, shared),
                 Handler::Local(Local::Watch) => {
-                    // EXEC may become permitted later, and must not be executed without the
-                    // versions.
+                    // EXEC may become permitted later, and needs the versions.
                     self.watching.failed(self.watching.epoch());
                     self.refuse(&text, shared);
                 }
@@ -292,8 +285,8 @@ impl Connection {
         may
     }
 
-    /// Disconnects the client, after an error, if a change of users has removed its permissions
-    /// ([access-2]): a subscriber that may no longer read, or a monitor that is no longer an admin.
+    /// Disconnects a subscriber that may no longer read, or a monitor that is no longer an admin
+    /// ([access-2]).
     pub(super) fn end_forbidden_streams(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         self.end_forbidden_wait(shared, requests);
         if self.ending || (self.subscriptions.is_empty() && !self.monitors) {
@@ -316,8 +309,8 @@ impl Connection {
         self.end();
     }
 
-    /// Ends a blocking request as a timeout would, if the client may no longer write. A blocking
-    /// request counts as a write.
+    /// Ends a blocking request, which counts as a write, as a timeout does if the client may no
+    /// longer write.
     fn end_forbidden_wait(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         if self.parked.is_none() {
             return;
@@ -350,12 +343,10 @@ impl Connection {
         self.parser = parser;
     }
 
-    /// Returns the bytes charged to the shared memory limit.
     pub(super) const fn held_bytes(&self) -> usize {
         self.counted + self.order.counted()
     }
 
-    /// Updates the bytes charged to the shared memory limit.
     pub(super) fn recount(&mut self, shared: &mut Shared) {
         self.order.recount(shared);
         let multi = self.multi.as_ref();
@@ -373,7 +364,6 @@ impl Connection {
         }
     }
 
-    /// Updates this connection's entry in the connection table.
     pub(super) fn update_entry(&self, now_ms: u64, shared: &mut Shared) {
         if let Some(guest) = shared.roster.guest(self.seat) {
             guest.seen_ms = now_ms;
@@ -387,15 +377,13 @@ impl Connection {
         }
     }
 
-    /// Removes sent bytes from the output.
     pub(super) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.order.output.drain(..count);
         self.order.sent();
         self.recount(shared);
     }
 
-    /// Notifies the reactor if there is output, if the connection should close, or if it can accept
-    /// leftover input again.
+    /// Notifies the reactor of output, a close, or leftover input that can be accepted again.
     pub(super) fn mark(&mut self, shared: &mut Shared) {
         let (was_blocked, ready) = (self.blocked, self.ready());
         self.blocked = !ready;
@@ -419,7 +407,6 @@ impl Connection {
         (&mut self.order, own)
     }
 
-    /// Sends all requests that can be sent now.
     pub(super) fn advance(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.advance(false, &mut own, shared, requests);
@@ -431,24 +418,23 @@ impl Connection {
         }
     }
 
-    /// Sends all requests that can be sent now, given that a write follows.
+    /// Sends all requests that can be sent before a write.
     fn advance_to_write(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.advance(true, &mut own, shared, requests);
     }
 
-    /// Executes a read in log order, on the state between the writes before and after it.
+    /// Executes an in-order read, on the state between the writes before and after it.
     pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
         let (order, mut own) = self.split();
         order.read_now(number, &mut own, shared, state);
     }
 
-    /// Records that a read in log order has been executed after the writes before it.
+    /// Counts an executed in-order read.
     pub(super) const fn read_in_order(&mut self) {
         self.order.read_in_order();
     }
 
-    /// Handles the reply to a write that has been executed.
     pub(super) fn written(&mut self, number: u64, reply: &[u8], shared: &mut Shared) {
         if let Some(parked) = self.parked
             && parked.place == number
@@ -473,33 +459,31 @@ impl Connection {
         }
     }
 
-    /// Sends the reply to a blocked request.
     pub(super) fn end_wait(&mut self, place: u64, reply: &[u8], shared: &mut Shared) {
         self.parked = None;
         self.order.unpark(place, reply, &mut shared.tally);
     }
 
-    /// Sends the reply to CLIENT UNBLOCK.
     pub(super) fn unblocked(&mut self, place: u64, ended: bool, shared: &mut Shared) {
         shared.fresh_reply().integer(i64::from(ended));
         self.order.unpark(place, &shared.reply, &mut shared.tally);
     }
 
-    /// Requests an early end of the blocking request because the client has disconnected.
+    /// Requests the end of the blocking request, as the client has disconnected.
     pub(super) fn hurry_wait(&self, shared: &mut Shared) {
         if let Some(parked) = self.parked {
             shared.waiting.hurry(parked.number);
         }
     }
 
-    /// Attaches the connection to a session that has just been registered.
+    /// Attaches the connection to a new session.
     pub(super) fn registered(&mut self, number: u64, session: SessionId, shared: &mut Shared) {
         self.attached.to(session);
         shared.fresh_reply().bulk(format!("{}.{}", session.slot, session.index).as_bytes());
         self.order.written(number, &shared.reply, &mut shared.tally);
     }
 
-    /// Handles a write or an in-order read that was not executed, or whose outcome is unknown.
+    /// Handles a write or in-order read that was not executed, or whose outcome is unknown.
     pub(super) fn place_failed(
         &mut self,
         number: u64,
@@ -514,19 +498,18 @@ impl Connection {
         order.place_failed(number, failure, &mut own, shared, requests);
     }
 
-    /// Answers the reads of a run whose freshness is now confirmed.
+    /// Answers a run of reads whose freshness is confirmed.
     pub(super) fn readable(&mut self, tag: Tag, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.readable(tag, &mut own, shared, requests);
     }
 
-    /// Handles the failure of a run of reads.
     pub(super) fn run_failed(&mut self, tag: Tag, failure: Failure, shared: &mut Shared) {
         let (order, mut own) = self.split();
         order.run_failed(tag, failure, &mut own, shared);
     }
 
-    /// Sends a message from a channel to which this connection is subscribed.
+    /// Sends a message from a subscribed channel.
     pub(super) fn send_message(
         &mut self,
         how: MatchedBy<'_>,
@@ -546,7 +529,7 @@ impl Connection {
         self.order.push_message(&neutral, self.version);
     }
 
-    /// Makes the connection a monitor. Lines follow only after the reply to MONITOR.
+    /// Makes the connection a monitor. Lines follow after the reply to MONITOR.
     pub(super) fn monitor(&mut self, shared: &mut Shared) {
         self.monitors = true;
         shared.monitors.enter(self.id);
@@ -559,9 +542,8 @@ impl Connection {
         }
     }
 
-    /// Sends lines about the commands of other clients to a monitor.
     pub(super) fn watch_lines(&mut self, lines: &[u8], shared: &mut Shared) {
-        // The reply to MONITOR comes first. The requests permitted afterwards are answered at once.
+        // The reply to MONITOR comes first; later requests of a monitor are answered at once.
         if self.ending || !self.monitors || !self.order.is_empty() {
             return;
         }
@@ -575,16 +557,15 @@ impl Connection {
         self.order.output.extend_from_slice(lines);
     }
 
-    /// Returns whether the connection may only change its subscriptions. This is the case in RESP2,
-    /// where messages and replies look alike.
+    /// Returns whether only subscriptions may change, as in RESP2, where messages and replies look
+    /// alike.
     fn only_listens(&self) -> bool {
         !self.subscriptions.is_empty()
             && self.version == Version::Resp2
             && SPACES.iter().any(|of| !self.will_listen(*of).is_empty())
     }
 
-    /// Returns the names to which the connection will be subscribed once all pending requests are
-    /// answered.
+    /// Returns the names subscribed to once all pending requests are answered.
     fn will_listen(&self, of: SubscriptionKind) -> Names {
         self.order.will_listen(of, self.subscriptions.names(of))
     }
@@ -606,7 +587,7 @@ impl Connection {
         })
     }
 
-    /// Removes a disconnected client from all shared state. Returns the tag of the blocking
+    /// Removes a disconnected client from the shared state. Returns the tag of the blocking
     /// request, if any.
     pub(super) fn leave(&mut self, shared: &mut Shared) -> Option<Tag> {
         shared.roster.leave(self.seat);
@@ -665,8 +646,7 @@ impl Connection {
         }
         let place = self.order.end();
         self.execute(spec, arguments, shared, requests);
-        // Passwords never get a position, because AUTH and HELLO are answered at once or delay
-        // later requests.
+        // Never sees a password: AUTH and HELLO are answered at once or delay later requests.
         if shared.tally.slow.keeps(shared.tally.now_ms) && self.order.is_open(place) {
             shared.tally.slow.keep_note(self.seat, place, arguments);
         }
@@ -700,7 +680,6 @@ impl Connection {
         }
     }
 
-    /// Handles the result of encoding a request into the scratch buffer.
     fn encoded(
         &mut self,
         encoded: Result<(), Refusal>,
@@ -716,7 +695,6 @@ impl Connection {
         }
     }
 
-    /// Handles the command or query in the scratch buffer.
     fn data(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         if self.multi.is_some() {
             self.queue(shared, requests);
@@ -757,8 +735,8 @@ impl Connection {
         }
     }
 
-    /// Handles the blocking command in the scratch buffer. The client joins the queue, and the
-    /// connection accepts no further request.
+    /// Queues the client with the blocking command in the scratch buffer. No further request is
+    /// accepted until the wait ends.
     fn wait(&mut self, wait_ms: u64, shared: &mut Shared, requests: &mut dyn Requests) {
         if shared.is_full(2 * shared.command.len()) {
             return self.refuse(FULL, shared);
@@ -784,12 +762,11 @@ impl Connection {
         });
         self.write(&command, true, shared, requests);
         if !self.order.is_open(place) {
-            // The request was refused at once.
+            // Was refused at once.
             self.unpark(shared);
         }
     }
 
-    /// Queues the command in the scratch buffer for EXEC.
     fn queue(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let bytes_max = requests.command_bytes_max();
         let Some(multi) = &mut self.multi else { return };
@@ -807,7 +784,7 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// Sends an error as the reply. Within a transaction, EXEC returns the error.
+    /// Replies with an error, which EXEC returns if within a transaction.
     fn refuse_in_place(&mut self, text: &str, shared: &mut Shared, requests: &mut dyn Requests) {
         shared.fresh_reply().error(text);
         if self.multi.is_some() {
@@ -817,14 +794,13 @@ impl Connection {
         }
     }
 
-    /// Queues the reply in the scratch buffer for EXEC to return.
     fn queue_reply(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         fresh(&mut shared.command);
         encode_literal(&shared.reply, &mut Encoder(&mut shared.command));
         self.queue(shared, requests);
     }
 
-    /// Sends an error at once and aborts the transaction, if there is one.
+    /// Sends an error at once and aborts the transaction, if any.
     pub(super) fn refuse(&mut self, text: &str, shared: &mut Shared) {
         if let Some(multi) = &mut self.multi {
             multi.refuse();
@@ -833,15 +809,15 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// Refuses a request that is too large to be parsed.
+    /// Refuses a request that is too large to parse.
     pub(super) fn refuse_unread(&mut self, text: &str, shared: &mut Shared) {
         self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = self.quiet.next();
         self.refuse(text, shared);
     }
 
-    /// Closes a connection that speaks another protocol, before any of its input is executed. A web
-    /// page can make a browser send HTTP requests to this port, with commands in their bodies.
+    /// Closes a connection that speaks another protocol before any input is executed. A web page
+    /// can make a browser send HTTP requests with commands in their bodies to this port.
     pub(super) fn end_foreign(
         &mut self,
         what: &str,
@@ -862,7 +838,7 @@ impl Connection {
         self.end_with(&format!("ERR Protocol error: {what} is not spoken here"), shared);
     }
 
-    /// Sends an error in its place among the replies, then closes the connection.
+    /// Sends an error after the pending replies, then closes the connection.
     pub(super) fn end_with(&mut self, text: &str, shared: &mut Shared) {
         self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = false;
@@ -871,29 +847,24 @@ impl Connection {
         self.ending = true;
     }
 
-    /// Makes the connection close once all requests are answered.
     const fn end(&mut self) {
         self.ending = true;
     }
 
-    /// Answers the current request with the reply in the scratch buffer.
     fn answer(&mut self, shared: &mut Shared) {
         shared.tally.answers(self.order.stamp, &shared.reply);
         self.order.push_answer(&shared.reply, self.version);
     }
 
-    /// Builds a reply in the scratch buffer and sends it.
     fn reply(&mut self, shared: &mut Shared, build: impl FnOnce(&mut Reply<'_>)) {
         build(&mut shared.fresh_reply());
         self.answer(shared);
     }
 
-    /// Removes and returns the queued transaction.
     fn take_multi(&mut self) -> Option<Multi> {
         self.multi.take()
     }
 
-    /// Returns whether a command is forbidden between MULTI and EXEC.
     const fn outside_multi(local: Local) -> bool {
         matches!(
             local,
@@ -913,17 +884,15 @@ impl Connection {
     }
 }
 
-/// Name of the protocol that browsers speak.
 pub(super) const HTTP: &str = "HTTP";
 
-/// Returns whether the words are the request line of an HTTP request, whose method may also be the
-/// name of a command.
+/// Returns whether the words are an HTTP request line, whose method may be the name of a command.
 pub(super) fn starts_http(words: &Arguments<'_>) -> bool {
     words.len() == 3 && words.at(2).starts_with(b"HTTP/")
 }
 
-/// Returns whether a line that begins with `word` marks HTTP: either the request line of a POST, or
-/// the Host header, which precedes the body.
+/// Returns whether a line's first word marks HTTP: a POST, or the Host header, which precedes a
+/// body.
 const fn is_of_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }

@@ -1,4 +1,4 @@
-//! INFO: the node's statistics, in Redis' format.
+//! INFO: statistics of the node in Redis' format.
 
 use std::fmt::Write as _;
 
@@ -13,11 +13,9 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Version of Redis that the commands correspond to. Some clients choose their requests by this
-/// version.
+/// Corresponding version of Redis, by which some clients choose their requests.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
-/// Sections in the order in which INFO writes them.
 const SECTIONS: [&str; 8] =
     ["server", "clients", "memory", "stats", "replication", "commandstats", "cluster", "keyspace"];
 
@@ -53,7 +51,7 @@ pub(super) fn info(
             "stats" => stats(&mut text, shared),
             "replication" => replication(&mut text, &status),
             "commandstats" => shared.tally.write_commandstats(&mut text),
-            // Some clients request slots only if this line says so, and redis-py's tests need it.
+            // Some clients, and redis-py's tests, look for this line before they request slots.
             "cluster" => text.write_str("# Cluster\r\ncluster_enabled:0\r\n"),
             _ => keyspace(&mut text, requests),
         };
@@ -80,8 +78,8 @@ fn server(text: &mut String, status: &Status, shared: &Shared, now_ms: u64) -> s
     write!(text, "uptime_in_days:{}\r\n", uptime / (24 * 60 * 60))
 }
 
-/// Writes the memory of the process as the system reports it. `client_held_bytes` is the part used
-/// for clients.
+/// Writes the process' memory as the system reports it. `client_held_bytes` is the share of
+/// clients.
 fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     let memory = (shared.settings.memory)();
     write!(text, "# Memory\r\n")?;
@@ -99,7 +97,6 @@ fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     write!(text, "client_memory_max:{}\r\n", shared.settings.client_bytes_max)
 }
 
-/// Formats a number of bytes as Redis does.
 fn human(bytes: u64) -> String {
     let units = [("G", 30), ("M", 20), ("K", 10)];
     let unit = units.into_iter().find(|(_, shift)| bytes >> shift > 0);
@@ -110,13 +107,13 @@ fn human(bytes: u64) -> String {
     format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100)
 }
 
-/// Writes the numbers of keys in this node's own state, which may be older than the leader's.
+/// Writes the numbers of keys in this node's state, which may lag behind the leader's.
 fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result {
     let (mut query, mut reply) = (Vec::new(), Vec::new());
     encode_keyspace(&mut Encoder(&mut query));
     write!(text, "# Keyspace\r\n")?;
     if requests.query(&query, &mut reply).is_err() {
-        // Without the counts, the rest of INFO is still useful.
+        // The rest of INFO is useful without them.
         return Ok(());
     }
     let counts = String::from_utf8_lossy(&reply);
@@ -150,8 +147,8 @@ fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
     )
 }
 
-/// Writes `role:master` on every node, because every node accepts writes and clients that search
-/// for a master would otherwise disconnect. The actual role of the node is in `quorate_role`.
+/// Writes `role:master` on every node: every node accepts writes, and clients that search for a
+/// master would disconnect. `quorate_role` has the actual role.
 fn replication(text: &mut String, status: &Status) -> std::fmt::Result {
     let others = status.peers.iter().filter(|peer| peer.member != status.member);
     let connected = others.filter(|peer| peer.connected).count();

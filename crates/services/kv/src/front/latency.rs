@@ -1,4 +1,4 @@
-//! LATENCY: latency spikes, with at most one sample per second and event, as in Redis.
+//! LATENCY: latency spikes, at most one sample per second and event, as in Redis.
 
 use std::{collections::VecDeque, fmt::Write as _};
 
@@ -24,14 +24,14 @@ struct Sample {
     ms: u64,
 }
 
-/// Monitored activity and the spikes recorded for it.
+/// Monitored activity and its spikes.
 #[derive(Debug)]
 struct Event {
     name: &'static str,
     what: &'static str,
-    /// Samples, oldest first.
+    /// Oldest first.
     samples: VecDeque<Sample>,
-    /// Maximum latency in milliseconds since the last RESET.
+    /// Maximum in milliseconds since the last RESET.
     most_ms: u64,
 }
 
@@ -57,7 +57,7 @@ impl Event {
         }
     }
 
-    /// Resets the event. Returns whether it had any data.
+    /// Resets the event. Returns whether it had data.
     fn reset(&mut self) -> bool {
         self.most_ms = 0;
         let had = !self.samples.is_empty();
@@ -66,7 +66,6 @@ impl Event {
     }
 }
 
-/// Monitored activities of this node.
 #[derive(Debug)]
 pub(super) struct Latency([Event; 3]);
 
@@ -81,7 +80,6 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Records a slow command.
     pub(super) fn add(&mut self, split: Split, now_ms: u64) {
         let Split { took_ms, waited_ms } = split;
         let parts = [took_ms, waited_ms, took_ms - waited_ms];
@@ -90,7 +88,6 @@ impl Latency {
         }
     }
 
-    /// Answers LATENCY and its subcommands.
     pub(super) fn answer(&mut self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
         match &*arguments.at(1).to_ascii_lowercase() {
             b"latest" => self.latest(r),

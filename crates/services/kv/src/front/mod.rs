@@ -1,4 +1,4 @@
-//! The Redis front: client connections as state machines, independent of sockets.
+//! The Redis front: client connections as state machines without sockets.
 
 use quorate_access::{Checker, PendingChecks};
 use quorate_core::time::Time;
@@ -44,16 +44,15 @@ use self::{
 };
 pub use settings::{Memory, Settings};
 
-/// Returns the maximum number of bytes that the reactor may have to buffer for an incomplete
-/// request of one connection, given the maximum size of a command.
+/// Returns the number of bytes that an incomplete request of one connection may occupy in the
+/// reactor.
 pub const fn input_bytes_max(command_bytes_max: usize) -> usize {
     command_bytes_max.saturating_add(FRAMING_BYTES_MAX)
 }
 
-// The framing of the maximum number of arguments fits the limit.
+// Room for the framing of all arguments.
 const _: () = assert!(FRAMING_BYTES_MAX > ARGUMENTS_MAX * 13);
 
-/// Redis front of a node, with all its client connections.
 #[derive(Debug)]
 pub struct RespFront {
     connections: FxHashMap<ConnectionId, Connection>,
@@ -61,27 +60,23 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    /// Creates a front without connections.
     pub fn new(settings: Settings) -> Self {
         Self { connections: FxHashMap::default(), shared: Shared::new(settings) }
     }
 
-    /// Sets the checker that verifies passwords.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = PendingChecks::new(checker);
         self
     }
 
-    /// Sets the keyspace event setting that the front shares with the service. Clients can then
-    /// change it.
+    /// Shares the service's event setting, so that clients can change it.
     #[must_use]
     pub fn with_events(mut self, events: Setting) -> Self {
         self.shared.events = events;
         self
     }
 
-    /// Sends a message to a subscriber.
     fn send_to_subscriber(
         &mut self,
         listener: ConnectionId,
@@ -97,8 +92,8 @@ impl RespFront {
         }
     }
 
-    /// Disconnects the clients that use the most memory until `bytes` more are available
-    /// ([hold-1]). Slow readers are disconnected rather than the client whose message comes next.
+    /// Disconnects the clients with the most memory until `bytes` more fit ([hold-1]): slow readers
+    /// rather than the receiver of the next message.
     fn make_room(&mut self, bytes: usize) {
         while self.shared.is_full(bytes) {
             let held = self.connections.iter().map(|(id, client)| (*id, client.held_bytes()));
@@ -128,7 +123,6 @@ impl RespFront {
         }
     }
 
-    /// Sends pending lines to the monitors.
     #[cold]
     fn show_monitors(&mut self, requests: &dyn Requests) {
         let lines = self.shared.monitors.take_lines();
@@ -203,8 +197,7 @@ impl Front for RespFront {
             | Completion::Read(tag)
             | Completion::Failed(tag, _) => tag,
         };
-        // The connection has closed, or this is a duplicate completion, so no request is waiting
-        // for it.
+        // The connection has closed, or the completion is a duplicate.
         let Some(owner) = self.shared.tags.take(tag) else {
             return;
         };
@@ -242,7 +235,7 @@ impl Front for RespFront {
             (Completion::Failed(_, failure), Target::Run) => {
                 client.run_failed(tag, failure, &mut self.shared);
             }
-            // The completion does not match the request, so the outcome is unknown.
+            // The completion does not match the request: the outcome is unknown.
             (_, Target::Place(number)) => {
                 client.place_failed(number, Failure::Unknown, &mut self.shared, requests);
             }
@@ -395,7 +388,7 @@ impl Front for RespFront {
     }
 }
 
-/// Parses and handles requests from `bytes` while the connection has capacity for them.
+/// Handles requests from `bytes` while the connection has capacity for them.
 fn receive(
     client: &mut Connection,
     bytes: &[u8],
@@ -404,7 +397,7 @@ fn receive(
 ) -> usize {
     let bytes_max = requests.command_bytes_max();
     let mut used = 0;
-    // Arguments borrow from the parser while the rest of the connection changes.
+    // The arguments borrow from the parser while the connection changes.
     let mut parser = client.lend_parser();
     while client.takes() {
         match parser.parse(&bytes[used..], bytes_max) {

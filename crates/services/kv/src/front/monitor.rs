@@ -1,6 +1,5 @@
-//! MONITOR: sends each command of this node's clients as a line to all monitoring admins.
-//!
-//! A command is formatted once for all monitors, and not at all if there are none.
+//! MONITOR: sends each command of this node's clients as a line to all monitoring admins. A command
+//! is formatted once for all of them, and only if there are any.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -12,21 +11,18 @@ use crate::{
     resp::request::Arguments,
 };
 
-/// Maximum number of unread bytes per monitor, and also the maximum number of bytes of lines per
-/// turn. A monitor that exceeds the limit is disconnected, because it would miss lines without
-/// noticing.
+/// Maximum unread bytes per monitor, and maximum bytes of lines per turn. A monitor above it is
+/// disconnected, because it would miss lines without noticing.
 pub(super) const UNSENT_BYTES_MAX: usize = 1024 * 1024;
-/// Error for a monitor that exceeds the limit.
 pub(super) const CUT: &str =
     "ERR MONITOR ended: this client reads too slowly, or the node has no memory for more lines";
 
-/// Connections that monitor this node, and the lines to send to them.
 #[derive(Debug, Default)]
 pub(super) struct Monitors {
     watchers: BTreeSet<ConnectionId>,
-    /// Lines that have not been sent to the monitors yet.
+    /// Lines to be sent.
     lines: Vec<u8>,
-    /// Number of monitors disconnected since the start because they did not keep up.
+    /// Monitors disconnected since the start for reading too slowly.
     pub(super) cut: u64,
 }
 
@@ -63,7 +59,7 @@ impl Monitors {
         std::mem::take(&mut self.lines)
     }
 
-    /// Takes back the buffer of lines that have been sent to all monitors, for reuse.
+    /// Takes back the buffer of sent lines.
     pub(super) fn reuse(&mut self, mut lines: Vec<u8>) {
         if self.any() {
             fresh(&mut lines);
@@ -73,7 +69,7 @@ impl Monitors {
 
     /// Adds a command of the client at the address `peer`, formatted as in Redis.
     pub(super) fn add(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
-        // A monitor that receives more than this is disconnected anyway.
+        // A monitor that gets more is disconnected anyway.
         if self.lines.len() >= UNSENT_BYTES_MAX {
             return;
         }
@@ -88,7 +84,6 @@ impl Monitors {
     }
 }
 
-/// Quotes a byte string as Redis does.
 fn quote(word: &[u8], line: &mut String) {
     line.push('"');
     for &byte in word {
@@ -106,8 +101,8 @@ fn quote(word: &[u8], line: &mut String) {
     line.push('"');
 }
 
-/// Returns whether a command is hidden from monitors because it contains passwords or concerns the
-/// node rather than its data.
+/// Returns whether a command is hidden from monitors: it contains passwords, or concerns the node
+/// rather than its data.
 pub(super) const fn is_hidden(spec: &Spec) -> bool {
     matches!(
         spec.handler,
@@ -123,8 +118,7 @@ pub(super) const fn is_hidden(spec: &Spec) -> bool {
     )
 }
 
-/// Returns the name of the command nested in the arguments, as in `QUORATE SEQ number …` or
-/// `COMMAND GETKEYS …`.
+/// Returns the inner command's name, as in `QUORATE SEQ number …` or `COMMAND GETKEYS …`.
 pub(super) fn inner<'a>(spec: &Spec, arguments: &Arguments<'a>) -> Option<&'a [u8]> {
     let at = match spec.handler {
         Handler::Local(Local::Quorate) => 3,

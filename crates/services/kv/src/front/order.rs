@@ -1,10 +1,11 @@
 //! Order of a connection's requests. Replies are sent in the order of requests, and a read runs
 //! between the writes before and after it.
 //!
-//! Writes are sent to the replica as they arrive. Reads that have no write next to them share one
-//! confirmation and form a *run*. A read next to a write is sent *in order* with the writes and
-//! executed between them without waiting. WATCH, and reads of all data, wait for earlier writes,
-//! and later writes wait for them. A read never joins a run that was requested before the read
+//! Writes are sent to the replica as they arrive. Consecutive reads away from writes share one
+//! confirmation as a *run*. A read next to a write is sent *in order* with the writes and executed
+//! between them without waiting. WATCH, and reads of all data, wait for earlier writes and delay
+//! later ones. A read never joins a run that was requested before it arrived: it might miss writes
+//! that another client completed in between.
 //! arrived, since it might miss writes that another client completed in between.
 
 use std::{collections::VecDeque, ops::Range};
@@ -33,15 +34,15 @@ use crate::{
     resp::reply::{Reply, Version, render},
 };
 
-/// Maximum size in bytes of the output buffer of an idle connection.
+/// Maximum output buffer of an idle connection.
 const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
-/// Maximum number of requests for which an idle connection keeps memory.
+/// Requests for which an idle connection keeps memory.
 const IDLE_PLACES: usize = 64;
-/// Bytes of unsent replies above which even reads that have already been accepted are refused.
+/// Unsent bytes above which even accepted reads are refused.
 pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
-/// Sends a write to the replica, with its number in a session if it has one. If `lasting`, the
-/// reply waits until the write is on stable storage at a quorum.
+/// Sends a write to the replica. If `lasting`, the reply waits until the write is on stable storage
+/// at a quorum.
 fn ask(
     requests: &mut dyn Requests,
     tag: Tag,
@@ -63,39 +64,37 @@ fn ask(
     }
 }
 
-/// Function that executes a query and appends the answer to the buffer.
+/// Executes a query and appends the answer to the buffer.
 type RunQuery<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
 
 /// Progress of a request.
 #[derive(Debug)]
 enum State {
-    /// The rendered reply waits for earlier replies.
+    /// Rendered; waits for earlier replies.
     Done(Vec<u8>),
-    /// The write is in flight.
     Writing(Tag),
     /// The client is blocked, or the reply depends on another client's blocked request.
     Parked,
-    /// The write waits for earlier reads.
+    /// Waits for earlier reads.
     Held(Write),
-    /// The read waits for earlier writes, or belongs to a run in flight.
+    /// Waits for earlier writes, or belongs to a run in flight.
     Reading(Read),
-    /// The read was sent in order and is executed between the writes before and after it.
+    /// Sent in order, to be executed between the writes before and after it.
     InOrder(Tag, Read),
 }
 
-/// A request and its progress.
 #[derive(Debug)]
 struct Place {
     state: State,
     stamp: Stamp,
     version: Version,
-    /// Set if the client has turned off the reply.
+    /// The client has turned off the reply.
     silent: bool,
     bytes: usize,
     returning: bool,
 }
 
-/// Reads among the requests `from..to` that share one confirmation.
+/// Reads among the requests `from..to` with one confirmation.
 #[derive(Debug)]
 struct Run {
     tag: Tag,
@@ -108,35 +107,33 @@ struct Run {
 #[derive(Debug, Default)]
 pub(super) struct Order {
     pub(super) output: Vec<u8>,
-    /// Stamp of the request being handled.
     pub(super) stamp: Stamp,
-    /// Set if the client has turned off the reply to the request being handled.
+    /// The client has turned off the reply to the request being handled.
     pub(super) silent: bool,
-    /// Set if the request being handled, when it is a write, is answered only once it is on stable
-    /// storage at a quorum.
+    /// If the request being handled is a write, its reply waits for stable storage at a quorum.
     pub(super) lasting: bool,
     seat: ClientSlot,
     places: VecDeque<Place>,
-    /// Number of the first unanswered request.
+    /// First unanswered request.
     first: u64,
-    /// All requests with lower numbers have been sent or answered.
+    /// Every request before it has been sent or answered.
     cursor: u64,
-    /// Number of writes in flight.
+    /// Writes in flight.
     open_writes: usize,
-    /// Number of in-order reads in flight.
+    /// In-order reads in flight.
     open_in_order: usize,
-    /// All writes sent so far have lower numbers.
+    /// Every write sent has a lower number.
     sent_below: u64,
-    /// Number of writes that have not been sent yet.
+    /// Writes not sent yet.
     held: usize,
-    /// Number of reads that belong to runs in flight.
+    /// Reads that belong to runs in flight.
     open_reads: usize,
     runs: VecDeque<Run>,
     /// Total size in bytes of unanswered requests.
     pub(super) open_bytes: usize,
     /// Total size in bytes of replies that wait for earlier ones.
     done_bytes: usize,
-    /// Total size in bytes of buffered requests: reads, and writes that have not been sent yet.
+    /// Total size in bytes of buffered reads and unsent writes.
     kept_bytes: usize,
     /// Bytes charged to the shared memory limit.
     counted: usize,
@@ -157,7 +154,7 @@ impl Order {
         self.places.is_empty()
     }
 
-    /// Returns the number of bytes of unsent replies.
+    /// Returns the bytes of unsent replies.
     pub(super) const fn buffered(&self) -> usize {
         self.output.len() + self.done_bytes
     }
@@ -168,13 +165,13 @@ impl Order {
 
     pub(super) fn recount(&mut self, shared: &mut Shared) {
         let places = self.places.capacity() * size_of::<Place>();
-        // Counts unsent replies, and the unused capacity left over from a burst.
+        // Includes the unused capacity that a burst has left.
         let output = self.output.len().max(self.output.capacity() / 5 * 4);
         let held = output + self.done_bytes + self.kept_bytes + places;
         shared.recount(&mut self.counted, held);
     }
 
-    /// Releases the memory of a burst once its output has been sent.
+    /// Releases the memory of a burst after its output was sent.
     pub(super) fn sent(&mut self) {
         let length = self.output.len();
         if length <= self.output.capacity() / 4 {
@@ -193,7 +190,7 @@ impl Order {
         writes.chain(self.runs.iter().map(|run| run.tag)).collect()
     }
 
-    /// Returns the number that the next request will get.
+    /// Number of the next request.
     pub(super) fn end(&self) -> u64 {
         self.first + self.places.len() as u64
     }
@@ -202,13 +199,13 @@ impl Order {
         self.places.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Returns whether a request is still unanswered.
+    /// Returns whether a request is unanswered.
     pub(super) fn is_open(&mut self, number: u64) -> bool {
         let place = self.place(number);
         place.is_some_and(|place| !matches!(place.state, State::Done(_)))
     }
 
-    /// Adds a request whose reply is already known.
+    /// Adds a request with its reply.
     pub(super) fn push_answer(&mut self, neutral: &[u8], version: Version) {
         if self.silent {
             return;
@@ -227,14 +224,14 @@ impl Order {
         self.push(State::Done(rendered), version, 0, false);
     }
 
-    /// Adds a read that the connection makes for itself. It has no reply and is not counted.
+    /// Adds a read that the connection makes for itself, without reply or statistics.
     pub(super) fn push_own_read(&mut self, read: Read, version: Version) {
         let asked = (std::mem::take(&mut self.stamp), std::mem::replace(&mut self.silent, true));
         self.push_read(read, version);
         (self.stamp, self.silent) = asked;
     }
 
-    /// Appends a message to the output, outside the order of requests.
+    /// Sends a message outside the order of requests.
     pub(super) fn push_message(&mut self, neutral: &[u8], version: Version) {
         self.make_room(neutral.len());
         render(neutral, version, &mut self.output);
@@ -252,8 +249,7 @@ impl Order {
         self.push(State::Parked, version, 0, false);
     }
 
-    /// Returns the names to which the connection will be subscribed once all its requests are
-    /// answered, given the current names.
+    /// Returns the names subscribed to once all requests are answered, from the current ones.
     pub(super) fn will_listen(&self, of: SubscriptionKind, mut names: Names) -> Names {
         for place in &self.places {
             if let State::Reading(read) | State::InOrder(_, read) = &place.state
@@ -298,17 +294,17 @@ impl Order {
         });
     }
 
-    /// Returns whether any request has not been sent yet.
+    /// Returns whether any request waits to be sent.
     pub(super) fn has_unsent(&self) -> bool {
         self.cursor < self.end()
     }
 
-    /// Returns whether a new write could be sent at once.
+    /// Returns whether a write could be sent at once.
     pub(super) fn may_write(&self) -> bool {
         !self.has_unsent() && self.open_reads == 0
     }
 
-    /// Sends a write without buffering it, which is the fast path for most writes.
+    /// Sends a write without buffering it, the fast path.
     pub(super) fn write_now(
         &mut self,
         connection: ConnectionId,
@@ -336,7 +332,7 @@ impl Order {
         }
     }
 
-    /// Sets the reply to a request. Sends that reply and later ones if no earlier reply is pending.
+    /// Sets the reply to a request, and sends all replies that wait for no earlier one.
     fn finish(&mut self, number: u64, neutral: &[u8], tally: &mut Tally) {
         let at_front = number == self.first;
         let Some(place) = self.place(number) else {
@@ -374,8 +370,7 @@ impl Order {
         }
     }
 
-    /// Grows a large output buffer by a quarter. Doubling it would allocate memory that no reply
-    /// needs.
+    /// Grows a large output buffer by a quarter. Doubling would waste memory.
     fn make_room(&mut self, bytes: usize) {
         const LARGE: usize = 16 * 1024;
         let length = self.output.len();
@@ -390,7 +385,7 @@ impl Order {
         self.cursor = self.cursor.max(self.first);
     }
 
-    /// Moves completed replies from the front of the queue to the output.
+    /// Moves completed replies from the front to the output.
     fn flush(&mut self) {
         while let Some(Place { state: State::Done(reply), .. }) = self.places.front_mut() {
             let reply = std::mem::take(reply);
@@ -423,18 +418,16 @@ impl Order {
         self.answer(number, own, shared, &mut |query, reply| state.query(query, reply));
     }
 
-    /// Records that an in-order read has been executed after the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.open_in_order -= 1;
     }
 
-    /// Handles the reply to a write that has been executed.
     pub(super) fn written(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
         self.open_writes -= 1;
         self.finish(number, reply, tally);
     }
 
-    /// Handles a blocking write that has been executed and has left its client blocked.
+    /// Handles an executed blocking write that has left its client blocked.
     pub(super) fn park(&mut self, number: u64) {
         self.open_writes -= 1;
         if let Some(place) = self.place(number) {
@@ -442,7 +435,6 @@ impl Order {
         }
     }
 
-    /// Answers a blocked request.
     pub(super) fn unpark(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
         if let Some(place) = self.place(number) {
             place.stamp.begins_again(tally.now_ms);
@@ -450,7 +442,7 @@ impl Order {
         self.finish(number, reply, tally);
     }
 
-    /// Handles a write or an in-order read that was not executed, or whose outcome is unknown.
+    /// Handles a write or in-order read that was not executed, or whose outcome is unknown.
     pub(super) fn place_failed(
         &mut self,
         number: u64,
@@ -464,8 +456,8 @@ impl Order {
                 let stale = read.fresh == Freshness::Stale;
                 self.open_in_order -= 1;
                 if stale && self.sent_below <= number {
-                    // The writes before it have failed too, and the state of this node cannot show
-                    // a later write.
+                    // The writes before it failed too, and this node's state cannot show a later
+                    // write.
                     return self.query(number, own, shared, requests);
                 }
             }
@@ -474,7 +466,7 @@ impl Order {
         self.fail(number, failure, shared);
     }
 
-    /// Answers the reads of a run whose freshness is now confirmed.
+    /// Answers a run of reads whose freshness is confirmed.
     pub(super) fn readable(
         &mut self,
         tag: Tag,
@@ -495,7 +487,7 @@ impl Order {
         }
     }
 
-    /// Requests reads again if their confirmation expired while the first of them was executed
+    /// Requests reads again after their confirmation expired while the first was executed
     /// ([read-4]).
     fn ask_again(
         &mut self,
@@ -514,8 +506,8 @@ impl Order {
         self.issue(from..to, reads, own, shared, requests);
     }
 
-    /// Sends all requests that can be sent now. `write_next` means that a write will follow, which
-    /// is not queued yet.
+    /// Sends all requests that can be sent now. With `write_next`, a write that is not queued
+    /// follows.
     pub(super) fn advance(
         &mut self,
         write_next: bool,
@@ -548,12 +540,12 @@ impl Order {
         }
     }
 
-    /// Returns the next step for the request at the cursor, if one is possible now.
+    /// Returns the next step for the request at the cursor, if one is possible.
     fn next_step(&mut self, write_next: bool, now_ms: u64) -> Option<Step> {
         let in_runs = self.open_reads > 0;
         let in_log = self.open_writes + self.open_in_order > 0;
-        // In a series of reads after a write, the reads that arrive before the write is done are
-        // sent in order. Later ones are not.
+        // In a series of reads after a write, only those that arrive before the write is done are
+        // sent in order.
         let among_writes = self.open_writes > 0 || self.held > 0 || write_next;
         let cursor = self.cursor;
         let Place { state, stamp, .. } = self.place(cursor)?;
@@ -569,7 +561,7 @@ impl Order {
             State::Reading(read) if read.alone || !among_writes => {
                 (!in_log).then_some(Step::Gather)
             }
-            // A read in a run may be executed later than a read that is sent in order now.
+            // A run's read may execute later than a read sent in order now.
             State::Reading(_) => (!in_runs).then_some(Step::InOrder),
         };
         if step.is_some() {
@@ -578,7 +570,6 @@ impl Order {
         step
     }
 
-    /// Requests a read that is executed in order, between the writes before and after it.
     fn ask_in_order(
         &mut self,
         connection: ConnectionId,
@@ -601,8 +592,7 @@ impl Order {
         }
     }
 
-    /// Requests a run of reads. Returns `false` if the run was refused; later requests may then be
-    /// sent.
+    /// Requests a run of reads. Returns `false` if it was refused; later requests may then be sent.
     fn issue(
         &mut self,
         run: Range<u64>,
@@ -628,8 +618,7 @@ impl Order {
         }
     }
 
-    /// Returns the smallest staleness bound of the reads in a run, or `None` if one of them must be
-    /// linearizable.
+    /// Returns the smallest staleness bound of a run, or `None` if a read must be linearizable.
     fn strictest(&mut self, run: Range<u64>) -> Option<u64> {
         let mut most_ms = None;
         for number in run {
@@ -690,7 +679,7 @@ impl Order {
         }
     }
 
-    /// Answers a read from the current state of this node.
+    /// Answers a read from this node's current state.
     fn query(
         &mut self,
         number: u64,
@@ -701,7 +690,7 @@ impl Order {
         self.answer(number, own, shared, &mut |query, reply| requests.query(query, reply));
     }
 
-    /// Answers a read. Returns `false` if the read must be requested again.
+    /// Answers a read. Returns `false` if it must be requested again.
     fn answer(
         &mut self,
         number: u64,
@@ -757,7 +746,6 @@ impl Order {
         true
     }
 
-    /// Puts the query of an unanswered read back into its request.
     fn put_back(&mut self, number: u64, query: Vec<u8>) {
         self.kept_bytes += query.len();
         if let Some(Place { state: State::Reading(read) | State::InOrder(_, read), .. }) =
@@ -774,7 +762,6 @@ impl Order {
         Some(run)
     }
 
-    /// Handles the failure of a run of reads.
     pub(super) fn run_failed(
         &mut self,
         tag: Tag,
@@ -797,7 +784,7 @@ impl Order {
     }
 }
 
-/// Records the versions that a WATCH saw, and replaces the answer by the reply for the client.
+/// Records the versions for WATCH, and replaces the answer by the client's reply.
 fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply: &mut Vec<u8>) {
     let mut keys = Decoder(query);
     let versions = if refused { None } else { decode_versions(Decoder(reply)).ok() };
@@ -829,7 +816,7 @@ enum Step {
     InOrder,
 }
 
-/// Parts of a connection that the methods of [`Order`] use.
+/// Parts of a connection for the methods of [`Order`].
 pub(super) struct ConnectionParts<'a> {
     pub(super) id: ConnectionId,
     pub(super) watching: &'a mut Watching,

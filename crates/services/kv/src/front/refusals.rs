@@ -2,11 +2,11 @@
 
 use quorate_replica::front::Failure;
 
-/// Error for requests refused because the memory for all clients is used up.
+/// Error while the memory for all clients is used up.
 pub(super) const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
     node has for them (--client-memory)";
 
-/// Returns the error text for a failed request. Clients may rely on the codes in capitals.
+/// Returns the error text for a failed request. The codes in capitals are part of the interface.
 pub(super) fn failure_text(failure: Failure) -> &'static str {
     match failure {
         Failure::Busy => "BUSY not executed: too much is in flight; try again later",
@@ -56,12 +56,11 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
     }
 }
 
-/// Returns the error text for a command that is too large.
 pub(super) fn too_big(bytes_max: usize) -> String {
     format!("TOOBIG not executed: a command may have {bytes_max} bytes (--command-max)")
 }
 
-/// Returns the character that represents a byte in an error text.
+/// Returns a byte as a character for an error text.
 pub(super) fn printable(byte: u8) -> char {
     if byte.is_ascii_graphic() && byte != b'\'' { char::from(byte) } else { '?' }
 }

@@ -1,19 +1,17 @@
-//! Limit on the writes in flight per connection whose replies may be as large as a value.
+//! Limit on a connection's writes in flight whose replies may be as large as a value.
 //!
-//! The size of such a reply is unknown until the write has been executed, and then the reply
-//! occupies memory until the client reads it. Most such replies are small (`RPOP` of a queue,
-//! `EXEC` of two counters), so each small reply raises the connection's limit, and a large one
-//! resets it to the minimum.
+//! The size of such a reply is unknown before execution, and then it occupies memory until the
+//! client reads it. Most are small (`RPOP` of a queue, `EXEC` of two counters), so each small reply
+//! raises the limit, and a large one resets it to the minimum.
 
-/// Initial and minimum limit. A client may leave this many replies of `--command-max` bytes unread.
+/// Initial and minimum limit: a client may leave this many replies of `--command-max` bytes unread.
 const LEAST: usize = 8;
-/// Maximum limit, even if all replies have been small. This many values of `--command-max` bytes
-/// still fit the allowance for the replies of one batch, a quarter of `--client-memory`.
+/// Maximum limit. This many values of `--command-max` bytes fit the allowance for the replies of a
+/// batch, a quarter of `--client-memory`.
 const MOST: usize = 32;
-/// Minimum size in bytes of a reply that suggests that the next ones may be large too.
+/// Reply size in bytes after which the next replies may be large too.
 const LARGE: usize = 16 * 1024;
 
-/// Writes in flight of one connection whose replies may be large.
 #[derive(Debug)]
 pub(super) struct Returning {
     open: usize,
@@ -27,7 +25,6 @@ impl Default for Returning {
 }
 
 impl Returning {
-    /// Returns whether another write may be sent.
     pub(super) const fn ready(&self) -> bool {
         self.open < self.allowed
     }
@@ -36,7 +33,7 @@ impl Returning {
         self.open += 1;
     }
 
-    /// Records that a write has been answered with a reply of `bytes` bytes.
+    /// Records the reply to a write.
     pub(super) fn closes(&mut self, bytes: usize) {
         self.open -= 1;
         self.allowed = if bytes < LARGE { (self.allowed + 1).min(MOST) } else { LEAST };

@@ -2,7 +2,6 @@
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 
-/// Slot of a connection in the client table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClientSlot(usize);
 
@@ -13,40 +12,37 @@ pub(super) struct ClientEntry {
     pub(super) endpoints: Endpoints,
     pub(super) name: String,
     pub(super) user: String,
-    /// Name of the client library, as reported by the client.
+    /// Client library, as reported by the client.
     pub(super) library: String,
     pub(super) library_version: String,
-    /// Time at which the client connected, as Unix time in milliseconds.
+    /// Time of connecting, Unix time in milliseconds.
     pub(super) opened_ms: u64,
-    /// Time of the last input, as Unix time in milliseconds.
+    /// Time of the last input, Unix time in milliseconds.
     pub(super) seen_ms: u64,
-    /// Name of the last command.
     pub(super) command: &'static str,
-    /// Numbers of channels, patterns and shard channels that the client is subscribed to.
+    /// Subscribed channels, patterns and shard channels.
     pub(super) listens: [usize; 3],
-    /// Set if the client is blocked until an element arrives.
     pub(super) blocked: bool,
     pub(super) monitors: bool,
-    /// Number of commands queued since MULTI; `None` outside a transaction.
+    /// Commands queued since MULTI; `None` outside a transaction.
     pub(super) queued: Option<usize>,
     pub(super) protocol: u8,
     pub(super) stale: bool,
-    /// Number of unanswered requests.
+    /// Unanswered requests.
     pub(super) waiting: usize,
-    /// Number of bytes of unsent replies.
+    /// Unsent replies.
     pub(super) output_bytes: usize,
-    /// Total memory used for the connection, in bytes.
+    /// All memory used for the connection.
     pub(super) held_bytes: usize,
 }
 
 impl ClientEntry {
-    /// Returns whether the connection has any subscriptions.
     pub(super) fn is_listening(&self) -> bool {
         self.listens != [0; 3]
     }
 
-    /// Returns the line of CLIENT LIST for this connection, with the fields that clients parse.
-    /// Fields that have no meaning here are 0.
+    /// Returns the line of CLIENT LIST with the fields that clients parse; those without meaning
+    /// are 0.
     pub(super) fn line(&self, now_ms: u64) -> String {
         let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
         let mut flags = String::new();
@@ -90,12 +86,11 @@ impl ClientEntry {
     }
 }
 
-/// Table of all connected clients.
 #[derive(Debug, Default)]
 pub(super) struct ClientTable {
     seats: Vec<Option<ClientEntry>>,
     free: Vec<ClientSlot>,
-    /// Number of connections accepted since the start.
+    /// Connections accepted since the start.
     pub(super) connections_total: u64,
 }
 
@@ -125,7 +120,7 @@ impl ClientTable {
         self.seats.get_mut(seat.0)?.as_mut()
     }
 
-    /// Sets the name of a connection. Fails unless the name fits into a line of CLIENT LIST.
+    /// Names a connection. Fails if the name does not fit into a line of CLIENT LIST.
     pub(super) fn set_name(&mut self, seat: ClientSlot, name: &[u8]) -> Result<(), &'static str> {
         let Some(name) = label(name) else {
             return Err("ERR Client names cannot contain spaces, newlines or special characters.");
@@ -140,7 +135,7 @@ impl ClientTable {
         self.seats.len() - self.free.len()
     }
 
-    /// Returns all connections, oldest first.
+    /// Returns all entries, oldest first.
     pub(super) fn all(&self) -> Vec<&ClientEntry> {
         let mut guests: Vec<&ClientEntry> = self.seats.iter().flatten().collect();
         guests.sort_unstable_by_key(|guest| guest.id);
@@ -148,7 +143,7 @@ impl ClientTable {
     }
 }
 
-/// Returns a text as a string if it fits into a line of CLIENT LIST, otherwise `None`.
+/// Returns a text if it fits into a line of CLIENT LIST.
 pub(super) fn label(text: &[u8]) -> Option<String> {
     const LABEL_BYTES_MAX: usize = 256;
     let fits = text.len() <= LABEL_BYTES_MAX && text.iter().all(u8::is_ascii_graphic);

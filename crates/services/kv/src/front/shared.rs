@@ -1,4 +1,4 @@
-//! State shared by all connections: the command table, scratch buffers, and memory accounting.
+//! State shared by all connections: command table, scratch buffers, memory accounting.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ use crate::{
     scripts::{self, Scripts},
 };
 
-/// Connection and request that a completion belongs to.
+/// Connection and part of it that wait for a completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) connection: ConnectionId,
@@ -36,13 +36,12 @@ pub(super) struct Owner {
 /// Part of a connection that waits for a completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
-    /// The request with this number.
+    /// Request with this number.
     Place(u64),
-    /// A run of reads.
     Run,
-    /// The claim of the blocked client with this number.
+    /// Claim of the blocked client with this number.
     Claim(u64),
-    /// A command about the queue of blocked clients, whose reply is ignored.
+    /// Command on the queue of blocked clients, whose reply is ignored.
     Line,
 }
 
@@ -60,35 +59,33 @@ pub(super) struct Pause {
 pub(super) struct Shared {
     pub(super) tags: Tags<Owner>,
     table: FxHashMap<&'static [u8], (u16, &'static Spec)>,
-    /// Scratch buffer for the command being encoded.
+    /// Scratch buffer of the command being encoded.
     pub(super) command: Vec<u8>,
-    /// Scratch buffer for the neutral reply being built.
+    /// Scratch buffer of the neutral reply being built.
     pub(super) reply: Vec<u8>,
-    /// Buffers of answered queries, kept for reuse.
+    /// Buffers of answered queries, for reuse.
     spare: Vec<Vec<u8>>,
     pub(super) dirty: VecDeque<ConnectionId>,
     pub(super) roster: ClientTable,
     pub(super) settings: Settings,
-    /// Keyspace events enabled on this node.
     pub(super) events: Setting,
-    /// Number of requests handled since the start.
+    /// Requests handled since the start.
     pub(super) processed: u64,
-    /// Bytes charged to the memory limit, over all connections.
+    /// Bytes charged to the memory limit over all connections.
     pub(super) held_bytes: usize,
     /// Rate-limited log of clients that speak another protocol.
     pub(super) strangers: Seldom,
-    /// Rate-limited log of clients disconnected because they used too much memory.
+    /// Rate-limited log of clients disconnected for their use of memory.
     pub(super) oversized_clients: Seldom,
     pub(super) tally: Tally,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
     pub(super) waiting: Waiting,
     pub(super) monitors: Monitors,
-    /// Password checks in progress.
     pub(super) desk: PendingChecks<ConnectionId>,
-    /// Number of wrong passwords since the start.
+    /// Wrong passwords since the start.
     pub(super) wrong_passwords: u64,
-    /// Number of requests refused since the start because the client's role did not permit them.
+    /// Requests refused since the start for the client's role.
     pub(super) forbidden: u64,
     /// Connections whose next request waits until this node knows the permissions and the time,
     /// or until a pause ends.
@@ -97,9 +94,9 @@ pub(super) struct Shared {
     /// Clients that CLIENT KILL disconnects.
     pub(super) killed: Vec<ConnectionId>,
     patience: Patience,
-    /// Version of the user table at the last check of subscriptions.
+    /// Version of the user table when subscriptions were last checked.
     users_version: u64,
-    /// Number of seeds generated so far.
+    /// Seeds generated since the start.
     seeds: u64,
 }
 
@@ -137,7 +134,7 @@ impl Shared {
         }
     }
 
-    /// Records which clients sent the new entries of the slow log.
+    /// Names the clients of new slow log entries.
     pub(super) fn sign_slow(&mut self) {
         self.tally.slow.sign_entries(&mut self.roster);
     }
@@ -148,13 +145,12 @@ impl Shared {
         std::mem::replace(&mut self.users_version, version) != version
     }
 
-    /// Returns whether a request may wait until this node knows the permissions and the time
-    /// ([access-4], [time-4]). The wait is limited, like a wait for a leader.
+    /// Returns whether a request may wait for the permissions and the time ([access-4], [time-4]).
+    /// The wait is as limited as that for a leader.
     pub(super) fn has_patience(&mut self, now_ms: u64) -> bool {
         !self.patience.is_over(now_ms)
     }
 
-    /// Adds a connection whose next request waits.
     pub(super) fn waits(&mut self, connection: ConnectionId) {
         self.patient.push(connection);
     }
@@ -195,12 +191,12 @@ impl Shared {
         self.tags.give(Owner { connection, target })
     }
 
-    /// Looks up a command by name, ignoring case.
+    /// Looks up a command, ignoring case.
     pub(super) fn lookup(&self, name: &[u8]) -> Option<&'static Spec> {
         self.find(name).map(|(_, spec)| spec)
     }
 
-    /// Looks up a command and its number in the table by name, ignoring case.
+    /// Looks up a command and its number in the table, ignoring case.
     pub(super) fn find(&self, name: &[u8]) -> Option<(u16, &'static Spec)> {
         let mut lower = [0; 16];
         let lower = lower.get_mut(..name.len())?;
@@ -232,27 +228,25 @@ impl Shared {
         scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
     }
 
-    /// Returns the random seed for the next request. Seeds differ between requests, even across
-    /// restarts.
+    /// Returns a random seed, different for each request, even across restarts.
     pub(super) const fn seed(&mut self, wall_ms: u64) -> u64 {
         self.seeds = self.seeds.wrapping_add(1);
         wall_ms.rotate_left(32) ^ self.seeds
     }
 
-    /// Copies the query in the scratch buffer into a spare buffer.
     pub(super) fn query(&mut self) -> Vec<u8> {
         let mut query = self.spare.pop().unwrap_or_default();
         query.extend_from_slice(&self.command);
         query
     }
 
-    /// Updates the memory charged for an item from its previous size to the current one.
+    /// Updates the bytes charged for an item.
     pub(super) const fn recount(&mut self, counted: &mut usize, now: usize) {
         self.held_bytes = self.held_bytes - *counted + now;
         *counted = now;
     }
 
-    /// Adds a command to the lines for monitors, unless the command contains a secret.
+    /// Adds a command to the lines for monitors, unless it contains a secret.
     #[cold]
     pub(super) fn show(&mut self, seat: ClientSlot, spec: &Spec, arguments: &Arguments<'_>) {
         let inner = monitor::inner(spec, arguments).and_then(|name| self.lookup(name));
@@ -264,12 +258,11 @@ impl Shared {
         self.monitors.add(peer, self.tally.now_ms, arguments);
     }
 
-    /// Returns whether `more` bytes would exceed the memory limit.
     pub(super) const fn is_full(&self, more: usize) -> bool {
         self.held_bytes.saturating_add(more) > self.settings.client_bytes_max
     }
 
-    /// Keeps the buffer of an answered query for reuse, if the buffer is small.
+    /// Keeps the buffer of an answered query for reuse, if small.
     pub(super) fn reuse(&mut self, mut query: Vec<u8>) {
         const SPARE_MAX: usize = 1024;
         const SPARE_BYTES_MAX: usize = 256;
@@ -279,8 +272,8 @@ impl Shared {
         }
     }
 
-    /// Clears the scratch buffer for a reply and returns a writer to it. Releases the memory of a
-    /// very large buffer.
+    /// Clears the reply's scratch buffer, releasing its memory if very large, and returns a writer
+    /// to it.
     pub(super) fn fresh_reply(&mut self) -> Reply<'_> {
         fresh(&mut self.reply);
         Reply(&mut self.reply)

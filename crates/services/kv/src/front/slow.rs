@@ -1,8 +1,7 @@
-//! SLOWLOG: commands that were answered slowly, with their arguments and clients.
+//! SLOWLOG: commands that were answered slowly, with arguments and clients.
 //!
-//! Recording the arguments of every command would slow down all of them. They are recorded only
-//! while the node is slow: from a slow command until a minute has passed without another. Of the
-//! first slow command only the name is recorded.
+//! Recording the arguments of every command would slow down all of them, so they are recorded only
+//! for a minute after each slow command. Of the first slow command only the name is known.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,37 +14,33 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
-/// Minimum time in milliseconds from arrival to reply for a command to count as slow.
+/// Milliseconds from arrival to reply from which on a command is slow.
 pub(super) const SLOW_MS: u64 = 10;
-/// Maximum number of entries in the log.
 pub(super) const ENTRIES_MAX: usize = 128;
-/// Maximum number of arguments in an entry, including the name and the note about omitted
-/// arguments.
+/// Maximum number of arguments per entry, including the name and the note on omitted ones.
 const ARGUMENTS_MAX: usize = 32;
-/// Maximum number of bytes per recorded argument, without the note about omitted bytes.
+/// Maximum number of bytes per argument, without the note on omitted ones.
 const ARGUMENT_BYTES_MAX: usize = 128;
-/// Time in milliseconds for which arguments are recorded after a slow command.
+/// Milliseconds for which arguments are recorded after a slow command.
 const KEEPING_MS: u64 = 60_000;
-/// Number of entries that GET returns by default.
 const GET_ENTRIES_DEFAULT: usize = 10;
-/// Maximum total size in bytes of the recorded arguments of unanswered commands, over all clients.
-/// The memory is not charged to a client. Otherwise a client with a single open command would
-/// appear to use more memory than idle ones and be the first to be disconnected.
+/// Maximum total size in bytes of the arguments of unanswered commands, over all clients. Not
+/// charged to a client: one with a single open command would seem larger than idle ones and be the
+/// first to be disconnected.
 const NOTES_BYTES_MAX: usize = 1024 * 1024;
-/// Text shown in place of arguments that were not recorded.
+/// Text in place of arguments that were not recorded.
 const NOT_KEPT: &[u8] = b"(arguments not kept: no command was slow in the minute before)";
 
-/// Duration of a command, and the part of it spent waiting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
-    /// Time from arrival to reply.
+    /// From arrival to reply.
     pub(super) took_ms: u64,
-    /// Part of that time before the command was sent, while it waited for earlier commands of its
+    /// Part of it before the command was sent, while it waited for earlier commands of its
     /// connection.
     pub(super) waited_ms: u64,
 }
 
-/// Name and arguments of a command, abbreviated as in Redis.
+/// Name and arguments of a command, abbreviated as Redis does.
 #[derive(Debug)]
 pub(super) struct Note(pub(super) Vec<Vec<u8>>);
 
@@ -60,12 +55,10 @@ impl Note {
         Self(words)
     }
 
-    /// Creates the note for a command whose arguments were not recorded.
     fn nothing(name: &str) -> Self {
         Self(vec![name.as_bytes().to_vec(), NOT_KEPT.to_vec()])
     }
 
-    /// Returns the memory in use, in bytes.
     fn held_bytes(&self) -> usize {
         let words = self.0.iter().map(|word| word.capacity() + size_of_val(word));
         words.sum()
@@ -85,7 +78,7 @@ fn shortened(word: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 struct Entry {
     id: i64,
-    /// Time of arrival, as Unix time in milliseconds.
+    /// Time of arrival, Unix time in milliseconds.
     at_ms: u64,
     split: Split,
     note: Note,
@@ -93,7 +86,7 @@ struct Entry {
     name: String,
 }
 
-/// Slow command whose client has not been looked up yet.
+/// Slow command whose client is yet to be looked up.
 #[derive(Debug)]
 struct Fresh {
     seat: ClientSlot,
@@ -102,27 +95,26 @@ struct Fresh {
     note: Note,
 }
 
-/// Log of the latest slow commands.
 #[derive(Debug, Default)]
 pub(super) struct SlowLog {
-    /// Entries, latest first.
+    /// Latest first.
     entries: VecDeque<Entry>,
     fresh: Vec<Fresh>,
     next_id: i64,
-    /// Notes of unanswered commands, by client and request number.
+    /// Notes of unanswered commands by client and request number.
     notes: BTreeMap<(ClientSlot, u64), Note>,
     notes_bytes: usize,
-    /// End of the period in which arguments are recorded, as Unix time in milliseconds.
+    /// End of recording arguments, Unix time in milliseconds.
     keeps_until_ms: u64,
 }
 
 impl SlowLog {
-    /// Returns whether arguments are recorded at this time.
+    /// Returns whether arguments are recorded now.
     pub(super) const fn keeps(&self, now_ms: u64) -> bool {
         now_ms < self.keeps_until_ms
     }
 
-    /// Records the arguments of an unanswered command, unless the memory limit is reached.
+    /// Records the arguments of an unanswered command, within the memory limit.
     #[cold]
     pub(super) fn keep_note(&mut self, seat: ClientSlot, number: u64, arguments: &Arguments<'_>) {
         if self.notes_bytes >= NOTES_BYTES_MAX {
@@ -139,21 +131,19 @@ impl SlowLog {
         !self.notes.is_empty()
     }
 
-    /// Removes and returns the note of a command.
     pub(super) fn take_note(&mut self, seat: ClientSlot, number: u64) -> Option<Note> {
         let note = self.notes.remove(&(seat, number))?;
         self.notes_bytes -= note.held_bytes();
         Some(note)
     }
 
-    /// Drops the notes of a disconnected client, whose commands will not be answered.
+    /// Drops the notes of a disconnected client, whose commands are never answered.
     pub(super) fn leave(&mut self, seat: ClientSlot) {
         while let Some((&(_, number), _)) = self.notes.range((seat, 0)..=(seat, u64::MAX)).next() {
             self.take_note(seat, number);
         }
     }
 
-    /// Adds a slow command that has been answered.
     pub(super) fn add(
         &mut self,
         seat: ClientSlot,
@@ -171,7 +161,7 @@ impl SlowLog {
         });
     }
 
-    /// Records which clients sent the new entries, while those clients are still connected.
+    /// Names the clients of the new entries while they are still connected.
     #[inline]
     pub(super) fn sign_entries(&mut self, roster: &mut ClientTable) {
         if !self.fresh.is_empty() {
@@ -199,7 +189,6 @@ impl SlowLog {
         }
     }
 
-    /// Answers SLOWLOG and its subcommands.
     pub(super) fn answer(&mut self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
         match (&*arguments.at(1).to_ascii_lowercase(), arguments.len()) {
             (b"get", 2) => self.write_entries(GET_ENTRIES_DEFAULT, r),
@@ -232,8 +221,7 @@ impl SlowLog {
             r.integer(number(entry.at_ms / 1000));
             let Split { took_ms, waited_ms } = entry.split;
             r.integer(number(took_ms.saturating_mul(1000)));
-            // Client libraries expect exactly six fields, so the time spent waiting is added to the
-            // arguments.
+            // Client libraries expect six fields, so the time spent waiting goes to the arguments.
             r.array(entry.note.0.len() + 1);
             entry.note.0.iter().for_each(|word| r.bulk(word));
             let sent_ms = took_ms - waited_ms;

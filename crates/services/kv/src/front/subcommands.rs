@@ -1,4 +1,4 @@
-//! Commands with subcommands: the known subcommands, and the errors for unknown ones.
+//! Commands with subcommands, and the errors for unknown ones.
 
 use super::refusals::printable;
 use crate::{
@@ -6,8 +6,8 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Returns the name of a command, and its subcommands with their numbers of arguments. The numbers
-/// are in the format of the command table and include both words.
+/// Returns a command's name and its subcommands with their numbers of arguments, which include both
+/// words, as in the command table.
 const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str, i8)])> {
     Some(match local {
         Local::Acl => (
@@ -86,7 +86,7 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
     })
 }
 
-/// Checks that the second word is a known subcommand. If not, returns Redis' error, which aborts a
+/// Checks that the second word is a subcommand. If not, returns Redis' error, which aborts a
 /// transaction.
 pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), String> {
     let (Some((name, words)), Some(word)) = (words_of(local), arguments.iter().nth(1)) else {
@@ -108,7 +108,6 @@ pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), Strin
     }
 }
 
-/// Writes the reply to the HELP subcommand of a command.
 pub(super) fn help(local: Local, r: &mut Reply<'_>) {
     let Some((name, words)) = words_of(local) else {
         return;

@@ -1,4 +1,4 @@
-//! COMMAND: the entries of the command table, and the positions of keys in requests.
+//! COMMAND: the command table, and the positions of keys in requests.
 
 use super::{shared::Shared, subcommands};
 use crate::{
@@ -12,7 +12,6 @@ fn specs() -> impl Iterator<Item = &'static Spec> {
     FAMILIES.iter().flat_map(|family| family.commands)
 }
 
-/// Answers COMMAND and its subcommands.
 pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match (&*sub, arguments.len()) {
@@ -36,8 +35,8 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
             specs().for_each(|spec| document(spec, r));
         }
         (b"docs", _) => {
-            // As in Redis, unknown names are omitted. Each command is reported once, so that the
-            // reply is bounded.
+            // As in Redis, unknown names are omitted. Each command is reported once to bound the
+            // reply.
             let mut known: Vec<&Spec> = Vec::new();
             for spec in arguments.from(2).iter().filter_map(|name| shared.lookup(name)) {
                 if !known.iter().any(|told| told.name == spec.name) {
@@ -60,7 +59,7 @@ fn describe(spec: &Spec, r: &mut Reply<'_>) {
     r.array(spec.flags.len());
     spec.flags.iter().for_each(|flag| r.simple(flag));
     [first, last, step].into_iter().for_each(|place| r.integer(place.into()));
-    // No categories, tips, key specifications or subcommands are reported.
+    // No categories, tips, key specifications or subcommands.
     (0..4).for_each(|_| r.array(0));
 }
 
@@ -76,15 +75,13 @@ fn document(spec: &Spec, r: &mut Reply<'_>) {
     }
 }
 
-/// Answers `COMMAND LIST`, with an optional `FILTERBY MODULE name`, `FILTERBY ACLCAT category` or
-/// `FILTERBY PATTERN pattern`.
+/// Answers `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`.
 fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
     let by = filter.at(1).to_ascii_lowercase();
     let value = filter.at(2).to_ascii_lowercase();
     let is = |spec: &Spec| match &*by {
         b"aclcat" => is_of(spec, &value),
         b"pattern" => glob::matches(&value, spec.name.as_bytes()),
-        // Modules are not supported.
         _ => false,
     };
     let known: [&[u8]; 3] = [b"module", b"aclcat", b"pattern"];
@@ -99,7 +96,7 @@ fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
     found.into_iter().for_each(|spec| r.bulk(spec.name.as_bytes()));
 }
 
-/// Returns whether a command belongs to one of Redis' categories, according to its group and flags.
+/// Returns whether a command's group and flags put it into one of Redis' categories.
 fn is_of(spec: &Spec, category: &[u8]) -> bool {
     let has = |flag: &str| spec.flags.contains(&flag);
     match category {
@@ -143,7 +140,7 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     places.into_iter().for_each(|at| r.bulk(command.at(at)));
 }
 
-/// Returns the index of the argument that contains the number of keys, for commands that have one.
+/// Returns the index of the argument with the number of keys, if the command has one.
 fn counted(name: &str) -> Option<usize> {
     match name {
         "lmpop" | "zmpop" | "zunion" | "zinter" | "zdiff" | "zintercard" | "sintercard" => Some(1),
@@ -153,8 +150,8 @@ fn counted(name: &str) -> Option<usize> {
     }
 }
 
-/// Returns the position of the target key of SORT. The last STORE counts, and a word after BY, GET
-/// or LIMIT is not an option.
+/// Returns the position of SORT's target key. The last STORE counts, unless it is an argument of
+/// BY, GET or LIMIT.
 fn target(sort: &Arguments<'_>) -> Option<usize> {
     let (mut at, mut target) = (2, None);
     while at + 1 < sort.len() {

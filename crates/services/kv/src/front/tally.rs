@@ -1,7 +1,7 @@
 //! Statistics of this node's requests by command: calls, time and failures.
 //!
-//! Times come from the clock of the current turn, so counting reads no clock. A request that
-//! arrives and is answered within one turn counts as taking no time.
+//! Times come from the clock of the turn, so counting reads no clock, and a request answered within
+//! the turn of its arrival takes no time.
 
 use std::fmt::Write as _;
 
@@ -12,27 +12,26 @@ use super::{
 };
 use crate::{command::Spec, commands::FAMILIES};
 
-/// Command and arrival time of a request, packed into eight bytes.
+/// Command and arrival time of a request in eight bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     command: u16,
-    /// Time in milliseconds until the request was sent.
+    /// Milliseconds until the request was sent.
     waited_ms: u16,
-    /// Lower half of the Unix time of arrival in milliseconds, which is enough to measure a wait.
+    /// Lower half of the Unix time of arrival in milliseconds, enough to measure a wait.
     at_ms: u32,
 }
 
 impl Stamp {
-    /// Stamp for a request whose command is unknown or was refused before it was executed.
+    /// Stamp of a request with an unknown or refused command.
     pub(super) const NO_COMMAND: Self = Self { command: u16::MAX, waited_ms: 0, at_ms: 0 };
 
-    /// Restarts the clock of a request whose client was blocked on purpose.
+    /// Restarts the clock after the client was blocked on purpose.
     pub(super) const fn begins_again(&mut self, now_ms: u64) {
         self.at_ms = lower(now_ms);
         self.waited_ms = 0;
     }
 
-    /// Records that the request has been sent.
     pub(super) fn leaves(&mut self, now_ms: u64) {
         let waited_ms = lower(now_ms).wrapping_sub(self.at_ms);
         self.waited_ms = u16::try_from(waited_ms).unwrap_or(u16::MAX);
@@ -45,20 +44,19 @@ impl Default for Stamp {
     }
 }
 
-/// Maximum plausible duration of a request, in milliseconds.
+/// Longest plausible duration of a request.
 const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Statistics of one command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     calls: u64,
     rejected: u64,
     failed: u64,
-    /// Total time in milliseconds from arrival to reply.
+    /// Total milliseconds from arrival to reply.
     took_ms: u64,
 }
 
-/// Statistics of all commands in the order of the table, and the logs of slow commands.
+/// Statistics in the order of the command table, and the logs of slow commands.
 #[derive(Debug)]
 pub(super) struct Tally {
     counts: Vec<Count>,
@@ -82,12 +80,11 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Sets the clock at the start of a turn.
     pub(super) const fn set_clock(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
     }
 
-    /// Counts a command that will be executed, and returns its stamp.
+    /// Counts a command to be executed, and returns its stamp.
     pub(super) fn calls(&mut self, command: u16) -> Stamp {
         if let Some(count) = self.count(command) {
             count.calls += 1;
@@ -95,14 +92,14 @@ impl Tally {
         Stamp { command, waited_ms: 0, at_ms: lower(self.now_ms) }
     }
 
-    /// Counts a command that is refused because it is not permitted or its arguments are invalid.
+    /// Counts a command that is not permitted or has invalid arguments.
     pub(super) fn rejects(&mut self, command: u16) {
         if let Some(count) = self.count(command) {
             count.rejected += 1;
         }
     }
 
-    /// Counts a command that the connection has answered at once.
+    /// Counts a command that the connection answered at once.
     pub(super) fn answers(&mut self, stamp: Stamp, reply: &[u8]) {
         if reply.first() == Some(&b'-')
             && let Some(count) = self.count(stamp.command)
@@ -111,8 +108,7 @@ impl Tally {
         }
     }
 
-    /// Counts the reply to a queued command. Returns the duration in milliseconds if the command
-    /// was slow.
+    /// Counts the reply to a queued command. Returns the duration in milliseconds if it was slow.
     pub(super) fn finishes(&mut self, stamp: Stamp, reply: &[u8]) -> Option<u64> {
         let took_ms = u64::from(lower(self.now_ms).wrapping_sub(stamp.at_ms));
         // The clock was set back, so the duration is unknown.
@@ -123,7 +119,7 @@ impl Tally {
         (took_ms >= SLOW_MS).then_some(took_ms)
     }
 
-    /// Logs an answered command if it was slow, and drops the arguments recorded for it.
+    /// Logs an answered command if it was slow, and drops its recorded arguments.
     #[cold]
     pub(super) fn notes(
         &mut self,
@@ -139,7 +135,6 @@ impl Tally {
         self.slow.add(seat, note, Self::name(stamp), split, self.now_ms);
     }
 
-    /// Returns the name of the command, for the slow log.
     fn name(stamp: Stamp) -> &'static str {
         let spec = commands().nth(usize::from(stamp.command));
         spec.map_or("", |spec| spec.name)
@@ -153,7 +148,6 @@ impl Tally {
         self.counts.get_mut(usize::from(command))
     }
 
-    /// Writes the commandstats section of INFO.
     pub(super) fn write_commandstats(&self, text: &mut String) -> std::fmt::Result {
         write!(text, "# Commandstats\r\n")?;
         for (spec, count) in commands().zip(&self.counts) {

@@ -1,4 +1,4 @@
-//! A client's transaction: the commands since MULTI, and the versions that WATCH saw.
+//! A client's transaction: the commands since MULTI, and the versions for WATCH.
 
 use quorate_access::Role;
 
@@ -9,39 +9,34 @@ use crate::{
 
 /// Maximum number of keys that a connection may watch.
 const WATCHED_MAX: usize = 4096;
-/// Maximum total size in bytes of the keys that a connection may watch.
 const WATCHED_BYTES_MAX: usize = 1024 * 1024;
 
-/// Commands queued between MULTI and EXEC.
 #[derive(Debug, Default)]
 pub(super) struct Multi {
-    /// Encoded commands, each prefixed with its length.
+    /// Encoded commands with length prefixes.
     commands: Vec<u8>,
     count: usize,
-    /// Highest role that any queued command needs.
+    /// Highest role that a queued command needs.
     needs: Option<Role>,
-    /// Set if a command was refused, in which case EXEC is aborted.
+    /// A command was refused, so EXEC is aborted.
     broken: bool,
 }
 
 impl Multi {
-    /// Queues a command for EXEC.
     pub(super) fn queue(&mut self, command: &[u8]) {
         Encoder(&mut self.commands).bytes(command);
         self.count += 1;
     }
 
-    /// Raises the role that EXEC needs to that of another command.
     pub(super) fn need(&mut self, role: Option<Role>) {
         self.needs = self.needs.max(role);
     }
 
-    /// Returns the role that EXEC needs.
     pub(super) const fn needs(&self) -> Option<Role> {
         self.needs
     }
 
-    /// Records that a command has been refused, which aborts EXEC.
+    /// Records a refused command, which aborts EXEC.
     pub(super) fn refuse(&mut self) {
         self.broken = true;
         self.commands = Vec::new();
@@ -51,44 +46,41 @@ impl Multi {
         self.count
     }
 
-    /// Returns the number of bytes of the queued commands.
     pub(super) const fn bytes(&self) -> usize {
         self.commands.len()
     }
 
-    /// Returns the memory in use.
     pub(super) const fn held_bytes(&self) -> usize {
         self.commands.capacity()
     }
 
-    /// Returns the encoded commands and their number, or `None` if a command was refused.
+    /// Returns the encoded commands and their number, or `None` after a refused command.
     pub(super) fn take(self) -> Option<(Vec<u8>, usize)> {
         (!self.broken).then_some((self.commands, self.count))
     }
 }
 
-/// Keys that a connection watches, by epoch. EXEC, DISCARD and UNWATCH end an epoch, because a
-/// WATCH sent before them may be answered after them and must not count for later transactions.
+/// Watched keys by epoch. EXEC, DISCARD and UNWATCH end an epoch: a WATCH sent before them may be
+/// answered after them, and must not count for later transactions.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
     epoch: u64,
     seen: Vec<(u64, Watched)>,
-    /// Number of keys in all WATCH commands of this epoch.
+    /// Number of keys in this epoch's WATCH commands.
     asked: usize,
-    /// Total size in bytes of the keys in all WATCH commands of this epoch.
+    /// Total size in bytes of these keys.
     asked_bytes: usize,
-    /// Last epoch in which a WATCH failed.
+    /// Last epoch with a failed WATCH.
     failed: Option<u64>,
 }
 
 impl Watching {
-    /// Returns the epoch to which a new WATCH belongs.
     pub(super) const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Adds `count` keys with `bytes` bytes in total. Returns whether the totals are still within
-    /// the limits.
+    /// Adds `count` keys of `bytes` bytes in total. Returns whether the totals are within the
+    /// limits.
     pub(super) const fn admit(&mut self, count: usize, bytes: usize) -> bool {
         self.asked += count;
         self.asked_bytes += bytes;
@@ -96,7 +88,7 @@ impl Watching {
     }
 
     pub(super) fn saw(&mut self, epoch: u64, key: &[u8], seen: Seen) {
-        // All requests of earlier epochs have been sent, because a WATCH waits for them.
+        // A WATCH waits for all requests of earlier epochs, so their versions are no longer needed.
         self.seen.retain(|(seen, _)| *seen >= epoch);
         self.seen.push((epoch, Watched { key: key.to_vec(), seen }));
     }
@@ -105,13 +97,12 @@ impl Watching {
         self.failed = Some(epoch);
     }
 
-    /// Returns the memory in bytes of all keys, including those whose WATCH is not answered yet.
+    /// Returns the memory of all keys, including those whose WATCH is unanswered.
     pub(super) fn held_bytes(&self) -> usize {
         self.asked_bytes + (self.asked + self.seen.capacity()) * size_of::<(u64, Watched)>()
     }
 
-    /// Ends the epoch and returns its number. Versions seen so far do not count for later
-    /// transactions.
+    /// Ends the epoch and returns its number. Its versions do not count for later transactions.
     pub(super) const fn end_epoch(&mut self) -> u64 {
         let epoch = self.epoch;
         self.epoch += 1;
@@ -119,15 +110,14 @@ impl Watching {
         epoch
     }
 
-    /// Returns the keys that were absent when a WATCH of this epoch read them.
+    /// Returns the keys that were absent at a WATCH of this epoch.
     pub(super) fn absent(&self, epoch: u64) -> Vec<&[u8]> {
         let seen = self.seen.iter().filter(|(seen, _)| *seen == epoch);
         let absent = seen.filter(|(_, watched)| watched.seen.has_absent_version());
         absent.map(|(_, watched)| watched.key.as_slice()).collect()
     }
 
-    /// Removes and returns the keys of an epoch that has ended, or `None` if one of its WATCHes
-    /// failed.
+    /// Removes and returns the keys of an ended epoch, or `None` if a WATCH failed.
     pub(super) fn take(&mut self, epoch: u64) -> Option<Vec<Watched>> {
         let (taken, kept) =
             std::mem::take(&mut self.seen).into_iter().partition(|(seen, _)| *seen <= epoch);
@@ -139,7 +129,7 @@ impl Watching {
 }
 
 /// [watch-4] Converts watched keys for a group below [`ABSENT_LEVEL`], which cannot compare
-/// versions of absent keys. A key that was seen twice and changed in between never matches.
+/// versions of absent keys. A key seen twice with a change in between never matches.
 ///
 /// [`ABSENT_LEVEL`]: crate::commands::transactions::ABSENT_LEVEL
 pub(super) fn without_absent_versions(watched: &mut [Watched]) {

@@ -1,5 +1,4 @@
-//! Blocked clients of this node: polling for clients whose turn it is, claiming elements, and
-//! leaving the queue.
+//! Blocked clients of this node: polls for turns, claims, and leaving the queue.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +19,12 @@ use crate::{
     resp::reply::{NULL_ARRAY, Reply},
 };
 
-/// Maximum number of clients that one command removes from the queue.
 const WITHDRAWN_MAX: usize = 1024;
 /// Redis' reply to a client that another client unblocked.
 const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
 impl RespFront {
-    /// Serves the blocked clients of this node: handles requests to unblock, polls, claims elements
-    /// and withdraws clients.
+    /// Serves the blocked clients: unblocks, polls, claims and withdraws.
     pub(super) fn serve_line(&mut self, requests: &mut dyn Requests) {
         let now_ms = requests.wall_ms();
         self.unblock();
@@ -43,8 +40,8 @@ impl RespFront {
         }
     }
 
-    /// Ends the waits selected by CLIENT UNBLOCK. A queued client without a claim cannot have
-    /// received an element, so its wait ends at once. A claim in flight is completed first.
+    /// Ends the waits selected by CLIENT UNBLOCK. A queued client without a claim cannot have got
+    /// an element, so its wait ends at once. A claim in flight is completed first.
     fn unblock(&mut self) {
         for (connection, how, asker) in std::mem::take(&mut self.shared.waiting.unblocks) {
             let waiting = &mut self.shared.waiting;
@@ -63,7 +60,7 @@ impl RespFront {
                 (_, Some(client)) if client.unblock.is_none() => {
                     client.unblock = Some((how, asker));
                 }
-                // The client is no longer blocked, or an earlier CLIENT UNBLOCK is already pending.
+                // No longer blocked, or an earlier CLIENT UNBLOCK is pending.
                 _ => waiting.unblocked.push((asker, false)),
             }
         }
@@ -123,19 +120,19 @@ impl RespFront {
         }
     }
 
-    /// Ends the wait of a queued client that has timed out.
+    /// Ends the wait of a queued client after its timeout.
     fn give_up(&mut self, number: u64) {
         let client = self.shared.waiting.clients.get(&number);
         if client.is_some_and(|client| client.unsure) {
-            // An element may have been taken for the client, or may still be taken.
+            // An element may have been, or may yet be, taken for the client.
             self.end_wait(number, &unknown(), true);
         } else {
             self.end_wait(number, NULL_ARRAY, true);
         }
     }
 
-    /// Handles a client that is missing from the queue, either because its node was presumed dead
-    /// or because it got an element without being notified.
+    /// Handles a client missing from the queue: its node was presumed dead, or it got an element
+    /// and the notification was lost.
     fn is_missing(&mut self, number: u64, requests: &mut dyn Requests) {
         let Some(client) = self.shared.waiting.clients.get(&number) else {
             return;
@@ -148,7 +145,6 @@ impl RespFront {
         }
     }
 
-    /// Sends the claim of a queued client to the log.
     fn claim(&mut self, number: u64, command: &[u8], requests: &mut dyn Requests) {
         let Some(client) = self.shared.waiting.clients.get(&number) else {
             return;
@@ -156,7 +152,7 @@ impl RespFront {
         let end = client.until_ms.map(|until| (until, number));
         let tag = self.shared.tag(client.connection, Target::Claim(number));
         if requests.write(tag, command).is_err() {
-            // The next poll will retry.
+            // The next poll retries.
             self.shared.tags.take(tag);
             return;
         }
@@ -167,7 +163,6 @@ impl RespFront {
         }
     }
 
-    /// Handles the result of a claim.
     pub(super) fn claimed(
         &mut self,
         number: u64,
@@ -182,7 +177,7 @@ impl RespFront {
                 if let Some(client) = self.shared.waiting.clients.get_mut(&number) {
                     client.unsure |= failure == Failure::Unknown;
                 }
-                // The claim is retried, but not at once, so `news` keeps its value.
+                // Retried, but not at once, so `news` stays.
                 let news = self.shared.waiting.news;
                 self.shared.waiting.mark_queued(number);
                 self.shared.waiting.news = news;
@@ -190,7 +185,7 @@ impl RespFront {
         }
     }
 
-    /// Ends a client's wait with a reply. If `withdraw`, also removes the client from the queue.
+    /// Ends a client's wait with a reply, and its place in the queue if `withdraw`.
     fn end_wait(&mut self, number: u64, reply: &[u8], withdraw: bool) {
         let Some(client) = self.shared.waiting.forget(number) else {
             return;
@@ -207,8 +202,8 @@ impl RespFront {
         }
     }
 
-    /// Removes from the queue the clients that are no longer waiting. If the command cannot be
-    /// sent, the next poll for all clients finds them again.
+    /// Removes clients that no longer wait from the queue. If that fails, the next poll for all
+    /// clients finds them again.
     fn withdraw(&mut self, requests: &mut dyn Requests) {
         let gone = std::mem::take(&mut self.shared.waiting.gone);
         let Some(owner) = self.shared.waiting.owner else {
@@ -222,7 +217,7 @@ impl RespFront {
     }
 }
 
-/// Returns the error for a claim whose outcome is unknown.
+/// Returns the error for a claim of unknown outcome.
 fn unknown() -> Vec<u8> {
     let mut reply = Vec::new();
     Reply(&mut reply).error(failure_text(Failure::Unknown));
@@ -230,7 +225,7 @@ fn unknown() -> Vec<u8> {
 }
 
 impl Shared {
-    /// Sends a command about the queue and ignores the reply.
+    /// Sends a command on the queue and ignores the reply.
     fn send_queue_command(&mut self, command: &[u8], requests: &mut dyn Requests) {
         let owner = TagOwner { connection: ConnectionId::default(), target: Target::Line };
         let tag = self.tags.give(owner);

@@ -1,9 +1,8 @@
 //! Blocked clients of this node, from request to reply.
 //!
-//! Their queue is replicated (`crate::waits`). A *look* polls this node's own state for clients
-//! whose turn it is. Such a client sends a claim, which is decided in the log like any write.
-//! Elements are assigned only by claims, so a client that has disconnected or timed out can be
-//! withdrawn at any time.
+//! Their queue is replicated (`crate::waits`). A *look* polls this node's state for clients whose
+//! turn it is; each then sends a claim, which the log decides like any write. Only claims assign
+//! elements, so a disconnected or timed-out client can be withdrawn at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,86 +13,77 @@ use crate::{
     waits::Owner,
 };
 
-/// Polling interval in milliseconds if no notification arrives.
+/// Polling interval without a notification.
 const LOOK_MS: u64 = 250;
-/// Interval in milliseconds between polls for all queued clients of this node.
+/// Interval between polls for all queued clients of this node.
 const ALL_MS: u64 = 1000;
-/// Time in milliseconds for which a client of another node may leave an element unclaimed before
-/// all clients of that node are removed from the queue.
+/// Time for which a client of another node may leave an element unclaimed, before all clients of
+/// that node are removed from the queue.
 const PATIENCE_MS: u64 = 2000;
 
-/// Progress of a blocked client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The request is in flight.
     Asked,
-    /// The client is in the queue.
     InLine,
-    /// A claim is in flight. Either the claim takes an element, or the client joins the queue
-    /// again.
+    /// A claim is in flight, which takes an element or lets the client join the queue again.
     Claiming(Tag),
 }
 
-/// Reply that CLIENT UNBLOCK selects for the blocked client.
+/// Reply to the client that CLIENT UNBLOCK ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnblockReply {
-    /// The reply is the same as after a timeout.
+    /// As after a timeout.
     Timeout,
-    /// The reply is an error.
     Error,
 }
 
-/// Connection that sent CLIENT UNBLOCK, and the number of that request.
+/// Connection and request number of a CLIENT UNBLOCK.
 pub(super) type Asker = (ConnectionId, u64);
 
-/// A blocked client of this node.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) connection: ConnectionId,
-    /// Number of the blocked request on its connection.
+    /// Blocked request on its connection.
     pub(super) place: u64,
     pub(super) until_ms: Option<u64>,
-    /// Command with which the client joins the queue.
+    /// Command that joins the queue.
     pub(super) command: Vec<u8>,
     pub(super) stage: Stage,
-    /// Set if a claim may have been executed but its outcome is unknown.
+    /// A claim may have been executed; the outcome is unknown.
     pub(super) unsure: bool,
-    /// Pending CLIENT UNBLOCK, which ends the wait as soon as nothing is in flight for the client.
+    /// Pending CLIENT UNBLOCK, which ends the wait once nothing is in flight.
     pub(super) unblock: Option<(UnblockReply, Asker)>,
 }
 
-/// All blocked clients of this node.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     pub(super) owner: Option<Owner>,
     pub(super) last: u64,
     pub(super) clients: BTreeMap<u64, Client>,
-    /// Timeouts of queued clients, each with the client's number.
+    /// Timeouts of queued clients, with their numbers.
     pub(super) ends: BTreeSet<(u64, u64)>,
     /// Clients to withdraw from the queue.
     pub(super) gone: Vec<u64>,
-    /// CLIENT UNBLOCK requests to handle: the blocked connection, the reply for it, and the
-    /// requester.
+    /// CLIENT UNBLOCK requests: the blocked connection, its reply, and the requester.
     pub(super) unblocks: Vec<(ConnectionId, UnblockReply, Asker)>,
-    /// Results of CLIENT UNBLOCK requests: whether a wait was ended.
+    /// Results of CLIENT UNBLOCK: whether a wait was ended.
     pub(super) unblocked: Vec<(Asker, bool)>,
-    /// Set if an applied command may have made it a client's turn.
+    /// An applied command may have made it a client's turn.
     pub(super) news: bool,
-    /// Set if this front may have clients in the queue.
+    /// This front may have queued clients.
     pub(super) in_line: bool,
     pub(super) look_at_ms: u64,
     pub(super) all_at_ms: u64,
     /// Key at which the next poll starts.
     pub(super) from: Vec<u8>,
-    /// Clients of other nodes whose turn it is, each with the time in milliseconds at which a poll
-    /// first found this.
+    /// Clients of other nodes whose turn it is, with the time of the poll that first found them.
     pub(super) others: BTreeMap<Seen, u64>,
-    /// Clients of other nodes that the current round of polls has found.
+    /// Clients of other nodes found in the current round of polls.
     pub(super) found: BTreeSet<Seen>,
 }
 
 impl Waiting {
-    /// Adds a client that blocks. Returns the owner and the number for its queue entry.
+    /// Adds a client that blocks. Returns owner and number of its queue entry.
     pub(super) fn enter(
         &mut self,
         connection: ConnectionId,
@@ -120,14 +110,13 @@ impl Waiting {
         (owner, self.last)
     }
 
-    /// Stores the command with which the client can join the queue again.
+    /// Stores the command with which the client can rejoin the queue.
     pub(super) fn keep(&mut self, number: u64, command: &[u8]) {
         if let Some(client) = self.clients.get_mut(&number) {
             client.command = command.to_vec();
         }
     }
 
-    /// Marks a client as queued.
     pub(super) fn mark_queued(&mut self, number: u64) {
         if let Some(client) = self.clients.get_mut(&number) {
             client.stage = Stage::InLine;
@@ -138,17 +127,15 @@ impl Waiting {
         }
     }
 
-    /// Removes a client that is no longer blocked. If the client is still in the queue, the caller
-    /// must withdraw it.
+    /// Removes a client that is no longer blocked. The caller withdraws it if still queued.
     pub(super) fn forget(&mut self, number: u64) -> Option<Client> {
         let client = self.clients.remove(&number)?;
         self.ends.retain_one(client.until_ms.map(|until| (until, number)));
-        // The client got an element or disconnected, so the request to end its wait had no effect.
+        // The client got an element or disconnected: nothing was unblocked.
         self.unblocked.extend(client.unblock.map(|(_, asker)| (asker, false)));
         Some(client)
     }
 
-    /// Returns whether a client on this connection is blocked.
     pub(super) fn has(&self, connection: ConnectionId) -> bool {
         self.number_of(connection).is_some()
     }
@@ -159,18 +146,17 @@ impl Waiting {
         found.map(|(number, _)| *number)
     }
 
-    /// Requests the end of a wait. `asker` is notified of the result.
+    /// Requests the end of a wait, whose result `asker` gets.
     pub(super) fn unblock(&mut self, connection: ConnectionId, how: UnblockReply, asker: Asker) {
         self.unblocks.push((connection, how, asker));
     }
 
-    /// Records that a request has been answered without blocking.
+    /// Records a request answered without blocking.
     pub(super) fn answered(&mut self, number: u64) {
         self.forget(number);
     }
 
-    /// Removes a disconnected client. Returns the tag of the request or claim that is no longer
-    /// needed.
+    /// Removes a disconnected client. Returns the tag of the request or claim that is void.
     pub(super) fn leaves(&mut self, number: u64) -> Option<Tag> {
         let client = self.forget(number)?;
         self.gone.push(number);
@@ -180,7 +166,7 @@ impl Waiting {
         }
     }
 
-    /// Makes a client time out as soon as nothing is in flight for it.
+    /// Makes a client time out once nothing is in flight for it.
     pub(super) fn hurry(&mut self, number: u64) {
         let Some(client) = self.clients.get_mut(&number) else {
             return;
@@ -212,7 +198,7 @@ impl Waiting {
         unblocks || (!self.is_idle() && (self.news || !self.gone.is_empty()))
     }
 
-    /// Returns the time by which the next action is due, as Unix time in milliseconds.
+    /// Returns when the next action is due, in Unix milliseconds.
     pub(super) fn wake_ms(&self) -> Option<u64> {
         if self.is_idle() {
             return None;
@@ -221,9 +207,9 @@ impl Waiting {
         Some(end.map_or(self.look_at_ms, |end| end.min(self.look_at_ms)))
     }
 
-    /// Returns whether a poll is due; `Some(true)` stands for a poll for all clients.
+    /// Returns whether a poll is due, with `true` for all clients.
     pub(super) fn look_due(&mut self, now_ms: u64) -> Option<bool> {
-        // The clock was set back.
+        // The clock may have been set back.
         self.look_at_ms = self.look_at_ms.min(now_ms + LOOK_MS);
         self.all_at_ms = self.all_at_ms.min(now_ms + ALL_MS);
         let (due, all) = (now_ms >= self.look_at_ms, now_ms >= self.all_at_ms);
@@ -238,7 +224,7 @@ impl Waiting {
         Some(all)
     }
 
-    /// Returns the clients of other nodes that have left an element unclaimed for too long.
+    /// Returns the clients of other nodes that left an element unclaimed for too long.
     pub(super) fn overdue(&mut self, look: &Look, now_ms: u64) -> Vec<Seen> {
         for seen in &look.others {
             self.others.entry(*seen).or_insert(now_ms);
@@ -264,7 +250,6 @@ impl Waiting {
     }
 }
 
-/// Removal of an optional element from a set.
 pub(super) trait RetainOne<T> {
     fn retain_one(&mut self, gone: Option<T>);
 }

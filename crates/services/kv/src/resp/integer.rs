@@ -1,6 +1,6 @@
-//! Integers in the text of requests and values.
+//! Integers in requests and values.
 
-/// Parses an integer as Redis does: an optional `-`, then digits, without leading zeros or blanks.
+/// Parses an integer as Redis does: an optional `-` and digits, without leading zeros or blanks.
 pub fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -11,7 +11,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
         [b'1'..=b'9', ..] => {}
         _ => return None,
     }
-    // Accumulates a negative number because the minimum has no positive counterpart.
+    // Accumulates a negative number: the minimum has no positive counterpart.
     let mut number = 0_i64;
     for byte in digits {
         let digit = byte.wrapping_sub(b'0');
@@ -27,8 +27,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// The parser with which the first commands in logs were executed. The state machine must
-    /// always agree with it.
+    /// The first version of the parser, with which old logs were executed. Both must agree.
     fn first_parse_integer(text: &[u8]) -> Option<i64> {
         let digits = text.strip_prefix(b"-").unwrap_or(text);
         let plain = digits == b"0" && digits.len() == text.len();
@@ -65,7 +64,7 @@ mod tests {
             assert_eq!(parse_integer(word.as_bytes()), number, "{word}");
             assert_eq!(first_parse_integer(word.as_bytes()), number, "{word}");
         }
-        // Checks every short text over the relevant bytes, and numbers of every length.
+        // Every short text over the relevant bytes, and numbers of every length.
         let alphabet = b"-+/0159: ";
         for first in alphabet {
             for second in alphabet {

@@ -1,36 +1,34 @@
-//! Replies in a form independent of the protocol version, and how to render them as RESP2 or RESP3.
+//! Replies in a form independent of the protocol version, and their rendering as RESP2 or RESP3.
 //!
-//! The neutral form is RESP3 with two additions. `N` is a null array (an aborted EXEC), which RESP2
-//! distinguishes from a null value. `P` begins pairs, which are arrays of two in RESP3 and flat in
-//! RESP2. `apply` returns this form and sessions store it, so it is equal on every node. The most
-//! frequent replies are the same in both versions, so rendering merely copies them.
+//! The neutral form is RESP3 plus `N`, a null array (an aborted EXEC), which RESP2 distinguishes
+//! from null, and `P`, pairs, which are arrays of two in RESP3 and flat in RESP2. `apply` returns
+//! this form and sessions store it, so it is equal on every node. Frequent replies are the same in
+//! both versions and merely copied.
 
 use std::io::Write as _;
 
-/// Reply to a command that has no result.
+/// Reply to a command without a result.
 pub const OK: &[u8] = b"+OK\r\n";
 pub const NULL: &[u8] = b"_\r\n";
 /// Null array, the reply to an aborted EXEC.
 pub const NULL_ARRAY: &[u8] = b"N\r\n";
-/// Maximum depth of nested arrays that can be rendered.
+/// Maximum depth of nested arrays.
 const DEPTH_MAX: usize = 8;
 
-/// Version of RESP that a connection uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// Used until the client sends `HELLO 3`.
+    /// Before `HELLO 3`.
     #[default]
     Resp2,
-    /// Used after the client has sent `HELLO 3`.
+    /// After `HELLO 3`.
     Resp3,
 }
 
-/// Writer that appends replies in neutral form to a buffer.
+/// Writer of replies in neutral form.
 #[derive(Debug)]
 pub struct Reply<'a>(pub &'a mut Vec<u8>);
 
 impl Reply<'_> {
-    /// Appends the reply `OK`.
     pub fn ok(&mut self) {
         self.0.extend_from_slice(OK);
     }
@@ -45,24 +43,21 @@ impl Reply<'_> {
         self.line(b'-', text.as_bytes());
     }
 
-    /// Appends an integer.
     pub fn integer(&mut self, value: i64) {
         self.number(b':', value);
     }
 
-    /// Appends a count as an integer.
     pub fn count(&mut self, value: usize) {
         self.integer(i64::try_from(value).unwrap_or(i64::MAX));
     }
 
-    /// Appends a byte string.
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.header(b'$', bytes.len());
         self.0.extend_from_slice(bytes);
         self.0.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a text meant for people, which RESP3 marks as such.
+    /// Appends a text for people, which RESP3 marks as such.
     pub fn verbatim(&mut self, text: &str) {
         self.header(b'=', text.len() + 4);
         self.0.extend_from_slice(b"txt:");
@@ -70,12 +65,11 @@ impl Reply<'_> {
         self.0.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a null value.
     pub fn null(&mut self) {
         self.0.extend_from_slice(NULL);
     }
 
-    /// Appends a byte string, or a null value for `None`.
+    /// Appends a byte string, or null for `None`.
     pub fn optional(&mut self, bytes: Option<&[u8]>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -93,7 +87,7 @@ impl Reply<'_> {
         self.header(b'%', count);
     }
 
-    /// Begins a set of `count` replies, whose order has no meaning.
+    /// Begins an unordered set of `count` replies.
     pub fn set(&mut self, count: usize) {
         self.header(b'~', count);
     }
@@ -103,24 +97,23 @@ impl Reply<'_> {
         self.header(b'P', count);
     }
 
-    /// Appends a floating-point number, given as a text formatted like Redis'.
+    /// Appends a floating-point number, formatted as Redis does.
     pub fn double(&mut self, text: &str) {
         self.line(b',', text.as_bytes());
     }
 
-    /// Appends a null array.
     pub fn null_array(&mut self) {
         self.0.extend_from_slice(NULL_ARRAY);
     }
 
-    /// Begins a push of `count` replies. A push is sent independently of the order of requests.
+    /// Begins a push of `count` replies, outside the order of requests.
     pub fn push(&mut self, count: usize) {
         self.header(b'>', count);
     }
 
     fn line(&mut self, kind: u8, text: &[u8]) {
         self.0.push(kind);
-        // A line break would end this reply and begin another one.
+        // A line break would begin another reply.
         self.0.extend(text.iter().map(|&byte| if byte < b' ' { b' ' } else { byte }));
         self.0.extend_from_slice(b"\r\n");
     }
@@ -138,7 +131,7 @@ impl Reply<'_> {
     }
 }
 
-/// Renders a neutral reply in the given version and appends it to `out`.
+/// Renders a neutral reply and appends it to `out`.
 pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
     match neutral.first() {
         Some(b'+' | b'-' | b':' | b'$') => out.extend_from_slice(neutral),
@@ -153,7 +146,7 @@ pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns whether the bytes contain exactly one complete reply.
+/// Returns whether the bytes are exactly one complete reply.
 pub fn is_whole(neutral: &[u8]) -> bool {
     one(neutral, Version::Resp2, 0, &mut Vec::new()).is_some_and(<[u8]>::is_empty)
 }

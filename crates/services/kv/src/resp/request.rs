@@ -1,44 +1,42 @@
-//! Incremental parser of requests, which are arrays of bulk strings or a line of words.
+//! Incremental parser of requests: arrays of bulk strings, or lines of words.
 //!
-//! The parser works on the caller's bytes without copying them. It remembers how far it has got, so
-//! a request that arrives in many reads is parsed once. The caller presents unconsumed bytes again,
+//! Works on the caller's bytes without copying. It remembers its progress, so a request that
+//! arrives in many reads is parsed once; the caller presents unconsumed bytes again, followed by
+//! new ones. Every length is checked before use.
 //! followed by new ones. Every length is checked before use.
 
 use std::fmt;
 
 use super::integer::parse_integer;
 
-/// Maximum number of arguments in a request.
 pub const ARGUMENTS_MAX: usize = 256 * 1024;
-/// Maximum length in bytes of an inline request.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Maximum framing overhead of a request in bytes: `*`, and for each argument `$`, nine digits and
-/// two line ends.
+/// Maximum framing of a request: `*`, and for each argument `$`, nine digits and two line ends.
 pub const FRAMING_BYTES_MAX: usize = (ARGUMENTS_MAX + 2) * 14;
-/// Maximum length in bytes of an oversized argument that is skipped. Longer arguments are a
-/// protocol error, as in Redis.
+/// Maximum length of an oversized argument, which is skipped. Longer ones are a protocol error, as
+/// in Redis.
 pub const SKIPPED_BYTES_MAX: usize = 512 * 1024 * 1024;
-/// Maximum length in bytes of a line that contains a number: a type byte, a sign and twenty digits.
+/// Maximum length of a line with a number: type, sign and twenty digits.
 const NUMBER_BYTES_MAX: usize = 24;
 
-/// Error for invalid RESP. The client gets this error once, then the connection is closed.
+/// Invalid RESP: the client gets this error, then the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// The number of arguments is not a valid integer.
+    /// Not a valid number of arguments.
     ArgumentCount,
-    /// The number of arguments exceeds [`ARGUMENTS_MAX`].
+    /// More than [`ARGUMENTS_MAX`].
     TooManyArguments,
-    /// The length of an argument is not a valid integer, or is too large.
+    /// Not a valid length, or too large.
     BulkLength,
-    /// An argument starts with this byte instead of `$`.
+    /// This byte instead of `$`.
     ExpectedBulk(u8),
-    /// An argument is not followed by CR LF.
+    /// No CR LF after an argument.
     Unterminated,
-    /// An inline request is longer than [`INLINE_BYTES_MAX`].
+    /// Inline request longer than [`INLINE_BYTES_MAX`].
     InlineTooBig,
-    /// An inline request has unbalanced quotes.
+    /// Unbalanced quotes in an inline request.
     Quotes,
-    /// The client started a TLS handshake.
+    /// TLS handshake.
     Tls,
 }
 
@@ -62,14 +60,14 @@ impl fmt::Display for ProtocolError {
     }
 }
 
-/// Range of an argument in the bytes of its request.
+/// Range of an argument in the request.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     from: usize,
     to: usize,
 }
 
-/// Arguments of a request. The first is the command's name, so there is at least one.
+/// Arguments of a request, at least one: the command's name.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
     bytes: &'a [u8],
@@ -77,12 +75,11 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Creates the arguments that occupy `spans` in `bytes`.
     const fn new(bytes: &'a [u8], spans: &'a [Span]) -> Self {
         Self { bytes, spans }
     }
 
-    /// Returns the number of arguments, including the name.
+    /// Number of arguments, including the name.
     pub const fn len(&self) -> usize {
         self.spans.len()
     }
@@ -91,17 +88,16 @@ impl<'a> Arguments<'a> {
         self.spans.is_empty()
     }
 
-    /// Returns an argument, or an empty one if `index` is out of range.
+    /// Returns an argument; an empty one if `index` is out of range.
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.spans.get(index).map_or(&[], |span| &self.bytes[span.from..span.to])
     }
 
-    /// Returns the arguments without the first `count`.
+    /// Returns the arguments after the first `count`.
     pub fn from(&self, count: usize) -> Self {
         Self { bytes: self.bytes, spans: self.spans.get(count..).unwrap_or(&[]) }
     }
 
-    /// Iterates over all arguments, including the name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;
         self.spans.iter().map(move |span| &bytes[span.from..span.to])
@@ -116,33 +112,23 @@ impl fmt::Debug for Arguments<'_> {
     }
 }
 
-/// Result of parsing the bytes available so far.
+/// Result of parsing the available bytes.
 #[derive(Debug)]
 pub enum Parsed<'a> {
-    /// The request is incomplete. The caller may discard `used` bytes.
+    /// More input is needed.
     Incomplete {
-        /// Number of consumed bytes, which belong to a request that is being skipped.
+        /// Consumed bytes of a request that is being skipped, which the caller may discard.
         used: usize,
     },
-    /// An empty line or array, which gets no reply.
-    Nothing {
-        /// Number of bytes that the line or array occupied.
-        used: usize,
-    },
+    /// Empty line or array, without reply.
+    Nothing { used: usize },
     /// A complete request.
-    Request {
-        arguments: Arguments<'a>,
-        /// Number of bytes that the request occupied.
-        used: usize,
-    },
-    /// The request exceeds the limit. The rest of it is skipped without being buffered.
-    TooBig {
-        /// Number of bytes consumed so far.
-        used: usize,
-    },
+    Request { arguments: Arguments<'a>, used: usize },
+    /// Over the limit. The rest is skipped without being buffered.
+    TooBig { used: usize },
 }
 
-/// Part of an array that the parser expects next.
+/// Part of an array expected next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -152,23 +138,23 @@ enum Stage {
     Body(usize),
 }
 
-/// Parser of a connection's requests. Keeps the state of the current request.
+/// Parser of a connection's requests.
 #[derive(Debug, Default)]
 pub struct Parser {
     spans: Vec<Span>,
-    /// Words of an inline request, without quotes.
+    /// Words of an inline request, unquoted.
     words: Vec<u8>,
     stage: Stage,
-    /// Number of input bytes that have been parsed.
+    /// Parsed bytes of the input.
     position: usize,
     arguments_left: usize,
-    /// Total length in bytes of the arguments.
+    /// Total length of the arguments.
     payload: usize,
     skipping: bool,
 }
 
 impl Parser {
-    /// Parses one request at the start of `input`. The arguments may have `bytes_max` bytes in
+    /// Parses the request at the start of `input`, whose arguments may have `bytes_max` bytes in
     /// total. Each call must present all bytes that earlier calls have not consumed.
     pub fn parse<'a>(
         &'a mut self,
@@ -185,8 +171,7 @@ impl Parser {
                     Some(_) => {}
                     None => return Ok(Parsed::Incomplete { used: 0 }),
                 },
-                // A TLS handshake record of version 3.x. Read as an inline request, it would never
-                // end.
+                // TLS handshake record, version 3.x. As an inline request it would never end.
                 Some(0x16) if input.get(1).is_none_or(|&version| version == 3) => {
                     return match input.len() {
                         1 => Ok(Parsed::Incomplete { used: 0 }),
@@ -203,7 +188,7 @@ impl Parser {
         }
     }
 
-    /// Parses `*<count>`, the start of an array.
+    /// Parses `*<count>`.
     fn array_header(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
         self.begin();
         let Some(count) = self.number(input, ProtocolError::ArgumentCount)? else {
@@ -268,8 +253,7 @@ impl Parser {
         }
     }
 
-    /// Parses the bytes of an argument and the CR LF after them. Returns `false` if more input is
-    /// needed.
+    /// Parses an argument and its CR LF. Returns `false` if more input is needed.
     fn body(&mut self, input: &[u8], length: usize) -> Result<bool, ProtocolError> {
         let available = input.len() - self.position;
         if self.skipping && length > 0 {
@@ -293,8 +277,7 @@ impl Parser {
         Ok(true)
     }
 
-    /// Parses a type byte, a number and CR LF. Returns `None` and consumes nothing if more input is
-    /// needed.
+    /// Parses a type byte, a number and CR LF, or returns `None` if more input is needed.
     fn number(&mut self, input: &[u8], error: ProtocolError) -> Result<Option<i64>, ProtocolError> {
         let line = &input[self.position + 1..];
         if let Some((number, used)) = short_number(line) {
@@ -347,15 +330,13 @@ impl Parser {
         Ok(Parsed::Request { arguments: Arguments::new(&self.words, &self.spans), used })
     }
 
-    /// Releases memory between requests, so that a request with very many arguments does not pin
-    /// it.
+    /// Releases the memory of a request with very many arguments.
     pub fn shrink(&mut self) {
         if self.stage == Stage::Start {
             self.trim();
         }
     }
 
-    /// Returns the memory in use, in bytes.
     pub const fn held_bytes(&self) -> usize {
         self.spans.capacity() * size_of::<Span>() + self.words.capacity()
     }
@@ -369,7 +350,6 @@ impl Parser {
         }
     }
 
-    /// Clears the arguments of the previous request.
     fn begin(&mut self) {
         self.trim();
         self.spans.clear();
@@ -378,22 +358,20 @@ impl Parser {
         self.position = 0;
     }
 
-    /// Ends the request and returns its length. The arguments remain valid until the next request
-    /// begins.
+    /// Ends the request and returns its length. Arguments remain valid until the next one begins.
     fn restart(&mut self) -> usize {
         self.stage = Stage::Start;
         self.skipping = false;
         std::mem::take(&mut self.position)
     }
 
-    /// Returns the number of bytes that the caller can discard while a request is skipped.
+    /// Returns the bytes that the caller can discard while a request is skipped.
     fn skipped(&mut self) -> usize {
         if self.skipping { std::mem::take(&mut self.position) } else { 0 }
     }
 }
 
-/// Parses one or two digits and CR LF, which is the common case. Returns the number and the number
-/// of bytes consumed.
+/// Parses one or two digits and CR LF, the common case. Returns the number and the bytes consumed.
 const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     match *line {
         [ones @ b'0'..=b'9', b'\r', b'\n', ..] => Some(((ones - b'0') as i64, 3)),
@@ -404,11 +382,11 @@ const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     }
 }
 
-/// Error for a line whose quotes are unbalanced.
+/// Unbalanced quotes.
 struct Unbalanced;
 
-/// Splits an inline request into words at blanks. Double quotes support `\n \r \t \b \a \xHH`, and
-/// single quotes only `\'`.
+/// Splits an inline request at blanks. Double quotes support `\n \r \t \b \a \xHH`, single quotes
+/// only `\'`.
 fn split(line: &[u8], words: &mut Vec<u8>, spans: &mut Vec<Span>) -> Result<(), Unbalanced> {
     let mut at = 0;
     loop {
@@ -437,7 +415,7 @@ fn split(line: &[u8], words: &mut Vec<u8>, spans: &mut Vec<Span>) -> Result<(), 
     }
 }
 
-/// Appends the contents of a quoted word. Returns the position after the closing quote.
+/// Appends a quoted word, and returns the position after its closing quote.
 fn quoted(line: &[u8], mut at: usize, quote: u8, words: &mut Vec<u8>) -> Result<usize, Unbalanced> {
     loop {
         match (line.get(at), line.get(at + 1)) {
@@ -470,7 +448,6 @@ const fn unescaped(byte: u8, quote: u8) -> u8 {
     }
 }
 
-/// Parses two hexadecimal digits.
 fn hex(line: &[u8], at: usize) -> Option<u8> {
     let digits = std::str::from_utf8(line.get(at..at + 2)?).ok()?;
     digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then_some(())?;

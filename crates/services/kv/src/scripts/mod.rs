@@ -1,9 +1,9 @@
-//! Scripts of lock libraries. Each is recognised and executed as one operation of the log.
+//! Scripts of lock libraries, each executed as one operation of the log.
 //!
-//! Lua is not executed. But common libraries release a lock by a script, since Redis long offered
-//! no other means. Those scripts are recognised by the SHA-1 of their text (EVALSHA), or of their
-//! tokens, which ignores blanks, comments and the kind of quotes (EVAL, SCRIPT LOAD). `table` maps
-//! each to an operation. All other scripts are refused.
+//! Lua is not executed. But common libraries release locks by a script, for which Redis long had no
+//! command. Those scripts are recognised by the SHA-1 of their text (EVALSHA), or of their tokens,
+//! which ignores blanks, comments and the kind of quotes (EVAL, SCRIPT LOAD). `table` maps each to
+//! an operation. All others are refused.
 
 use std::fmt::Write as _;
 
@@ -20,21 +20,20 @@ mod words;
 
 pub use table::Meaning;
 
-/// Maximum number of script texts that a node remembers in addition to the table.
+/// Maximum number of script texts that a node remembers.
 const LOADED_MAX: usize = 1024;
-/// Maximum length in bytes of a script to examine. All known scripts are much shorter.
+/// Maximum length of a script to examine; all known ones are much shorter.
 const TEXT_BYTES_MAX: usize = 8192;
 
-/// Error for a script that is not known.
 pub const UNKNOWN: &str = "ERR this script is unknown here: Lua is not executed, only the lock scripts of \
     redis-py, node-redlock and Redisson are known; see docs/commands.md";
-/// Error for an unknown hash. The wording is Redis', so clients then send the text.
+/// Redis' error for an unknown hash, after which clients send the text.
 pub const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
 /// Scripts that a node can execute.
 #[derive(Debug, Default)]
 pub struct Scripts {
-    /// Operations of scripts that clients sent as text, for hashes that are not in the table.
+    /// Operations of texts that clients sent, for hashes that are not in the table.
     loaded: FxHashMap<[u8; 20], Meaning>,
 }
 
@@ -60,18 +59,18 @@ impl Scripts {
         table::of_text(hash).or_else(|| self.loaded.get(&hash).copied())
     }
 
-    /// Returns the operation of the script with this hash, given in hexadecimal.
+    /// Returns the operation of the script with this hexadecimal hash.
     pub fn find(&self, hex: &[u8]) -> Option<Meaning> {
         self.by_hash(parse_hash(hex)?)
     }
 
-    /// Forgets the scripts that clients sent as text.
+    /// Forgets the texts that clients sent.
     pub fn flush(&mut self) {
         self.loaded.clear();
     }
 }
 
-/// Returns the hash of a text in hexadecimal, as in the reply to SCRIPT LOAD.
+/// Returns the hash of a text in hexadecimal, the reply to SCRIPT LOAD.
 pub fn hash_of(text: &[u8]) -> String {
     let mut hex = String::with_capacity(40);
     for byte in Sha1::from(text).digest().bytes() {
@@ -92,7 +91,7 @@ fn parse_hash(hex: &[u8]) -> Option<[u8; 20]> {
     Some(hash)
 }
 
-/// Encodes `EVAL text numkeys key… argument…`. `request` contains the arguments after the text.
+/// Encodes `EVAL text numkeys key… argument…`, given what follows the text.
 pub fn encode(
     meaning: Meaning,
     request: &Request<'_>,

@@ -1,8 +1,7 @@
-//! The known scripts and the operation that each performs.
+//! Known scripts and their operations.
 //!
-//! The texts belong to their libraries. This table contains the SHA-1 of their tokens
-//! ([`super::words`]) and of the texts as the libraries send them. The comments below list the
-//! `KEYS` of a script first, then the `ARGV`.
+//! The texts belong to their libraries. This table has the SHA-1 of their tokens ([`super::words`])
+//! and of the texts as the libraries send them. The comments list a script's `KEYS`, then `ARGV`.
 
 use crate::{
     command::{Refusal, Request},
@@ -18,59 +17,56 @@ use crate::{
     key::Key,
 };
 
-/// Operation that a script performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Deletes a key if it has this value: `key`, `value`. Replies with 1 or 0. Used by redis-py's
-    /// release and in Redis' documentation.
+    /// Deletes a key with this value: `key`, `value`. Replies 1 or 0. Release of redis-py, and in
+    /// Redis' documentation.
     DeleteEqual,
-    /// Deletes every key that has this value: `key…`, `value`. Replies with the number of deleted
-    /// keys. Used by node-redlock's release.
+    /// Deletes every key with this value: `key…`, `value`. Replies with their number. Release of
+    /// node-redlock.
     DeleteEqualEach,
-    /// Sets the lifetime of a key if it has this value: `key`, `value seconds`. Replies with 1 or
-    /// 0.
+    /// Sets the lifetime of a key with this value: `key`, `value seconds`. Replies 1 or 0.
     ExpireEqual,
-    /// Sets the lifetime of a key in milliseconds if it has this value: `key`, `value ms`. Replies
-    /// with 1 or 0. Used, among others, by redis-py's reacquire.
+    /// Sets the lifetime of a key with this value: `key`, `value ms`. Replies 1 or 0. Reacquire of
+    /// redis-py, among others.
     PexpireEqual,
-    /// Extends the lifetime of a key if it has this value: `key`, `value ms replace`. If `replace`
-    /// is `0`, adds the time to the remaining lifetime. Used by redis-py's extend.
+    /// Extends the lifetime of a key with this value: `key`, `value ms replace`. If `replace` is
+    /// `0`, adds to the remaining lifetime. Extend of redis-py.
     Extend,
-    /// Sets several keys if all are absent: `key…`, `value ms`. Replies with the number of keys, or
-    /// 0. Used by node-redlock's acquire.
+    /// Sets several keys if all are absent: `key…`, `value ms`. Replies with their number or 0.
+    /// Acquire of node-redlock.
     SetAllAbsent,
-    /// Sets several keys if all have this value: `key…`, `value ms`. Replies with the number of
-    /// keys, or 0. Used by node-redlock's extend.
+    /// Sets several keys if all have this value: `key…`, `value ms`. Replies with their number or
+    /// 0. Extend of node-redlock.
     SetAllEqual,
-    /// Acquires a Redisson lock, which is reentrant: `key`, `ms holder`. Replies with null, or with
-    /// the remaining time if another client holds the lock.
+    /// Acquires a reentrant Redisson lock: `key`, `ms holder`. Replies null, or the remaining time
+    /// if another client holds it.
     Lock,
-    /// Releases a Redisson lock once: `key channel`, `message ms holder`. Replies with 1 if the lock
-    /// is free, 0 if it is still held, or null if the caller did not hold it. Used by Redisson up to
-    /// 3.2x.
+    /// Releases a Redisson lock once: `key channel`, `message ms holder`. Replies 1 if the lock is
+    /// free, 0 if it is still held, null if the caller did not hold it. Redisson up to 3.2x.
     Unlock,
-    /// Releases a Redisson lock once and remembers the reply for retries: `key channel latch`,
+    /// Releases a Redisson lock once and stores the reply for retries: `key channel latch`,
     /// `message ms holder publish latch-ms`.
     UnlockOnce,
-    /// Releases a spin lock once, without notifying clients: `key`, `ms holder`.
+    /// Releases a spin lock once, notifying no clients: `key`, `ms holder`.
     UnlockSpin,
-    /// Releases a spin lock once and remembers the reply for retries: `key latch`, `ms holder
+    /// Releases a spin lock once and stores the reply for retries: `key latch`, `ms holder
     /// latch-ms`.
     UnlockSpinOnce,
-    /// Renews a Redisson lock: `key`, `ms holder`. Replies with 1 or 0.
+    /// Renews a Redisson lock: `key`, `ms holder`. Replies 1 or 0.
     Renew,
-    /// Renews several Redisson locks: `key…`, `ms holder…`. Replies with 1 or 0 for each.
+    /// Renews several Redisson locks: `key…`, `ms holder…`. Replies 1 or 0 for each.
     RenewEach,
-    /// Releases a Redisson lock regardless of its holder: `key channel`, `message`, optionally
-    /// `publish`. Replies with 1 or 0.
+    /// Releases a Redisson lock of any holder: `key channel`, `message`, optionally `publish`.
+    /// Replies 1 or 0.
     Break,
-    /// Releases a spin lock regardless of its holder: `key`.
+    /// Releases a spin lock of any holder: `key`.
     BreakSpin,
 }
 
 type Hash = [u8; 20];
 
-/// A known script: the operation, the hash of the tokens, and the hashes of the texts.
+/// Operation of a script, the hash of the tokens, and the hashes of the texts.
 type Known = (Meaning, Hash, &'static [Hash]);
 
 const KNOWN: [Known; 20] = [
@@ -214,7 +210,7 @@ pub(super) fn of_words(hash: Hash) -> Option<Meaning> {
     known.map(|(meaning, ..)| *meaning)
 }
 
-/// Encodes the operation of a script. `r` contains `keys` keys, followed by the arguments.
+/// Encodes a script's operation. `r` has `keys` keys, followed by the arguments.
 pub(super) fn encode(
     meaning: Meaning,
     r: &Request<'_>,
@@ -233,10 +229,9 @@ pub(super) fn encode(
     }
     let all = || (0..keys).map(|at| r.at(at));
     let arg = |at| r.at(keys + at);
-    // Returns the deadline for an argument in milliseconds.
+    // Deadline of an argument in milliseconds.
     let ms = |at| deadline_at(r, Unit::MILLISECONDS, keys + at);
-    // Returns the deadline for an argument that the script passes to SET, which refuses times that
-    // are not positive.
+    // Deadline of an argument that the script passes to SET, which must be positive.
     let lasting = |at| positive_deadline(r, Unit::MILLISECONDS, keys + at);
     match meaning {
         Meaning::DeleteEqual => write_del_if(Condition::Equal(arg(0)), r.at(0), out),
@@ -304,8 +299,7 @@ pub(super) fn encode(
     Ok(())
 }
 
-/// Returns the number of keys that the script needs (`keys` itself if it varies) and the minimum
-/// number of arguments.
+/// Returns the number of keys (`keys` itself if it varies) and the minimum number of arguments.
 const fn shape(meaning: Meaning, keys: usize) -> (usize, usize) {
     match meaning {
         Meaning::DeleteEqual | Meaning::DeleteEqualEach => (1, 1),
@@ -326,7 +320,6 @@ const fn shape(meaning: Meaning, keys: usize) -> (usize, usize) {
     }
 }
 
-/// Returns whether the script accepts several keys.
 const fn is_of_many(meaning: Meaning) -> bool {
     matches!(
         meaning,
@@ -337,8 +330,8 @@ const fn is_of_many(meaning: Meaning) -> bool {
     )
 }
 
-/// Checks the command with which a script notifies waiting clients. Only PUBLISH is supported,
-/// since shard channels are not.
+/// Checks how a script notifies waiting clients: only by PUBLISH, as shard channels are
+/// unsupported.
 fn is_publish(command: &[u8]) -> Result<(), Refusal> {
     if command.eq_ignore_ascii_case(b"publish") {
         Ok(())

@@ -1,8 +1,8 @@
-//! Collections: the types of keys, and how a collection's key refers to its rows.
+//! Collections: types of keys, and how a key refers to its rows.
 //!
-//! The value of a collection's key is a small header. The elements are rows, which are stored apart
-//! from the keys, under the id in the header. An id is never reused. Hence deleting, expiring or
-//! renaming a key abandons or moves all of its rows without touching them.
+//! A collection's key has a small header as value. The elements are rows, stored apart from the
+//! keys under the id in the header. Ids are never reused, so deleting, expiring or renaming a key
+//! abandons or moves all rows without touching them.
 
 use std::ops::Deref;
 
@@ -12,21 +12,21 @@ use super::places::Version;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// The value is the string itself. Lock records are strings too.
+    /// The string itself; includes lock records.
     #[default]
     String = 0,
-    /// The rows are fields with their values.
+    /// Rows are fields with values.
     Hash = 1,
-    /// The rows are elements, in the order of the list.
+    /// Rows are elements, in order.
     List = 2,
-    /// The rows are members.
+    /// Rows are members.
     Set = 3,
-    /// Each member has a row with its score and a row in the order of scores.
+    /// Each member has a row with its score and a row in order of scores.
     Zset = 4,
 }
 
 impl Kind {
-    /// Returns the type with the number `byte`. The numbers are part of the stored formats.
+    /// Returns the type of a number, which is part of stored formats.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             0 => Self::String,
@@ -38,7 +38,7 @@ impl Kind {
         })
     }
 
-    /// Returns the name with which TYPE replies.
+    /// Reply of TYPE.
     pub const fn name(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -49,12 +49,11 @@ impl Kind {
         }
     }
 
-    /// Returns whether values of this type have rows.
     pub const fn has_rows(self) -> bool {
         !matches!(self, Self::String)
     }
 
-    /// Returns the number of rows for each element.
+    /// Returns the number of rows per element.
     pub const fn rows_each(self) -> u64 {
         match self {
             Self::String => 0,
@@ -64,22 +63,19 @@ impl Kind {
     }
 }
 
-/// Permanent identifier of the rows of a collection. It consists of the command that created the
-/// collection and the number of collections that this command had already created.
+/// Permanent identifier of a collection's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
     /// Version of the command that created the collection.
     pub version: Version,
-    /// Number of collections that the same command created earlier. A transaction may create
-    /// several.
+    /// Number of collections that the same command (a transaction) created before.
     pub number: u32,
 }
 
 impl Id {
-    /// Size in bytes of an encoded id.
     pub const BYTES: usize = 16;
 
-    /// Encodes the id so that the bytes sort like ids.
+    /// Encodes the id as bytes that sort like ids.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.version.slot.to_be_bytes());
@@ -88,7 +84,6 @@ impl Id {
         bytes
     }
 
-    /// Decodes an id; `None` if the length is wrong.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (slot, rest) = bytes.split_first_chunk()?;
         let (index, rest) = rest.split_first_chunk()?;
@@ -102,40 +97,37 @@ impl Id {
     }
 }
 
-/// Header of a collection, stored as the value of its key.
+/// Value of a collection's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Id under which the rows are stored.
     pub id: Id,
-    /// Number of elements. It is at least 1, because an empty collection does not exist.
+    /// Number of elements, at least 1: an empty collection does not exist.
     pub count: u64,
     /// Total size in bytes of the names and values of all elements.
     pub bytes: u64,
-    /// Position of the first element of a list; 0 for other types.
+    /// Position of a list's first element; 0 for other types.
     pub first: u64,
-    /// Summary of the fields' deadlines, or `None` if no field of the hash has ever had one.
+    /// Deadlines of a hash's fields; `None` if none ever had one.
     pub timed: Option<Timed>,
 }
 
 /// Summary of the deadlines of a hash's fields.
 ///
-/// A hash in which every field has a deadline expires with its last field. The deadline stored with
-/// the key is then that of the last field, unless the key's own deadline is earlier. Hence such a
-/// hash expires like any other key and needs no special cases elsewhere.
+/// A hash whose fields all have deadlines expires with the last one. Its key is stored with that
+/// deadline, unless its own is earlier, so it expires like any other key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timed {
-    /// Number of fields that have a deadline.
+    /// Number of fields with a deadline.
     pub fields: u64,
-    /// Earliest deadline of a field. The deadline may have passed if the field has not been removed
-    /// yet.
+    /// Earliest deadline of a stored field, which may have passed.
     pub next: u64,
     /// Deadline set on the key itself.
     pub deadline: Option<u64>,
-    /// Number of expired fields removed since a command last changed the hash.
+    /// Expired fields removed since a command last changed the hash.
     pub removed: u64,
 }
 
-/// Header in encoded form, without memory allocation.
+/// Encoded header, without memory allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored {
     bytes: [u8; Header::TIMED_BYTES],
@@ -151,14 +143,14 @@ impl Deref for Stored {
 }
 
 impl Header {
-    /// Size in bytes of an encoded header without deadlines.
+    /// Size without deadlines.
     pub const BYTES: usize = Id::BYTES + 3 * 8;
-    /// Size in bytes of an encoded header with deadlines.
+    /// Size with deadlines.
     pub const TIMED_BYTES: usize = Self::BYTES + 4 * 8;
-    /// Number that encodes a missing deadline.
+    /// Encoding of a missing deadline.
     const NEVER: u64 = u64::MAX;
 
-    /// Encodes the header. The encoding is part of the format of stores and snapshots.
+    /// Encodes the header. Part of the formats of stores and snapshots.
     pub fn to_bytes(self) -> Stored {
         let (mut bytes, mut length) = ([0; Self::TIMED_BYTES], Self::BYTES);
         bytes[..16].copy_from_slice(&self.id.to_bytes());
@@ -176,7 +168,6 @@ impl Header {
         Stored { bytes, length }
     }
 
-    /// Decodes a header; `None` if the bytes are not valid.
     pub fn from_bytes(stored: &[u8]) -> Option<Self> {
         let (id, rest) = stored.split_at_checked(Id::BYTES)?;
         let (count, rest) = rest.split_first_chunk()?;
@@ -195,11 +186,11 @@ impl Header {
         })
     }
 
-    /// Returns the number of rows of the collection, given its type.
+    /// Returns the number of rows of a collection of this type.
     pub const fn rows(&self, kind: Kind) -> u64 {
         let rows = self.count.saturating_mul(kind.rows_each());
         match self.timed {
-            // Each deadline has two rows: one by field and one by time.
+            // By field and by time.
             Some(timed) => rows.saturating_add(timed.fields.saturating_mul(2)),
             None => rows,
         }
@@ -224,7 +215,7 @@ impl Timed {
     }
 }
 
-/// Extracts the earliest deadline of a field from the value of a key with type `kind`.
+/// Returns the earliest deadline of a field in a key's value.
 pub(super) fn next_in(kind: Kind, value: &[u8]) -> Option<u64> {
     if kind != Kind::Hash || value.len() != Header::TIMED_BYTES {
         return None;
@@ -234,7 +225,7 @@ pub(super) fn next_in(kind: Kind, value: &[u8]) -> Option<u64> {
     (u64::from_le_bytes(*fields) > 0).then_some(u64::from_le_bytes(*next))
 }
 
-/// Extracts the collection's id from the value of a key with type `kind`.
+/// Returns the collection's id in a key's value.
 pub(super) fn id_in(kind: Kind, value: &[u8]) -> Option<Id> {
     if !kind.has_rows() {
         return None;
@@ -242,8 +233,7 @@ pub(super) fn id_in(kind: Kind, value: &[u8]) -> Option<Id> {
     Id::from_bytes(value.get(..Id::BYTES)?)
 }
 
-/// Maximum length in bytes of a row's name. Together with the store's prefix, the name is a key of
-/// the tree on disk.
+/// Maximum length of a row's name, which with the store's prefix is a key of the tree on disk.
 pub const NAME_BYTES_MAX: usize = (64 << 10) - 32;
 
 #[cfg(test)]

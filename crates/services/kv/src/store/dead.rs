@@ -1,30 +1,28 @@
-//! Counts expired keys that are still stored ([time-2]). The count is made on demand, and each key
-//! is counted once.
+//! Counts expired keys that are still stored ([time-2]), on demand and each key once.
 
 use std::cell::Cell;
 
-/// Count of the keys that have expired but have not been removed yet.
+/// Count of expired keys that are still stored.
 #[derive(Debug, Default)]
 pub(super) struct Dead {
-    /// All deadlines below this have been counted.
+    /// Deadlines below this have been counted.
     counted_to: Cell<u64>,
     keys: Cell<u64>,
 }
 
 impl Dead {
-    /// Returns the lowest deadline that has not been counted yet, if it is below `to`.
+    /// Returns the lowest deadline yet to be counted, if below `to`.
     pub(super) fn uncounted(&self, to: u64) -> Option<u64> {
         let from = self.counted_to.get();
         (from < to).then_some(from)
     }
 
-    /// Adds keys to the count after all deadlines below `to` have been counted.
+    /// Adds the keys with deadlines below `to`.
     pub(super) fn counted(&self, to: u64, keys: u64) {
         self.counted_to.set(to);
         self.keys.set(self.keys.get() + keys);
     }
 
-    /// Returns the number of expired keys counted so far.
     pub(super) fn keys(&self) -> u64 {
         self.keys.get()
     }

@@ -1,4 +1,4 @@
-//! Entry of a key in a store: the value and its metadata.
+//! Value and metadata of a key.
 
 use std::ops::Deref;
 
@@ -7,13 +7,11 @@ use super::{
     places::Version,
 };
 
-/// Bytes of a value, borrowed from memory or shared with the cache of the LSM tree.
+/// Bytes of a value, in memory or shared with the cache of the LSM tree.
 #[derive(Debug)]
 pub enum Bytes<'a> {
-    /// A value that the store holds in memory.
     Borrowed(&'a [u8]),
-    /// A value from the LSM tree. The number is the length of the stored prefix, which precedes the
-    /// value.
+    /// From the LSM tree. A stored prefix of this length precedes the value.
     Shared(fjall::Slice, usize),
 }
 
@@ -34,18 +32,17 @@ pub struct Entry<'a> {
     pub value: Bytes<'a>,
     /// Version of the command that last changed the key.
     pub version: Version,
-    /// Group time in milliseconds at which the key expires, if it does.
+    /// Group time in milliseconds at which the key expires.
     pub deadline: Option<u64>,
     pub kind: Kind,
 }
 
 impl Entry<'_> {
-    /// Returns the metadata of the entry.
     pub const fn stamp(&self) -> Stamp {
         Stamp { version: self.version, deadline: self.deadline, kind: self.kind }
     }
 
-    /// Returns the deadline set on the key itself, ignoring those of a hash's fields.
+    /// Returns the deadline set on the key itself, not on a hash's fields.
     pub fn own_deadline(&self) -> Option<u64> {
         if self.kind == Kind::Hash
             && let Some(timed) = Header::from_bytes(&self.value).and_then(|header| header.timed)
@@ -55,40 +52,39 @@ impl Entry<'_> {
         self.deadline
     }
 
-    /// [time-2] Returns whether the key exists at the group time `group_ms`.
+    /// [time-2] Returns whether the key exists at this group time.
     pub fn exists_at(&self, group_ms: u64) -> bool {
         exists_at(self.deadline, group_ms)
     }
 }
 
-/// Metadata of a key's value.
+/// Metadata of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Version of the command that last changed the key.
     pub version: Version,
-    /// Group time in milliseconds at which the key expires, if it does.
+    /// Group time in milliseconds at which the key expires.
     pub deadline: Option<u64>,
     pub kind: Kind,
 }
 
 impl Stamp {
-    /// Creates the metadata of a string.
     pub const fn string(version: Version, deadline: Option<u64>) -> Self {
         Self { version, deadline, kind: Kind::String }
     }
 
-    /// Metadata that marks a removed key in a layer above others.
+    /// Mark of a removed key in a layer above others.
     pub(super) const ABSENT: Self = Self::string(Version::ABSENT, None);
 }
 
-/// Data of a key that is about to be replaced or removed.
+/// Key that is about to be replaced or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Old {
     pub(super) version: Version,
     pub(super) deadline: Option<u64>,
-    /// Earliest deadline of a field, if the key is a hash that has fields with deadlines.
+    /// Earliest deadline of a hash's field.
     pub(super) next: Option<u64>,
-    /// Id of the key's rows, if it has rows.
+    /// Id of the key's rows.
     pub(super) id: Option<Id>,
 }
 
@@ -98,14 +94,13 @@ impl Old {
         Self { version, deadline, next: next_in(kind, value), id: id_in(kind, value) }
     }
 
-    /// Returns the deadline of the key and the earliest deadline of its fields.
+    /// Returns the deadline of the key and the earliest one of its fields.
     pub(super) const fn deadlines(&self) -> [Option<u64>; 2] {
         [self.deadline, self.next]
     }
 }
 
-/// [time-2] Returns whether a key or field with the deadline `deadline` exists at the group time
-/// `group_ms`.
+/// [time-2] Returns whether a key or field with this deadline exists at this group time.
 pub(super) fn exists_at(deadline: Option<u64>, group_ms: u64) -> bool {
     deadline.is_none_or(|deadline| deadline > group_ms)
 }

@@ -1,5 +1,4 @@
-//! Snapshots of a store: the items that make up a snapshot, and the cursor with which it moves
-//! through the store.
+//! Snapshots of a store: their items, and the cursor that moves through the store.
 //!
 //! `docs/spec/snapshot.md`, "Items of the key-value service", specifies the encoding.
 
@@ -22,46 +21,41 @@ use crate::{
     waits::Waits,
 };
 
-/// Version of the item format.
 const FORMAT: u8 = 1;
-/// Approximate cost of an item in addition to its bytes, so that a step with many small items does
-/// not take long.
+/// Cost of an item besides its bytes, so that a step with many small items stays short.
 const ITEM_BYTES: usize = 32;
-/// Maximum length in bytes of a value in any store.
+/// Maximum length of a value in any store.
 const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
-/// Item types, stored as the first byte of an item.
+/// First byte of an item.
 mod kind {
     pub(super) const HEAD: u8 = 0;
     pub(super) const KEY: u8 = 1;
     pub(super) const KEY_WITH_DEADLINE: u8 = 2;
-    /// Key of a collection, followed by the collection's rows.
+    /// Key of a collection, whose rows follow.
     pub(super) const COLLECTION: u8 = 3;
     pub(super) const COLLECTION_WITH_DEADLINE: u8 = 4;
     pub(super) const ROW: u8 = 5;
-    /// Blocked client. These items follow all keys.
+    /// Blocked client; these follow all keys.
     pub(super) const WAIT: u8 = 6;
-    /// Versions of absent keys. This item precedes all keys.
+    /// Versions of absent keys, before all keys.
     pub(super) const REMOVALS: u8 = 7;
 }
 
-/// Part of a snapshot that a store passes on.
+/// Part of a snapshot that a store returns.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {
-    /// A key with its entry.
     Key(&'a [u8], &'a Entry<'a>),
-    /// Name and value of a row that belongs to the preceding key.
+    /// Name and value of a row of the preceding key.
     Row(&'a [u8], &'a [u8]),
 }
 
-/// Callback that receives the parts of a snapshot.
 pub(super) type Each<'e> = dyn FnMut(Part<'_>) + 'e;
 
 /// Place of a key in the store's order.
 pub(super) type Place<'a> = (Position, Cow<'a, [u8]>);
 
-/// Returns the records of a layer, starting at `from`, in the order of the store. `None` stands for
-/// a removed key.
+/// Returns the records of a layer in stored order, from `from` on; `None` for a removed key.
 pub(super) fn records(
     layer: &Table,
     from: Position,
@@ -72,26 +66,24 @@ pub(super) fn records(
     })
 }
 
-/// Progress of a snapshot through the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
     position: Position,
-    /// Last key passed at the current position, if any.
+    /// Last key passed at this position.
     key: Option<Box<[u8]>>,
-    /// Collection whose rows have been passed only in part, if any.
+    /// Collection whose rows have been passed in part.
     within: Option<Within>,
 }
 
-/// Collection whose rows are being passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Within {
     pub(super) id: Id,
-    /// Name of the last row passed, if any.
+    /// Name of the last row passed.
     last: Option<Box<[u8]>>,
 }
 
 impl Within {
-    /// Returns whether the snapshot has passed the row called `name`.
+    /// Returns whether the row called `name` has been passed.
     pub(super) fn has_passed(&self, name: &[u8]) -> bool {
         self.last.as_deref().is_some_and(|last| name <= last)
     }
@@ -102,7 +94,7 @@ impl Within {
     }
 }
 
-/// Remaining size of a step of a snapshot.
+/// Remaining size of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     cost: usize,
@@ -111,7 +103,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Creates the budget for a step that passes about `bytes` bytes.
+    /// Creates the budget of a step of about `bytes` bytes.
     pub(super) const fn of(bytes: usize) -> Self {
         Self { cost: 0, most: bytes, given: false }
     }
@@ -130,14 +122,14 @@ impl Turn {
     }
 }
 
-/// Why a pass over keys or rows ended.
+/// Reason for the end of a pass over keys or rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The step has reached its size.
     Over,
-    /// The pass reached a key with rows, or the end of a key's rows.
+    /// A key with rows, or the end of a key's rows.
     Rows,
-    /// The whole snapshot has been passed.
+    /// End of the snapshot.
     End,
 }
 
@@ -147,18 +139,18 @@ impl Cursor {
         self.position
     }
 
-    /// Returns whether the snapshot has passed a key.
+    /// Returns whether a key has been passed.
     pub(super) fn has_passed(&self, position: Position, key: &[u8]) -> bool {
         position < self.position
             || (position == self.position && self.key.as_deref().is_some_and(|last| key <= last))
     }
 
-    /// Returns the collection whose rows come next, if any.
+    /// Returns the collection whose rows come next.
     pub(super) const fn within(&self) -> Option<&Within> {
         self.within.as_ref()
     }
 
-    /// Passes keys to `each`, starting at the cursor and stopping after a key that has rows.
+    /// Passes keys from the cursor on to `each`, up to a key with rows.
     pub(super) fn pass_keys(
         &mut self,
         from_here: Merge<'_, Place<'_>, Option<Entry<'_>>>,
@@ -217,13 +209,12 @@ impl Cursor {
     }
 }
 
-/// Encodes the first item of a snapshot, which contains the number of keys.
+/// Encodes the first item, the number of keys.
 pub fn encode_head(keys: u64, item: &mut Vec<u8>) {
     item.clear();
     Encoder(item).byte(kind::HEAD).byte(FORMAT).count(keys);
 }
 
-/// Encodes a key and its entry as an item.
 pub fn encode_key(key: &[u8], entry: &Entry<'_>, item: &mut Vec<u8>) {
     item.clear();
     let Version { slot, index } = entry.version;
@@ -241,7 +232,6 @@ pub fn encode_key(key: &[u8], entry: &Entry<'_>, item: &mut Vec<u8>) {
     item.extend_from_slice(&entry.value);
 }
 
-/// Encodes a key or row as an item.
 pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
     match part {
         Part::Key(key, entry) => encode_key(key, entry, item),
@@ -253,51 +243,47 @@ pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
     }
 }
 
-/// Encodes the item with the versions of removed keys. Returns `false` if the snapshot has no such
-/// item.
+/// Encodes the versions of removed keys. Returns `false` if the snapshot has no such item.
 pub fn encode_removals(removals: &Removals, item: &mut Vec<u8>) -> bool {
     item.clear();
     removals.encode(Encoder(item).byte(kind::REMOVALS))
 }
 
-/// Encodes a blocked client as an item.
 pub fn encode_wait(since: Version, wait: &[u8], item: &mut Vec<u8>) {
     item.clear();
     Encoder(item).byte(kind::WAIT).count(since.slot).count(since.index.into());
     item.extend_from_slice(wait);
 }
 
-/// Checker for the items of a snapshot being loaded. It accepts only items that a store could have
-/// written.
+/// Checker of the items of a snapshot being loaded: accepts only what a store could have written.
 #[derive(Debug, Default)]
 pub struct Items {
-    /// Number of keys that have not arrived yet; `None` before the head.
+    /// Keys yet to arrive; `None` before the head.
     keys_left: Option<u64>,
     last: Cursor,
-    /// Slot of the latest version in the snapshot.
+    /// Slot of the latest version.
     newest: u64,
-    /// Rows that belong to the last key, if it is a collection.
+    /// Rows of the last key, if it is a collection.
     rows: Option<Rows>,
     removals: Option<Removals>,
-    /// Blocked clients loaded so far. After the first one, no key may follow.
+    /// Blocked clients, after which no key may follow.
     waits: Waits,
 }
 
-/// Rows of a collection that have not arrived yet.
+/// Rows yet to arrive.
 #[derive(Debug)]
 struct Rows {
     id: Id,
     left: u64,
-    /// Name of the last row, if any has arrived.
+    /// Name of the last row.
     last: Option<Box<[u8]>>,
 }
 
-/// Part of a snapshot that has been checked.
+/// Checked part of a snapshot.
 #[derive(Debug)]
 pub enum Loaded<'a> {
-    /// A key with its entry.
     Key(Key<'a>, Entry<'a>),
-    /// Id of a collection, and the name and value of one of its rows.
+    /// Collection, and name and value of one of its rows.
     Row(Id, &'a [u8], &'a [u8]),
 }
 
@@ -308,17 +294,17 @@ impl From<Malformed> for LoadError {
 }
 
 impl Items {
-    /// Returns whether no item has arrived yet.
+    /// Returns whether no item has arrived.
     pub fn is_empty(&self) -> bool {
         self.keys_left.is_none()
     }
 
-    /// Returns the versions of removed keys, if the snapshot has them, and the blocked clients.
+    /// Returns the versions of removed keys, if included, and the blocked clients.
     pub fn into_rest(self) -> (Option<Removals>, Waits) {
         (self.removals, self.waits)
     }
 
-    /// Checks the next item and returns the key or row in it; `None` for other items.
+    /// Checks the next item. Returns its key or row, if it has one.
     pub fn take<'a>(&mut self, item: &'a [u8]) -> Result<Option<Loaded<'a>>, LoadError> {
         let mut from = Decoder(item);
         let kind = from.byte()?;
@@ -440,7 +426,7 @@ impl Items {
         Ok(from.end()?)
     }
 
-    /// Checks that the snapshot is complete and that all its slots are below `at`.
+    /// Checks that the snapshot is complete and its slots are below `at`.
     pub fn end(&self, at: Slot) -> Result<(), LoadError> {
         self.no_rows_left()?;
         if self.keys_left != Some(0) {
@@ -454,7 +440,7 @@ impl Items {
     }
 }
 
-/// Returns whether the deadlines in a header are valid for a collection of type `kind`.
+/// Returns whether a header's deadlines are valid for a collection of type `kind`.
 fn can_be(kind: Kind, header: &Header) -> bool {
     header.timed.is_none_or(|timed| {
         let some = timed.fields > 0 || timed.removed > 0;
@@ -482,12 +468,12 @@ mod tests {
         item
     }
 
-    /// Encodes a hash with `count` fields that was created in the slot `begun`.
+    /// Encodes a hash of `count` fields created in the slot `begun`.
     fn hash_item(key: &[u8], count: u64, begun: u64) -> Vec<u8> {
         timed_item(key, count, begun, (Kind::Hash, None))
     }
 
-    /// Encodes a collection with the given type and deadlines.
+    /// Encodes a collection of a type with deadlines.
     fn timed_item(key: &[u8], count: u64, begun: u64, of: (Kind, Option<Timed>)) -> Vec<u8> {
         let (kind, timed) = of;
         let version = Version { slot: begun, index: 0 };
@@ -515,7 +501,6 @@ mod tests {
         item
     }
 
-    /// Returns two keys in the order of the store.
     fn two() -> [&'static [u8]; 2] {
         let mut keys: [&[u8]; 2] = [b"a", b"b"];
         keys.sort_by_key(|key| Position::of(key));

@@ -1,36 +1,34 @@
 //! The store on disk: an LSM tree that stores data and applied position atomically.
 //!
-//! **Layers.** Commits go to a table in memory, and from there to the tree once enough have
-//! accumulated, so that a key that is written often enters the tree once. A separate thread writes
-//! to the tree (`writer`). Changes that are in flight or have not been sent yet are looked up
-//! before the tree. Hence a commit itself writes nothing.
+//! **Layers.** A commit goes to a table in memory and writes nothing. Once enough changes have
+//! accumulated, a thread (`writer`) writes them to the tree, so a key that is written often enters
+//! the tree once. Changes not yet in the tree are looked up before it.
 //!
-//! **Atomicity.** Everything in this store (position, the replica's metadata, deadlines, keys) is
-//! in one fjall keyspace, distinguished by its first byte. All changes of a table go into one
-//! `WriteBatch`, with the position of its last commit. According to the source of fjall 3.1, a
-//! batch is one journal entry with a start, an end and a checksum, and one sequence number;
-//! recovery drops a batch without its end. The batch enters the memtable under the journal's lock,
-//! and the memtable is rotated under the same lock, so a table on disk contains whole batches only.
-//! Two keyspaces would not suffice, because their memtables are flushed separately. After a power
-//! loss that destroys the tail of the journal, one keyspace could be ahead of the other.
+//! **Atomicity.** Everything (position, the replica's metadata, deadlines, keys) is in one fjall
+//! keyspace, distinguished by its first byte. All changes of a table go into one `WriteBatch`, with
+//! the position of its last commit. In fjall 3.1, a batch is one journal entry with a start, an end
+//! and a checksum, and one sequence number; recovery drops a batch without its end. The batch
+//! enters the memtable under the journal's lock, and the memtable is rotated under the same lock,
+//! so a table on disk contains whole batches only. Two keyspaces would not do: their memtables are
+//! flushed separately, so after a power loss that destroys the tail of the journal, one could be
+//! ahead of the other.
 //!
 //! **Durability.** After a crash the store is at an earlier position, and the log replays from
-//! there. [`Limits`] bound the replay. Data and position never diverge. The log keeps everything
-//! after the last synced position ([store-1], `syncing`).
+//! there; [`Limits`] bound the replay. The log keeps everything after the last synced position
+//! ([store-1], `syncing`).
 //!
 //! **Damage.** After a power loss an unsynced journal may have a hole, which fjall reports as
-//! damage. Everything after its last whole batch is then cut off (`journal`); nothing synced is
-//! lost. Damage anywhere else is bit rot. The folder is then set aside and an empty store is begun,
-//! which reports the loss. This happens both at start and when damage is found while the store
-//! runs.
+//! damage. The journal is then cut after its last whole batch (`journal`); nothing synced is lost.
+//! Damage anywhere else is bit rot. The folder is then set aside, at start or while running, and an
+//! empty store is begun, which reports the loss.
 //!
-//! **Snapshots.** A snapshot is the library's own snapshot, with the layers above it at the time
-//! (`image`). A load (`loading`) writes another generation, which its last batch makes current.
+//! **Snapshots.** A snapshot is fjall's own, with the layers above it at the time (`image`). A load
+//! (`loading`) writes another generation, which its last batch makes current.
 //!
 //! **The disk.** The writer waits for space before the disk is full. A write that still fails, also
-//! in the library's threads, is final for a fjall database. The store remains readable until the
-//! disk accepts writes again; then its folder is reopened and the log replays the missing part. The
-//! replica learns the state from [`Store::health`] (`trouble`) and continues to vote.
+//! in fjall's threads, is final for a database. The store remains readable until the disk accepts
+//! writes again; then its folder is reopened and the log replays the missing part. The replica
+//! learns the state from [`Store::health`] (`trouble`) and continues to vote.
 
 mod changes;
 mod condition;
@@ -93,17 +91,15 @@ use super::{
 };
 use crate::key::Key;
 
-/// Limits on the changes that are buffered in memory.
+/// Limits on changes buffered in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Number of buffered bytes above which changes are sent to the tree. Commits slow down at
-    /// twice that number. At eight times that number, they stop until the tree has caught up.
+    /// Buffered bytes above which changes are sent to the tree. At twice that, commits slow down;
+    /// at eight times, they stop until the tree has caught up.
     pub held_bytes: usize,
-    /// Number of written bytes above which changes are sent to the tree, so that the log has little
-    /// to replay after a restart.
+    /// Written bytes above which changes are sent to the tree, to bound the replay after a restart.
     pub written_bytes: usize,
-    /// Number of files of the tree that remain open between reads, at least ten. Compaction opens a
-    /// few more.
+    /// Files of the tree that remain open between reads, at least ten. Compaction opens a few more.
     pub files_max: usize,
 }
 
@@ -115,7 +111,6 @@ impl Default for Limits {
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Limits on the changes that are buffered in memory.
     pub limits: Limits,
     /// Delays of the writer after disk trouble.
     pub delays: Delays,
@@ -134,81 +129,74 @@ impl From<Limits> for Options {
     }
 }
 
-/// Multiple of the limit on buffered bytes at which commits slow down.
+/// Multiple of `held_bytes` at which commits slow down.
 const SLOW: usize = 2;
-/// Multiple of the limit on buffered bytes at which commits stop.
+/// Multiple of `held_bytes` at which commits stop.
 const FULL: usize = 8;
-/// Number of unreadable snapshots after which no further ones are attempted, since each reads all
-/// data before the damage.
+/// Unreadable snapshots after which no more are tried, as each reads all data before the damage.
 const FAILED_IMAGES_MAX: u32 = 2;
-/// Maximum time for which a commit waits for the tree while commits should slow down.
+/// Longest wait of a commit for the tree while commits slow down.
 const BRAKE: Duration = Duration::from_millis(2);
-/// Bounds for searches in one index of deadlines.
+/// Search bounds of one index of deadlines.
 #[derive(Debug, Default)]
 struct Ends {
-    /// Lower bound of the deadlines, with the first key that may have it. Removed deadlines remain
-    /// before the bound until compaction drops them, and the search for expired keys must not walk
-    /// over them each time.
+    /// Lower bound of the deadlines, with the first key that may have it. Without it, the search
+    /// for expired keys would walk over removed deadlines until compaction drops them.
     earliest: RefCell<(u64, Box<[u8]>)>,
-    /// Lower bound of the deadlines above the group's time. No deadline lies between that time and
-    /// the bound, which also saves walks over removed deadlines.
+    /// Lower bound of the deadlines above the group's time, which also saves such walks.
     next: Cell<u64>,
 }
 
-/// State of a load in progress.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     generation: u64,
     keys: u64,
 }
 
-/// Store that keeps keys and values in an LSM tree on disk.
+/// Store of keys and values in an LSM tree on disk.
 pub struct LsmStore {
     path: PathBuf,
-    /// The tree, or `None` while it is being opened.
+    /// `None` while it is being opened.
     tree: Option<Tree>,
     state: State,
-    /// State of the tree once the writes in flight are complete.
+    /// State of the tree after the writes in flight.
     sent: State,
-    /// Highest generation number ever begun.
+    /// Highest generation ever begun.
     newest_generation: u64,
-    /// Positions above this one must not be written to the tree yet.
+    /// Position above which nothing may be written to the tree yet.
     logged_to: Slot,
     limits: Limits,
-    /// Changes that have not been sent to the tree yet.
+    /// Changes not sent to the tree.
     active: Changes,
-    /// Changes to send next, oldest first. They were frozen because a snapshot needed them
-    /// unchanged.
+    /// Changes to send next, oldest first, frozen because a snapshot needed them unchanged.
     waiting: VecDeque<Arc<Changes>>,
-    /// Changes that are being written to the tree.
+    /// Changes being written to the tree.
     frozen: Option<Arc<Changes>>,
-    /// Changes written most recently. They are still looked up before the tree, because recently
-    /// written keys are likely to be written again and a lookup in a table is faster.
+    /// Last written changes. Still looked up before the tree: recently written keys are likely to
+    /// be used again, and a table is faster.
     settled: Option<Arc<Changes>>,
     writer: Writer,
     condition: Condition,
-    /// Failure of a read. Results and changes since that read are void.
+    /// Failed read, which voids all results and changes since.
     misread: OnceCell<Failure>,
-    /// Number of failed reads that reopening the tree may cure.
+    /// Failed reads that reopening the tree may cure.
     failed_reads: u32,
-    /// Set after the tree has been reopened, until this has been reported. Contains a description
-    /// of lost data, if any.
+    /// The tree has been reopened, which is still to be reported, with a description of lost data.
     back: Option<Option<String>>,
-    /// Snapshot in progress.
     image: Option<Image>,
-    /// Load in progress. During a load, nothing is read or committed.
+    /// Load in progress, during which nothing is read or committed.
     loading: Option<Load>,
-    /// Position that survives a power loss; `None` if there is no tree yet.
+    /// Position that survives a power loss; `None` without a tree.
     synced: Option<Slot>,
     /// Position up to which a sync has been requested.
     wanted: Slot,
-    /// Set if the writer has been asked to sync.
+    /// The writer has been asked to sync.
     syncing: bool,
-    /// Set if data has changed since the last commit.
+    /// Data has changed since the last commit.
     dirty: bool,
-    /// Set if removed data is waiting for the purge.
+    /// Removed data waits for the purge.
     cleared: bool,
-    /// Set if the store has collections, or had some in the past.
+    /// The store has or had collections.
     collections: bool,
     /// Search bounds for the deadlines of keys and of fields.
     ends: [Ends; 2],
@@ -216,13 +204,12 @@ pub struct LsmStore {
     dead: Dead,
     removals: Removals,
     meter: Meter,
-    /// Scrub in progress.
     scrub: Option<scrub::Scrub>,
-    /// Records failures that make a scrub necessary.
+    /// Failures that make a scrub necessary.
     suspicion: scrub::Suspicion,
-    /// Renewal in progress, which rebuilds the store because some of its files are damaged.
+    /// Renewal in progress, which rebuilds the store because some files are damaged.
     renewal: Option<renewal::Renewal>,
-    /// Number of unreadable snapshots since the tree was opened or a snapshot was last completed.
+    /// Unreadable snapshots since the tree was opened or a snapshot completed.
     failed_images: u32,
 }
 
@@ -233,8 +220,8 @@ impl fmt::Debug for LsmStore {
 }
 
 impl LsmStore {
-    /// Opens or creates the store in the folder `path`. The returned text describes the data that
-    /// was set aside because of damage, if any.
+    /// Opens or creates the store in the folder `path`. The text describes data set aside as
+    /// damaged.
     ///
     /// If the disk is full or failing, the store is returned as unavailable and opened later,
     /// because a node can vote without it.
@@ -242,7 +229,6 @@ impl LsmStore {
         Self::open_with(path, Options::default())
     }
 
-    /// Opens or creates the store with the given options.
     pub fn open_with(
         path: &Path,
         options: impl Into<Options>,
@@ -268,7 +254,7 @@ impl LsmStore {
             None => (None, State::EMPTY, 0, false, None),
         };
         let given = tree.clone().map(|tree| (tree, state, newest_generation));
-        // The library syncs its journal before reading it.
+        // fjall syncs its journal before reading it.
         let synced = tree.is_some().then_some(state.applied_to);
         let writer =
             Writer::start(home, delays, given).map_err(|failed| error(Failure::Thread(failed)))?;
@@ -310,7 +296,7 @@ impl LsmStore {
         Ok((store, note))
     }
 
-    /// Syncs all commits to stable storage. Everything must be committed.
+    /// Syncs all data, which must be committed, to stable storage.
     pub fn persist(&mut self) -> Result<(), StoreError> {
         self.flush();
         let synced = match (&self.tree, &self.condition) {
@@ -320,8 +306,8 @@ impl LsmStore {
         synced.map_err(|failure| StoreError { path: self.path.clone(), failure })
     }
 
-    /// Returns the number of entries of all kinds in the tree, or 0 if the tree cannot be read.
-    /// Used to find out what takes space. Reads all data.
+    /// Returns the number of entries of all kinds in the tree, to find out what takes space; 0 if
+    /// it cannot be read. Reads all data.
     pub fn stored_entries(&self) -> usize {
         let entries = self.tree.as_ref().map(Tree::entries);
         entries.and_then(Result::ok).unwrap_or(0)
@@ -332,7 +318,7 @@ impl LsmStore {
         iter::once(&self.active).chain(self.immutable_layers().map(|layer| &**layer))
     }
 
-    /// Returns the layers above the tree that no longer change, uppermost first.
+    /// Returns the layers that no longer change, uppermost first.
     fn immutable_layers(&self) -> impl Iterator<Item = &Arc<Changes>> {
         let below = [&self.frozen, &self.settled].into_iter().flatten();
         let below = self.waiting.iter().rev().chain(below);
@@ -353,8 +339,8 @@ impl LsmStore {
         self.must_read(found)?
     }
 
-    /// Returns the result of a read. Records a failure, which makes all results since the last
-    /// commit void.
+    /// Returns the result of a read, or records its failure, which voids all results since the last
+    /// commit.
     fn must_read<T>(&self, read: Result<T, Failure>) -> Option<T> {
         match read {
             Ok(read) => Some(read),
@@ -365,7 +351,7 @@ impl LsmStore {
         }
     }
 
-    /// Returns an entry decoded from the tree. Records an entry that is not valid as damage.
+    /// Returns an entry decoded from the tree, or records it as damaged.
     fn must_decode<T>(&self, read: Option<T>) -> Option<T> {
         self.must_read(read.ok_or_else(|| Failure::damaged("an entry makes no sense")))
     }
@@ -376,7 +362,7 @@ impl LsmStore {
         found.map_while(|read| self.must_read(read))
     }
 
-    /// Returns the data of a key that is about to change, if the key is stored.
+    /// Returns the data of a stored key that is about to change.
     fn old(&self, position: Position, key: &[u8]) -> Option<Old> {
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.old()),
@@ -384,7 +370,7 @@ impl LsmStore {
         }
     }
 
-    /// Forgets the search bounds for deadlines.
+    /// Resets the search bounds for deadlines.
     fn begin_deadlines(&mut self) {
         self.ends = <[Ends; 2]>::default();
         self.dead = Dead::default();
@@ -436,7 +422,7 @@ impl LsmStore {
         }
     }
 
-    /// Freezes the active changes and returns them. All of them must be committed.
+    /// Freezes the active changes, all committed, and returns them.
     fn freeze_active(&mut self) -> Arc<Changes> {
         debug_assert!(!self.dirty);
         self.state.oldest = self.state.oldest.max(self.writer.purged_below());
@@ -447,7 +433,7 @@ impl LsmStore {
         Arc::new(full)
     }
 
-    /// Sends the oldest changes to the tree. No changes may be in flight.
+    /// Sends the oldest changes to the tree, while none are in flight.
     fn freeze(&mut self) {
         debug_assert!(self.frozen.is_none());
         let full = match self.waiting.pop_front() {
@@ -470,7 +456,6 @@ impl LsmStore {
         }
     }
 
-    /// Returns whether changes may be sent to the tree now.
     fn can_write(&self) -> bool {
         let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
         let next = self.waiting.front().map_or(&self.state, |next| &next.state);
@@ -478,7 +463,6 @@ impl LsmStore {
         takes && logged && self.frozen.is_none() && self.misread.get().is_none()
     }
 
-    /// Sends changes to the tree once enough have accumulated.
     fn drain(&mut self) {
         self.handle_writer_events();
         let held = self.held();
@@ -492,7 +476,6 @@ impl LsmStore {
         self.go_on_syncing();
     }
 
-    /// Waits briefly for the tree while it is busy.
     fn brake(&mut self) {
         if self.frozen.is_some()
             && self.condition == Condition::Well
@@ -502,7 +485,7 @@ impl LsmStore {
         }
     }
 
-    /// Returns the size of buffered changes, as a multiple of the limit.
+    /// Returns the buffered bytes as a multiple of the limit.
     fn held(&self) -> usize {
         let waiting: usize = self.waiting.iter().map(|layer| layer.held).sum();
         (self.active.held + waiting) / self.limits.held_bytes.max(1)
@@ -512,7 +495,7 @@ impl LsmStore {
 impl Store for LsmStore {
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // The group's time went backwards because the service was rolled back.
+            // The group's time went back: the service was rolled back.
             self.begin_deadlines();
         }
         self.time = group_ms;
@@ -590,8 +573,8 @@ impl Store for LsmStore {
         if span.is_empty() {
             return;
         }
-        // The tree asserts a maximum key length. No stored name is this long, so truncating the
-        // name does not change the order.
+        // The tree asserts a maximum key length. No stored name is as long, so a cut keeps the
+        // order.
         let cut = |name: &'_ [u8]| name.len().min(NAME_BYTES_MAX + 1);
         let span = Span {
             from: &span.from[..cut(span.from)],
@@ -706,8 +689,7 @@ impl Store for LsmStore {
     fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>) {
         let ends = &self.ends[of as usize];
         let (earliest, to) = (ends.earliest.borrow().clone(), to.saturating_add(1));
-        // Only a search that starts at the bound proves that there is no deadline before the first
-        // one found.
+        // Only a search from the bound proves that no deadline precedes the first one found.
         let from_earliest = from <= earliest.0;
         let from = match from_earliest {
             true => earliest,
@@ -829,8 +811,8 @@ impl Store for LsmStore {
                 self.failed_images = 0;
                 whole
             }
-            // [scrub-2] Clients may never request the unreadable part, so the sound data is not
-            // given up just because a peer needs a snapshot.
+            // [scrub-2] Clients may never need the unreadable part, so a peer's need for a snapshot
+            // is no reason to abandon the sound data.
             Err(_) => {
                 self.failed_images += 1;
                 Imaged::Failed
@@ -902,8 +884,7 @@ fn visit_rows<'a>(
 }
 
 impl Drop for LsmStore {
-    /// A clean stop writes all commits to the tree, so that the next start replays nothing. If that
-    /// fails, the log replays them.
+    /// A clean stop writes all commits to the tree, which saves the next start a replay.
     fn drop(&mut self) {
         self.flush();
         self.writer.end();

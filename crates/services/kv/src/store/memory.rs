@@ -23,10 +23,9 @@ use super::{
 };
 use crate::key::Key;
 
-/// Size in bytes up to which the data removed by a flush is freed at once.
+/// Size up to which flushed data is freed at once.
 const FLUSHED_AT_ONCE: u64 = 1 << 20;
 
-/// Store in memory: a table of keys, the rows of collections, and indexes of deadlines.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     table: Table,
@@ -37,11 +36,10 @@ pub struct MemoryStore {
     deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
     time: u64,
     dead: Dead,
-    /// Data removed by a flush. It is freed gradually.
+    /// Flushed data, which is freed gradually.
     flushed: Vec<(Table, Collections)>,
-    /// Snapshot in progress.
     image: Option<Box<Image>>,
-    /// Number of snapshots begun so far.
+    /// Snapshots begun since the start.
     images: u64,
 }
 
@@ -65,7 +63,7 @@ impl MemoryStore {
         }
     }
 
-    /// Removes the entry of a key. Returns the data it had.
+    /// Removes the entry of a key and returns its data.
     fn remove_stored(&mut self, key: &[u8]) -> Option<Old> {
         let position = Position::of(key);
         if self.image.is_some() {
@@ -77,7 +75,7 @@ impl MemoryStore {
         Some(old)
     }
 
-    /// Saves the current version of a row for the snapshot in progress, before the row changes.
+    /// Saves a row for the snapshot in progress before it changes.
     #[cold]
     fn keep_row_for_image(&mut self, id: Id, name: &[u8]) {
         if let (Some(image), Some(rows)) = (&mut self.image, self.collections.get(id))
@@ -87,7 +85,7 @@ impl MemoryStore {
         }
     }
 
-    /// Frees some rows that belong to no key, unless a snapshot may need them.
+    /// Frees some rows without a key, unless a snapshot may need them.
     fn free_some(&mut self) {
         if self.image.is_none() {
             self.collections.free_some();
@@ -100,7 +98,7 @@ impl MemoryStore {
         }
     }
 
-    /// Saves the current version of a key for the snapshot in progress, before the key changes.
+    /// Saves a key for the snapshot in progress before it changes.
     #[cold]
     fn keep_for_image(&mut self, position: Position, key: &[u8]) {
         if let Some(image) = &mut self.image
@@ -114,7 +112,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // The group's time went backwards because the service was rolled back.
+            // The group's time went back: the service was rolled back.
             self.dead = Dead::default();
         }
         self.time = group_ms;
@@ -335,22 +333,22 @@ mod tests {
         store
     }
 
-    /// Returns keys in the order of the store.
+    /// Keys in stored order.
     fn in_order() -> Vec<[u8; 8]> {
         let mut keys: Vec<_> = (0..KEYS).map(u64::to_le_bytes).collect();
         keys.sort_by_key(|key| Position::of(key));
         keys
     }
 
-    /// Returns the number of bytes saved for the snapshot, checked against a recount.
+    /// Bytes saved for the snapshot, checked against a recount.
     fn kept(store: &MemoryStore) -> usize {
         let image = store.image.as_ref().expect("an image is going on");
         assert!(image.kept_bytes() >= image.count_kept());
         image.kept_bytes()
     }
 
-    /// The saved records remain within their limit even while keys at the end of the snapshot are
-    /// written as fast as the store accepts them.
+    /// Saved records stay within their limit even while keys at the end of the snapshot are written
+    /// as fast as the store accepts them.
     #[test]
     fn a_storm_of_writes_before_an_image_keeps_no_more_than_it_may() {
         const MAX: usize = 1 << 20;
@@ -363,7 +361,7 @@ mod tests {
         let (mut seen, mut most, mut waited, mut fresh) = (BTreeMap::new(), 0, 0, KEYS);
         let mut left = Imaged::More;
         while left == Imaged::More {
-            // The loop executes one batch of commands.
+            // One batch of commands.
             for number in 0..100 {
                 let key = last_first.next().expect("it never ends");
                 match number % 4 {

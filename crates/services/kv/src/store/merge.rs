@@ -1,21 +1,18 @@
-//! Merges sorted streams into one. If several streams have an entry with the same key, the
-//! uppermost one hides the others.
+//! Merges sorted streams. The uppermost entry of a key hides those below.
 
-/// Merge of streams in the order of keys. The first stream is the uppermost. No stream may repeat a
-/// key.
+/// Merge of streams, uppermost first, that are sorted by key without repetition.
 pub(super) struct Merge<'a, K, T> {
     streams: Vec<Box<dyn Iterator<Item = (K, T)> + 'a>>,
-    /// Next entry of each stream, or `None` at its end.
+    /// Next entry of each stream; `None` at its end.
     heads: Vec<Option<(K, T)>>,
 }
 
 impl<'a, K: Ord, T> Merge<'a, K, T> {
-    /// Creates a merge without streams.
     pub(super) fn new() -> Self {
         Self { streams: Vec::new(), heads: Vec::new() }
     }
 
-    /// Adds a stream below the existing ones.
+    /// Adds a stream below the others.
     pub(super) fn add(&mut self, mut stream: impl Iterator<Item = (K, T)> + 'a) {
         self.heads.push(stream.next());
         self.streams.push(Box::new(stream));
@@ -28,7 +25,7 @@ impl<K: Ord, T> Iterator for Merge<'_, K, T> {
     fn next(&mut self) -> Option<(K, T)> {
         let heads = self.heads.iter_mut().enumerate();
         let heads = heads.filter(|(_, head)| head.is_some());
-        // `min_by` returns the first of several equal keys, which is the uppermost one.
+        // `min_by` returns the first of equal keys, hence the uppermost.
         let (uppermost, head) = heads.min_by(|(_, a), (_, b)| key(a).cmp(&key(b)))?;
         let found = head.take()?;
         self.heads[uppermost] = self.streams[uppermost].next();

@@ -1,5 +1,4 @@
-//! The store interface: keys that have a value, a version and an optional deadline, and the rows of
-//! collections.
+//! The store interface: keys with a value, a version and a deadline, and rows of collections.
 
 use std::ops::ControlFlow;
 
@@ -33,12 +32,11 @@ pub use self::{
     places::{Position, Version},
 };
 
-/// Kind of deadline. A store has a separate index for each kind.
+/// Kind of deadline. Each has an index of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadlineKind {
-    /// Deadlines of keys.
     Keys = 0,
-    /// The earliest deadline of a field, for each hash.
+    /// The earliest deadline of each hash's fields.
     Fields = 1,
 }
 
@@ -46,68 +44,60 @@ impl DeadlineKind {
     const BOTH: [Self; 2] = [Self::Keys, Self::Fields];
 }
 
-/// Visitor of deadlines with their keys.
 pub type Overdue<'v> = dyn FnMut(u64, &[u8]) -> ControlFlow<()> + 'v;
 
-/// Visitor of keys with their entries.
 pub type Visit<'v> = dyn FnMut(&[u8], &Entry<'_>) -> ControlFlow<()> + 'v;
 
-/// Visitor of rows, by name and value.
 pub type VisitRow<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
-/// Range of the rows of a collection, and the direction in which to visit them.
+/// Range of a collection's rows, and the direction of visits.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// Name at which the range starts, inclusive.
+    /// Inclusive start.
     pub from: &'a [u8],
-    /// Name at which the range ends, exclusive; `None` if it is unbounded.
+    /// Exclusive end, if any.
     pub to: Option<&'a [u8]>,
-    /// Set to visit the last row first.
+    /// Last row first.
     pub back: bool,
 }
 
 impl<'a> Span<'a> {
-    /// Range of all rows.
     pub const ALL: Self = Self { from: &[], to: None, back: false };
 
-    /// Returns the range of names starting at `from`.
     pub const fn from(from: &'a [u8]) -> Self {
         Self { from, ..Self::ALL }
     }
 
-    /// Returns whether the range cannot contain any name.
     fn is_empty(&self) -> bool {
         self.to.is_some_and(|to| self.from >= to)
     }
 
-    /// Returns whether `name` is in the range.
     fn contains(&self, name: &[u8]) -> bool {
         name >= self.from && self.to.is_none_or(|to| name < to)
     }
 }
 
-/// Metadata of the replica, which is stored with the data: arbitrary keys and values.
+/// Metadata of the replica, stored with the data: arbitrary keys and values.
 pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A store of keys in the order of their positions. All calls come from one thread.
+/// Store of keys in the order of their positions, used by one thread.
 ///
 /// **Time.** A key whose deadline is not above the group's time does not exist ([time-2]), but is
 /// stored until [`Store::sweep`] or a new value replaces it. [`Store::get`], [`Store::contains`],
-/// [`Store::remove`] and [`Store::len`] consider only keys that exist. [`Store::scan`], snapshots
+/// [`Store::remove`] and [`Store::len`] consider only keys that exist; [`Store::scan`], snapshots
 /// and [`digest`] consider all stored keys.
 ///
-/// For a store on disk, [`Store::health`] reports whether the store can continue, and
+/// For a store on disk, [`Store::health`] reports whether it can continue, and
 /// [`Store::has_failed`] whether its results and changes since the last commit are void.
 pub trait Store: Send {
     fn set_time(&mut self, group_ms: u64);
 
-    /// Returns the group's time in milliseconds.
     fn time(&self) -> u64;
 
-    /// Returns the entry of `key`, even if it has expired.
+    /// Returns the entry of `key`, even if expired.
     fn stored(&self, key: Key<'_>) -> Option<Entry<'_>>;
 
-    /// Returns the entry of `key`, unless it is absent or has expired.
+    /// Returns the entry of `key` if it exists.
     fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let group_ms = self.time();
         self.stored(key).filter(|entry| entry.exists_at(group_ms))
@@ -117,27 +107,23 @@ pub trait Store: Send {
         self.get(key).is_some()
     }
 
-    /// Sets the value and metadata of `key`. The rows of the old value are dropped, unless the new
-    /// value has the same id.
+    /// Sets the value and metadata of `key`. Drops the rows of the old value, unless the new one
+    /// has the same id.
     fn set(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp);
 
-    /// Sets `key` to a string.
     fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>) {
         self.set(key, value, Stamp::string(version, deadline));
     }
 
-    /// Removes the entry of `key` and drops its rows. Returns the old deadline, or `None` if there
-    /// was no entry.
+    /// Removes the entry of `key` and drops its rows. Returns the old deadline of a stored key.
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>>;
 
-    /// Removes the entry of `key` without its rows, which have been removed or belong to another
-    /// key.
+    /// Removes the entry of `key` without its rows, which are gone or belong to another key.
     fn detach(&mut self, key: Key<'_>);
 
-    /// Returns the value of a row, if it exists.
     fn row(&self, id: Id, name: &[u8]) -> Option<Bytes<'_>>;
 
-    /// Sets a row of a collection. The name may have up to [`collection::NAME_BYTES_MAX`] bytes.
+    /// Sets a row. Its name has up to [`collection::NAME_BYTES_MAX`] bytes.
     fn put_row(&mut self, id: Id, name: &[u8], value: &[u8]);
 
     fn remove_row(&mut self, id: Id, name: &[u8]);
@@ -150,34 +136,34 @@ pub trait Store: Send {
         });
     }
 
-    /// Visits rows of a collection without a limit.
+    /// Visits rows of a collection without limit.
     fn all_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>);
 
-    /// Returns the meter that counts visits.
+    /// Counter of visits.
     fn meter(&self) -> &Meter;
 
-    /// Returns the number of rows of a collection that precede a name; `None` if this store would
-    /// have to count them one by one.
+    /// Returns the number of rows before a name, or `None` if this store cannot tell without a
+    /// walk.
     fn rank(&self, _id: Id, _name: &[u8]) -> Option<u64> {
         None
     }
 
-    /// Returns the name of the row with this rank. Only stores that have ranks support this.
+    /// Returns the name of the row of this rank, if this store has ranks.
     fn nth(&self, _id: Id, _number: u64) -> Option<Vec<u8>> {
         None
     }
 
-    /// Drops rows that belong to no key. They are freed gradually, which clients cannot observe.
+    /// Drops rows without a key. They are freed gradually, which clients cannot observe.
     fn end_rows(&mut self, id: Id);
 
-    /// Removes `key`. Returns whether it existed.
+    /// Removes `key` and returns whether it existed.
     fn remove(&mut self, key: Key<'_>) -> bool {
         let group_ms = self.time();
         self.take(key).is_some_and(|deadline| exists_at(deadline, group_ms))
     }
 
-    /// Removes up to `most` expired keys, earliest deadline first, and returns the number removed.
-    /// The choice depends only on the stored keys and the group's time.
+    /// Removes up to `most` expired keys, earliest deadline first, and returns their number.
+    /// Depends only on the stored keys and the group's time.
     fn sweep(&mut self, most: usize) -> usize {
         let mut dead: Vec<Box<[u8]>> = Vec::new();
         if most > 0 {
@@ -198,31 +184,28 @@ pub trait Store: Send {
     /// Removes all keys without recording them in [`Store::removals`].
     fn clear(&mut self);
 
-    /// Returns the record of removed keys' versions.
+    /// Versions of removed keys.
     fn removals(&self) -> &Removals;
 
-    /// Returns the record of removed keys' versions for changes.
     fn removals_mut(&mut self) -> &mut Removals;
 
-    /// Returns the number of keys that have not expired. Slow if many keys have expired since the
-    /// last call.
+    /// Returns the number of keys that exist. Slow if many have expired since the last call.
     fn len(&self) -> u64;
 
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Prefetches keys that the next commands will change, all of them in parallel. Changes
-    /// nothing.
+    /// Prefetches keys that the next commands change, all in parallel.
     fn prefetch(&self, keys: &[Position]) {
         let _ = keys;
     }
 
-    /// Visits stored keys in order, starting at `from` and within the limit of [`Store::meter`].
-    /// Includes expired keys.
+    /// Visits stored keys from `from` on, including expired ones, within the limit of
+    /// [`Store::meter`].
     fn scan(&self, from: Position, visit: &mut Visit<'_>) {
         let meter = self.meter();
-        // A key costs more than a row of a collection because it has a memory location of its own.
+        // A key costs more than a row: it has a memory location of its own.
         self.all_keys(
             from,
             &mut |key, entry| match meter.spend(3) && meter.visit(16 * key.len()) {
@@ -232,17 +215,16 @@ pub trait Store: Send {
         );
     }
 
-    /// Visits all stored keys in order, starting at `from` and without a limit.
+    /// Visits all stored keys from `from` on, without limit.
     fn all_keys(&self, from: Position, visit: &mut Visit<'_>);
 
-    /// Visits the stored deadlines from `from` to `to`, both inclusive, earliest first.
+    /// Visits the stored deadlines from `from` to `to` inclusive, earliest first.
     fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>);
 
-    /// Returns the earliest deadline of a kind that is above the group's time, but not above
-    /// `until_ms`.
+    /// Returns the earliest deadline of a kind above the group's time and up to `until_ms`.
     fn next_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64>;
 
-    /// Returns the earliest deadline that is above the group's time, but not above `until_ms`; see
+    /// Returns the earliest deadline above the group's time and up to `until_ms`; see
     /// [`StateMachine::next_deadline`](quorate_replica::service::StateMachine::next_deadline).
     fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let mut passed = false;
@@ -251,108 +233,96 @@ pub trait Store: Send {
             ControlFlow::Break(())
         });
         if passed {
-            // The next deadline of a hash is unknown until its expired field has been removed, and
-            // other fields must not live longer because of that.
+            // A hash's next deadline is unknown until its expired field is removed, and its other
+            // fields must not live longer for that.
             return (until_ms > self.time()).then_some(until_ms);
         }
         let next = DeadlineKind::BOTH.map(|of| self.next_of(of, until_ms));
         next.into_iter().flatten().min()
     }
 
-    /// Makes all changes since the last call, the position `applied_to` and the metadata changes
-    /// `meta` one atomic unit.
+    /// Makes all changes since the last call, the position `applied_to` and the changes `meta` of
+    /// metadata one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
-    /// Records that for now only positions up to `to` may survive a restart; see
+    /// Allows only positions up to `to` to survive a restart; see
     /// [`StateMachine::logged`](quorate_replica::service::StateMachine::logged).
     fn logged(&mut self, to: Slot) {
         let _ = to;
     }
 
-    /// Returns the position and metadata of the last commit that survived the restart.
+    /// Returns position and metadata of the last commit that survived the restart.
     fn recovered(&mut self) -> (Slot, Metadata);
 
-    /// Returns the health of the store; see
-    /// [`StateMachine::health`](quorate_replica::service::StateMachine::health).
+    /// See [`StateMachine::health`](quorate_replica::service::StateMachine::health).
     fn health(&mut self) -> Health {
         Health::Well
     }
 
-    /// Returns whether a read has failed; see
-    /// [`StateMachine::has_failed`](quorate_replica::service::StateMachine::has_failed).
+    /// See [`StateMachine::has_failed`](quorate_replica::service::StateMachine::has_failed).
     fn has_failed(&self) -> bool {
         false
     }
 
-    /// Begins a snapshot of the committed keys and returns the number of keys; see
+    /// Begins a snapshot, with everything committed, and returns its number of keys; see
     /// [`StateMachine::begin_image`](quorate_replica::service::StateMachine::begin_image).
-    /// Everything must be committed.
     fn begin_image(&mut self) -> Option<u64>;
 
-    /// Passes the next keys of the snapshot to `each`, in the store's order, each followed by its
-    /// rows; see [`StateMachine::next_image`](quorate_replica::service::StateMachine::next_image).
+    /// Passes the next keys of the snapshot, each followed by its rows, to `each`; see
+    /// [`StateMachine::next_image`](quorate_replica::service::StateMachine::next_image).
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(Part<'_>)) -> Imaged;
 
-    /// Ends the snapshot in progress, if any.
     fn end_image(&mut self);
 
     /// Begins to load keys that replace all present ones; see
     /// [`StateMachine::begin_load`](quorate_replica::service::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
-    /// Loads a key. Each key may be loaded once.
+    /// Loads a key, once each.
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError>;
 
-    /// Loads a row of a key that has been loaded. Each row may be loaded once.
+    /// Loads a row of a loaded key, once each.
     fn load_row(&mut self, id: Id, name: &[u8], value: &[u8]) -> Result<(), LoadError>;
 
-    /// Finishes a load; see
-    /// [`StateMachine::finish_load`](quorate_replica::service::StateMachine::finish_load).
+    /// See [`StateMachine::finish_load`](quorate_replica::service::StateMachine::finish_load).
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError>;
 
-    /// Returns the synced position; see
-    /// [`StateMachine::synced_to`](quorate_replica::service::StateMachine::synced_to).
+    /// See [`StateMachine::synced_to`](quorate_replica::service::StateMachine::synced_to).
     fn synced_to(&mut self) -> Option<Slot> {
         None
     }
 
-    /// Starts a sync; see
-    /// [`StateMachine::start_sync`](quorate_replica::service::StateMachine::start_sync).
+    /// See [`StateMachine::start_sync`](quorate_replica::service::StateMachine::start_sync).
     fn start_sync(&mut self) {}
 
-    /// Starts a scrub; see
-    /// [`StateMachine::start_scrub`](quorate_replica::service::StateMachine::start_scrub).
+    /// See [`StateMachine::start_scrub`](quorate_replica::service::StateMachine::start_scrub).
     fn start_scrub(&mut self, bytes_per_second: u64) {
         let _ = bytes_per_second;
     }
 
-    /// Returns the results of the scrub; see
-    /// [`StateMachine::take_scrubbed`](quorate_replica::service::StateMachine::take_scrubbed).
+    /// See [`StateMachine::take_scrubbed`](quorate_replica::service::StateMachine::take_scrubbed).
     fn take_scrubbed(&mut self) -> Scrubbed {
         Scrubbed::default()
     }
 
-    /// Returns whether a scrub is needed; see
-    /// [`StateMachine::wants_scrub`](quorate_replica::service::StateMachine::wants_scrub).
+    /// See [`StateMachine::wants_scrub`](quorate_replica::service::StateMachine::wants_scrub).
     fn wants_scrub(&mut self) -> bool {
         false
     }
 
-    /// Returns the number of bytes retained for a snapshot; see
-    /// [`StateMachine::kept_bytes`](quorate_replica::service::StateMachine::kept_bytes).
+    /// See [`StateMachine::kept_bytes`](quorate_replica::service::StateMachine::kept_bytes).
     fn kept_bytes(&self) -> u64 {
         0
     }
 
-    /// Begins to rebuild the store; see
-    /// [`StateMachine::renew`](quorate_replica::service::StateMachine::renew).
+    /// See [`StateMachine::renew`](quorate_replica::service::StateMachine::renew).
     fn renew(&mut self) -> Result<(), String> {
         Err("the store has no files".to_owned())
     }
 }
 
-/// Returns a fingerprint of all stored keys, values, versions, deadlines and rows. It is equal for
-/// equal contents, regardless of the kind of store. Reads all data.
+/// Returns a fingerprint of all stored keys, values, versions, deadlines and rows, equal for equal
+/// contents in any kind of store. Reads all data.
 pub fn digest(store: &dyn Store) -> u128 {
     fn update(hasher: &mut Xxh3, parts: [&[u8]; 2]) {
         for part in parts {
@@ -365,7 +335,7 @@ pub fn digest(store: &dyn Store) -> u128 {
         update(&mut hasher, [key, &entry.value]);
         hasher.update(&entry.version.slot.to_le_bytes());
         hasher.update(&entry.version.index.to_le_bytes());
-        // A missing deadline must differ from 0, and a header from a string with the same bytes.
+        // Distinguishes a missing deadline from 0, and a header from a string with the same bytes.
         hasher.update(&[u8::from(entry.deadline.is_some()) | (entry.kind as u8) << 1]);
         hasher.update(&entry.deadline.unwrap_or(0).to_le_bytes());
         if let Some(id) = id_in(entry.kind, &entry.value) {

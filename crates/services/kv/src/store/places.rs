@@ -1,5 +1,4 @@
-//! Coordinates: the version, which locates a command in the log, and the position, which locates a
-//! key in the store's order.
+//! Coordinates: versions locate a command in the log, positions a key in the store's order.
 
 use quorate_replica::service::CommandId;
 use xxhash_rust::xxh3::xxh3_64;
@@ -9,12 +8,11 @@ use xxhash_rust::xxh3::xxh3_64;
 pub struct Version {
     /// Slot of the batch that contains the command.
     pub slot: u64,
-    /// Index of the command in its batch.
     pub index: u32,
 }
 
 impl Version {
-    /// Version that is lower than that of every command.
+    /// Lower than the version of every command.
     pub const ABSENT: Self = Self { slot: 0, index: 0 };
 }
 
@@ -24,46 +22,42 @@ impl From<CommandId> for Version {
     }
 }
 
-/// Position of a key in the store's order, a hash of 48 bits that is never 0.
+/// Position of a key in the store's order: a hash of 48 bits that is never 0.
 ///
-/// Stores are ordered by ⟨position, key⟩. A SCAN cursor is a position. Hence it needs no memory on
-/// any node, has the same meaning on all nodes and after a restart, and is exact in clients that
-/// parse it as a double.
+/// Stores are ordered by ⟨position, key⟩, and a SCAN cursor is a position. So cursors need no
+/// memory, mean the same on all nodes and after a restart, and are exact in clients that parse a
+/// double.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(u64);
 
 impl Position {
-    /// Position that is lower than that of every key.
+    /// Lower than the position of every key.
     pub const START: Self = Self(0);
-    /// Lowest position that a key can have.
     pub(crate) const FIRST: Self = Self(1);
     pub(super) const BITS: u32 = 48;
-    /// Size in bytes of an encoded position.
     pub(crate) const BYTES: usize = 6;
     const MAX: u64 = (1 << Self::BITS) - 1;
 
-    /// Returns the position of a key. The function is part of the stored format and determines the
-    /// meaning of cursors.
+    /// Returns the position of a key. The function is part of the stored format and defines
+    /// cursors.
     pub fn of(key: &[u8]) -> Self {
         Self((xxh3_64(key) >> (64 - Self::BITS)).max(1))
     }
 
-    /// Converts a client's cursor to a position; `None` if no key can have that position.
+    /// Converts a client's cursor, unless no key can have that position.
     pub const fn from_cursor(cursor: u64) -> Option<Self> {
         if cursor <= Self::MAX { Some(Self(cursor)) } else { None }
     }
 
-    /// Returns the position as a cursor for clients.
     pub const fn cursor(self) -> u64 {
         self.0
     }
 
-    /// Decodes a position.
     pub(super) fn from_bytes(bytes: [u8; 6]) -> Self {
         Self(bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
-    /// Encodes the position so that the bytes sort like positions.
+    /// Encodes the position as bytes that sort like positions.
     pub fn to_bytes(self) -> [u8; 6] {
         let [_, _, bytes @ ..] = self.0.to_be_bytes();
         bytes

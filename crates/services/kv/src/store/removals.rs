@@ -1,9 +1,7 @@
-//! Versions of absent keys for WATCH, so that a key that is created and removed again leaves a
-//! trace ([watch-1]).
+//! Versions of absent keys for WATCH: a key created and removed again leaves a trace ([watch-1]).
 //!
-//! When a key is removed, its version is lost. The record retains the latest version removed in
-//! each of 65 536 groups of keys. It never takes more than a few megabytes, however many keys are
-//! created and removed. `docs/spec/watch.md` has the argument.
+//! Removing a key loses its version. This record retains the latest one removed in each of 65 536
+//! groups of keys, in at most a few megabytes. `docs/spec/watch.md` has the argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,22 +12,20 @@ use xxhash_rust::xxh3::Xxh3;
 use super::places::{Position, Version};
 use crate::encode::{Decoder, Encoder, Malformed};
 
-/// Number of low bits of a position that do not select the group of a key.
+/// Low bits of a position, which do not select the group.
 const SHIFT: u32 = Position::BITS - u16::BITS;
-/// Prefix of the metadata keys that store the record. No metadata key of the replica starts with
-/// it.
+/// Prefix of the record's metadata keys, which the replica does not use.
 const META: &[u8] = b"kv.gone.";
 
-/// Record of the latest versions of removed keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removals {
-    /// Set if the record is equal on all nodes and hence part of the replicated state ([watch-3]).
+    /// The record is equal on all nodes and part of the replicated state ([watch-3]).
     replicated: bool,
     /// Minimum version of all absent keys.
     floor: Version,
-    /// Latest removed version of each group of keys. Invariant: all versions are above the floor.
+    /// Latest removed version of each group. Invariant: all are above the floor.
     groups: BTreeMap<u16, Version>,
-    /// Groups that have changed since the last commit; `None` stands for the floor.
+    /// Groups changed since the last commit; `None` for the floor.
     changed: BTreeSet<Option<u16>>,
 }
 
@@ -40,18 +36,17 @@ const fn group_of(position: Position) -> u16 {
 impl Removals {
     /// Creates a record that does not know the removals below `slot`.
     pub fn from(slot: Slot) -> Self {
-        // The floor precedes every later command, including the one that makes the record
-        // replicated.
+        // Precedes every later command, including the one that makes the record replicated.
         let floor = Version { slot: slot.0.saturating_sub(1), index: u32::MAX };
         Self { floor, ..Self::default() }
     }
 
-    /// [watch-1] Returns the version to report for a key that is not stored.
+    /// [watch-1] Returns the version to report for an absent key.
     pub fn version(&self, position: Position) -> Version {
         self.groups.get(&group_of(position)).map_or(self.floor, |version| *version)
     }
 
-    /// Records the removal of a key whose version was `version` ([watch-1]).
+    /// Records the removal of a key that had this version ([watch-1]).
     pub fn note(&mut self, position: Position, version: Version) {
         if version > self.version(position) {
             let group = group_of(position);
@@ -69,8 +64,8 @@ impl Removals {
         self.note_change(None);
     }
 
-    /// Makes the record part of the replicated state, unless it already is ([watch-3]). It is equal
-    /// on all nodes starting with the command `since`.
+    /// Makes the record part of the replicated state ([watch-3]), equal on all nodes from the
+    /// command `since` on.
     pub fn replicate(&mut self, since: Version) {
         if !self.replicated {
             self.raise(since);
@@ -85,12 +80,10 @@ impl Removals {
         }
     }
 
-    /// Returns whether nothing has changed since the last commit.
     pub fn is_unchanged(&self) -> bool {
         self.changed.is_empty()
     }
 
-    /// Returns the metadata changes for a commit.
     pub fn commit(&mut self) -> Vec<MetaChange> {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().map(|entry| self.as_change(entry)).collect()
@@ -109,14 +102,14 @@ impl Removals {
         MetaChange { key: [META, &group].concat(), value }
     }
 
-    /// Returns the whole record as metadata, for a store that has no earlier version of it.
+    /// Returns the whole record as metadata, for a store without an earlier version of it.
     pub fn as_metadata(&self) -> impl Iterator<Item = MetaChange> {
         let groups = self.groups.keys().copied().map(Some);
         let entries = std::iter::once(None).chain(groups).filter(|_| self.replicated);
         entries.map(|entry| self.as_change(entry))
     }
 
-    /// Removes the record from the metadata and decodes it. `at` is the position of the metadata.
+    /// Takes the record out of the metadata at position `at`.
     pub fn restore(meta: &mut Metadata, at: Slot) -> Self {
         let mut removals = Self::from(at);
         for (key, value) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
@@ -134,7 +127,7 @@ impl Removals {
         removals
     }
 
-    /// Encodes the record as a snapshot item. Returns `false` if snapshots have no such item.
+    /// Encodes the record as a snapshot item. Returns `false` if it is not part of snapshots.
     pub fn encode(&self, out: &mut Encoder<'_>) -> bool {
         write_version(self.floor, out);
         for (group, version) in &self.groups {
@@ -143,7 +136,6 @@ impl Removals {
         self.replicated
     }
 
-    /// Decodes the record from a snapshot item.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         let floor = read_version(from)?;
         let mut removals = Self { replicated: true, floor, ..Self::default() };
@@ -159,13 +151,12 @@ impl Removals {
         Ok(removals)
     }
 
-    /// Returns the latest slot in the record.
     pub fn newest(&self) -> u64 {
         let groups = self.groups.values().map(|version| version.slot);
         groups.fold(self.floor.slot, u64::max)
     }
 
-    /// Adds the record to a fingerprint of the state, if the record is replicated.
+    /// Adds the record to a fingerprint of the state, if replicated.
     pub(super) fn digest(&self, hasher: &mut Xxh3) {
         let mut bytes = Vec::new();
         if self.encode(&mut Encoder(&mut bytes)) {

@@ -1,10 +1,9 @@
 //! Flat hash table in the order of positions, in which a lookup touches one memory location.
 //!
-//! A position is a hash, so its upper bits determine the home slot of an item. The table uses open
-//! addressing with linear probing, and runs are kept sorted. It is divided into shards by position,
-//! so that growing moves a small part at a time. A client that chooses keys by their hashes could
-//! build runs of unbounded length, so an item further than [`REACH`] from its home slot is moved
-//! into a tree, that is, spilled.
+//! A position is a hash, whose upper bits are the home slot of an item: open addressing with linear
+//! probing, with sorted runs. Shards by position let the table grow a small part at a time. A
+//! client that chooses keys by their hashes could build runs of any length, so an item further than
+//! [`REACH`] from its home slot is spilled into a tree.
 
 mod record;
 
@@ -17,25 +16,24 @@ use super::{
 };
 
 const SHARD_BITS: u32 = 10;
-/// Base-2 logarithm of the number of slots of a shard that has one key.
+/// Base-2 logarithm of the slots of a shard with one key.
 const FEWEST: u32 = 3;
 /// Maximum distance of an item from its home slot. At the load factor [`FULL`], less than one item
 /// in a million is further away.
 const REACH: usize = 128;
-/// Number of slots by which a shard is extended at its end.
+/// Slots by which a shard is extended at its end.
 const TAIL: usize = 4;
-/// Load factor above which a shard doubles, as a fraction.
+/// Load factor above which a shard doubles.
 const FULL: (usize, usize) = (5, 8);
-/// Load factor below which a shard halves, as a fraction.
+/// Load factor below which a shard halves.
 const HOLLOW: (usize, usize) = (1, 8);
-/// Approximate number of keys that an estimate of the memory samples.
+/// Approximate number of keys sampled for an estimate of memory.
 const COUNTED_MAX: u64 = 1 << 16;
-/// Approximate number of records freed in one step.
+/// Approximate number of records freed per step.
 const FREED_MAX: usize = 4096;
-/// Maximum step of the sample: at least one in this many shards is counted.
+/// At least one in this many shards is sampled.
 const STEP_MAX: u64 = 64;
 
-/// Table of all keys.
 #[derive(Debug)]
 pub(super) struct Table {
     shards: Vec<Shard>,
@@ -49,7 +47,7 @@ struct Shard {
     /// Longer than 2^bits if the last run needs it.
     slots: Vec<Option<Item>>,
     bits: u32,
-    /// Number of items in slots, without spilled ones.
+    /// Items in slots, without spilled ones.
     items: usize,
     spilled: BTreeMap<Position, Spilled>,
 }
@@ -64,7 +62,7 @@ struct Item {
 
 impl Item {
     fn compare(&self, position: Position, key: &[u8]) -> Ordering {
-        // Positions settle nearly every comparison without reading the record.
+        // Nearly every comparison is settled without reading the record.
         let by_position = self.position.cmp(&position);
         by_position.then_with(|| self.record.key().cmp(key))
     }
@@ -85,7 +83,7 @@ impl Table {
         self.shards[shard_of(position)].get(position, key)
     }
 
-    /// Sets the record of `key`. Returns the previous data of the key.
+    /// Sets the record of `key` and returns its previous data.
     pub(super) fn put(
         &mut self,
         position: Position,
@@ -115,7 +113,6 @@ impl Table {
         Some(removed)
     }
 
-    /// Iterates over the records starting at `from`, in order.
     pub(super) fn from(&self, from: Position) -> impl Iterator<Item = (Position, &Record)> {
         let (first, rest) =
             self.shards[shard_of(from)..].split_first().expect("every position has a shard");
@@ -123,8 +120,8 @@ impl Table {
         first.from(from).chain(rest)
     }
 
-    /// Estimates the size in bytes of all records. In a large table only some shards are counted;
-    /// since positions are hashes, shards are alike.
+    /// Estimates the size of all records. Positions are hashes and shards alike, so a large table
+    /// is sampled.
     pub(super) fn bytes_about(&self) -> u64 {
         let step = (self.keys / COUNTED_MAX).clamp(1, STEP_MAX);
         let looked_at = self.shards.iter().step_by(usize::try_from(step).unwrap_or(1));
@@ -132,13 +129,13 @@ impl Table {
         (bytes as u64).saturating_mul(step)
     }
 
-    /// Returns the number of shards that lie entirely before `position`.
+    /// Returns the number of shards entirely before `position`.
     pub(super) const fn shards_before(position: Position) -> usize {
         shard_of(position)
     }
 
-    /// Frees the records of all shards before `position` except the first `freed` ones. Returns the
-    /// number of records and their size in bytes.
+    /// Frees the shards before `position` except the first `freed` ones. Returns the number of
+    /// records and their size in bytes.
     pub(super) fn forget_before(&mut self, position: Position, freed: usize) -> (usize, usize) {
         let (mut records, mut bytes) = (0, 0);
         let passed = freed..Self::shards_before(position).max(freed);
@@ -153,7 +150,7 @@ impl Table {
         (records, bytes)
     }
 
-    /// Frees some records of a table that is no longer used. Returns whether any are left.
+    /// Frees some records of an unused table. Returns whether any are left.
     pub(super) fn free_some(&mut self) -> bool {
         let mut freed = 0;
         while freed < FREED_MAX
@@ -164,9 +161,8 @@ impl Table {
         !self.shards.is_empty()
     }
 
-    /// Loads the records at `positions` into the processor caches. The loads in each of the two
-    /// loops are independent, so many cache misses are in flight at once, whereas commands executed
-    /// in sequence would wait for each miss.
+    /// Loads the records at `positions` into the processor caches. The loads of each loop are
+    /// independent, so their misses overlap, whereas commands in sequence would wait for each.
     pub(super) fn touch(&self, positions: &[Position]) {
         let place = |position: &Position| {
             let shard = &self.shards[shard_of(*position)];
@@ -187,21 +183,20 @@ const fn shard_of(position: Position) -> usize {
 }
 
 impl Shard {
-    /// Returns the home slot for a position.
+    /// Returns the home slot of a position.
     fn place(&self, position: Position) -> usize {
         let in_shard = position.cursor() << (u64::BITS - Position::BITS + SHARD_BITS);
-        // A shard without slots has no bits, and its only home slot is 0.
+        // Without slots there are no bits, and the only home slot is 0.
         in_shard.checked_shr(u64::BITS - self.bits).unwrap_or(0) as usize
     }
 
-    /// Returns the first item at `position`, if any.
     fn first(&self, position: Position) -> Option<&Item> {
         let run = self.slots.get(self.place(position)..)?.iter().map_while(Option::as_ref);
         let mut rest = run.skip_while(|item| item.position < position);
         rest.next().filter(|item| item.position == position)
     }
 
-    /// Returns the index of a key. The error is the index at which to insert it.
+    /// Returns the index of a key, or as error the index at which to insert it.
     fn find(&self, position: Position, key: &[u8]) -> Result<usize, usize> {
         let mut at = self.place(position);
         while let Some(Some(item)) = self.slots.get(at) {
@@ -229,7 +224,6 @@ impl Shard {
         self.spilled.get_mut(&position)?.get_mut(key)
     }
 
-    /// Adds a key that the shard does not contain.
     fn add(&mut self, item: Item) {
         if (self.items + 1) * FULL.1 > self.capacity() * FULL.0 {
             self.resize((self.bits + 1).max(FEWEST));
@@ -242,8 +236,8 @@ impl Shard {
         let (Ok(at) | Err(at)) = self.find(item.position, item.record.key());
         let run = self.slots[at..].iter().take_while(|slot| slot.is_some());
         let end = at + run.count();
-        // The home slot of each moved item is at or after that of the new item, so none ends up
-        // further from home than the new item does.
+        // Moved items have home slots at or after that of the new one, so none ends up further from
+        // home than it.
         if end - place > REACH {
             return self.spill(item);
         }
@@ -287,7 +281,6 @@ impl Shard {
         removed.map(|item| item.record)
     }
 
-    /// Iterates over the records in arbitrary order.
     fn records(&self) -> impl Iterator<Item = &Record> {
         let slots = self.slots.iter().flatten().map(|item| &item.record);
         slots.chain(self.spilled.values().flat_map(BTreeMap::values))
@@ -297,8 +290,8 @@ impl Shard {
         if self.slots.is_empty() { 0 } else { 1 << self.bits }
     }
 
-    /// Changes the number of slots. Spilled items remain spilled, so that a client that chose their
-    /// keys cannot have them moved at will.
+    /// Changes the number of slots. Spilled items stay spilled, so a client that chose their keys
+    /// cannot have them moved at will.
     fn resize(&mut self, bits: u32) {
         let capacity = 1 << bits;
         self.bits = bits;
@@ -348,7 +341,6 @@ mod tests {
 
     type Model = BTreeMap<(Position, Vec<u8>), Vec<u8>>;
 
-    /// Deterministic random numbers.
     struct Draws(u64);
 
     impl Draws {
@@ -373,8 +365,7 @@ mod tests {
         assert_eq!(value, expected);
     }
 
-    /// Checks that the table equals the model, even when read from the middle, and that its
-    /// invariants hold.
+    /// Checks invariants, and equality with the model even when read from the middle.
     fn compare(table: &Table, model: &Model, from: Position) {
         assert_eq!(table.len(), model.len() as u64);
         for start in [Position::START, from] {
@@ -401,7 +392,7 @@ mod tests {
         }
     }
 
-    /// Adds, replaces and removes keys until the table is empty again.
+    /// Adds, replaces and removes keys until the table is empty.
     fn lives(mut draw: impl FnMut(&mut Draws) -> Position, seed: u64) -> usize {
         let (mut draws, mut table, mut model) = (Draws(seed), Table::default(), Model::new());
         let mut spilled = 0;
@@ -414,7 +405,7 @@ mod tests {
                     table.get(position, &key).map(|record| record.entry().value.to_vec()),
                     model.get(&(position, key.to_vec())).cloned()
                 );
-                // The table grows in the first rounds and shrinks in the last ones.
+                // Grows in the first rounds, shrinks in the last.
                 if draws.below(8) < round {
                     remove(&mut table, &mut model, position, &key);
                 } else {
@@ -447,10 +438,10 @@ mod tests {
     #[test]
     fn positions_of_hashes_stay_near_their_places() {
         assert_eq!(lives(|draws| at(draws.below(END)), 1), 0);
-        // All keys are in one shard.
+        // All keys in one shard.
         let shard = END >> SHARD_BITS;
         assert_eq!(lives(|draws| at(shard * 5 + draws.below(shard)), 2), 0);
-        // All keys have the last positions of the last shard.
+        // All keys at the end of the last shard.
         lives(|draws| at(END - 1 - draws.below(shard / 4)), 3);
     }
 
@@ -462,14 +453,13 @@ mod tests {
         lives(far_and_wide, 5);
     }
 
-    /// In the smaller table, keys with adjacent home slots share them, and keys that are too far
-    /// from home spill.
+    /// Adjacent home slots become one in the smaller table, and keys too far from home spill.
     #[test]
     fn a_run_that_no_longer_fits_when_a_shard_shrinks_spills() {
         let (mut table, mut model) = (Table::default(), Model::new());
         let (shard, slots) = (END >> SHARD_BITS, 1 << 12);
         let mut draws = Draws(6);
-        // These keys make the table large. Then every slot from the first one on is filled.
+        // These make the table large. Then every slot from the first one on is filled.
         let behind = (0..1500).map(|_| at(shard / 8 + draws.below(shard - shard / 8)));
         let spread: Vec<_> = behind.collect();
         for position in &spread {

@@ -8,14 +8,12 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply},
 };
 
-/// Width and signedness of an integer within a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
     signed: bool,
     bits: u8,
 }
 
-/// Treatment of a result that exceeds the width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overflow {
     Wrap = 0,
@@ -30,7 +28,7 @@ pub(super) enum Action {
     Add(i64),
 }
 
-/// One operation of BITFIELD: its type, bit offset and action.
+/// One operation of BITFIELD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) action: Action,
@@ -60,7 +58,7 @@ impl Width {
         self.bits
     }
 
-    /// Returns the smallest and largest numbers that the width can represent.
+    /// Returns the smallest and largest representable numbers.
     const fn ends(self) -> (i128, i128) {
         if self.signed {
             let half = 1_i128 << (self.bits - 1);
@@ -169,7 +167,6 @@ fn say(number: i128, reply: &mut Reply<'_>) {
     reply.integer(i64::try_from(number).unwrap_or(i64::MAX));
 }
 
-/// Executes BITFIELD_RO, or a BITFIELD that only reads.
 pub(super) fn read(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -188,7 +185,6 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Executes BITFIELD.
 pub(super) fn write(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

@@ -18,7 +18,6 @@ use crate::{
     resp::integer::parse_integer,
 };
 
-/// Commands and operations on the bits of strings.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -124,8 +123,7 @@ const COMMANDS: &[Spec] = &[
 const NOT_AN_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 const NOT_A_BIT: &str = "ERR bit is not an integer or out of range";
 
-/// Parses a bit offset. Refuses an offset if the `bits` bits that start there exceed the maximum
-/// size of a value.
+/// Parses a bit offset. Refuses it if the `bits` bits from there exceed the maximum value size.
 fn offset(r: &Request<'_>, text: &[u8], bits: u64) -> Result<u64, Refusal> {
     let offset = parse_integer(text).and_then(|offset| u64::try_from(offset).ok());
     let most = (r.value_bytes_max as u64).saturating_mul(8);
@@ -156,8 +154,7 @@ fn encode_getbit(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Encodes the optional arguments `[start [end [BYTE | BIT]]]`, starting with argument `at`.
-/// Missing ones get their defaults.
+/// Encodes `[start [end [BYTE | BIT]]]` from argument `at` on, with defaults for missing ones.
 fn write_range(r: &Request<'_>, at: usize, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let count = r.arguments.len().saturating_sub(at);
     let in_bits = match count {

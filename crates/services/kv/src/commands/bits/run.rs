@@ -14,7 +14,6 @@ fn place(offset: u64) -> (usize, u8) {
     (byte, 0x80 >> (offset % 8))
 }
 
-/// Executes GETBIT.
 pub(super) fn get(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -30,7 +29,7 @@ pub(super) fn get(
     Ok(())
 }
 
-/// A string about to change, and the deadline of its key.
+/// String to be changed, and the deadline of its key.
 type Grown = (Vec<u8>, Option<u64>);
 
 /// Returns the string at a key, padded with zeros to at least `bytes` bytes.
@@ -40,8 +39,7 @@ pub(super) fn grown(
     bytes: usize,
     reply: &mut Reply<'_>,
 ) -> Result<Result<Grown, WrongType>, Fault> {
-    // The front has limited the size, but a command from another source must not exhaust the memory
-    // either.
+    // The front limits the size as well; this protects the memory from commands of other sources.
     if bytes > SKIPPED_BYTES_MAX {
         return Err(Fault::Malformed);
     }
@@ -62,7 +60,6 @@ pub(super) fn grown(
     Ok(Ok((value, deadline)))
 }
 
-/// Executes SETBIT.
 pub(super) fn set(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -102,7 +99,6 @@ fn bits(length: usize, in_bits: bool, start: i64, end: i64) -> Option<(u64, u64)
     Some((start * scale, end * scale))
 }
 
-/// Executes BITCOUNT.
 pub(super) fn count(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -143,7 +139,6 @@ fn masked(value: &[u8], from: u64, to: u64) -> impl Iterator<Item = (u8, u8)> {
     })
 }
 
-/// Executes BITPOS.
 pub(super) fn position(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -177,7 +172,6 @@ pub(super) fn position(
     Ok(())
 }
 
-/// Operation of BITOP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BitOperation {
     And = 0,
@@ -207,7 +201,7 @@ impl BitOperation {
     }
 }
 
-/// Executes BITOP. A shorter string is padded with zeros.
+/// Executes BITOP. Shorter strings are padded with zeros.
 pub(super) fn combine(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

@@ -17,7 +17,6 @@ use crate::{
     store::collection::Kind,
 };
 
-/// Commands and operations on the deadlines of fields.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[Operation::read(Op::HTtl, ttl), Operation::write(Op::HExpire, expire)],
@@ -146,7 +145,7 @@ const COMMANDS: &[Spec] = &[
 /// Latest deadline that a field can have, as in Redis.
 const LATEST_MS: i64 = (1 << 46) - 1;
 
-/// Numbers that a command replies with, one for each field.
+/// Reply for one field.
 mod answer {
     pub(super) const NO_FIELD: i64 = -2;
     /// The field exists but has no deadline.
@@ -158,7 +157,6 @@ mod answer {
     pub(super) const REMOVED: i64 = 2;
 }
 
-/// Encodes `FIELDS numfields field …`, starting with an argument.
 fn write_fields(
     r: &Request<'_>,
     at: usize,
@@ -219,7 +217,7 @@ fn encode_hpersist(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     write_fields(r, 1, NOT_POSITIVE, out)
 }
 
-/// Executes HEXPIRE and related commands, and HPERSIST.
+/// Executes HEXPIRE and its variants, and HPERSIST.
 fn expire(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -282,7 +280,7 @@ fn expire_one(hash: &mut Change<'_, '_>, field: &[u8], flags: u8, new: Deadline)
 }
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // The command carries the time of the request, as TTL does.
+    // For the same reason as in TTL, the command carries the time of the request.
     out.byte(Op::HTtl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
     write_fields(r, 1, NOT_POSITIVE, out)
 }
@@ -303,7 +301,6 @@ fn encode_hpexpiretime(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Ref
     write_ttl(Unit::UNIX_MILLISECONDS, r, out)
 }
 
-/// Executes HTTL and related commands.
 fn ttl(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,

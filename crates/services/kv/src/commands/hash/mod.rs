@@ -17,7 +17,6 @@ use crate::{
     store::collection::Kind,
 };
 
-/// Commands and operations on hashes.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[

@@ -56,7 +56,7 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// Returns the total length of fields and values in bytes, or 0 if unknown.
+    /// Returns the total length of fields and values, or 0 if unknown.
     fn bytes(&self) -> u64 {
         match self {
             Self::Rows(view) if view.has_ended() => 0,
@@ -65,7 +65,6 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// Visits the fields and their values until the visitor stops.
     fn each(&self, visit: &mut VisitRow<'_>) {
         match self {
             Self::Rows(view) => each_placed(view, b"", Position::START, visit),
@@ -97,7 +96,6 @@ pub(super) fn field(
     Ok(())
 }
 
-/// Executes HMGET.
 pub(super) fn fields(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -154,7 +152,6 @@ pub(super) fn all(
     Ok(())
 }
 
-/// Executes HSTRLEN.
 pub(super) fn length(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -169,7 +166,6 @@ pub(super) fn length(
     Ok(())
 }
 
-/// Executes HRANDFIELD.
 pub(super) fn random(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -229,7 +225,6 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Executes HDEL.
 pub(super) fn delete(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -241,7 +236,6 @@ pub(super) fn delete(
     Ok(())
 }
 
-/// Executes HINCRBY.
 pub(super) fn increment(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -269,7 +263,6 @@ pub(super) fn increment(
     Ok(())
 }
 
-/// Executes HINCRBYFLOAT.
 pub(super) fn increment_float(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

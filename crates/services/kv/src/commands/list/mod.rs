@@ -16,7 +16,6 @@ use crate::{
     store::collection::Kind,
 };
 
-/// Commands and operations on lists.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[

@@ -1,8 +1,7 @@
 //! Lists: execution on every node.
 //!
-//! Elements have consecutive positions, which are the names of their rows; the header has the first
-//! position. Hence both ends and every index are found directly, and a change in the middle moves
-//! only the elements of the shorter side.
+//! Rows are named by consecutive positions, and the header holds the first one. Both ends and every
+//! index are thus found directly, and a change in the middle moves only the shorter side.
 
 use std::ops::ControlFlow;
 
@@ -23,13 +22,12 @@ use crate::{
 };
 
 impl View<'_> {
-    /// Returns the name of the row that stores the element at `index`.
+    /// Returns the name of the row of the element at `index`.
     const fn place(&self, index: u64) -> [u8; 8] {
         self.header.first.wrapping_add(index).to_be_bytes()
     }
 
-    /// Visits the elements in a half-open range of indexes, in order or backwards, together with
-    /// their indexes.
+    /// Visits the elements and indexes in a half-open range, in order or backwards.
     fn elements(
         &self,
         from: u64,
@@ -45,7 +43,7 @@ impl View<'_> {
         });
     }
 
-    /// Resolves an index, which counts from the end if negative; `None` if it is out of range.
+    /// Resolves an index, negative ones from the end; `None` if out of range.
     fn number(&self, index: i64) -> Option<u64> {
         let number = match u64::try_from(index) {
             Ok(index) => index,
@@ -56,7 +54,6 @@ impl View<'_> {
 }
 
 impl Change<'_, '_> {
-    /// Adds an element at an end.
     pub(crate) fn push(&mut self, end: End, value: &[u8]) {
         let place = match end {
             End::Left => {
@@ -68,7 +65,7 @@ impl Change<'_, '_> {
         self.put_known(&place.to_be_bytes(), value, None);
     }
 
-    /// Removes the element at an end, whose value has a length of `bytes`.
+    /// Removes the element at an end, whose value has `bytes` bytes.
     fn drop_end(&mut self, end: End, bytes: usize) {
         let place = match end {
             End::Left => self.header.first,
@@ -80,7 +77,6 @@ impl Change<'_, '_> {
         }
     }
 
-    /// Returns the elements in a half-open range of indexes.
     fn list(&self, from: u64, to: u64) -> Vec<Vec<u8>> {
         let mut values = Vec::new();
         self.view().elements(from, to, false, &mut |_, value| {
@@ -90,8 +86,8 @@ impl Change<'_, '_> {
         values
     }
 
-    /// Replaces the elements in a half-open range of indexes. The range extends to the nearer end
-    /// of the list, the left one if `left`, so that no element outside it moves.
+    /// Replaces the elements in a half-open range, which reaches to the nearer end of the list (the
+    /// left one if `left`), so that no element outside it moves.
     fn replace(&mut self, from: u64, to: u64, old: &[Vec<u8>], new: &[&[u8]], left: bool) {
         let first = self.header.first;
         for (number, value) in (from..to).zip(old) {
@@ -112,8 +108,7 @@ impl Change<'_, '_> {
     }
 }
 
-/// Returns the budget cost of the elements in a half-open range of indexes. Sums their actual
-/// lengths, since elements may have any length.
+/// Returns the budget cost of a half-open range, from the actual lengths of its elements.
 fn part_cost(view: &View<'_>, from: u64, to: u64) -> usize {
     let mut bytes = 0_u64;
     view.elements(from, to, false, &mut |_, value| {
@@ -126,7 +121,6 @@ fn part_cost(view: &View<'_>, from: u64, to: u64) -> usize {
     cost(to.saturating_sub(from), bytes)
 }
 
-/// Executes LINDEX.
 pub(super) fn index(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -141,7 +135,6 @@ pub(super) fn index(
     Ok(())
 }
 
-/// Executes LRANGE.
 pub(super) fn range(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -164,7 +157,6 @@ pub(super) fn range(
     Ok(())
 }
 
-/// Executes LPOS.
 pub(super) fn position(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -250,8 +242,8 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Pops up to `most` elements from an end. If the reply would be too large, it becomes an error and
-/// nothing is popped.
+/// Pops up to `most` elements from an end. Pops nothing if the reply would be too large, which
+/// makes it an error.
 fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
     let most = most.min(list.header.count);
     let (mut items, mut lengths) = (Items::default(), Vec::new());
@@ -272,7 +264,6 @@ fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
     items
 }
 
-/// Executes LPOP or RPOP.
 pub(super) fn pop(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -329,8 +320,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Pops from a list. With a count, writes the key and the elements as for LMPOP; without one, the
-/// key and one element as for BLPOP. Returns `false` and writes nothing if the list is absent.
+/// Pops from a list: with a count replies as LMPOP, without one as BLPOP. Returns `false` and
+/// writes nothing if the list is absent.
 pub(crate) fn pop_from(
     key: Key<'_>,
     end: End,
@@ -359,7 +350,6 @@ pub(crate) fn pop_from(
     true
 }
 
-/// Executes LSET.
 pub(super) fn set(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -426,11 +416,11 @@ pub(super) fn trim(
         list.state.budget.take(removed[0].saturating_add(removed[1]))?;
         for (end, from, to) in [(End::Right, behind, count), (End::Left, 0, first)] {
             for value in list.list(from, to) {
-                // All positions at one end are removed, so only the sum of the lengths matters.
+                // The whole end is removed, so only the sum of the lengths matters.
                 list.drop_end(end, value.len());
             }
         }
-        // Redis generates this event even if nothing was removed.
+        // As in Redis, even if nothing was removed.
         list.event(class::LIST, "ltrim");
         if kept < count {
             list.close();
@@ -440,7 +430,7 @@ pub(super) fn trim(
     Ok(())
 }
 
-/// Returns the number of elements that LREM removes, and the indexes of the first and last of them.
+/// Returns the number of elements that LREM removes, and the first and last of their indexes.
 fn equals(list: &View<'_>, count: i64, element: &[u8]) -> (u64, u64, u64) {
     let most = match count.unsigned_abs() {
         0 => u64::MAX,
@@ -460,7 +450,6 @@ fn equals(list: &View<'_>, count: i64, element: &[u8]) -> (u64, u64, u64) {
     (found, first, last)
 }
 
-/// Returns the index of the first element equal to the pivot.
 fn find(list: &View<'_>, pivot: &[u8]) -> Option<u64> {
     let mut found = None;
     list.elements(0, list.header.count, false, &mut |number, value| {
@@ -473,7 +462,7 @@ fn find(list: &View<'_>, pivot: &[u8]) -> Option<u64> {
     found
 }
 
-/// Returns the number of elements that an LREM or LINSERT would move.
+/// Returns the number of elements that LREM or LINSERT would move.
 pub(crate) fn moved(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
     let key = from.key()?;
     let Some(list) = View::at(store, key, Kind::List) else {
@@ -489,7 +478,6 @@ pub(crate) fn moved(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result
     Ok(find(&list, pivot).map_or(0, |at| at.min(total - at)))
 }
 
-/// Executes LREM.
 pub(super) fn remove(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -525,7 +513,6 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// Executes LINSERT.
 pub(super) fn insert(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

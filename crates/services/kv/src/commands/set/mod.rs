@@ -15,7 +15,6 @@ use crate::{
     store::collection::Kind,
 };
 
-/// Commands and operations on sets.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[

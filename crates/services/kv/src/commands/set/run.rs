@@ -16,7 +16,6 @@ use crate::{
     store::{Position, Store, collection::Kind, meter::Meter},
 };
 
-/// Operation that combines several sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SetOperation {
     Intersection = 0,
@@ -34,7 +33,7 @@ impl SetOperation {
         }
     }
 
-    /// Returns the name of the event generated when the result is stored.
+    /// Event generated when the result is stored.
     const fn stored(self) -> &'static str {
         match self {
             Self::Intersection => "sinterstore",
@@ -74,7 +73,6 @@ pub(super) fn is_member(
     Ok(())
 }
 
-/// Executes SMEMBERS.
 pub(super) fn members(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -100,7 +98,6 @@ pub(super) fn members(
     Ok(())
 }
 
-/// Executes SRANDMEMBER.
 pub(super) fn random(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -110,7 +107,7 @@ pub(super) fn random(
     let wanted = elements::Random::decode(from)?;
     from.end()?;
     if wanted.has_values() {
-        // Clients cannot request values because members of a set have none.
+        // Set members have no values, so no client can have requested them.
         return Err(Fault::Malformed);
     }
     match view(state.store, key, Kind::Set, reply) {
@@ -121,8 +118,8 @@ pub(super) fn random(
     Ok(())
 }
 
-/// Returns the sets at these keys, with `None` for an absent key. Replies with an error if a key
-/// has another type.
+/// Returns the sets at these keys, `None` for an absent one. Replies with an error for another
+/// type.
 fn sets<'s>(
     store: &'s dyn Store,
     keys: Keys<'_>,
@@ -131,8 +128,8 @@ fn sets<'s>(
     keys.map(|key| view(store, key, Kind::Set, reply)).collect()
 }
 
-/// Visits the members of the intersection by walking over the smallest set. Visits nothing if a set
-/// is absent.
+/// Visits the members of the intersection, which is empty if a set is absent. Walks over the
+/// smallest set.
 fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
     let all: Option<Vec<View<'_>>> = sets.iter().copied().collect();
     let Some(all) = all else { return };
@@ -149,8 +146,7 @@ fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlF
     });
 }
 
-/// Returns the members of the combined sets, in the order in which a set stores them; `None` if
-/// they exceed `bytes_max` bytes.
+/// Returns the members of the combined sets, in stored order; `None` if larger than `bytes_max`.
 fn combined(
     how: SetOperation,
     sets: &[Option<View<'_>>],
@@ -222,7 +218,6 @@ pub(super) fn combine(
     Ok(())
 }
 
-/// Executes SINTERCARD.
 pub(super) fn intersection_size(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -245,7 +240,6 @@ pub(super) fn intersection_size(
     Ok(())
 }
 
-/// Executes SADD.
 pub(super) fn add(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -271,7 +265,6 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Executes SREM.
 pub(super) fn remove(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -283,7 +276,6 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// Executes SMOVE.
 pub(super) fn transfer(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -320,7 +312,6 @@ pub(super) fn transfer(
     Ok(())
 }
 
-/// Executes SPOP.
 pub(super) fn pop(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

@@ -12,7 +12,6 @@ use crate::{
     op::Op,
 };
 
-/// Commands and operations that sort collections.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[

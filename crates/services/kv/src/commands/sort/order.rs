@@ -5,17 +5,15 @@ use crate::encode::{Decoder, Fault, List};
 /// Requested order of the elements, and the values to return for each element.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
-    /// Set to return the largest element first.
+    /// Largest element first.
     pub(super) back: bool,
-    /// Set to compare elements as bytes instead of numbers.
+    /// Compare as bytes instead of numbers.
     pub(super) alpha: bool,
-    /// Pattern of the keys that contain the sort weights. If it has no star, the elements are not
-    /// sorted.
+    /// Pattern of the keys with the sort weights. Without a star, nothing is sorted.
     pub(super) by: Option<&'a [u8]>,
-    /// Number of elements to skip, and number of elements to return. A negative second number
-    /// returns all.
+    /// Elements to skip and to return; a negative second number returns all.
     pub(super) limit: (i64, i64),
-    /// Patterns of the values to return in place of the elements.
+    /// Patterns of the values to return instead of the elements.
     pub(super) gets: List<'a>,
 }
 

@@ -1,5 +1,5 @@
-//! SORT: execution on every node. Elements are compared as bytes or IEEE 754 numbers, and the sort
-//! is stable, so all nodes get the same result.
+//! SORT: execution on every node. The sort is stable and compares bytes or IEEE 754 numbers, so all
+//! nodes get the same result.
 
 use std::{borrow::Cow, cmp::Ordering, ops::ControlFlow};
 
@@ -20,19 +20,16 @@ use crate::{
     store::{Position, Span, Store, collection::Kind},
 };
 
-/// Maximum number of elements that one command may sort, plus the keys that it may look up for
-/// them.
+/// Maximum number of elements to sort plus keys to look up for them.
 const LOOKED_AT_MAX: u64 = 262_144;
-/// Maximum total size in bytes of the elements and their sort weights.
+/// Maximum total size in bytes of elements and sort weights.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// Error for a command that exceeds these limits.
 const TOO_MUCH: &str =
     "TOOBIG not executed: SORT may look at 262144 elements and keys, with 32 MiB together";
 /// Redis' error for a sort weight that is not a number.
 const NOT_A_SCORE: &str = "ERR One or more scores can't be converted into double";
 
-/// Reason for refusing a SORT.
 enum Refused {
     WrongType,
     TooMuch,
@@ -49,7 +46,7 @@ impl Refused {
     }
 }
 
-/// Work that a command has done so far, counted against its limits.
+/// Work of a command, counted against its limits.
 struct Work {
     looked_at: u64,
     bytes: u64,
@@ -66,8 +63,7 @@ impl Work {
     }
 }
 
-/// Pattern that contains a star, which stands for an element. May be followed by the field of a
-/// hash.
+/// Pattern with a star, which stands for an element. A hash field may follow.
 struct Pattern<'a> {
     before: &'a [u8],
     behind: &'a [u8],
@@ -75,7 +71,7 @@ struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// Parses a pattern, or returns `None` if it has no star.
+    /// Parses a pattern, or returns `None` without a star.
     fn of(text: &'a [u8]) -> Option<Self> {
         let star = text.iter().position(|&byte| byte == b'*')?;
         let (before, rest) = (&text[..star], &text[star + 1..]);
@@ -88,7 +84,7 @@ impl<'a> Pattern<'a> {
         Some(Self { before, behind, field })
     }
 
-    /// Looks up the value of the string or hash field that the pattern names for an element.
+    /// Looks up the string or hash field that the pattern names for an element.
     fn look_up(&self, store: &dyn Store, element: &[u8]) -> Option<Vec<u8>> {
         let key = [self.before, element, self.behind].concat();
         let key = Key::new(&key).ok()?;
@@ -125,7 +121,6 @@ impl Weight {
     }
 }
 
-/// Returns the elements in the order of the collection, or in reverse order if `back`.
 fn elements(view: &View<'_>, kind: Kind, back: bool) -> Vec<Vec<u8>> {
     let mut elements = Vec::new();
     let mut add = |element: &[u8]| {
@@ -220,7 +215,7 @@ fn limited(elements: Vec<Vec<u8>>, (skipped, wanted): (i64, i64)) -> Vec<Vec<u8>
     elements.into_iter().skip(skipped).take(wanted).collect()
 }
 
-/// Returns the values to reply with; `None` for a missing one.
+/// Returns the values to reply with, `None` for missing ones.
 fn results(
     key: Key<'_>,
     order: &Order<'_>,
@@ -246,7 +241,6 @@ fn results(
     Ok(results)
 }
 
-/// Executes SORT without STORE, or SORT_RO.
 pub(super) fn sort(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -267,7 +261,7 @@ pub(super) fn sort(
     Ok(())
 }
 
-/// Executes SORT with STORE. The resulting list replaces any existing value of the key.
+/// Executes SORT with STORE. The resulting list replaces any value of the key.
 pub(super) fn store(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

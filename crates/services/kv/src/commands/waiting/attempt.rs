@@ -1,5 +1,5 @@
-//! Attempts to take elements. A blocking command is tried by attempts, each of which every node
-//! executes.
+//! Attempts to take elements, of which a blocking command consists. Every node executes each
+//! attempt.
 
 use crate::{
     commands::list::end::End,
@@ -17,29 +17,26 @@ pub(crate) struct Attempt<'a> {
     pub(super) action: Action<'a>,
 }
 
-/// Elements that an attempt takes.
 #[derive(Clone, Copy)]
 pub(super) enum Action<'a> {
-    /// Pops elements of a list. Without a count, the reply is a single element instead of an array.
+    /// Pops from a list. Without a count, replies with one element instead of an array.
     List(End, Option<u64>),
     /// Moves an element from the first end of the list to the second end of another list.
     Move(End, End, Key<'a>),
-    /// Pops members of a sorted set, highest scores first if `true`. The count is as for a list.
+    /// Pops from a sorted set, highest scores first if `true`. The count is as for a list.
     Zset(bool, Option<u64>),
 }
 
-/// Encodings of [`Action`].
 mod kind {
     pub(super) const LIST: u8 = 0;
     pub(super) const MOVE: u8 = 1;
     pub(super) const ZSET: u8 = 2;
 }
 
-/// Encodes a command that makes one attempt, or blocks for up to `ms` milliseconds; 0 means without
-/// a limit.
+/// Encodes a command that makes one attempt, or blocks for up to `ms` milliseconds; 0 is no limit.
 pub(super) fn write(ms: u64, action: &Action<'_>, keys: &[&[u8]], out: &mut Encoder<'_>) {
     out.byte(Op::Attempt as u8).word(ms);
-    // A count is never 0, because the parsers of commands refuse it.
+    // 0 stands for no count: parsers refuse a count of 0.
     match *action {
         Action::List(end, count) => out.byte(kind::LIST).byte(end as u8).count(count.unwrap_or(0)),
         Action::Move(from, to, target) => {
@@ -81,7 +78,6 @@ impl<'a> Attempt<'a> {
         Ok(Self { keys, action })
     }
 
-    /// Returns the type that the keys must have.
     pub(crate) const fn kind(&self) -> Kind {
         match self.action {
             Action::List(..) | Action::Move(..) => Kind::List,
@@ -89,7 +85,6 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Returns the maximum number of elements to take.
     pub(crate) const fn wanted(&self) -> u64 {
         match self.action {
             Action::List(_, Some(count)) | Action::Zset(_, Some(count)) => count,
@@ -97,7 +92,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Writes the reply for an attempt that found no elements and does not block.
+    /// Writes the reply of an attempt without elements that does not block.
     pub(super) fn nothing(&self, reply: &mut Reply<'_>) {
         match self.action {
             Action::Move(..) => reply.null(),

@@ -1,8 +1,8 @@
 //! Blocking commands: client commands and their encoding.
 //!
-//! Each command consists of a time to block and an [`Attempt`]. Executed directly, as between MULTI
-//! and EXEC and within sessions, it is a single attempt. A front wraps it in [`Op::Await`] to put
-//! the client in the queue (`docs/decisions/0023`).
+//! A command consists of a time to block and an [`Attempt`]. Between MULTI and EXEC and within
+//! sessions it is a single attempt. Otherwise a front wraps it in [`Op::Await`], which puts the
+//! client in the queue (`docs/decisions/0023`).
 
 pub(crate) mod attempt;
 mod run;
@@ -25,7 +25,6 @@ use crate::{
     op::Op,
 };
 
-/// Commands and operations that may block a client.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -38,7 +37,6 @@ pub const FAMILY: Family = Family {
     ],
 };
 
-/// Command flags that COMMAND reports for blocking commands.
 const WAITS: &[&str] = &["write", "denyoom", "blocking"];
 
 const COMMANDS: &[Spec] = &[
@@ -148,8 +146,8 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Returns how long an encoded command may block, in milliseconds, with 0 for no limit. Returns
-/// `None` if the command does not block.
+/// Returns how long a command may block in milliseconds, 0 for no limit; `None` if it does not
+/// block.
 pub fn waits_ms(command: &[u8]) -> Option<u64> {
     attempt::parts(command).ok().map(|(ms, _)| ms)
 }
@@ -178,7 +176,7 @@ fn timeout_ms(text: &[u8], now_ms: u64) -> Result<u64, Refusal> {
     Ok(ms as u64)
 }
 
-/// Encodes a command that has the arguments `key … timeout`.
+/// Encodes a command of the form `key … timeout`.
 fn write_pop(
     action: &attempt::Action<'_>,
     r: &Request<'_>,
@@ -229,7 +227,7 @@ fn encode_brpoplpush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
     write_move(End::Right, End::Left, 2, r, out)
 }
 
-/// Encodes a command that has the arguments `timeout numkeys key … side [COUNT n]`.
+/// Encodes a command of the form `timeout numkeys key … side [COUNT n]`.
 fn write_mpop(
     action: impl Fn(&[u8], u64) -> Result<attempt::Action<'static>, Refusal>,
     r: &Request<'_>,

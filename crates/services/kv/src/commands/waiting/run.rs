@@ -15,9 +15,9 @@ use crate::{
     waits::{Owner, Wait, Waits},
 };
 
-/// Reply that tells a front that its client must wait. An attempt never replies this.
+/// Reply that makes a front block its client. No attempt replies this.
 pub const WAITING: &[u8] = b"+WAITING\r\n";
-/// Reply to a claim by a client that is not, or no longer, in the queue.
+/// Reply to a claim by a client that is not queued.
 pub const GONE: &[u8] = b"+GONE\r\n";
 
 /// Maximum number of keys that one poll examines.
@@ -28,7 +28,7 @@ fn write_owner(op: Op, owner: Owner, out: &mut Encoder<'_>) {
     owner.encode(out);
 }
 
-/// Encodes joining the queue with a blocking command. Returns `false` if `command` does not block.
+/// Encodes joining the queue. Returns `false` if `command` does not block.
 #[must_use]
 pub fn encode_await(owner: Owner, number: u64, command: &[u8], out: &mut Encoder<'_>) -> bool {
     let Ok((_, attempt)) = parts(command) else {
@@ -40,13 +40,11 @@ pub fn encode_await(owner: Owner, number: u64, command: &[u8], out: &mut Encoder
     true
 }
 
-/// Encodes a client's claim to the elements it waits for.
 pub fn encode_claim(owner: Owner, number: u64, out: &mut Encoder<'_>) {
     write_owner(Op::Claim, owner, out);
     out.count(number);
 }
 
-/// Encodes the removal of a front's clients from the queue.
 pub fn encode_withdraw(owner: Owner, numbers: &[u64], out: &mut Encoder<'_>) {
     write_owner(Op::Withdraw, owner, out);
     out.length(numbers.len());
@@ -61,34 +59,33 @@ pub fn encode_depose(seen: Seen, out: &mut Encoder<'_>) {
     out.count(seen.number).word(seen.version.slot).count(seen.version.index.into());
 }
 
-/// Encodes a poll for the clients of a front whose turn it is, starting at the key `from`. If
-/// `all`, the answer also lists all queued clients of the front.
+/// Encodes a poll for the clients of a front whose turn it is, from the key `from` on. With `all`,
+/// the answer also lists all queued clients of the front.
 pub fn encode_look(owner: Owner, all: bool, from: &[u8], out: &mut Encoder<'_>) {
     write_owner(Op::Look, owner, out);
     out.byte(u8::from(all)).bytes(from);
 }
 
-/// Client of another front whose turn it is, and the version of its last activity.
+/// Client of another front whose turn it is, with the version of its last activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
-    /// Front of the client.
     pub owner: Owner,
-    /// Number that the front has assigned to the client.
+    /// Number assigned by the front.
     pub number: u64,
-    /// Version at which the client joined the queue or last retried without success.
+    /// Version at which the client joined the queue or last retried in vain.
     pub version: Version,
 }
 
 /// Answer to a poll for clients whose turn it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Clients of the front whose turn it is.
+    /// Clients of the polling front whose turn it is.
     pub turns: Vec<u64>,
     /// Clients of other fronts whose turn it is.
     pub others: Vec<Seen>,
-    /// All queued clients of the front, in order, if requested.
+    /// All queued clients of the polling front, in order, if requested.
     pub all: Option<Vec<u64>>,
-    /// Key at which the next poll resumes. Empty if the poll covered all keys.
+    /// Key at which the next poll resumes; empty at the end.
     pub next: Vec<u8>,
 }
 
@@ -113,7 +110,6 @@ impl Look {
         out.bytes(&self.next);
     }
 
-    /// Decodes the answer to a poll.
     pub fn decode(answer: &[u8]) -> Result<Self, Malformed> {
         let mut from = Decoder(answer);
         let mut look = Self::default();
@@ -143,7 +139,7 @@ fn decode_seen(from: &mut Decoder<'_>) -> Result<Seen, Malformed> {
     Ok(Seen { owner, number, version: Version { slot, index } })
 }
 
-/// Returns the type and number of elements of a key, if clients can wait for that type.
+/// Returns the type and number of elements of a key, if clients can wait for its type.
 pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
     let entry = store.get(Key::new(key).ok()?)?;
     if !matches!(entry.kind, Kind::List | Kind::Zset) {
@@ -152,8 +148,8 @@ pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
     Some((entry.kind, Header::from_bytes(&entry.value)?.count))
 }
 
-/// Returns whether a client that joined the queue at `since` may pop from a key, that is, whether
-/// the clients before it leave at least one element.
+/// Returns whether a client queued since `since` may pop from a key: the clients before it leave at
+/// least one element.
 fn has_turn(state: &WriteContext<'_>, since: Version, key: Key<'_>) -> bool {
     let found = elements(state.store, key.bytes());
     found.is_some_and(|(kind, count)| state.waits.has_turn(since, key.bytes(), kind, count))
@@ -161,7 +157,7 @@ fn has_turn(state: &WriteContext<'_>, since: Version, key: Key<'_>) -> bool {
 
 impl Attempt<'_> {
     /// Takes elements from the first key where it is the client's turn. Returns `false` and writes
-    /// nothing if there is no such key.
+    /// nothing if there is none.
     fn run(
         &self,
         state: &mut WriteContext<'_>,
@@ -193,7 +189,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Makes a single attempt without blocking, as between MULTI and EXEC.
+/// Makes one attempt without blocking, as between MULTI and EXEC.
 pub(super) fn attempt(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -207,8 +203,7 @@ pub(super) fn attempt(
     Ok(())
 }
 
-/// Makes an attempt as the last client of the queue. If it finds no elements, the client joins the
-/// queue.
+/// Makes an attempt at the end of the queue. Without elements, the client joins the queue.
 pub(super) fn wait(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -218,8 +213,7 @@ pub(super) fn wait(
     let wait = Wait::new(owner, number, state.version, from.0)?;
     let attempt = Attempt::decode(from)?;
     state.waits.begin_life(owner);
-    // A front that does not know the outcome repeats the command. The client keeps its position in
-    // the queue.
+    // Repeated by a front that does not know the outcome: the client keeps its position.
     if state.waits.find(owner, number).is_some() {
         return try_again(owner, number, state, reply);
     }
@@ -234,7 +228,7 @@ pub(super) fn wait(
     Ok(())
 }
 
-/// Takes elements for a queued client if they still exist.
+/// Takes elements for a queued client, if they still exist.
 pub(super) fn claim(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -266,7 +260,7 @@ fn try_again(
     Ok(())
 }
 
-/// Removes clients from the queue and replies with the number of clients removed.
+/// Removes clients from the queue and replies with their number.
 pub(super) fn withdraw(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -275,7 +269,7 @@ pub(super) fn withdraw(
     let owner = Owner::decode(from)?;
     let start = *from;
     let mut left = 0;
-    // The whole command is decoded before it has an effect.
+    // Decodes the whole command before it has an effect.
     for _ in 0..from.length()? {
         from.count()?;
     }
@@ -292,8 +286,7 @@ pub(super) fn withdraw(
     Ok(())
 }
 
-/// Removes all clients of a front that has not claimed an element in time, since its node is
-/// presumed dead.
+/// Removes all clients of a front that left an element unclaimed, as its node is presumed dead.
 pub(super) fn depose(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -309,8 +302,8 @@ pub(super) fn depose(
     Ok(())
 }
 
-/// Finds the keys that have elements and the clients whose turn it is. The format of the answer is
-/// internal and never reaches clients.
+/// Finds the keys with elements and the clients whose turn it is. The answer has an internal format
+/// that clients never see.
 pub(super) fn look(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,

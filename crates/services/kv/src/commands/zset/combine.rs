@@ -1,5 +1,4 @@
-//! Unions, intersections and differences of sorted sets. A plain set can be an input too, and its
-//! members have the score 1.
+//! Unions, intersections and differences of sorted sets. Members of a plain set have the score 1.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -23,7 +22,6 @@ use crate::{
     store::{Position, Store, collection::Kind, meter::Meter},
 };
 
-/// Operation that combines several sorted sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ZsetOperation {
     Union = 0,
@@ -32,7 +30,7 @@ enum ZsetOperation {
 }
 
 impl ZsetOperation {
-    /// Returns the name of the event generated when the result is stored.
+    /// Event generated when the result is stored.
     const fn stored(self) -> &'static str {
         match self {
             Self::Union => "zunionstore",
@@ -42,7 +40,7 @@ impl ZsetOperation {
     }
 }
 
-/// Method of combining the scores of a member that is in several sets.
+/// Rule for the score of a member of several sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum = 0,
@@ -62,17 +60,15 @@ impl Aggregate {
     }
 }
 
-/// Inputs and operation of a combination.
 struct Plan<'a> {
     how: ZsetOperation,
     aggregate: Aggregate,
     scores: bool,
-    /// Keys of the inputs, each followed by the weight of its scores.
+    /// Input keys, each followed by the weight of its scores.
     keys: List<'a>,
 }
 
-/// Parses `numkeys key …`. Returns the keys and the index of the first argument after them. Errors
-/// have Redis' texts.
+/// Parses `numkeys key …`. Returns the keys and the index of the first argument after them.
 fn keys<'a>(r: &Request<'a>, from: usize) -> Result<(Vec<&'a [u8]>, usize), Refusal> {
     if r.integer(from)? < 1 {
         let text = format!("ERR at least 1 input key is needed for '{}' command", r.name);
@@ -181,7 +177,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Set or sorted set that is an input of a combination.
+/// Input of a combination.
 #[derive(Clone, Copy)]
 struct Source<'s> {
     view: View<'s>,
@@ -190,7 +186,6 @@ struct Source<'s> {
 }
 
 impl Source<'_> {
-    /// Multiplies a score by the weight of this input.
     fn weighted(&self, score: Score) -> Score {
         Score::new(score.number() * self.weight.number()).unwrap_or(Score::ZERO)
     }
@@ -218,8 +213,7 @@ impl Source<'_> {
     }
 }
 
-/// Returns the input at a key, or `None` if it is absent. Replies with an error if the key has
-/// another type.
+/// Returns the input at a key, if any. Replies with an error for another type.
 fn source<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -257,8 +251,7 @@ fn sources<'s>(
     Ok(Ok(found))
 }
 
-/// Visits the members that all inputs contain, with their scores, by walking over the smallest
-/// input.
+/// Visits the common members with their scores. Walks over the smallest input.
 fn intersect(
     sources: &[Option<Source<'_>>],
     aggregate: Aggregate,
@@ -281,7 +274,7 @@ fn intersect(
     });
 }
 
-/// Returns the result in the order of scores, or `None` if it has more bytes than a batch may copy.
+/// Returns the result by score, or `None` if it has more bytes than a batch may copy.
 fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> Option<Vec<Member>> {
     let mut bytes = 0;
     let mut scores: BTreeMap<Vec<u8>, Score> = BTreeMap::new();
@@ -325,7 +318,7 @@ fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> O
         return None;
     }
     let mut members: Vec<Member> = scores.into_iter().collect();
-    // The sort is stable, so members with equal scores remain in the order of their names.
+    // Stable: members of equal score stay in the order of their names.
     members.sort_by_key(|(_, score)| score.order());
     Some(members)
 }
@@ -362,7 +355,6 @@ pub(super) fn combine(
     Ok(())
 }
 
-/// Executes ZINTERCARD.
 pub(super) fn intersection_size(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,

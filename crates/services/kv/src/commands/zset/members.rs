@@ -1,22 +1,20 @@
-//! The two rows of each member of a sorted set: one by name, which stores the score, and one in the
-//! order of scores.
+//! The two rows of a sorted set's member: by name, with the score, and by score.
 
 use crate::commands::{
     rows::{Change, View, placed},
     score::Score,
 };
 
-/// Prefix of the rows by name, which store the scores. Part of the stored format.
+/// Prefix of the rows by name, which store the scores. Stored format.
 pub(crate) const MEMBER: &[u8] = &[0];
-/// Prefix of the rows in the order of scores. Part of the stored format.
+/// Prefix of the rows by score. Stored format.
 pub(super) const ORDER: u8 = 1;
 
-/// Formats the score in a member's row as Redis does.
+/// Formats a stored score as Redis does.
 pub(crate) fn score_text(value: &[u8]) -> String {
     Score::from_bytes(value).unwrap_or(Score::ZERO).text()
 }
 
-/// A member and its score.
 pub(super) type Member = (Vec<u8>, Score);
 
 impl View<'_> {
@@ -30,8 +28,7 @@ pub(super) fn order_row(member: &[u8], score: Score) -> Vec<u8> {
 }
 
 impl Change<'_, '_> {
-    /// Sets the score of a member. `old` is its current score; `None` if the member does not exist
-    /// yet.
+    /// Sets the score of a member, whose current one is `old`, if any.
     pub(super) fn score(&mut self, member: &[u8], old: Option<Score>, new: Score) {
         if let Some(old) = old {
             self.remove_extra(&order_row(member, old));
@@ -42,7 +39,6 @@ impl Change<'_, '_> {
         self.put_known(&placed(MEMBER, member), &score, length);
     }
 
-    /// Removes both rows of a member that has this score.
     pub(super) fn drop_member(&mut self, member: &[u8], score: Score) {
         self.remove_extra(&order_row(member, score));
         self.remove_known(&placed(MEMBER, member), Score::BYTES);

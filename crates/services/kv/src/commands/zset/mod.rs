@@ -20,7 +20,6 @@ use crate::{
     store::collection::Kind,
 };
 
-/// Commands and operations on sorted sets.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -571,7 +570,7 @@ fn encode_zlexcount(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusa
     Ok(())
 }
 
-/// Encodes a range command. The type and direction of the range follow from the command's name, or
+/// Encodes a range command. Options determine what its name leaves open.
 /// else from its options.
 fn write_range(
     by: Option<By>,
@@ -672,7 +671,7 @@ fn encode_zmpop(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Parses MIN or MAX, and returns whether it is MAX.
+/// Parses MIN or MAX. Returns whether it is MAX.
 pub(super) fn is_max(word: &[u8]) -> Result<bool, Refusal> {
     match &*word.to_ascii_lowercase() {
         b"min" => Ok(false),

@@ -21,7 +21,6 @@ const LIMIT_OF_RANKS: &str =
 const SCORES_OF_NAMES: &str =
     "ERR syntax error, WITHSCORES not supported in combination with BYLEX";
 
-/// Criterion that selects a range: rank, score or name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Rank,
@@ -72,7 +71,7 @@ impl<'a> Name<'a> {
         })
     }
 
-    /// Returns whether a name is at or above this lower bound.
+    /// Returns whether a name is within this lower bound.
     fn is_reached_by(self, name: &[u8]) -> bool {
         match self {
             Self::Least => true,
@@ -82,7 +81,7 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Returns whether a name is at or below this upper bound.
+    /// Returns whether a name is within this upper bound.
     fn reaches(self, name: &[u8]) -> bool {
         match self {
             Self::Least => false,
@@ -122,17 +121,16 @@ impl Limit {
         Ok(Self { score, excluded })
     }
 
-    /// Returns the first row with this score in the order of scores, or, if `behind`, the first row
-    /// after all rows with this score.
+    /// Returns the first row by score that has this score, or the first one after those if
+    /// `behind`.
     fn row(self, behind: bool) -> Vec<u8> {
         let order = u64::from_be_bytes(self.score.order());
-        // No score has the largest possible encoding.
+        // Cannot overflow: no score is encoded as `u64::MAX`.
         let order = order.saturating_add(u64::from(behind));
         [&[ORDER][..], &order.to_be_bytes()].concat()
     }
 }
 
-/// Range of members, by rank, score or name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Range<'a> {
     Ranks(i64, i64),
@@ -140,11 +138,10 @@ pub(super) enum Range<'a> {
     Names(Name<'a>, Name<'a>),
 }
 
-/// Visitor of members and their scores.
 pub(crate) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
 
 impl<'a> Range<'a> {
-    /// Returns the name of the event generated when the range is removed.
+    /// Event generated when the range is removed.
     pub(super) const fn removed(&self) -> &'static str {
         match self {
             Self::Ranks(..) => "zremrangebyrank",
@@ -153,12 +150,10 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// Parses the bounds of a range of scores.
     pub(super) fn scores(least: &[u8], most: &[u8]) -> Result<Self, Refusal> {
         Ok(Self::Scores(Limit::parse(least)?, Limit::parse(most)?))
     }
 
-    /// Parses the bounds of a range of names.
     pub(super) fn names(least: &'a [u8], most: &'a [u8]) -> Result<Self, Refusal> {
         Ok(Self::Names(Name::parse(least)?, Name::parse(most)?))
     }
@@ -188,8 +183,7 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// Visits the members of the range in the order of scores, or backwards if `back`. Skips the
-    /// first `skip` members.
+    /// Visits the members by score, or backwards if `back`, after skipping `skip` of them.
     pub(super) fn visit(self, view: &View<'_>, back: bool, skip: u64, visit: &mut Visit<'_>) {
         if let Self::Ranks(start, stop) = self {
             if let Some((first, behind)) = places(start, stop, view.count()) {
@@ -216,7 +210,6 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// Returns the number of members in the range.
     pub(super) fn count(self, view: &View<'_>) -> u64 {
         let ends = self.ends(view);
         let ranks = ends.and_then(|(from, to)| Some((view.rank(&from)?, view.rank(&to)?)));
@@ -231,8 +224,7 @@ impl<'a> Range<'a> {
         count
     }
 
-    /// Returns the range of rows in the order of scores, or `None` if it may include rows that are
-    /// not in the range.
+    /// Returns the range of rows by score, or `None` if it may include other members.
     fn ends(&self, view: &View<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
         match *self {
             Self::Ranks(..) => None,
@@ -245,14 +237,13 @@ impl<'a> Range<'a> {
 }
 
 impl View<'_> {
-    /// Returns the number of members that precede a row in the order of scores; `None` if the store
-    /// would have to count them one by one.
+    /// Returns the number of rows before a row by score, or `None` if the store has no ranks.
     pub(super) fn rank(&self, row: &[u8]) -> Option<u64> {
         let rank = |row: &[u8]| self.store.rank(self.header.id, row);
         Some(rank(row)?.saturating_sub(rank(&[ORDER])?))
     }
 
-    /// Returns the row with this rank in the order of scores.
+    /// Returns the row of this rank by score.
     fn nth(&self, rank: u64) -> Option<Vec<u8>> {
         let first = self.store.rank(self.header.id, &[ORDER])?;
         self.store.nth(self.header.id, first.saturating_add(rank))
@@ -271,8 +262,8 @@ fn skipping(count: u64, visit: &mut Visit<'_>) -> impl FnMut(&[u8], Score) -> Co
     }
 }
 
-/// Moves one end of a range past the first `count` members, if the store can find a row by rank.
-/// Returns whether it did.
+/// Moves one end of a range past `count` members, if the store can find rows by rank. Returns
+/// whether it did.
 fn passed(view: &View<'_>, from: &mut Vec<u8>, to: &mut Vec<u8>, back: bool, count: u64) -> bool {
     if count == 0 {
         return true;
@@ -296,7 +287,7 @@ fn passed(view: &View<'_>, from: &mut Vec<u8>, to: &mut Vec<u8>, back: bool, cou
     true
 }
 
-/// Visits the members between two rows in the order of scores.
+/// Visits the members between two rows by score.
 fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Visit<'_>) {
     let span = Span { from, to: Some(to), back };
     view.rows(span, &mut |name, _| {
@@ -311,14 +302,13 @@ fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Vis
     });
 }
 
-/// Visits all members in the order of scores.
+/// Visits all members by score.
 pub(crate) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
     in_order(view, &[ORDER], &[ORDER + 1], back, visit);
 }
 
-/// Visits the members with the ranks from `first` to `behind`, exclusive. If `back`, ranks count
-/// from the highest score, which is visited first. A store that cannot find rows by rank is walked
-/// from the nearer end.
+/// Visits the members of the ranks `first..behind`, counted from the highest score if `back`. Walks
+/// from the nearer end if the store cannot find rows by rank.
 fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Visit<'_>) {
     let (wanted, from_end) = (behind - first, view.count().saturating_sub(first));
     let (mut from, mut to, mut skipped) = (vec![ORDER], vec![ORDER + 1], first);
@@ -354,9 +344,8 @@ fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Vis
     });
 }
 
-/// Returns the range of rows for the names from `least` to `most`, if all scores are equal; Redis
-/// specifies the result only in this case. Returns `None` if scores differ, in which case all names
-/// must be compared.
+/// Returns the rows of the names from `least` to `most`, if all scores are equal. Otherwise returns
+/// `None`, and all names must be compared; Redis leaves that result undefined.
 fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut ends = [None, None];
     for (end, back) in ends.iter_mut().zip([false, true]) {
@@ -388,21 +377,21 @@ fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>,
     Some((from, to))
 }
 
-/// Arguments of ZRANGE and related commands.
+/// Arguments of ZRANGE and its variants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query<'a> {
     pub(super) range: Range<'a>,
     pub(super) back: bool,
-    /// Number of members to skip. A negative number skips all.
+    /// Members to skip; a negative number skips all.
     offset: i64,
-    /// Maximum number of members. A negative number means no limit.
+    /// Maximum number of members; a negative number is no limit.
     most: i64,
     pub(super) scores: bool,
 }
 
 impl<'a> Query<'a> {
     /// Parses `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`. The command's
-    /// name may imply some of the options.
+    /// name may imply options.
     pub(super) fn parse(
         r: &Request<'a>,
         from: usize,

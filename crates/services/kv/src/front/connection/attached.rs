@@ -2,11 +2,10 @@
 
 use quorate_replica::front::{Sequenced, SessionId};
 
-/// Session to which a connection is attached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attached {
     session: Option<SessionId>,
-    /// The client has received all replies whose sequence numbers are lower.
+    /// Acknowledged: the client has all replies with lower sequence numbers.
     acknowledged_below: u64,
 }
 
@@ -15,8 +14,8 @@ impl Attached {
         *self = Self { session: Some(session), acknowledged_below: 0 };
     }
 
-    /// Raises the acknowledged number, which never decreases because acknowledged replies may
-    /// already have been dropped.
+    /// Raises the acknowledged number. It never falls, as acknowledged replies may have been
+    /// dropped.
     pub(super) fn acknowledge(&mut self, below: u64) {
         self.acknowledged_below = self.acknowledged_below.max(below);
     }

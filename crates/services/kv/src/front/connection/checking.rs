@@ -1,10 +1,9 @@
-//! A password check in progress, and what to do when it succeeds.
+//! A password check in progress.
 
 use quorate_access::Claim;
 
 use crate::resp::reply::Version;
 
-/// Password check in progress.
 #[derive(Debug)]
 pub(super) struct Checking {
     pub(super) ticket: u64,
@@ -12,7 +11,7 @@ pub(super) struct Checking {
     pub(super) then: Then,
 }
 
-/// Action to take if the password is right.
+/// Action after a right password.
 #[derive(Debug)]
 pub(super) enum Then {
     Ok,

@@ -1,5 +1,4 @@
-//! Commands that a connection answers itself: greetings, its own settings, and the start and end of
-//! transactions.
+//! Commands that a connection answers itself: greetings, settings, and the bounds of transactions.
 
 use quorate_replica::front::{Requests, Sequenced};
 
@@ -87,7 +86,7 @@ impl Connection {
         }
     }
 
-    /// Handles CLIENT UNBLOCK. If the other client is blocked, the reply is sent later.
+    /// Handles CLIENT UNBLOCK. The reply follows later if the other client is blocked.
     fn unblock(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         if self.multi.is_some() {
             let text =
@@ -146,7 +145,7 @@ impl Connection {
 
     fn not_in_multi(&mut self, local: Local, shared: &mut Shared) {
         match local {
-            // As in Redis, a nested MULTI or a WATCH leaves the transaction unchanged.
+            // As in Redis, a nested MULTI or WATCH leaves the transaction unchanged.
             Local::Multi => {
                 self.reply(shared, |r| r.error("ERR MULTI calls can not be nested"));
             }
@@ -157,8 +156,7 @@ impl Connection {
         }
     }
 
-    /// Writes the reply into the scratch buffer. It is sent at once, or queued within a
-    /// transaction.
+    /// Replies at once, or queues the reply within a transaction.
     fn simple(
         &mut self,
         local: Local,
@@ -236,7 +234,7 @@ impl Connection {
         shared.reply = reply;
     }
 
-    /// Handles OBJECT and MEMORY on a key, which are queries like other reads.
+    /// Handles OBJECT and MEMORY on a key, which are queries.
     fn inspect(
         &mut self,
         local: Local,
@@ -260,7 +258,7 @@ impl Connection {
         self.encoded(encoded, name, shared, requests);
     }
 
-    /// Handles EXEC: encodes the queued commands as a single command.
+    /// Handles EXEC: encodes the queued commands as one command.
     pub(super) fn exec(
         &mut self,
         at: Option<Sequenced>,
@@ -294,7 +292,7 @@ impl Connection {
         self.reply(shared, |r| r.ok());
     }
 
-    /// Reads versions for WATCH. The read is linearizable even if the connection reads stale data.
+    /// Reads the versions for WATCH, linearizably even if the connection reads stale data.
     fn watch(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         let keys = arguments.from(1);
         let bytes = keys.iter().map(<[u8]>::len).sum();
@@ -308,7 +306,7 @@ impl Connection {
         self.order.push_read(read, self.version);
     }
 
-    /// [watch-4] Reads the versions of an epoch's absent keys again, right before EXEC.
+    /// [watch-4] Reads the versions of an epoch's absent keys again, before EXEC.
     fn watch_again(&mut self, epoch: u64) {
         let absent = self.watching.absent(epoch);
         if !absent.is_empty() {
@@ -334,7 +332,7 @@ impl Connection {
         }
         self.subscriptions.clear(self.id, &mut shared.channels);
         for of in SPACES {
-            // An earlier SUBSCRIBE in the pipeline may not be answered yet.
+            // An earlier SUBSCRIBE may not be answered yet.
             for name in self.will_listen(of) {
                 self.listen_as((of, false), &name, true);
             }
@@ -359,7 +357,6 @@ impl Connection {
         }
     }
 
-    /// Sends the reply to HELLO.
     pub(super) fn welcome(&mut self, version: Version, name: Option<&[u8]>, shared: &mut Shared) {
         let named = name.map_or(Ok(()), |name| shared.roster.set_name(self.seat, name));
         if let Err(text) = named {
@@ -386,7 +383,7 @@ impl Connection {
         });
     }
 
-    /// Subscribes to each name as a separate request, since each gets a reply.
+    /// Subscribes to each name as a separate request, because each gets a reply.
     fn subscribe(&mut self, of: SubscriptionKind, arguments: &Arguments<'_>, shared: &mut Shared) {
         let names = arguments.from(1);
         if let Err(text) = self.subscriptions.admits(of, &names) {
@@ -410,7 +407,7 @@ impl Connection {
             }
             return;
         }
-        // Includes the subscriptions of earlier requests in the pipeline.
+        // Includes subscriptions by earlier unanswered requests.
         let names = self.will_listen(of);
         if names.is_empty() {
             self.order.silent = false;
@@ -423,12 +420,11 @@ impl Connection {
         }
     }
 
-    /// Subscribes to a name or unsubscribes from it, at this point in the order of requests.
+    /// Subscribes or unsubscribes at this point in the order of requests.
     fn listen(&mut self, name: &[u8], what: (SubscriptionKind, bool)) {
         self.listen_as(what, name, false);
     }
 
-    /// Subscribes to a name or unsubscribes from it, without a reply if `silent`.
     fn listen_as(&mut self, (of, listen): (SubscriptionKind, bool), name: &[u8], silent: bool) {
         self.order.silent = silent;
         let read = Read {
@@ -439,7 +435,6 @@ impl Connection {
         self.order.push_read(read, self.version);
     }
 
-    /// Handles CLIENT REPLY.
     pub(super) fn hush(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         if self.multi.is_some() {
             let text =
@@ -453,7 +448,7 @@ impl Connection {
                 self.reply(shared, |r| r.ok());
             }
             b"off" => self.quiet = Quiet::Yes,
-            // If the client has turned replies off, SKIP does not turn them on again.
+            // If replies are off, SKIP does not turn them on again.
             b"skip" if self.quiet == Quiet::Yes => {}
             b"skip" => self.quiet = Quiet::Once,
             _ => self.refuse(SYNTAX, shared),
@@ -461,17 +456,13 @@ impl Connection {
     }
 }
 
-/// Returns whether the request is for the help text of a command.
 fn is_help(arguments: &Arguments<'_>) -> bool {
     arguments.at(1).eq_ignore_ascii_case(b"help")
 }
 
-/// Arguments of HELLO.
 struct Greeting<'a> {
     version: Version,
-    /// User name and password.
     login: Option<(&'a [u8], &'a [u8])>,
-    /// New name for the connection.
     name: Option<&'a [u8]>,
 }
 

@@ -1,5 +1,5 @@
-//! AUTH and ACL, which set and report the identity of a connection. Another thread checks
-//! passwords, and later requests of the connection wait for the result.
+//! AUTH and ACL: the identity of a connection. Another thread checks passwords, while later
+//! requests of the connection wait.
 
 use quorate_access::{Claimed, Name, NotChecked, Role, name::DEFAULT};
 use quorate_replica::front::Requests;
@@ -55,7 +55,7 @@ impl Connection {
         self.check(name, password, then, shared, requests);
     }
 
-    /// Returns the error for a HELLO without AUTH if the client must authenticate first.
+    /// Returns the error for HELLO without AUTH from a client that must authenticate.
     pub(super) fn hello_refused(&mut self, requests: &dyn Requests) -> Option<&'static str> {
         let standing = self.login.standing(requests);
         (standing == Standing::Nothing).then_some(NO_AUTH_HELLO)
@@ -74,7 +74,7 @@ impl Connection {
         };
         let claim = match Claimed::of(users, name) {
             Claimed::Pointless => return self.refuse(NO_PASSWORD, shared),
-            // No password is needed, so any password is accepted.
+            // Any password is accepted if none is needed.
             Claimed::Granted => return self.logged_in(None, then, shared),
             Claimed::ToProve(claim) => claim,
         };
@@ -87,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// Handles the result of a password check by the other thread.
+    /// Handles the result of a password check.
     pub(crate) fn judged(
         &mut self,
         ticket: u64,
@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// Handles ACL and its subcommands. The caller sends the reply.
+    /// Handles ACL. The caller sends the reply.
     pub(super) fn acl(
         &self,
         arguments: &Arguments<'_>,

@@ -1,20 +1,18 @@
-//! CLIENT REPLY: which replies to suppress. As in Redis, messages and confirmations of
-//! subscriptions are always sent.
+//! CLIENT REPLY: suppressed replies. As in Redis, messages and confirmations of subscriptions are
+//! always sent.
 
-/// Suppression of replies, as set by CLIENT REPLY.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Quiet {
-    /// All replies are sent.
     #[default]
     No,
     /// The next reply is suppressed.
     Once,
-    /// Replies are suppressed until the client turns them on.
+    /// All replies are suppressed.
     Yes,
 }
 
 impl Quiet {
-    /// Counts a request and returns whether to suppress its reply.
+    /// Returns whether to suppress the reply to the next request.
     pub(super) const fn next(&mut self) -> bool {
         match self {
             Self::No => false,

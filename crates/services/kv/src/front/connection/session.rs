@@ -1,4 +1,4 @@
-//! QUORATE: sessions, whose numbered commands are executed once even if repeated over several
+//! QUORATE: sessions, whose numbered commands are executed once even if repeated on other
 //! connections, and the state of the node.
 
 use quorate_core::record::Class;
@@ -31,15 +31,14 @@ const HELP: [&str; 9] = [
     "QUORATE HELP -- this",
 ];
 
-/// Permitted staleness bounds in milliseconds.
 const BOUND_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 
 const NO_SESSION: &str = "NOSESSION not executed now: this connection has no session; \
     register one with QUORATE SESSION or attach one with QUORATE SESSION <id>";
 
 impl Connection {
-    /// Returns whether the request is QUORATE SEQ with EXEC, the only QUORATE command allowed
-    /// within a transaction.
+    /// Returns whether the request is QUORATE SEQ with EXEC, the only QUORATE command that is
+    /// allowed within a transaction.
     pub(super) fn is_sequenced_exec(&self, arguments: &Arguments<'_>) -> bool {
         arguments.len() == 4
             && arguments.at(0).eq_ignore_ascii_case(b"quorate")
@@ -73,8 +72,8 @@ impl Connection {
             (b"digest", 2) => {
                 let mut query = Vec::new();
                 encode_digest(&mut Encoder(&mut query));
-                // The reply contains the applied position, which is not defined between two
-                // commands of a batch.
+                // The reply has the applied position, which is undefined between the commands of a
+                // batch.
                 let read = Read { alone: true, ..Read::plain(query, self.fresh) };
                 self.order.push_read(read, self.version);
             }
@@ -90,8 +89,8 @@ impl Connection {
         }
     }
 
-    /// Handles `QUORATE CLASS`, which reports or sets the durability class in which writes of this
-    /// connection are answered ([class-2]).
+    /// Handles `QUORATE CLASS`, the durability class in which writes of this connection are
+    /// answered ([class-2]).
     fn class(&mut self, word: &[u8], shared: &mut Shared, requests: &dyn Requests) {
         let lasting = match &*word.to_ascii_lowercase() {
             b"" => {
@@ -104,8 +103,8 @@ impl Connection {
             }
             b"durable" => true,
             b"group" => false,
-            // [less-6] A reply reports the effect of a command, which is known only once the
-            // command is decided.
+            // [less-6] A reply tells the effect of a command, which is unknown before it is
+            // decided.
             b"volatile" if requests.status().class == Class::Durable => {
                 let text = "ERR the cluster is durable, and a reply tells what a command did: that is not known before it is \
                     decided, and no read shows it";
@@ -120,7 +119,7 @@ impl Connection {
         self.reply(shared, |r| r.ok());
     }
 
-    /// Handles `QUORATE READ`, which reports or sets the freshness of reads.
+    /// Handles `QUORATE READ`, the freshness of reads.
     fn read_mode(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         let word = |at: usize| arguments.iter().nth(at).unwrap_or_default().to_ascii_lowercase();
         let (mode, bound) = (word(0), word(1));
@@ -169,8 +168,8 @@ impl Connection {
         }
     }
 
-    /// Handles `QUORATE SEQ n command…`. The command goes through the log even if it only reads, so
-    /// that a repetition gets the same reply.
+    /// Handles `QUORATE SEQ n command…`. Even a read goes through the log, so that a repetition
+    /// gets the same reply.
     fn sequenced(
         &mut self,
         arguments: &Arguments<'_>,

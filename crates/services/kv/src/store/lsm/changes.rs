@@ -1,4 +1,4 @@
-//! Layer above the tree: committed changes that have not been written to it yet.
+//! Layer above the tree: committed changes yet to be written to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,33 +11,33 @@ use crate::store::{
     table::{Record, Table},
 };
 
-/// Approximate overhead of an entry in bytes, in addition to its key and value.
+/// Approximate overhead of an entry besides key and value.
 const ENTRY_BYTES: usize = 64;
 
 /// Changed rows of a collection by name; `None` for a removed row.
 pub(super) type ChangedRows = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
-/// Changed deadlines with their keys; `false` for a removed deadline.
+/// Changed deadlines with their keys; `false` for a removed one.
 pub(super) type ChangedDeadlines = BTreeMap<(u64, Box<[u8]>), bool>;
 
-/// Changes to the data of one generation and to the metadata.
+/// Changes to the metadata and the data of one generation.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// State of the tree once these changes have been written.
+    /// State of the tree with these changes.
     pub(super) state: State,
-    /// Generation of the keys. During a load it differs from the generation in the state.
+    /// Generation of the keys, which during a load is not that of the state.
     pub(super) generation: u64,
-    /// Changed keys. A record with [`Version::ABSENT`] stands for a removed key.
+    /// Changed keys; [`Version::ABSENT`] for a removed key.
     pub(super) data: Table,
     /// Changed deadlines of keys and of fields.
     pub(super) deadlines: [ChangedDeadlines; 2],
     pub(super) rows: BTreeMap<Id, ChangedRows>,
-    /// Dropped collections, whose ids are no longer used by any key.
+    /// Collections that no key uses any more.
     pub(super) ended: BTreeSet<Id>,
     pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// Approximate memory that the changes take, in bytes.
+    /// Approximate memory in bytes.
     pub(super) held: usize,
-    /// Number of bytes written, including those overwritten since.
+    /// Bytes written, including those overwritten since.
     pub(super) written: usize,
 }
 
@@ -69,12 +69,12 @@ impl Changes {
         self.data.put(position, key, value, stamp);
     }
 
-    /// Returns whether the layer contains no keys or rows.
+    /// Returns whether the layer has neither keys nor rows.
     pub(super) fn is_empty(&self) -> bool {
         self.data.len() == 0 && self.rows.is_empty()
     }
 
-    /// Sets a row, or removes it if `value` is `None`.
+    /// Sets or removes a row.
     pub(super) fn set_row(&mut self, id: Id, name: &[u8], value: Option<&[u8]>) {
         let bytes = ENTRY_BYTES + name.len() + value.map_or(0, <[u8]>::len);
         self.written += bytes;
@@ -89,14 +89,13 @@ impl Changes {
         rows.insert(name.into(), value.map(Box::from));
     }
 
-    /// Returns a changed row. The outer `None` means that this layer does not contain the row, the
-    /// inner one that the row was removed.
+    /// Returns a changed row: `None` if not in this layer, `Some(None)` if removed.
     pub(super) fn row(&self, id: Id, name: &[u8]) -> Option<Option<&[u8]>> {
         let row = self.rows.get(&id)?.get(name)?;
         Some(row.as_deref())
     }
 
-    /// Drops a collection. Its rows are removed from the tree after this layer has been written.
+    /// Drops a collection, whose rows are removed from the tree after this layer is written.
     pub(super) fn end(&mut self, id: Id) {
         self.held += ENTRY_BYTES;
         self.written += ENTRY_BYTES;
@@ -115,9 +114,9 @@ impl Changes {
         self.deadlines[of as usize].insert((deadline, key.into()), present);
     }
 
-    /// Ends an atomic unit with the metadata changes `meta`.
+    /// Ends an atomic unit with changes of metadata.
     pub(super) fn commit(&mut self, meta: &[MetaChange]) {
-        // Commands without changes also take time when the log replays them.
+        // Replaying a command without changes also takes time.
         self.written += ENTRY_BYTES;
         for change in meta {
             let bytes = change.key.len() + change.value.as_ref().map_or(0, Vec::len);

@@ -2,16 +2,13 @@
 
 use std::fmt;
 
-/// Condition of the store and its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// No known problem.
     Well,
-    /// The writer waits for the disk. Commits continue in memory while there is capacity for them.
+    /// The writer waits for the disk; commits continue in memory within its capacity.
     Waiting(String),
-    /// The tree accepts no more writes but can still be read.
+    /// Readable, but no longer writable.
     Failed(String),
-    /// The tree is not open.
     Closed(String),
 }
 

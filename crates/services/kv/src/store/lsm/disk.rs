@@ -1,5 +1,4 @@
-//! Disk operations of the store other than those of the tree. Tests use them to simulate a full or
-//! failing disk.
+//! Disk operations of the store other than those of the tree.
 
 use std::{
     fmt,
@@ -8,35 +7,29 @@ use std::{
     path::Path,
 };
 
-/// Size in bytes of the file that checks whether the disk accepts writes.
+/// Size of the file that tests whether the disk accepts writes.
 const TRIED_BYTES: usize = 64 << 10;
 
-/// Kind of access to the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Opens a folder as a tree, or creates a new tree.
     Open,
-    /// Looks up an entry.
     Read,
-    /// Writes a batch of changes.
     Write,
 }
 
-/// Free and total space of a file system, in bytes.
+/// Space of a file system in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSpace {
-    /// Number of bytes available for writing.
     pub free: u64,
-    /// Size of the file system in bytes.
     pub total: u64,
 }
 
-/// Disk operations of a store. Tests replace them to simulate a failing disk.
+/// Disk operations of a store. Tests replace them to simulate a full or failing disk.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Returns the space of the file system that contains `folder`.
+    /// Returns the space of the file system of `folder`.
     fn room(&self, folder: &Path) -> io::Result<DiskSpace>;
 
-    /// Checks that the file system accepts writes by writing a small file and removing it.
+    /// Checks that the file system accepts writes, with a small file.
     fn try_writing(&self, folder: &Path) -> io::Result<()>;
 
     /// Makes the directory entries of a folder durable.
@@ -44,14 +37,13 @@ pub trait Disk: fmt::Debug + Send + Sync {
         File::open(folder)?.sync_all()
     }
 
-    /// Called before each access. An error replaces the access.
+    /// Returns an error to replace an access, before it is made.
     fn allows(&self, access: Access) -> io::Result<()> {
         let _ = access;
         Ok(())
     }
 }
 
-/// The real disk of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
@@ -65,8 +57,8 @@ impl Disk for RealDisk {
     }
 
     fn try_writing(&self, folder: &Path) -> io::Result<()> {
-        // Uses the folder itself if it exists, since it may be on another file system. The library
-        // ignores the file.
+        // In the folder itself if it exists, as it may be another file system. fjall ignores the
+        // file.
         let place = if folder.is_dir() { folder.join("try") } else { folder.with_extension("try") };
         let written = write_some(&place);
         let removed = fs::remove_file(&place);

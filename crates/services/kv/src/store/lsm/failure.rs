@@ -7,54 +7,46 @@ use thiserror::Error;
 
 use super::layout::FORMAT;
 
-/// Error that prevented the store from being opened or made durable.
+/// Failure to open the store or to make it durable.
 #[derive(Debug, Error)]
 #[error("store {}: {failure}", path.display())]
 pub struct StoreError {
-    /// Folder of the store.
     pub path: PathBuf,
     #[source]
     pub failure: Failure,
 }
 
-/// Why an operation on the tree failed.
+/// Reason for a failed operation on the tree.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// The disk is full.
     #[error("{0}")]
     Full(#[source] io::Error),
-    /// The disk failed; it may recover.
     #[error("{0}")]
     Disk(#[source] io::Error),
-    /// The library accepts no more writes because a write failed or one of its threads panicked.
+    /// fjall accepts no more writes, after a failed write or a panic of one of its threads.
     /// Reopening may help.
     #[error("an earlier write, or one in the background, failed")]
     Poisoned,
-    /// Data that was just written is damaged, so the disk is at fault.
+    /// Data just written is damaged: the disk is at fault.
     #[error("a new tree cannot be read: {0}")]
     NewIsDamaged(#[source] Box<dyn StdError + Send + Sync>),
-    /// The contents are damaged, but the log can rebuild them.
+    /// The log can rebuild the contents.
     #[error("{0}")]
     Damaged(#[source] Box<dyn StdError + Send + Sync>),
-    /// Another process has opened the tree.
     #[error("in use by another process")]
     InUse,
-    /// Another version of the library created the tree.
     #[error("{0}")]
     LibraryVersion(#[source] fjall::Error),
-    /// Another version of this program created the tree.
     #[error("format {0}, but this version knows {FORMAT} only")]
     Format(u8),
-    /// The tree is being opened or set aside.
+    /// Being opened or set aside.
     #[error("it is not open")]
     NotOpen,
-    /// The store is unavailable for this reason.
     #[error("{0}")]
     Unwell(String),
-    /// The library panicked.
     #[error("a failed assertion")]
     Panicked,
-    /// The writer's thread could not be started.
+    /// The writer's thread did not start.
     #[error("{0}")]
     Thread(#[source] io::Error),
 }
@@ -64,8 +56,7 @@ impl Failure {
         Self::Damaged(detail.into())
     }
 
-    /// Returns whether the failure may go away by itself or after an operator has repaired the
-    /// disk.
+    /// Returns whether the failure may end by itself or after repair of the disk.
     pub(super) const fn may_pass(&self) -> bool {
         matches!(self, Self::Full(_) | Self::Disk(_) | Self::Poisoned | Self::NewIsDamaged(_))
     }
@@ -75,8 +66,8 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(error),
-            // A file is missing, truncated, or has wrong contents, which lead to offsets beyond the
-            // end.
+            // A file is missing or truncated, or has wrong contents, which lead to offsets beyond
+            // its end.
             io::ErrorKind::NotFound
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::InvalidData
@@ -102,17 +93,17 @@ thread_local! {
     static PANICS_ARE_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the calling thread as one whose panics are caught and reported as failures.
+/// Makes panics of the calling thread count as failures of the store.
 pub(super) fn catches_panics() {
     PANICS_ARE_CAUGHT.set(true);
 }
 
-/// Returns whether the store survives a panic of the calling thread. Intended for a panic hook that
-/// ends the process at other panics.
+/// Returns whether the store survives a panic of the calling thread, for a panic hook that ends the
+/// process at other panics.
 ///
-/// A panic in one of the library's threads reaches the store as [`Failure::Poisoned`] with the next
-/// write. But the panic hook runs earlier, on the panicking thread. The library starts its threads
-/// without notice, so only their names identify them.
+/// A panic in one of fjall's threads reaches the store as [`Failure::Poisoned`] with the next
+/// write, but the panic hook runs first, on the panicking thread. Only their names identify these
+/// threads.
 pub fn gets_over_panics_here() -> bool {
     const LIBRARY_THREAD: &str = "fjall:worker";
     PANICS_ARE_CAUGHT.get() || thread::current().name() == Some(LIBRARY_THREAD)
@@ -122,15 +113,14 @@ pub fn gets_over_panics_here() -> bool {
 mod tests {
     use super::*;
 
-    /// The library's threads have the expected names. Otherwise a panic in one of them would end
-    /// the node.
+    /// fjall's threads have the expected names; a panic in an unknown one would end the node.
     #[test]
     fn threads_of_the_library_are_known() {
         let folder = tempfile::tempdir().unwrap();
         let database = fjall::Database::builder(folder.path()).open().unwrap();
         let tree = database.keyspace("kv", Default::default).unwrap();
         tree.insert("key", "value").unwrap();
-        // A thread sets its name when it first runs, and one of them has run after this call.
+        // A thread sets its name when it first runs, and one has run after this call.
         tree.rotate_memtable_and_wait().unwrap();
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));

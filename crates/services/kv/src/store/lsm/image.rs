@@ -1,5 +1,4 @@
-//! Snapshot of the store on disk. It consists of the library's snapshot of the tree and the layers
-//! that were above the tree at that time.
+//! Snapshot of the store on disk: fjall's snapshot of the tree, and the layers that were above it.
 
 use std::{borrow::Cow, cell::OnceCell, collections::VecDeque, ops::Bound, sync::Arc};
 
@@ -18,11 +17,10 @@ use crate::store::{
     merge::Merge,
 };
 
-/// Entry of the tree, or the failure to read it.
 type Read = Result<(Slice, Slice), Failure>;
 
-/// Entries of the tree in order. Some have been read ahead but not passed yet, since finding a
-/// position in the tree again would read much of it.
+/// Entries of the tree in order. Some are read ahead of the cursor, since finding a position in the
+/// tree again would read much of it.
 struct Stored {
     fresh: Box<dyn Iterator<Item = Read> + Send>,
     ahead: VecDeque<(Slice, Slice)>,
@@ -33,7 +31,7 @@ impl Stored {
         Self { fresh: Box::new(fresh), ahead: VecDeque::new() }
     }
 
-    /// Iterates over the entries that have not been passed yet. Adds newly read ones to `ahead`.
+    /// Iterates over the entries from the cursor on, adding newly read ones to `ahead`.
     fn not_passed(&mut self) -> impl Iterator<Item = Read> {
         let again: Vec<Read> = self.ahead.iter().cloned().map(Ok).collect();
         let ahead = &mut self.ahead;
@@ -45,7 +43,6 @@ impl Stored {
         again.into_iter().chain(fresh)
     }
 
-    /// Drops the leading entries that have been passed.
     fn pass(&mut self, passed: impl Fn(&[u8]) -> bool) {
         while self.ahead.front().is_some_and(|(key, _)| passed(key)) {
             self.ahead.pop_front();
@@ -53,12 +50,12 @@ impl Stored {
     }
 }
 
-/// Snapshot in progress. It keeps the tree open.
+/// Snapshot in progress, which keeps the tree open.
 pub(super) struct Image {
     keys: Stored,
-    /// Remaining rows of the current collection, if any.
+    /// Remaining rows of the current collection.
     rows: Option<Stored>,
-    /// Layers above the tree, uppermost first. They no longer change.
+    /// Immutable layers above the tree, uppermost first.
     layers: Vec<Arc<Changes>>,
     cursor: Cursor,
     generation: u64,
@@ -70,7 +67,6 @@ fn nonsense() -> Failure {
 }
 
 impl Image {
-    /// Creates a snapshot of a tree and the layers above it.
     pub(super) fn new(tree: Past, layers: Vec<Arc<Changes>>, generation: u64) -> Self {
         let cursor = Cursor::default();
         let first = data_key(generation, cursor.position(), b"");
@@ -159,7 +155,7 @@ impl Image {
     }
 }
 
-/// Returns the rows of a layer in order. `None` stands for a removed row.
+/// Returns the rows of a layer in order; `None` for a removed row.
 pub(super) fn changed<'a>(
     rows: impl Iterator<Item = (&'a Box<[u8]>, &'a Option<Box<[u8]>>)>,
 ) -> impl Iterator<Item = (Cow<'a, [u8]>, Option<Bytes<'a>>)> {

@@ -1,13 +1,10 @@
-//! Repair of the library's journal after a power loss: everything after its last whole batch is cut
-//! off.
+//! Repair of fjall's journal after a power loss: cuts it after the last whole batch.
 //!
-//! According to the source of fjall 3.1, a batch consists of a start with the number of items, the
-//! items, and an end with a checksum of the items. At start the library reads the journals and
-//! drops a last batch that has no end. However, it reports an error for a batch with an end and a
-//! gap before it, which a power loss can leave in unsynced data. All journals but the newest were
-//! synced completely before the next one was begun, so only the newest can have such a tail.
-//! Everything before a sync is whole. This parser accepts exactly the batches that the library
-//! accepts.
+//! In fjall 3.1 a batch is a start with the number of items, the items, and an end with their
+//! checksum. At start fjall drops a last batch without an end, but reports an error for a batch
+//! with an end and a gap before it, which a power loss can leave in unsynced data. Only the newest
+//! journal can have such a tail, as the others were synced before the next one was begun. This
+//! parser accepts exactly the batches that fjall accepts.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,7 +14,7 @@ use std::{
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// Tags, which are the first byte of each part of a journal.
+/// First byte of each part of a journal.
 mod tag {
     pub(super) const START: u8 = 1;
     pub(super) const ITEM: u8 = 2;
@@ -25,12 +22,12 @@ mod tag {
     pub(super) const CLEAR: u8 = 4;
 }
 
-/// Bytes at the end of every batch.
+/// End of every batch.
 const TRAILER: [u8; 4] = [b'F', b'J', b'L', 3];
-/// Number of bytes after the tag of a start: number of items and sequence number.
+/// Bytes after the tag of a start: number of items, sequence number.
 const START_BYTES: usize = 4 + 8;
-/// Number of bytes after the tag of an item: type, compression, keyspace, and the lengths of the
-/// key, the value and the stored value.
+/// Bytes after the tag of an item: type, compression, keyspace, and the lengths of the key, the
+/// value and the stored value.
 const ITEM_BYTES: usize = 1 + 1 + 8 + 2 + 4 + 4;
 /// Offset of the key length in an item.
 const KEY_LENGTH: usize = 10;
@@ -39,7 +36,7 @@ const CLEAR_BYTES: usize = 8;
 const CHUNK_BYTES: u64 = 64 << 10;
 
 /// Truncates the newest journal in a folder after its last whole batch. Returns a description of
-/// the lost data, or `None` if only preallocated zeros were cut off.
+/// the lost data, or `None` if there were only preallocated zeros.
 pub(super) fn cut(folder: &Path) -> io::Result<Option<String>> {
     let Some(path) = newest(folder)? else {
         return Ok(None);
@@ -55,7 +52,6 @@ pub(super) fn cut(folder: &Path) -> io::Result<Option<String>> {
     Ok(Some(format!("{bytes} bytes behind the last whole batch of its journal were cut off")))
 }
 
-/// Returns the path of the newest journal, if any.
 fn newest(folder: &Path) -> io::Result<Option<PathBuf>> {
     let mut newest = None;
     for file in fs::read_dir(folder)? {
@@ -68,7 +64,7 @@ fn newest(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(newest.map(|(_, path)| path))
 }
 
-/// Returns the offsets at which the last whole batch and the last nonzero byte end.
+/// Returns the ends of the last whole batch and of the last nonzero byte.
 fn measure(file: File) -> io::Result<(u64, u64)> {
     let mut from = Reader { file: BufReader::new(file), at: 0, used: 0 };
     let mut whole = 0;
@@ -79,11 +75,10 @@ fn measure(file: File) -> io::Result<(u64, u64)> {
     Ok((whole, from.used))
 }
 
-/// Parser for a journal.
 struct Reader<R> {
     file: R,
     at: u64,
-    /// Offset after the last nonzero byte read so far.
+    /// Offset after the last nonzero byte read.
     used: u64,
 }
 
@@ -131,14 +126,13 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads the next bytes; `None` if too few are left.
     fn bytes<const BYTES: usize>(&mut self) -> io::Result<Option<[u8; BYTES]>> {
         let mut bytes = [0; BYTES];
         let read = self.fill(&mut bytes)?;
         Ok((read == BYTES).then_some(bytes))
     }
 
-    /// Reads `count` bytes into the checksum. Returns `false` if too few are left.
+    /// Adds `count` bytes to the checksum. Returns `false` if too few are left.
     fn many(&mut self, mut count: u64, checksum: &mut Xxh3) -> io::Result<bool> {
         let mut chunk = vec![0; usize::try_from(count.min(CHUNK_BYTES)).unwrap_or(0)];
         while count > 0 {
@@ -153,7 +147,7 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
-    /// Fills the buffer as far as possible. Returns the number of bytes read.
+    /// Fills the buffer as far as possible, and returns the number of bytes read.
     fn fill(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < into.len() {
@@ -171,7 +165,7 @@ impl<R: Read> Reader<R> {
         Ok(filled)
     }
 
-    /// Reads the rest of the file, which does not contain a whole batch.
+    /// Reads the rest of the file, after the last whole batch.
     fn rest(&mut self) -> io::Result<()> {
         let mut chunk = vec![0; 1 << 16];
         while self.fill(&mut chunk)? > 0 {}

@@ -1,4 +1,4 @@
-//! Format of the keys and values in the tree.
+//! Format of keys and values in the tree.
 
 use fjall::Slice;
 use quorate_core::slot::Slot;
@@ -11,62 +11,57 @@ use crate::{
     },
 };
 
-/// Kinds of entries, stored as the first byte of a key.
+/// First byte of a key.
 pub(super) mod kind {
     pub(crate) const STATE: u8 = 0;
     pub(crate) const META: u8 = 1;
     pub(crate) const DEADLINE: u8 = 2;
     pub(crate) const DATA: u8 = 3;
-    /// Rows of collections.
     pub(crate) const ROW: u8 = 4;
-    /// Ids of dropped collections whose rows remain to be removed.
+    /// Dropped collections whose rows remain to be removed.
     pub(crate) const ENDED: u8 = 5;
-    /// Earliest deadline of a field, for each hash that has such fields.
+    /// Earliest deadline of a hash's fields.
     pub(crate) const FIELD_DEADLINE: u8 = 6;
 }
 
-/// Key under which the state of the last commit is stored.
+/// Key of the last commit's state.
 pub(super) const STATE_KEY: [u8; 1] = [kind::STATE];
-/// Key under which the newest generation begun by a load is stored. If the generation in the state
-/// is lower, that load left data behind.
+/// Key of the newest generation begun by a load. Above that of the state, it has left data behind.
 pub(super) const NEWEST_KEY: [u8; 2] = [kind::STATE, 1];
 
-/// Version number of this layout.
 pub(super) const FORMAT: u8 = 1;
-/// Length in bytes of the header of a stored value: slot, index with type, deadline.
+/// Header of a stored value: slot, index with type, deadline.
 const HEADER_BYTES: usize = 8 + 4 + 8;
-/// Number of bits for the index, since no batch has 2^28 commands. The type is in the bits above.
+/// Bits of the index, below the type: no batch has 2^28 commands.
 const INDEX_BITS: u32 = 28;
-/// Length in bytes of the prefix of a stored key: kind and generation.
+/// Prefix of a stored key: kind and generation.
 const PREFIX_BYTES: usize = 1 + 6;
-/// Number of bytes before the client's key in a stored data key: the prefix and the position.
+/// Prefix and position, before a client's key.
 const KEY_BYTES: usize = PREFIX_BYTES + 6;
-/// Number of bytes before the client's key in a stored deadline: the prefix and the deadline.
+/// Prefix and deadline, before a client's key.
 const DEADLINE_BYTES: usize = PREFIX_BYTES + 8;
-/// Number of bytes before the name in the stored key of a row: the prefix and the id.
+/// Prefix and id, before a row's name.
 const ROW_BYTES: usize = PREFIX_BYTES + Id::BYTES;
-/// Number that encodes a missing deadline.
+/// Encoding of a missing deadline.
 const NO_DEADLINE: u64 = u64::MAX;
 
-/// Maximum length in bytes of a key of the tree, which stores the length in 16 bits and asserts
-/// that it fits.
+/// Maximum length of a key of the tree, which asserts that the length fits 16 bits.
 const TREE_KEY_BYTES_MAX: usize = u16::MAX as usize;
 
-// Every key of a client fits, whatever its prefix.
+// Every client's key fits, whatever its prefix.
 const _: () = assert!(KEY_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(DEADLINE_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(ROW_BYTES + NAME_BYTES_MAX < TREE_KEY_BYTES_MAX);
 
-/// State that a commit stores together with the data.
+/// State that a commit stores with the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) applied_to: Slot,
     pub(super) keys: u64,
-    /// Current generation. FLUSHALL starts a new one, which hides the keys of earlier generations
-    /// until they are removed gradually. Removing them at once would be a commit as large as the
-    /// store.
+    /// Current generation. FLUSHALL starts a new one, which hides earlier keys until they are
+    /// gradually removed; removing them at once would be a commit as large as the store.
     pub(super) generation: u64,
-    /// Lowest generation that may still have data. All data of earlier ones has been removed.
+    /// Lowest generation that may still have data.
     pub(super) oldest: u64,
 }
 
@@ -102,7 +97,6 @@ impl State {
     }
 }
 
-/// Encodes the stored key of a client's key.
 pub(super) fn data_key(generation: u64, position: Position, key: &[u8]) -> Vec<u8> {
     let mut stored = Vec::with_capacity(KEY_BYTES + key.len());
     stored.push(kind::DATA);
@@ -112,14 +106,13 @@ pub(super) fn data_key(generation: u64, position: Position, key: &[u8]) -> Vec<u
     stored
 }
 
-/// Splits a stored data key into the position and the client's key.
+/// Splits a stored key into the position and the client's key.
 pub(super) fn parse_data_key(stored: &[u8]) -> Option<(Position, &[u8])> {
     let (head, key) = stored.split_at_checked(KEY_BYTES)?;
     let (_, position) = head.split_last_chunk()?;
     Some((Position::from_bytes(*position), key))
 }
 
-/// Encodes the stored key of a deadline.
 pub(super) fn deadline_key(
     generation: u64,
     of: DeadlineKind,
@@ -136,7 +129,7 @@ pub(super) fn deadline_key(
     stored
 }
 
-/// Splits the stored key of a deadline into the deadline and the client's key.
+/// Splits a stored deadline into the deadline and the client's key.
 pub(super) fn parse_deadline_key(stored: &[u8]) -> Option<(u64, &[u8])> {
     let (_, rest) = stored.split_at_checked(PREFIX_BYTES)?;
     let (deadline, key) = rest.split_first_chunk()?;
@@ -148,14 +141,13 @@ fn generation_bytes(generation: u64) -> [u8; 6] {
     bytes
 }
 
-/// Returns the prefix of all stored keys with this kind and generation.
+/// Returns the prefix of all stored keys of a kind and generation.
 pub(super) fn prefix(kind: u8, generation: u64) -> Vec<u8> {
     let mut stored = vec![kind];
     stored.extend_from_slice(&generation_bytes(generation));
     stored
 }
 
-/// Encodes the stored key of a row.
 pub(super) fn row_key(generation: u64, id: Id, name: &[u8]) -> Vec<u8> {
     let mut stored = prefix(kind::ROW, generation);
     stored.extend_from_slice(&id.to_bytes());
@@ -163,10 +155,10 @@ pub(super) fn row_key(generation: u64, id: Id, name: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// Returns the exclusive upper bound of the stored keys of a collection's rows.
+/// Returns the exclusive upper bound of a collection's rows.
 pub(super) fn behind_rows(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = row_key(generation, id, b"");
-    // Not all bytes are 255, since no generation is that high.
+    // Not all bytes are 255: no generation is that high.
     while stored.pop_if(|last| *last == u8::MAX).is_some() {}
     if let Some(last) = stored.last_mut() {
         *last += 1;
@@ -174,24 +166,21 @@ pub(super) fn behind_rows(generation: u64, id: Id) -> Vec<u8> {
     stored
 }
 
-/// Extracts the name of a row from its stored key.
 pub(super) fn parse_row_key(stored: &[u8]) -> Option<&[u8]> {
     stored.get(ROW_BYTES..)
 }
 
-/// Encodes the stored key that marks a collection as dropped.
+/// Encodes the mark of a dropped collection.
 pub(super) fn ended_key(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = prefix(kind::ENDED, generation);
     stored.extend_from_slice(&id.to_bytes());
     stored
 }
 
-/// Extracts the id of a dropped collection from its stored key.
 pub(super) fn parse_ended_key(stored: &[u8]) -> Option<Id> {
     Id::from_bytes(stored.get(PREFIX_BYTES..)?)
 }
 
-/// Decodes the header of a stored value.
 fn header(stored: &[u8]) -> Option<Stamp> {
     let (slot, rest) = stored.split_first_chunk()?;
     let (index, rest) = rest.split_first_chunk()?;
@@ -204,7 +193,7 @@ fn header(stored: &[u8]) -> Option<Stamp> {
     Some(Stamp { version, deadline: (deadline != NO_DEADLINE).then_some(deadline), kind })
 }
 
-/// Decodes the data of a key that is about to change from its stored value.
+/// Decodes what a change of a key needs of its old value.
 pub(super) fn old(stored: &[u8]) -> Option<Old> {
     let stamp = header(stored)?;
     let old = Old::new(&stored[HEADER_BYTES..], stamp);
@@ -222,7 +211,6 @@ pub(super) fn stored_value(entry: &Entry<'_>) -> Vec<u8> {
     stored
 }
 
-/// Decodes a stored value as an entry.
 pub(super) fn entry(stored: Slice) -> Option<Entry<'static>> {
     let Stamp { version, deadline, kind } = header(&stored)?;
     Some(Entry { value: Bytes::Shared(stored, HEADER_BYTES), version, deadline, kind })

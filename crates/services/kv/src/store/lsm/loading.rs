@@ -1,9 +1,9 @@
-//! Loads. The keys of another store are written under a hidden generation, which a final batch
-//! makes current.
+//! Loads: keys of another store are written under a hidden generation, which a final batch makes
+//! current.
 //!
-//! Until that batch is in the tree, the tree has its old state: after a crash the store is where it
-//! was, and the loaded keys are removed. The first keys of a load mark the generation as used, so
-//! that no other generation ever begins among the remains of a crash.
+//! Until then the tree has its old state: after a crash the store is where it was, and the loaded
+//! keys are removed. The first keys of a load mark the generation as used, so that no other one
+//! ever begins among the remains of a crash.
 
 use std::{collections::BTreeSet, mem, sync::Arc};
 
@@ -32,7 +32,7 @@ impl LsmStore {
         self.image = None;
         self.newest_generation += 1;
         let generation = self.newest_generation;
-        // Changes that have not been sent are dropped. Those in flight belong to the old state.
+        // Unsent changes are dropped. Those in flight belong to the old state.
         self.waiting.clear();
         self.state = self.sent;
         self.wanted = self.wanted.min(self.sent.applied_to);
@@ -76,7 +76,6 @@ impl LsmStore {
         self.send_some()
     }
 
-    /// Sends loaded keys to the tree once enough have accumulated.
     fn send_some(&mut self) -> Result<(), LoadError> {
         if self.held() == 0 {
             return Ok(());
@@ -101,7 +100,7 @@ impl LsmStore {
         self.handle_writer_events();
         let load = self.loading.take().ok_or(LoadError::NotLoading)?;
         self.must_be_open()?;
-        // No old metadata may survive, neither in the tree nor in the changes in flight.
+        // No old metadata may survive, in the tree or in changes in flight.
         let stored = self.tree_range(vec![kind::META]..vec![kind::DEADLINE]);
         let mut old: BTreeSet<_> = stored.map(|(key, _)| key[1..].to_vec()).collect();
         self.must_be_open()?;
@@ -117,7 +116,7 @@ impl LsmStore {
         };
         self.synced = self.synced.map(|synced| synced.min(at));
         self.wanted = self.wanted.min(at);
-        // The old generation has ended but still takes space.
+        // The old generation has ended but takes space.
         (self.cleared, self.dirty) = (true, false);
         self.drain();
         Ok(())

@@ -1,6 +1,5 @@
-//! Purge, which removes generations ended by FLUSHALL or a load, the remains of failed loads, and
-//! the rows of dropped collections. Readers cannot observe the gradual removal, so it need not be
-//! atomic.
+//! Purge: removes generations ended by FLUSHALL or a load, remains of failed loads, and rows of
+//! dropped collections. Not atomic, because readers cannot observe it.
 
 use std::sync::{
     Arc,
@@ -15,44 +14,41 @@ use super::{
     tree::Tree,
 };
 
-/// Maximum number of keys removed in one step.
+/// Maximum number of keys removed per step.
 const PURGED_MAX: usize = 1024;
 
-/// Progress of the purge.
 pub(super) struct Purge {
     /// Stored key at which the purge of generations resumes.
     from: Vec<u8>,
     /// Generations below this one have ended.
     below: u64,
-    /// Highest generation that a failed load left behind, if any. Such generations are above the
-    /// current one.
+    /// Highest generation of a failed load, above the current one.
     left: Option<u64>,
     purged_below: Arc<AtomicU64>,
-    /// Set if the current generation may have dropped collections.
+    /// The current generation may have dropped collections.
     ended: bool,
-    /// Stored key of the dropped collection at which the purge resumes. Starting over would be slow,
-    /// because searches walk over removed entries for a while.
+    /// Dropped collection at which the purge resumes. Starting over would be slow: searches walk
+    /// over removed entries for a while.
     ended_from: Vec<u8>,
-    /// Stored key of the row at which the purge resumes within that collection.
+    /// Row of that collection at which the purge resumes.
     rows_from: Vec<u8>,
-    /// Set if the purge has stopped because the data to be removed cannot be read.
+    /// The purge has stopped, because the data to remove cannot be read.
     given_up: bool,
 }
 
-/// Result of one step of the purge.
 pub(super) enum PurgeStep {
-    /// Keys of ended generations were removed. Contains the stored key at which to resume, or
-    /// `None` if no keys are left.
+    /// Keys of ended generations were removed. Has the stored key at which to resume, if any are
+    /// left.
     Generations(Option<Vec<u8>>),
-    /// Rows of a dropped collection were removed. Contains the stored keys at which to resume.
+    /// Rows of a dropped collection were removed. Has the stored keys at which to resume.
     Rows(Vec<u8>, Vec<u8>),
-    /// No dropped collections are left at or after the resume position.
+    /// No dropped collections are left from the resume position on.
     Nothing,
 }
 
 impl Purge {
-    /// Creates the purge of a tree whose current generation is `generation`. `newest` is the
-    /// highest generation ever begun.
+    /// Creates the purge of a tree at `generation`, where `newest` is the highest generation ever
+    /// begun.
     pub(super) fn new(generation: u64, newest: u64, purged_below: Arc<AtomicU64>) -> Self {
         Self {
             from: Vec::new(),
@@ -79,8 +75,8 @@ impl Purge {
         self.left.is_none() && self.purged_below.load(Ordering::Acquire) >= self.below
     }
 
-    /// Notifies the purge that all generations below `below` have ended. Newly dropped collections
-    /// may lie before the resume position.
+    /// Starts purging the generations below `below`. Newly dropped collections may lie before the
+    /// resume position.
     pub(super) fn begin(&mut self, below: u64, ended: bool) {
         if ended || self.below != below {
             self.look_for_ended();
@@ -97,7 +93,7 @@ impl Purge {
         self.rows_from.clear();
     }
 
-    /// Restarts the purge after another tree has been opened.
+    /// Restarts the purge after another tree was opened.
     pub(super) fn restart(&mut self, state: State, newest: u64) {
         self.look_for_ended();
         self.given_up = false;
@@ -116,7 +112,6 @@ impl Purge {
         }
     }
 
-    /// Removes some rows of a dropped collection.
     fn step_rows(&self, tree: &Tree) -> Result<PurgeStep, Failure> {
         let generation = self.below;
         let first = prefix(kind::ENDED, generation).max(self.ended_from.clone());
@@ -134,7 +129,7 @@ impl Purge {
         let rows_from = match last {
             Some(last) if keys.len() == PURGED_MAX => last,
             _ => {
-                // The marker is removed with the last rows, or after them.
+                // The mark goes with the last rows or after them.
                 keys.push(Slice::from(marker.as_slice()));
                 Vec::new()
             }
@@ -146,7 +141,7 @@ impl Purge {
     fn step_generations(&self, tree: &Tree) -> Result<Option<Vec<u8>>, Failure> {
         let mut keys = Vec::with_capacity(PURGED_MAX);
         let behind = self.below + 1;
-        // The ranges are in the tree's order.
+        // Ranges in the tree's order.
         let generations = [0..self.below, behind..self.left.map_or(behind, |left| left + 1)];
         let kinds = [kind::DEADLINE, kind::DATA, kind::ROW, kind::ENDED, kind::FIELD_DEADLINE];
         let each = |kind| generations.clone().map(|generations| (kind, generations));
@@ -211,7 +206,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let tree = opened(&folder);
         let id = |slot| Id { version: Version { slot, index: 0 }, number: 0 };
-        // The rows of neighbouring collections survive.
+        // Rows of neighbouring collections survive.
         for slot in 1..=5 {
             let rows = if slot == 3 { 3 * PURGED_MAX } else { 7 };
             for number in 0..rows {
@@ -240,13 +235,12 @@ mod tests {
         purge.begin(4, true);
         run(&mut purge);
         assert_eq!(tree.entries().unwrap(), 7);
-        // A new purge also finds the collection, as after a restart.
+        // A new purge also finds it, as after a restart.
         tree.insert(ended_key(4, id(4)));
         run(&mut Purge::new(4, 4, Arc::new(AtomicU64::new(4))));
         assert_eq!(tree.entries().unwrap(), 0);
     }
 
-    /// Inserts `keys` keys of a generation, each with a deadline.
     fn fill(tree: &Tree, generation: u64, keys: u64) {
         for number in 1..=keys {
             let key = number.to_be_bytes();
@@ -269,7 +263,7 @@ mod tests {
             let last = purge.step(&tree).unwrap();
             purge.went(last);
         };
-        // The first steps remove all deadlines of the first generation, and then some of its keys.
+        // The first steps remove all deadlines of the first generation, then some of its keys.
         fill(&tree, 0, PURGED_MAX as u64 + 1);
         step(&mut purge);
         step(&mut purge);

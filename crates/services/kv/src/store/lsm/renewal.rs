@@ -1,8 +1,6 @@
-//! Renewal of a store with damaged files. The folder is set aside once a snapshot to replace it is
-//! on this node's disk ([scrub-8]), and removed once the new store has reached the old position and
-//! is synced.
-//!
-//! Until then the old folder remains available to an operator, whatever happens to the new one.
+//! Renewal of a store with damaged files. Once a snapshot to replace it is on this node's disk
+//! ([scrub-8]), the folder is set aside, for an operator in case anything happens to the new store.
+//! It is removed once the new store has reached the old position and is synced.
 
 use std::{
     fs, io,
@@ -15,17 +13,16 @@ use quorate_core::slot::Slot;
 use super::LsmStore;
 use crate::store::Store as _;
 
-/// Reason for setting the tree aside, as reported to operators.
+/// Reason as reported to operators.
 const WHY: &str = "a scrub found damaged files";
-/// Number of free bytes required in addition to those for a new tree of the same size.
+/// Free bytes required besides those for a new tree of the same size.
 const RESERVE_BYTES: u64 = 64 << 20;
 
-/// Progress of a renewal.
 #[derive(Debug)]
 pub(super) struct Renewal {
-    /// Applied position of the old store, which the new store must reach.
+    /// Applied position of the old store.
     to: Slot,
-    /// Path to which the old store was moved.
+    /// Path of the old store.
     aside: Option<PathBuf>,
 }
 
@@ -37,7 +34,7 @@ impl LsmStore {
             Some(tree) if !self.has_failed() => tree,
             _ => return Err(self.condition.to_string()),
         };
-        // A renewal must not run out of space half-way while the old store still serves clients.
+        // Running out of space half-way would end the service of the old store.
         let needed = tree.disk_space().saturating_add(RESERVE_BYTES);
         let room = tree.room(&self.path).and_then(|room| {
             may_be_renamed(&self.path)?;
@@ -55,24 +52,24 @@ impl LsmStore {
             Err(error) => return Err(format!("the store cannot be set aside: {error}")),
         }
         self.renewal = Some(Renewal { to: self.state.applied_to, aside: None });
-        // [store-1] Only the old store contains the synced data.
+        // [store-1] Only the old store has the synced data.
         self.synced = None;
         self.close_for_reopen(WHY.to_owned(), Some(WHY.to_owned()));
         Ok(())
     }
 
-    /// Records the path to which the tree was moved, if it was.
+    /// Records where the tree was moved, if it was.
     pub(super) fn set_aside(&mut self, aside: Option<PathBuf>) {
         match &mut self.renewal {
             Some(renewal) if renewal.aside.is_none() => renewal.aside = aside,
-            // Another tree was damaged during the renewal. The first one is the last that was
-            // complete, so it is retained.
+            // Another tree was damaged during the renewal. The first one, the last complete one,
+            // stays.
             Some(_) if aside.is_some() => self.renewal = None,
             _ => {}
         }
     }
 
-    /// Syncs the new store once it has reached the position of the old one.
+    /// Syncs the new store once it has reached the old position.
     pub(super) fn go_on_renewing(&mut self) {
         let far =
             |renewal: &Renewal| renewal.aside.is_some() && self.state.applied_to >= renewal.to;
@@ -81,8 +78,7 @@ impl LsmStore {
         }
     }
 
-    /// Ends the renewal and removes the old store, once the new store is synced up to the position
-    /// of the old one.
+    /// Ends the renewal and removes the old store, if the new one is synced up to the old position.
     pub(super) fn end_renewal(&mut self, synced_to: Slot) {
         let ended =
             self.renewal.take_if(|renewal| renewal.aside.is_some() && synced_to >= renewal.to);
@@ -92,7 +88,7 @@ impl LsmStore {
     }
 }
 
-/// Checks that a folder can be renamed: it is not a mount point, and its parent is writable.
+/// Checks that a folder can be renamed: not a mount point, with a writable parent.
 fn may_be_renamed(folder: &Path) -> io::Result<()> {
     let parent = match folder.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -102,7 +98,7 @@ fn may_be_renamed(folder: &Path) -> io::Result<()> {
         return Err(io::Error::other("its folder is a file system of its own"));
     }
     let probe = folder.with_extension("probe");
-    // A process that ended at this point may have left the probe folder behind.
+    // Left by a process that ended here.
     match fs::create_dir(&probe) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,

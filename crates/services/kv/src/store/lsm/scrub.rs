@@ -1,9 +1,9 @@
-//! Scrub: a thread reads all files of the tree and compares them with the checksums made when they
-//! were written.
+//! Scrub: a thread compares all files of the tree with the checksums made when they were written.
 //!
-//! The thread has no handle of the tree, which may be reopened during the scrub. Compaction removes
-//! files all the time, so a finding of the thread is only a suspicion: a file counts as damaged if
-//! the owner still finds it in the tree. Nothing is set aside at that point. The store continues to
+//! The thread has no handle of the tree, which may be reopened meanwhile. Compaction removes files
+//! all the time, so a finding is only a suspicion: a file counts as damaged if the owner still
+//! finds it in the tree. Even then the store continues to serve clients, until a snapshot is
+//! available to rebuild it from (`renewal`).
 //! serve clients until a snapshot is available to rebuild it from (`renewal`).
 
 use std::{
@@ -22,23 +22,20 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{LsmStore, tree::TreeFile};
 
-/// Number of bytes per read.
 const PIECE_BYTES: usize = 256 << 10;
-/// Alignment in bytes of direct reads, which bypass the kernel's cache.
+/// Alignment of direct reads, which bypass the kernel's cache.
 const ALIGNED: usize = 4096;
 
-/// Report from the thread to the owner of the scrub.
 enum Report {
     Read(u64),
-    /// A file that is missing or differs from what was written, with a description.
+    /// A missing or changed file, with a description.
     Suspect(TreeFile, String),
 }
 
-/// Handle to the scrub thread.
 #[derive(Debug)]
 pub(super) struct Scrub {
     told: Receiver<Report>,
-    /// Channel that is disconnected to end the thread.
+    /// Disconnected to end the thread.
     wanted: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -64,17 +61,15 @@ impl Scrub {
     }
 }
 
-/// State of the scrub thread.
 struct Work {
     tell: Sender<Report>,
-    /// Channel without messages, which disconnects when the thread should end.
+    /// Without messages; disconnects when the thread should end.
     wants: Receiver<()>,
     bytes_per_second: u64,
-    /// Delay that is due before the next read, to keep to the configured rate.
+    /// Delay due before the next read, to keep to the configured rate.
     owed: Duration,
 }
 
-/// Signals that the owner has stopped the scrub.
 struct Stopped;
 
 impl Work {
@@ -94,12 +89,11 @@ impl Work {
         }
     }
 
-    /// Checks a file. The inner error describes how the file differs from what was written.
+    /// Checks a file. The inner error describes how it differs from what was written.
     fn check(&mut self, file: &TreeFile, buffer: &mut [u8]) -> Result<Result<(), String>, Stopped> {
         let mut open = match open(&file.path) {
             Ok(open) => open,
-            // The error proves nothing about the file. For example, there may be no free
-            // descriptors.
+            // Proves nothing about the file: e.g. no free descriptors.
             Err(error) if error.kind() != ErrorKind::NotFound => return Ok(Ok(())),
             Err(_) => return Ok(Err("the file is gone".to_owned())),
         };
@@ -124,7 +118,7 @@ impl Work {
         })
     }
 
-    /// Waits as long as the configured read rate requires.
+    /// Waits as the configured read rate requires.
     fn pause(&mut self) -> Result<(), Stopped> {
         let owed = std::mem::take(&mut self.owed);
         match self.wants.recv_timeout(owed) {
@@ -134,8 +128,7 @@ impl Work {
     }
 }
 
-/// Opens a file, for direct reads if possible, because cached contents prove nothing about the
-/// disk.
+/// Opens a file for direct reads if possible: cached contents prove nothing about the disk.
 fn open(path: &Path) -> io::Result<File> {
     let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
     let opened = OpenOptions::new().read(true).custom_flags(direct).open(path);
@@ -145,18 +138,18 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Background failures that damage could explain. Compaction reads data that no client requested,
-/// and the library does not report why it failed.
+/// Background failures that damage could explain. Compaction reads data that no client requests,
+/// and fjall does not report why it failed.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     failures: u32,
-    /// Set if the files should be read.
+    /// The files should be read.
     stands: bool,
 }
 
 impl Suspicion {
-    /// Counts a failure. The more failures there are, the rarer scrubs become, because background
-    /// work also fails on a disk that rejects writes, and damage is reported only once.
+    /// Counts a failure. More failures make scrubs rarer: background work also fails on a disk that
+    /// rejects writes, and damage is reported only once.
     pub(super) fn background_failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.stands |= self.failures.is_power_of_two();
@@ -164,19 +157,17 @@ impl Suspicion {
 }
 
 impl LsmStore {
-    /// Returns whether all files should be read soon.
     pub(super) fn suspects_damage(&self) -> bool {
         self.suspicion.stands && self.tree.is_some()
     }
 
-    /// Starts a scrub of all current files of the tree. Abandons a scrub in progress.
+    /// Starts a scrub of all current files, in place of one in progress.
     pub(super) fn begin_scrub(&mut self, bytes_per_second: u64) {
         self.scrub = None;
         let files = self.tree.as_ref().map(|tree| tree.files());
         self.scrub = files.and_then(|files| Scrub::start(files, bytes_per_second).ok());
     }
 
-    /// Returns the results of the scrub since the last call.
     pub(super) fn take_scrub_results(&mut self) -> Scrubbed {
         let mut scrubbed = Scrubbed::default();
         let Some(scrub) = &self.scrub else {
@@ -213,7 +204,7 @@ impl LsmStore {
         scrubbed
     }
 
-    /// Returns the approximate total size in bytes of the tree's files.
+    /// Returns the approximate total size of the tree's files.
     pub(super) fn file_bytes(&self) -> u64 {
         self.tree.as_ref().map_or(0, |tree| tree.disk_space())
     }
@@ -232,7 +223,6 @@ mod tests {
         store::{Store as _, Version},
     };
 
-    /// Creates a store with table files and value files.
     fn filled(folder: &tempfile::TempDir) -> LsmStore {
         let (mut store, note) = LsmStore::open(&folder.path().join("store")).unwrap();
         assert_eq!(note, None);
@@ -303,7 +293,7 @@ mod tests {
         assert!(store.kept_bytes() > 0);
     }
 
-    /// [scrub-5] A file that compaction removed meanwhile does not count as damaged.
+    /// [scrub-5] A file removed by compaction meanwhile does not count as damaged.
     #[test]
     fn a_file_that_the_tree_has_no_more_is_no_damage() {
         let folder = tempfile::tempdir().unwrap();

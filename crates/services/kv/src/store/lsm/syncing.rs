@@ -1,14 +1,11 @@
-//! Syncing: which position survives a power loss ([store-1]), and how it advances.
-//!
-//! Every batch in the tree is in its journal, which is synced on request. Changes that have not
-//! been sent go to the tree first.
+//! Syncing: which position survives a power loss ([store-1]), and how it advances. The tree's
+//! journal contains every batch and is synced on request. Unsent changes go to the tree first.
 
 use quorate_core::slot::Slot;
 
 use super::LsmStore;
 
 impl LsmStore {
-    /// Requests that all commits be synced.
     pub(super) fn want_sync(&mut self) {
         if self.loading.is_none() {
             self.wanted = self.wanted.max(self.state.applied_to);
@@ -17,7 +14,7 @@ impl LsmStore {
         self.go_on_syncing();
     }
 
-    /// Takes the next step towards syncing the requested position, if one is possible.
+    /// Takes the next step towards the requested position, if possible.
     pub(super) fn go_on_syncing(&mut self) {
         let synced = self.synced.unwrap_or(Slot::FIRST);
         if self.wanted <= synced || self.syncing || self.frozen.is_some() || self.tree.is_none() {
@@ -31,7 +28,6 @@ impl LsmStore {
         }
     }
 
-    /// Records the position that the writer has synced.
     pub(super) fn on_synced(&mut self, to: Slot) {
         self.syncing = false;
         // Without a tree there is no synced position.

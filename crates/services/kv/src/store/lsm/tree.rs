@@ -1,4 +1,4 @@
-//! The LSM tree: opening, reading and writing it, and classifying its failures.
+//! The LSM tree: opening, reading, writing, and classification of failures.
 
 use std::{
     fs, io,
@@ -31,39 +31,37 @@ pub(super) struct TreeFile {
     pub(super) checksum: u128,
 }
 
-/// Maximum number of sealed memtables before another batch is written. Each batch can add two, and
-/// at four or more the library blocks, permanently if its threads have failed.
+/// Maximum number of sealed memtables before another batch, which can add two. At four or more
+/// fjall blocks, permanently if its threads have failed.
 const WAITING_TABLES_MAX: usize = 1;
-/// Maximum number of level-0 runs before another batch is written. The library blocks at thirty or
-/// more.
+/// Maximum number of level-0 runs before another batch. fjall blocks at thirty or more.
 const RUNS_MAX: usize = 20;
-/// Minimum number of open files that the library requires.
+/// Minimum number of open files that fjall requires.
 const FILES_MIN: usize = 10;
-/// Minimum size in bytes of a value that is stored apart from its key.
+/// Size from which on a value is stored apart from its key.
 const APART_BYTES: u32 = 512;
 /// Fraction of dead data at which an old value file is rewritten.
 const DEAD_PART: f32 = 0.5;
 /// Fraction of the value files, oldest first, that count as old.
 const OLD_PART: f32 = 0.5;
-/// File that exists in the folder of every complete tree.
+/// File in the folder of every complete tree.
 const MARKER: &str = "version";
-/// Folder that contains a folder for each of the library's keyspaces.
+/// Folder with a folder for each of fjall's keyspaces.
 const KEYSPACES: &str = "keyspaces";
-/// Size in bytes of the block cache, unless a test sets another one.
+/// Default size of the block cache.
 pub(super) const CACHE_BYTES: u64 = 64 << 20;
 
-/// Path and options with which a tree is opened.
+/// Path and options of a tree.
 #[derive(Clone, Debug)]
 pub(super) struct Home {
     pub(super) path: PathBuf,
     pub(super) disk: Arc<dyn Disk>,
-    /// Number of files kept open between reads.
+    /// Files kept open between reads.
     pub(super) files_max: usize,
-    /// Size in bytes of the block cache.
     pub(super) cache_bytes: u64,
 }
 
-/// An open tree. Clones refer to the same tree.
+/// Open tree, shared by clones.
 #[derive(Clone)]
 pub(super) struct Tree {
     database: Database,
@@ -71,24 +69,24 @@ pub(super) struct Tree {
     disk: Arc<dyn Disk>,
 }
 
-/// A newly opened tree, and the state found in it.
+/// Newly opened tree and the state found in it.
 pub(super) struct Opened {
     pub(super) tree: Tree,
     pub(super) state: State,
     /// Highest generation ever begun.
     pub(super) newest_generation: u64,
-    /// Set if the tree may contain collections.
+    /// The tree may contain collections.
     pub(super) has_rows: bool,
-    /// Description of data that was cut off or set aside, if any.
+    /// Description of data that was cut off or set aside.
     pub(super) note: Option<String>,
-    /// Path to which damaged data was moved, if any.
+    /// Path to which damaged data was moved.
     pub(super) aside: Option<PathBuf>,
 }
 
 impl Tree {
-    /// Opens or creates the tree. After a power loss, everything after the journal's last whole
-    /// batch is cut off. A tree with other damage is set aside, and so is a tree that is
-    /// `distrusted` for the given reason.
+    /// Opens or creates the tree. Cuts the journal after its last whole batch if a power loss
+    /// damaged its end. Sets aside a tree with other damage, or one that is `distrusted` for a
+    /// reason.
     pub(super) fn open(home: &Home, distrusted: Option<&str>) -> Result<Opened, Failure> {
         let path = &home.path;
         let damage = match distrusted {
@@ -111,7 +109,7 @@ impl Tree {
         Ok(Opened { note, aside, ..opened })
     }
 
-    /// [store-1] Repairs and opens a damaged tree, if the damage is at the end of its journal.
+    /// [store-1] Repairs and opens a tree with damage at the end of its journal.
     fn open_cut(home: &Home, damage: String) -> Result<Opened, Failure> {
         let Some(cut) = journal::cut(&home.path)? else {
             return Err(Failure::Damaged(damage.into()));
@@ -121,11 +119,11 @@ impl Tree {
         Ok(Opened { note, ..opened })
     }
 
-    /// Creates a tree. If the new tree is damaged, the disk is at fault.
+    /// Creates a tree. Damage in a new tree is the disk's fault.
     fn make(home: &Home) -> Result<Opened, Failure> {
         Self::open_as_it_is(home).map_err(|failure| match failure {
             Failure::Damaged(detail) => {
-                // The folder has no data, and the next attempt must not set it aside.
+                // Empty, so the next attempt must not set it aside.
                 let _ = fs::remove_dir_all(&home.path);
                 Failure::NewIsDamaged(detail)
             }
@@ -137,7 +135,7 @@ impl Tree {
         let Home { path, disk, files_max, cache_bytes } = home;
         disk.allows(Access::Open)?;
         if is_unfinished(path)? {
-            // The unfinished folder has no data yet.
+            // Unfinished, so without data.
             fs::remove_dir_all(path)?;
         }
         let (database, keyspace) = recover(path, *files_max, *cache_bytes)?;
@@ -166,7 +164,7 @@ impl Tree {
         Ok(self.keyspace.get(key)?)
     }
 
-    /// Iterates over the entries in a range, in order.
+    /// Iterates over the entries in a range.
     pub(super) fn range(
         &self,
         range: Range<Vec<u8>>,
@@ -178,7 +176,7 @@ impl Tree {
         })
     }
 
-    /// Iterates over the entries in a range, in reverse order.
+    /// Iterates over the entries in a range, backwards.
     pub(super) fn range_back(
         &self,
         range: Range<Vec<u8>>,
@@ -197,7 +195,7 @@ impl Tree {
         Ok(self.keys(rows).next().transpose()?.is_some())
     }
 
-    /// Iterates over the keys in a range, in order.
+    /// Iterates over the keys in a range.
     pub(super) fn keys(
         &self,
         range: Range<Vec<u8>>,
@@ -209,8 +207,8 @@ impl Tree {
         })
     }
 
-    /// Returns whether another batch can be written without waiting for the library's threads.
-    /// Fails if those threads have failed.
+    /// Returns whether a batch can be written without waiting for fjall's threads. Fails if they
+    /// have failed.
     pub(super) fn is_free(&self) -> Result<bool, Failure> {
         // Writes at most a buffer, and reports an earlier failure.
         self.database.persist(PersistMode::Buffer)?;
@@ -218,12 +216,11 @@ impl Tree {
         Ok(tree.sealed_memtable_count() <= WAITING_TABLES_MAX && tree.l0_run_count() < RUNS_MAX)
     }
 
-    /// Writes changes as one atomic batch.
     pub(super) fn write(&self, changes: &Changes) -> Result<(), Failure> {
         self.disk.allows(Access::Write)?;
         let generation = changes.generation;
         let mut batch = self.database.batch();
-        // Entries are written in the tree's order.
+        // In the tree's order.
         let state = changes.state.to_bytes();
         batch.insert(&self.keyspace, STATE_KEY, state);
         if generation != changes.state.generation {
@@ -284,25 +281,23 @@ impl Tree {
         Ok(batch.commit()?)
     }
 
-    /// Syncs everything written so far to stable storage.
     pub(super) fn sync(&self) -> Result<(), Failure> {
         Ok(self.database.persist(PersistMode::SyncAll)?)
     }
 
-    /// Starts writing the library's in-memory data into tables, which are files separate from the
-    /// journal.
+    /// Starts writing fjall's in-memory data into tables, which are files other than the journal.
     pub(super) fn start_tables(&self) -> Result<(), Failure> {
         self.keyspace.rotate_memtable()?;
         Ok(())
     }
 
-    /// Returns whether all tables have been written. Fails if the library's threads have failed.
+    /// Returns whether all tables have been written. Fails if fjall's threads have failed.
     pub(super) fn has_tables(&self) -> Result<bool, Failure> {
         self.database.persist(PersistMode::Buffer)?;
         Ok(self.keyspace.tree.sealed_memtable_count() == 0)
     }
 
-    /// Returns a snapshot of the tree, which keeps the tree open.
+    /// Returns a snapshot, which keeps the tree open.
     pub(super) fn past(&self) -> Past {
         Past {
             snapshot: self.database.snapshot(),
@@ -311,7 +306,7 @@ impl Tree {
         }
     }
 
-    /// Returns every file of the tree, except its journal and the lists of files.
+    /// Returns every file of the tree except its journal and the lists of files.
     pub(super) fn files(&self) -> Vec<TreeFile> {
         let version = self.keyspace.tree.current_version();
         let tables = version.iter_tables().map(|table| TreeFile {
@@ -325,12 +320,11 @@ impl Tree {
         tables.chain(values).collect()
     }
 
-    /// Returns the space of the file system that contains `folder`.
     pub(super) fn room(&self, folder: &Path) -> io::Result<DiskSpace> {
         self.disk.room(folder)
     }
 
-    /// Returns the size in bytes of the tree's files, without the journal.
+    /// Returns the size of the tree's files without the journal.
     pub(super) fn disk_space(&self) -> u64 {
         self.keyspace.tree.disk_space()
     }
@@ -341,7 +335,6 @@ impl Tree {
     }
 }
 
-/// Snapshot of the tree, unaffected by later writes.
 pub(super) struct Past {
     snapshot: Snapshot,
     keyspace: Keyspace,
@@ -349,7 +342,6 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// Iterates over the entries in a range, in order.
     pub(super) fn range(
         &self,
         range: Range<Vec<u8>>,
@@ -363,17 +355,16 @@ impl Past {
     }
 }
 
-/// Returns the options for a new tree; an existing tree retains its own. Values are stored in
-/// separate files, so that compaction moves keys, but values only once half of their file is dead
-/// ([decision 20](../../../../../../docs/decisions/0020-values-lie-apart.md)).
+/// Returns the options of a new tree; an existing one retains its own. Values are in separate
+/// files, so that compaction moves keys, but values only once half of their file is dead ([decision
+/// 20](../../../../../../docs/decisions/0020-values-lie-apart.md)).
 fn options() -> KeyspaceCreateOptions {
     let values = KvSeparationOptions::default()
         .separation_threshold(APART_BYTES)
         .staleness_threshold(DEAD_PART)
         .age_cutoff(OLD_PART);
-    // A table of small rows has a filter and an index of several megabytes. Below the first level,
-    // where they are not cached as a whole, they are partitioned, so that a lookup reads only the
-    // partition it needs.
+    // Filter and index of a table of small rows have several megabytes. Below the first level,
+    // where they are not cached as a whole, partitions let a lookup read only the one it needs.
     let in_parts = PartitioningPolicy::new([false, true]);
     KeyspaceCreateOptions::default()
         .filter_block_partitioning_policy(in_parts.clone())
@@ -381,21 +372,21 @@ fn options() -> KeyspaceCreateOptions {
         .with_kv_separation(Some(values))
 }
 
-/// Opens an existing tree. In builds with debug assertions the library asserts that the two lengths
-/// of a journal item are equal. A process killed between writing them leaves zeros in one; that is
-/// treated as damage, not as a reason to fail at each start.
+/// Opens an existing tree. With debug assertions, fjall asserts that the two lengths of a journal
+/// item are equal. A process killed between writing them leaves zeros in one, which is treated as
+/// damage rather than a failure at each start.
 fn recover(
     path: &Path,
     files_max: usize,
     cache_bytes: u64,
 ) -> Result<(Database, Keyspace), Failure> {
     let opened = panic::catch_unwind(AssertUnwindSafe(|| {
-        // By default the library would keep 900 files open, regardless of the process limit.
+        // By default fjall would keep 900 files open, whatever the process limit.
         let files_max = files_max.max(FILES_MIN);
         let database = Database::builder(path)
             .max_cached_files(Some(files_max))
             .cache_size(cache_bytes)
-            // A second thread would only write tables, and spin while the first one compacts.
+            // A second thread would only write tables, and spin while the first compacts.
             .worker_threads(1)
             .journal_compression(CompressionType::None)
             .open()?;
@@ -406,11 +397,10 @@ fn recover(
     Ok(opened.map_err(stopped)??)
 }
 
-/// [store-1] Syncs folders that the library does not. According to the source of fjall 3.1, it
-/// flushes the folders in which it creates files, but neither the one in which it creates a
-/// keyspace's folder, nor the parent of the tree. After a power loss either could be missing with
-/// all synced data below it, without any sign of damage. Entries that an earlier process created
-/// but did not flush are flushed now.
+/// [store-1] Syncs folders that fjall does not. fjall 3.1 syncs the folders in which it creates
+/// files, but neither the one in which it creates a keyspace's folder, nor the parent of the tree.
+/// After a power loss either could be missing with all synced data below, without any sign of
+/// damage. Entries that an earlier process left unsynced are synced now.
 fn sync_names(path: &Path, disk: &dyn Disk) -> io::Result<()> {
     disk.sync_names(&path.join(KEYSPACES))?;
     disk.sync_names(path)?;
@@ -420,7 +410,7 @@ fn sync_names(path: &Path, disk: &dyn Disk) -> io::Result<()> {
     }
 }
 
-/// Returns whether a crash or a full disk interrupted the creation of a tree in this folder.
+/// Returns whether a crash or a full disk interrupted the creation of a tree here.
 fn is_unfinished(path: &Path) -> io::Result<bool> {
     if path.join(MARKER).try_exists()? {
         return Ok(false);
@@ -432,7 +422,7 @@ fn is_unfinished(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Renames a damaged folder to a free name. Returns `None` if there was no folder.
+/// Renames a damaged folder to a free name; `None` if there was no folder.
 fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
     if !path.try_exists()? {
         return Ok(None);
@@ -460,7 +450,7 @@ mod tests {
     use super::*;
     use crate::store::lsm::disk::RealDisk;
 
-    /// Returns the number of bytes that this thread has read from the disk or the kernel's cache.
+    /// Returns the bytes that this thread has read from the disk or the kernel's cache.
     fn read_bytes() -> u64 {
         let text = fs::read_to_string("/proc/thread-self/io").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
@@ -486,7 +476,7 @@ mod tests {
             panic!("a new folder can be opened")
         };
         let key = |number: u32| [b"row ", &number.to_be_bytes()[..]].concat();
-        // The tables of the first level overlap until they are merged into the next level.
+        // Tables of the first level overlap until they are merged into the next.
         for part in 0..PARTS {
             for number in (part..ROWS).step_by(PARTS as usize) {
                 tree.keyspace.insert(key(2 * number), "value").unwrap();
@@ -499,14 +489,14 @@ mod tests {
             thread::yield_now();
         }
         let before = read_bytes();
-        // Rows that exist and rows that do not alternate.
+        // Existing and absent rows alternate.
         let asked = (0..2 * ROWS).step_by(1999);
         for number in asked.clone() {
             let found = tree.get(&key(number)).unwrap();
             assert_eq!(found.is_some(), number % 2 == 0);
         }
         let each = (read_bytes() - before) / asked.count() as u64;
-        // Filters and indexes that are not partitioned have 65 KB.
+        // Unpartitioned filters and indexes have 65 KB.
         assert!((1000..30_000).contains(&each), "{each} bytes for a row");
     }
 }

@@ -1,4 +1,4 @@
-//! Handling of a full or failing disk: what the store can still do, and how it recovers.
+//! A full or failing disk: what the store can still do, and how it recovers.
 
 use std::{cell::OnceCell, mem};
 
@@ -9,11 +9,11 @@ use super::{
     scrub::Suspicion, tree::Opened, writer::Event,
 };
 
-/// Number of failed reads in one process at which the tree is no longer trusted.
+/// Failed reads in one process after which the tree is no longer trusted.
 const FAILED_READS_MAX: u32 = 2;
 
 impl LsmStore {
-    /// Handles the writer's events and failed reads. Returns the health of the store.
+    /// Handles the writer's events and failed reads.
     pub(super) fn look_after_tree(&mut self) -> Health {
         self.handle_writer_events();
         self.on_misread();
@@ -35,7 +35,6 @@ impl LsmStore {
         }
     }
 
-    /// Handles all pending events of the writer.
     pub(super) fn handle_writer_events(&mut self) {
         while let Some(event) = self.writer.event() {
             self.on_event(event);
@@ -64,7 +63,7 @@ impl LsmStore {
             Event::LetGo if self.tree.is_some() => {
                 self.close_for_reopen("it is being opened again".to_owned(), None);
             }
-            // This thread has already closed the tree for another reason.
+            // Already closed by this thread for another reason.
             Event::LetGo => {}
             Event::Closed(why) => {
                 self.forget_tree();
@@ -74,19 +73,19 @@ impl LsmStore {
         }
     }
 
-    /// Closes the tree in this thread. From then on only the writer has it, and reopens it.
+    /// Closes the tree in this thread, so that the writer can reopen it.
     pub(super) fn close_for_reopen(&mut self, why: String, distrusted: Option<String>) {
         self.forget_tree();
         self.condition = Condition::Closed(why);
         self.writer.reopen(distrusted);
     }
 
-    /// Drops all handles of the tree in this thread.
+    /// Drops this thread's handles of the tree.
     fn forget_tree(&mut self) {
         (self.tree, self.image) = (None, None);
     }
 
-    /// Restarts from a newly opened tree. Changes in memory are dropped; they are in the log, or in
+    /// Restarts from a newly opened tree. Changes in memory are dropped: they are in the log, or in
     /// the snapshot that was being loaded.
     fn begin_anew(&mut self, opened: Opened) {
         let Opened { tree, state, newest_generation, has_rows, note, aside } = opened;
@@ -95,8 +94,8 @@ impl LsmStore {
         (self.state, self.sent) = (state, state);
         self.newest_generation = newest_generation;
         self.collections |= has_rows;
-        // The library syncs its journal before reading it. After a failure that sync proves little
-        // about earlier writes, because some systems then take unwritten data for written.
+        // fjall syncs its journal before reading it. After a failure that proves little about
+        // earlier writes, because some systems then take unwritten data for written.
         self.synced = Some(match self.synced {
             None => state.applied_to,
             Some(synced) => synced.min(state.applied_to),
@@ -118,7 +117,7 @@ impl LsmStore {
         self.back = Some(note);
     }
 
-    /// Handles a failed read. The tree is reopened, or set aside if it is damaged or has failed
+    /// Handles a failed read: reopens the tree, or sets it aside if it is damaged or has failed
     /// before.
     fn on_misread(&mut self) {
         let Some(failure) = self.misread.get() else {

@@ -1,5 +1,5 @@
-//! Thread that writes changes to the tree, so that the replica does not wait for it. It also waits
-//! for the disk and reopens the tree when necessary.
+//! Thread that writes to the tree, waits for the disk, and reopens the tree, in place of the
+//! replica.
 
 use std::{
     fs, io,
@@ -25,26 +25,26 @@ use super::{
     tree::{Home, Opened, Tree},
 };
 
-/// Number of bytes left free for background work of the tree and for the log; less on a small disk.
+/// Bytes left free for the log and background work of the tree; less on a small disk.
 const RESERVE_BYTES: u64 = 64 << 20;
-/// Divisor of the size of a small disk that gives the number of bytes left free.
+/// Divisor of a small disk's size for the bytes left free.
 const RESERVE_PART: u64 = 16;
-/// Maximum number of free bytes to wait for, however often the space was too small; less on a small
+/// Maximum number of free bytes to wait for, however often they did not suffice; less on a small
 /// disk.
 const NEEDED_BYTES_MAX: u64 = 1 << 30;
-/// Divisor of the size of a small disk that gives the maximum number of free bytes to wait for.
+/// Divisor of a small disk's size for the maximum number of free bytes to wait for.
 const NEEDED_PART: u64 = 4;
 
-/// Delays after which the thread checks again.
+/// Delays between checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays {
-    /// Delay while the library's threads are busy.
+    /// While fjall's threads are busy.
     pub busy: Duration,
-    /// Delay while the disk is full.
+    /// While the disk is full.
     pub room: Duration,
-    /// Delay after the first failure. Each further failure doubles it.
+    /// After the first failure. Doubles with each further one.
     pub retry_min: Duration,
-    /// Maximum delay after a failure.
+    /// Maximum after a failure.
     pub retry_max: Duration,
 }
 
@@ -59,56 +59,51 @@ impl Default for Delays {
     }
 }
 
-/// Job that the owner gives to the thread.
 enum Job {
-    /// Writes changes as one atomic batch.
     Write(Arc<Changes>),
     /// Syncs the tree at this position.
     Sync(Slot),
-    /// Releases the memory of changes, which also takes time.
+    /// Frees the memory of changes, which takes time as well.
     Free(Arc<Changes>),
-    /// Removes a folder that is no longer needed.
+    /// Removes an obsolete folder.
     Remove(PathBuf),
-    /// Reopens the tree after the owner has closed its handles. If there is a reason, sets the tree
-    /// aside first.
+    /// Reopens the tree after the owner has closed its handles. Sets it aside first if there is a
+    /// reason.
     Reopen(Option<String>),
 }
 
-/// Event that the thread reports to the owner.
 pub(super) enum Event {
-    /// The changes have been written to the tree.
     Written,
-    /// After a power loss the tree will be at this position or a later one.
+    /// Position that survives a power loss.
     Synced(Slot),
-    /// The changes have not been written yet for this reason. The thread retries by itself.
+    /// Reason for a delay of a write, which the thread retries.
     Waiting(String),
-    /// The tree accepts no more writes but can still be read.
+    /// Readable, but no longer writable.
     Failed {
         why: String,
-        /// Set if the failure occurred in the background, perhaps in a compaction that encountered
+        /// The failure was in the background, perhaps a compaction of damaged data.
         /// damage.
         in_the_background: bool,
     },
-    /// Reopening may help, but the owner must close its handles first and confirm.
+    /// Reopening may help. The owner must close its handles first and confirm.
     LetGo,
-    /// The tree could not be opened for this reason. The thread will retry.
+    /// Reason why the tree could not be opened. The thread retries.
     Closed(String),
     Opened(Opened),
 }
 
-/// Handle to the writer thread.
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// Queue of jobs. Dropping it ends the thread.
+    /// Dropped to end the thread.
     jobs: Option<Sender<Job>>,
     events: Receiver<Event>,
-    /// All data of generations below this one has been removed.
+    /// Data of all generations below this one has been removed.
     purged_below: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts the thread. It takes over an open tree, or opens the tree itself.
+    /// Starts the thread with an open tree, or to open the tree itself.
     pub(super) fn start(
         home: Home,
         delays: Delays,
@@ -133,7 +128,7 @@ impl Writer {
         };
         let thread = thread::Builder::new().name("store".to_owned()).spawn(move || {
             failure::catches_panics();
-            // The loop ends only when the owner is gone.
+            // The loop ends only without an owner.
             let Err(Gone) = work.run();
         })?;
         Ok(Self { jobs: Some(jobs), events, purged_below, thread: Some(thread) })
@@ -161,22 +156,21 @@ impl Writer {
 
     fn ask(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            // The thread ends only at the request of its owner.
+            // The thread outlives its owner.
             let _ = jobs.send(job);
         }
     }
 
-    /// Returns the next event if one is pending.
     pub(super) fn event(&self) -> Option<Event> {
         self.events.try_recv().ok()
     }
 
-    /// Waits for the next event, but not longer than `patience`.
+    /// Waits for the next event for at most `patience`.
     pub(super) fn event_within(&self, patience: Duration) -> Option<Event> {
         self.events.recv_timeout(patience).ok()
     }
 
-    /// Waits for the next event without a time limit.
+    /// Waits for the next event.
     pub(super) fn next_event(&self) -> Option<Event> {
         self.events.recv().ok()
     }
@@ -185,7 +179,7 @@ impl Writer {
         self.purged_below.load(Ordering::Acquire)
     }
 
-    /// Ends the thread. Pending jobs are finished first, unless the disk prevents it.
+    /// Ends the thread after pending jobs, unless the disk prevents them.
     pub(super) fn end(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -194,23 +188,21 @@ impl Writer {
     }
 }
 
-/// Removes a folder. A failure is ignored, because it only costs space.
+/// Removes a folder. A failure only costs space.
 fn remove(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// The owner has dropped its handle, so the thread should end.
+/// The owner has dropped its handle, so the thread ends.
 struct Gone;
 
-/// Type without values, for a loop that ends only by an error.
+/// Uninhabited: the loop ends only by an error.
 enum Never {}
 
-/// Reason for the thread to stop its current work.
+/// Reason for the thread to interrupt its work.
 enum Interruption {
-    /// The thread should end.
     Gone,
-    /// The owner found that the tree is failing. The thread should reopen it, and set it aside
-    /// first if there is a reason.
+    /// The owner found the tree failing: reopen it, and set it aside first if there is a reason.
     Reopen(Option<String>),
 }
 
@@ -220,20 +212,18 @@ impl From<Gone> for Interruption {
     }
 }
 
-/// State of the writer thread.
 struct Work {
     home: Home,
     delays: Delays,
     tree: Option<Tree>,
-    /// Number of free bytes to wait for in addition to those about to be written.
+    /// Free bytes to wait for besides those about to be written.
     needed: u64,
-    /// Number of failures since the last success.
+    /// Failures since the last success.
     failures: u32,
-    /// Set after a failure, until all data has been written into new files. The system may take
-    /// unwritten data for written, and a later sync of the same file would report no error.
+    /// Set by a failure, until all data is in new files: the system may take unwritten data for
+    /// written, and a later sync of the same file would report no error.
     doubts: bool,
-    /// Position to sync once all data has been written into new files; `None` if no such rewrite is
-    /// in progress.
+    /// Position to sync once all data is in new files, if it is being rewritten.
     rewriting: Option<Slot>,
     asked: Receiver<Job>,
     tell: Sender<Event>,
@@ -262,7 +252,7 @@ impl Work {
         }
     }
 
-    /// Handles jobs until the tree fails. Returns the failure.
+    /// Handles jobs until the tree fails, and returns the failure.
     fn serve(&mut self) -> Result<Failure, Interruption> {
         loop {
             if let Err(failure) = self.look_after_tables()? {
@@ -278,7 +268,7 @@ impl Work {
                     (self.needed, self.failures) = (0, 0);
                     let ended = !changes.ended.is_empty();
                     self.purge.begin(changes.state.generation, ended);
-                    // Dropped before the event is sent, so that the owner has the last reference.
+                    // Before the event, so that the owner has the last reference.
                     drop(changes);
                     self.say(Event::Written)?;
                 }
@@ -301,7 +291,7 @@ impl Work {
         }
     }
 
-    /// Waits for the next job. A timeout means that there is time to purge.
+    /// Waits for the next job. A timeout means time to purge.
     fn next_job(&self) -> Result<Job, RecvTimeoutError> {
         if self.rewriting.is_some() {
             return self.asked.recv_timeout(self.delays.busy);
@@ -320,8 +310,8 @@ impl Work {
         self.lacks_room(0).is_none() && !matches!(self.guarded(Tree::is_free), Ok(false))
     }
 
-    /// Accesses the tree. A panic of the library is treated as a failure, because its effects are
-    /// limited to the tree, which is reopened.
+    /// Accesses the tree. A panic of fjall counts as a failure: it affects only the tree, which is
+    /// reopened.
     fn guarded<T>(&self, work: impl FnOnce(&Tree) -> Result<T, Failure>) -> Result<T, Failure> {
         let Some(tree) = &self.tree else {
             return Err(Failure::NotOpen);
@@ -330,8 +320,8 @@ impl Work {
             .unwrap_or_else(|_| Err(Failure::Panicked))
     }
 
-    /// Syncs the tree. If earlier writes are in doubt, only starts to write all data into new
-    /// files.
+    /// Syncs the tree. If earlier writes are in doubt, starts to write all data into new files
+    /// instead.
     fn sync(&self) -> Result<(), Failure> {
         self.guarded(Tree::sync)?;
         if self.doubts {
@@ -340,7 +330,7 @@ impl Work {
         Ok(())
     }
 
-    /// If all data is being written into new files, checks whether that is complete.
+    /// Completes the rewrite into new files, if one is in progress and done.
     fn look_after_tables(&mut self) -> Result<Result<(), Failure>, Gone> {
         let Some(to) = self.rewriting else {
             return Ok(Ok(()));
@@ -359,7 +349,7 @@ impl Work {
     fn purge_some(&mut self) -> Result<(), Failure> {
         match self.guarded(|tree| self.purge.step(tree)) {
             Ok(went) => self.purge.went(went),
-            // [scrub-2] The obsolete data only takes space until the store is rebuilt.
+            // [scrub-2] Obsolete data only takes space until the store is rebuilt.
             Err(Failure::Damaged(_)) => self.purge.give_up(),
             Err(failure) => return Err(failure),
         }
@@ -382,14 +372,13 @@ impl Work {
                 Ok(())
             }
             Ok(Job::Reopen(distrusted)) => Err(Interruption::Reopen(distrusted)),
-            // Only one batch is in flight at a time, and the owner repeats the jobs of a failed
-            // tree.
+            // One batch is in flight at a time, and the owner repeats the jobs of a failed tree.
             Ok(Job::Write(_) | Job::Sync(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(Interruption::Gone),
         }
     }
 
-    /// Waits for `time`. Ignores all jobs, but stops if the thread should end.
+    /// Waits for `time` without handling jobs, unless the thread should end.
     fn wait(&self, time: Duration) -> Result<(), Gone> {
         match self.pause(time) {
             Err(Interruption::Gone) => Err(Gone),
@@ -397,13 +386,13 @@ impl Work {
         }
     }
 
-    /// Returns a reason to wait if the disk has too little space for `bytes` more bytes. Returns
-    /// `None` if the space is unknown, so that the write itself decides.
+    /// Returns a reason to wait if the disk lacks space for `bytes` bytes. If the space is unknown,
+    /// the write itself decides.
     fn lacks_room(&self, bytes: u64) -> Option<String> {
         let DiskSpace { free, total } = self.home.disk.room(&self.home.path).ok()?;
         let reserve = RESERVE_BYTES.min(total / RESERVE_PART);
         let reserve = reserve.max(self.needed.min(total / NEEDED_PART));
-        // The bytes are written to the journal, and again to a table.
+        // Once to the journal, once to a table.
         let wanted = bytes.saturating_mul(2).saturating_add(reserve);
         (free < wanted).then(|| {
             let mib = |bytes: u64| bytes.div_ceil(1 << 20);
@@ -415,8 +404,7 @@ impl Work {
         })
     }
 
-    /// Waits until the disk has enough space. A tree that has run out of space must be reopened, so
-    /// it is better to wait before that.
+    /// Waits for enough space, because a tree that runs out of it must be reopened.
     fn wait_for_room(&self, bytes: u64) -> Result<(), Interruption> {
         let mut said = String::new();
         while let Some(why) = self.lacks_room(bytes) {
@@ -429,8 +417,7 @@ impl Work {
         Ok(())
     }
 
-    /// Waits until the library's threads are ready for another batch. If they have failed, the next
-    /// write reports it.
+    /// Waits until fjall's threads can take another batch. Their failure shows with the next write.
     fn wait_for_tree(&self) -> Result<(), Interruption> {
         while matches!(self.guarded(Tree::is_free), Ok(false)) {
             self.pause(self.delays.busy)?;
@@ -465,8 +452,8 @@ impl Work {
         }
     }
 
-    /// Waits until another attempt may succeed. While the disk rejects writes, the tree can at
-    /// least be read.
+    /// Waits until another attempt may succeed. While the disk rejects writes, the tree is at least
+    /// readable.
     fn wait_before_retry(&mut self) -> Result<(), Interruption> {
         loop {
             let delay = self.delay();
@@ -479,23 +466,22 @@ impl Work {
         }
     }
 
-    /// Raises the free space to wait for. Background work takes some of it, so less was usable than
-    /// the system reported.
+    /// Raises the free space to wait for, after background work left less than the system reported.
     fn needs_more(&mut self) {
         let least = self.needed.max(RESERVE_BYTES / RESERVE_PART);
         self.needed = least.saturating_mul(2).min(NEEDED_BYTES_MAX);
     }
 
-    /// Counts a failure. Returns the delay before the next attempt.
+    /// Counts a failure and returns the delay before the next attempt.
     fn delay(&mut self) -> Duration {
         let doubled = 1_u32 << self.failures.min(16);
         self.failures = self.failures.saturating_add(1);
         self.delays.retry_min.saturating_mul(doubled).min(self.delays.retry_max)
     }
 
-    /// Opens the tree and retries without a limit. There must be no other handle of it.
+    /// Opens the tree, of which there must be no other handle. Retries without limit.
     fn open(&mut self, mut distrusted: Option<String>) -> Result<(), Gone> {
-        // Dropping the tree ends the library's threads.
+        // Dropping the tree ends fjall's threads.
         (self.tree, self.rewriting) = (None, None);
         loop {
             let open = || Tree::open(&self.home, distrusted.as_deref());

@@ -1,5 +1,5 @@
-//! Snapshot of the store in memory. Commands continue during the snapshot: a record that the
-//! snapshot has not passed yet is saved before it changes, and nothing else is copied.
+//! Snapshot of the store in memory, while commands continue: a record ahead of the cursor is saved
+//! before it changes, and nothing else is copied.
 
 use std::{borrow::Cow, collections::BTreeMap, ops::Bound};
 
@@ -14,42 +14,37 @@ use crate::store::{
     table::{Record, Table},
 };
 
-/// Maximum number of bytes saved for a snapshot.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Divisor of the store's size that gives the number of bytes to save, within the other two limits.
+/// Divisor of the store's size for the bytes to save, within the other two limits.
 const KEPT_PART: u64 = 4;
-/// Minimum number of bytes that a small store may save, about as much as a few batches write.
+/// Bytes that a small store may save, about what a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// Approximate overhead of a saved record in bytes, in addition to its key and value.
+/// Approximate overhead of a saved record besides key and value.
 const RECORD_BYTES: usize = 64;
 
-/// Saved rows of a collection; `None` for a row that was absent.
+/// Saved rows of a collection; `None` for one that was absent.
 type Kept = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
-/// A snapshot in progress.
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Number that marks the collections that have been passed, or have been created since the
-    /// snapshot began.
+    /// Mark of collections that are passed or newer than the snapshot.
     number: u64,
     cursor: Cursor,
-    /// Saved records of keys that have changed since the snapshot began and have not been passed
-    /// yet, including keys that were absent. They hide the records of the table.
+    /// Saved records of keys ahead of the cursor that have changed since the snapshot began,
+    /// including absent ones. They hide the table's records.
     kept: Table,
-    /// Saved rows of collections that have changed since the snapshot began and have not been
-    /// passed yet.
+    /// Saved rows ahead of the cursor that have changed since the snapshot began.
     kept_rows: BTreeMap<Id, Kept>,
     kept_bytes: usize,
-    /// Number of shards of `kept` that have been freed.
+    /// Shards of `kept` that have been freed.
     freed: usize,
-    /// All keys at the time of a flush, if there was one. They no longer change.
+    /// All keys at the time of a flush, immutable since.
     cleared: Option<(Table, Collections)>,
-    /// Maximum number of bytes that this snapshot may save.
+    /// Maximum number of saved bytes.
     bytes_max: usize,
 }
 
 impl Image {
-    /// Begins a snapshot of the current table and collections.
     pub(super) fn of(table: &Table, collections: &Collections, number: u64) -> Self {
         let bytes = table.bytes_about().saturating_add(collections.bytes());
         let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
@@ -69,21 +64,19 @@ impl Image {
         }
     }
 
-    /// Returns the approximate number of bytes saved.
     #[cfg(test)]
     pub(super) fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// Recounts the saved bytes from the saved records.
     #[cfg(test)]
     pub(super) fn count_kept(&self) -> usize {
         let records = self.kept.from(Position::START);
         records.map(|(_, record)| RECORD_BYTES + record.bytes()).sum()
     }
 
-    /// Saves a key before it changes. Returns `false` if that exceeds the limit, in which case the
-    /// snapshot must end.
+    /// Saves a key before it changes. Returns `false` if that exceeds the limit, which ends the
+    /// snapshot.
     pub(super) fn keep(&mut self, table: &Table, position: Position, key: &[u8]) -> bool {
         if self.cleared.is_some()
             || self.cursor.has_passed(position, key)
@@ -104,13 +97,13 @@ impl Image {
         true
     }
 
-    /// Returns the number that marks the collections that the snapshot no longer needs.
+    /// Mark of the collections that the snapshot does not need.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Saves a row before it changes. Returns `false` if that exceeds the limit, in which case the
-    /// snapshot must end.
+    /// Saves a row before it changes. Returns `false` if that exceeds the limit, which ends the
+    /// snapshot.
     pub(super) fn keep_row(&mut self, id: Id, rows: &Rows, name: &[u8]) -> bool {
         let is_within = |within: &Within| within.id == id && within.has_passed(name);
         let kept = self.kept_rows.get(&id);
@@ -131,19 +124,18 @@ impl Image {
         true
     }
 
-    /// Takes over all keys, which a flush is removing from the store.
+    /// Takes over all keys from a flush.
     pub(super) fn keep_all(&mut self, table: Table, collections: Collections) {
         self.cleared.get_or_insert((table, collections));
     }
 
     /// Returns whether the snapshot must advance before more is saved. Half of the limit is
-    /// reserved for the next batch of commands.
+    /// reserved for the next batch.
     pub(super) fn is_behind(&self) -> bool {
         self.kept_bytes > self.bytes_max / 2
     }
 
-    /// Passes the next keys and rows to `each`. `table` and `collections` are the current ones of
-    /// the store.
+    /// Passes the next keys and rows to `each`, given the store's current table and collections.
     pub(super) fn next(
         &mut self,
         table: &Table,
@@ -205,7 +197,7 @@ impl Image {
         stop
     }
 
-    /// Frees the saved records that the snapshot has passed.
+    /// Frees the saved records that have been passed.
     fn free(&mut self) {
         let passed = self.cursor.position();
         let (records, bytes) = self.kept.forget_before(passed, self.freed);
@@ -218,7 +210,6 @@ impl Image {
     }
 }
 
-/// Returns the approximate size in bytes of a saved row.
 fn row_bytes(name: &[u8], value: Option<&[u8]>) -> usize {
     RECORD_BYTES + name.len() + value.map_or(0, <[u8]>::len)
 }

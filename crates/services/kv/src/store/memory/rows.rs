@@ -1,4 +1,4 @@
-//! Rows of collections in memory. Rows that belong to no key are freed gradually.
+//! Rows of collections in memory. Rows without a key are freed gradually.
 
 use std::{borrow::Cow, collections::BTreeMap, ops::ControlFlow};
 
@@ -8,17 +8,16 @@ use super::{
 };
 use crate::store::{Bytes, Span, VisitRow, collection::Id};
 
-/// Approximate memory in bytes of a row in its node, given that nodes are three quarters full.
+/// Approximate memory of a row in its node, which is three quarters full.
 const ROW_BYTES: usize = size_of::<Row>() * 4 / 3;
-/// Maximum number of dropped rows freed in one step.
+/// Maximum number of dropped rows freed per step.
 const FREED_MAX: usize = 1024;
 
-/// Rows of one collection.
+/// Rows of a collection.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     rows: Tree,
-    /// Number of the last snapshot that no longer needs these rows, so that they are not saved for
-    /// it.
+    /// Last snapshot that does not need these rows saved.
     pub(super) seen: u64,
 }
 
@@ -28,7 +27,7 @@ impl Rows {
     }
 }
 
-/// Returns the approximate memory in bytes of a row, given the lengths of its name and value.
+/// Returns the approximate memory of a row, from the lengths of its name and value.
 const fn size(name: usize, value: usize) -> u64 {
     (ROW_BYTES + Text::apart(name) + Text::apart(value)) as u64
 }
@@ -38,7 +37,7 @@ fn size_of_row(row: &Row) -> u64 {
     size(name.len(), value.len())
 }
 
-/// Returns the rows starting at a name, in order.
+/// Returns the rows from a name on.
 pub(super) fn in_order<'a>(
     rows: &'a Rows,
     from: &[u8],
@@ -47,29 +46,26 @@ pub(super) fn in_order<'a>(
     rows.map(|(name, value)| (Cow::Borrowed(name), Bytes::Borrowed(value)))
 }
 
-/// Rows of all collections.
 #[derive(Debug, Default)]
 pub(super) struct Collections {
     live: BTreeMap<Id, Rows>,
-    /// Dropped collections, whose ids are no longer used by any key.
+    /// Dropped collections, whose ids no key uses.
     ended: BTreeMap<Id, Rows>,
-    /// Approximate memory of all rows, in bytes.
+    /// Approximate memory of all rows.
     bytes: u64,
 }
 
 impl Collections {
-    /// Returns the approximate memory of all rows, in bytes.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the rows of a collection. Also finds a dropped collection that has not been freed
-    /// yet.
+    /// Returns the rows of a collection, including those of a dropped one that are not freed yet.
     pub(super) fn get(&self, id: Id) -> Option<&Rows> {
         self.live.get(&id).or_else(|| self.ended.get(&id))
     }
 
-    /// Marks a collection as no longer needed by the snapshot with number `image`.
+    /// Marks a collection as unneeded by the snapshot `image`.
     pub(super) fn mark(&mut self, id: Id, image: u64) {
         if let Some(rows) = self.live.get_mut(&id) {
             rows.seen = image;
@@ -80,7 +76,7 @@ impl Collections {
         self.live.get(&id)?.get(name)
     }
 
-    /// Sets a row. A new collection is marked as not needed by the snapshot with number `image`.
+    /// Sets a row. A new collection is marked as unneeded by the snapshot `image`.
     pub(super) fn put(&mut self, id: Id, name: &[u8], value: &[u8], image: u64) {
         let rows =
             self.live.entry(id).or_insert_with(|| Rows { rows: Tree::default(), seen: image });
@@ -99,22 +95,19 @@ impl Collections {
         }
     }
 
-    /// Records that the key of a collection has been removed. Does nothing if the rows have already
-    /// been removed.
+    /// Handles the removal of a collection's key; no-op if its rows are gone.
     pub(super) fn detached(&mut self, id: Id) {
         if self.live.get(&id).is_some_and(|rows| rows.rows.is_empty()) {
             self.live.remove(&id);
         }
     }
 
-    /// Drops all remaining rows of a collection.
     pub(super) fn end(&mut self, id: Id) {
         if let Some(rows) = self.live.remove(&id) {
             self.ended.insert(id, rows);
         }
     }
 
-    /// Frees some of the dropped rows.
     pub(super) fn free_some(&mut self) {
         let mut left = FREED_MAX;
         while left > 0
@@ -134,7 +127,7 @@ impl Collections {
         }
     }
 
-    /// Frees some rows, whether dropped or not. Returns whether any are left.
+    /// Frees some rows, dropped or not. Returns whether any are left.
     pub(super) fn free_all_some(&mut self) -> bool {
         for _ in 0..FREED_MAX {
             if let Some((id, rows)) = self.live.pop_first() {
@@ -145,7 +138,6 @@ impl Collections {
         !self.live.is_empty() || !self.ended.is_empty()
     }
 
-    /// Returns the number of dropped rows that have not been freed yet.
     #[cfg(test)]
     pub(super) fn ended_rows(&self) -> usize {
         self.ended.values().map(|rows| rows.rows.len()).sum()
@@ -162,19 +154,17 @@ impl Collections {
             true => visit(name, value),
             false => ControlFlow::Break(()),
         };
-        // The visitor may stop early, which does not matter here.
+        // An early stop is of no interest.
         let _ = match span.back {
             false => rows.rows.from(span.from).try_for_each(&mut visit),
             true => rows.rows.before(span.to).try_for_each(&mut visit),
         };
     }
 
-    /// Returns the number of rows of a collection that precede `name`.
     pub(super) fn rank(&self, id: Id, name: &[u8]) -> u64 {
         self.live.get(&id).map_or(0, |rows| rows.rows.rank(name) as u64)
     }
 
-    /// Returns the name of the row with rank `number`; `None` if there are fewer rows.
     pub(super) fn nth(&self, id: Id, number: u64) -> Option<&[u8]> {
         let number = usize::try_from(number).ok()?;
         let row = self.live.get(&id)?.rows.nth(number)?;

@@ -1,13 +1,11 @@
-//! Names and values of rows. Short ones are stored inline, so that a search need not follow a
-//! pointer.
+//! Names and values of rows. Short ones are inline, which saves a search a pointer to follow.
 
 use std::cmp::Ordering;
 
-/// Maximum length in bytes of an inline text. With length and tag it takes four words, so that a
-/// row fills a cache line.
+/// Maximum length of an inline text. With length and tag it takes four words, so a row fills a
+/// cache line.
 const SHORT: usize = 30;
 
-/// Name or value of a row.
 #[derive(Debug)]
 pub(super) enum Text {
     /// Invariant: the bytes after `len` are zeros.
@@ -18,7 +16,7 @@ pub(super) enum Text {
     Long(Box<[u8]>),
 }
 
-/// A name to search for, prepared for many comparisons.
+/// Name to search for, prepared for many comparisons.
 #[derive(Debug)]
 pub(super) struct Sought<'n> {
     name: &'n [u8],
@@ -40,7 +38,7 @@ impl Text {
         }
     }
 
-    /// Replaces the text. Returns the length of the old one.
+    /// Replaces the text and returns the length of the old one.
     pub(super) fn set(&mut self, text: &[u8]) -> usize {
         let before = self.bytes().len();
         match self {
@@ -50,7 +48,7 @@ impl Text {
         before
     }
 
-    /// Returns the approximate number of heap bytes that a text of length `len` takes.
+    /// Returns the approximate heap bytes of a text of length `len`.
     pub(super) const fn apart(len: usize) -> usize {
         const BLOCK: usize = 16;
         if len > SHORT { len + BLOCK } else { 0 }
@@ -88,15 +86,15 @@ fn short(text: &[u8]) -> Option<(u8, [u8; SHORT])> {
     Some((u8::try_from(text.len()).ok()?, bytes))
 }
 
-/// Reads eight bytes as a number, so that numbers sort like the bytes.
+/// Reads eight bytes as a number that sorts like them.
 fn word(bytes: &[u8; SHORT], from: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[from..from + 8]);
     u64::from_be_bytes(word)
 }
 
-/// Returns the words to compare if the first eight bytes are equal: the remaining bytes, and then
-/// the length, since one text may be the other followed by zeros.
+/// Returns the words to compare after equal first ones: the remaining bytes, then the length, as
+/// one text may be the other followed by zeros.
 fn rest(len: u8, bytes: &[u8; SHORT]) -> [u64; 3] {
     let mut last = [0; 8];
     last[..SHORT - 24].copy_from_slice(&bytes[24..]);
@@ -110,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// Generates texts with lengths around the inline limit and word boundaries. They consist of
-    /// few letters, including zero.
+    /// Generates texts of few letters, including zero, with lengths around the inline limit and
+    /// word boundaries.
     fn any(dice: &mut Dice) -> Vec<u8> {
         let len = dice.index(SHORT + 4);
         (0..len).map(|_| [0, 0, 0, 1, 255][dice.index(5)]).collect()
@@ -123,7 +121,7 @@ mod tests {
         for _ in 0..100_000 {
             let (one, mut two) = (any(&mut dice), any(&mut dice));
             if dice.index(2) == 0 {
-                // The texts are equal up to the end of the shorter one.
+                // Equal up to the end of the shorter one.
                 two = one.clone();
                 two.resize(dice.index(SHORT + 4), 0);
             }

@@ -1,28 +1,24 @@
-//! Ordered rows with ranks, in a B-tree whose nodes count the rows below them.
-//!
-//! The standard library's tree has no counts, so finding a row by rank would take a walk over the
-//! rows before it. This tree finds a row by rank, and the rank of a row, on a single path from the
-//! root.
+//! Rows ordered by name, in a B-tree whose nodes count the rows below them. With the counts,
+//! finding a rank takes one path from the root, where the standard library's tree would walk over
+//! all rows before it.
 
 use super::text::{Sought, Text};
 
-/// Maximum number of rows in a node.
+/// Maximum rows of a node.
 const MOST: usize = 63;
-/// Minimum number of rows in a node other than the root. Two nodes of that size and the row between
-/// them fit into one node.
+/// Minimum rows of a node other than the root. Two such nodes and the row between them fit into
+/// one.
 const FEWEST: usize = MOST / 2;
 
-/// A row with its name and value.
 #[derive(Debug)]
 pub(super) struct Row {
     name: Text,
     value: Text,
 }
 
-/// Name and value of a row, borrowed from the tree.
+/// Name and value of a row.
 pub(super) type Shown<'t> = (&'t [u8], &'t [u8]);
 
-/// B-tree of rows, ordered by name.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     root: Node,
@@ -31,18 +27,17 @@ pub(super) struct Tree {
 #[derive(Debug, Default)]
 struct Node {
     rows: Vec<Row>,
-    /// Children, of which there is one before each row and one after the last. Empty in a leaf.
+    /// One child before each row and one after the last; none in a leaf.
     children: Vec<Self>,
-    /// Number of rows in this node and below it.
+    /// Rows in this node and below.
     count: usize,
 }
 
-/// Part split off from a full node: a row, and a node with all rows after it.
+/// Part split off a full node: a row, and a node with all rows after it.
 type Split = (Row, Node);
 
-/// Result of inserting a row into a node.
 enum Put {
-    /// A row with the same name was replaced. Contains the length of the old value.
+    /// Length of the old value.
     Replaced(usize),
     Added(Option<Split>),
 }
@@ -67,7 +62,7 @@ impl Tree {
         }
     }
 
-    /// Sets a row. Returns the length of the old value, if there was one.
+    /// Sets a row and returns the length of its old value.
     pub(super) fn put(&mut self, name: &[u8], value: &[u8]) -> Option<usize> {
         match self.root.put(&Sought::new(name), value) {
             Put::Replaced(len) => return Some(len),
@@ -84,21 +79,19 @@ impl Tree {
         None
     }
 
-    /// Removes a row and returns it, if it exists.
     pub(super) fn remove(&mut self, name: &[u8]) -> Option<Row> {
         let removed = self.root.remove(&Sought::new(name));
         self.lower();
         removed
     }
 
-    /// Removes the first row and returns it.
     pub(super) fn pop_first(&mut self) -> Option<Row> {
         let first = self.root.pop(false);
         self.lower();
         first
     }
 
-    /// Replaces the root by its only child if the root has no rows.
+    /// Replaces a root without rows by its only child.
     fn lower(&mut self) {
         if self.root.rows.is_empty()
             && let Some(child) = self.root.children.pop()
@@ -107,7 +100,7 @@ impl Tree {
         }
     }
 
-    /// Returns the number of rows before `name`. There need not be a row with that name.
+    /// Returns the number of rows before `name`, which need not exist.
     pub(super) fn rank(&self, name: &[u8]) -> usize {
         let name = Sought::new(name);
         let (mut node, mut before) = (&self.root, 0);
@@ -127,7 +120,6 @@ impl Tree {
         }
     }
 
-    /// Returns the row with rank `number`; `None` if there are fewer rows.
     pub(super) fn nth(&self, number: usize) -> Option<Shown<'_>> {
         if number >= self.root.count {
             return None;
@@ -145,7 +137,7 @@ impl Tree {
         node.rows.get(left).map(Row::show)
     }
 
-    /// Iterates over the rows starting at `name`, in order.
+    /// Iterates over the rows from `name` on.
     pub(super) fn from(&self, name: &[u8]) -> Forth<'_> {
         let name = Sought::new(name);
         let (mut node, mut way) = (&self.root, Vec::new());
@@ -160,7 +152,7 @@ impl Tree {
         }
     }
 
-    /// Iterates backwards over the rows before `name`, or over all rows if there is no name.
+    /// Iterates backwards over the rows before `name`, or over all rows without a name.
     pub(super) fn before(&self, name: Option<&[u8]>) -> Back<'_> {
         let name = name.map(Sought::new);
         let (mut node, mut way) = (&self.root, Vec::new());
@@ -235,7 +227,7 @@ impl Node {
             (Ok(at), true) => self.rows.remove(at),
             (Err(_), true) => return None,
             (Ok(at), false) => {
-                // The last row of the child, which precedes the removed row, replaces it.
+                // The last row below the child, which precedes the removed one, takes its place.
                 let before = self.children[at].pop(true)?;
                 let removed = std::mem::replace(&mut self.rows[at], before);
                 self.fill(at);
@@ -251,7 +243,6 @@ impl Node {
         Some(removed)
     }
 
-    /// Removes the first or the last row below this node.
     fn pop(&mut self, last: bool) -> Option<Row> {
         let at = if last { self.rows.len() } else { 0 };
         let popped = match self.children.get_mut(at) {
@@ -268,7 +259,7 @@ impl Node {
         Some(popped)
     }
 
-    /// Refills a child that has too few rows, with a row from a neighbour or by merging both.
+    /// Refills a child that has too few rows, from a neighbour or by merging both.
     fn fill(&mut self, at: usize) {
         if self.children[at].rows.len() >= FEWEST {
             return;
@@ -322,11 +313,10 @@ impl Node {
     }
 }
 
-/// Path from the root to a position: the nodes, each with the number of its rows that have been
-/// passed.
+/// Path from the root to a position: the nodes, and how many rows of each have been passed.
 type Way<'t> = Vec<(&'t Node, usize)>;
 
-/// Iterator over rows in order.
+/// Iterator over rows.
 #[derive(Debug)]
 pub(super) struct Forth<'t>(Way<'t>);
 
@@ -342,7 +332,7 @@ impl<'t> Iterator for Forth<'t> {
                 continue;
             };
             *at += 1;
-            // The next row is the first one of the child after this row.
+            // Next is the first row below the child after this row.
             let mut below = node.children.get(passed + 1);
             while let Some(child) = below {
                 self.0.push((child, 0));
@@ -353,7 +343,7 @@ impl<'t> Iterator for Forth<'t> {
     }
 }
 
-/// Iterator over rows in reverse order.
+/// Iterator over rows, backwards.
 #[derive(Debug)]
 pub(super) struct Back<'t>(Way<'t>);
 
@@ -369,7 +359,7 @@ impl<'t> Iterator for Back<'t> {
                 continue;
             };
             *at = before;
-            // The next row is the last one of the child before this row.
+            // Next is the last row below the child before this row.
             let mut below = node.children.get(before);
             while let Some(child) = below {
                 self.0.push((child, child.rows.len()));
@@ -388,7 +378,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks the counts, the order and the fill of the nodes. Returns the depth.
+    /// Checks counts, order and fill of the nodes, and returns the depth.
     fn check(node: &Node, is_root: bool) -> usize {
         let below: usize = node.children.iter().map(|child| child.count).sum();
         assert_eq!(node.count, node.rows.len() + below);
@@ -424,8 +414,8 @@ mod tests {
         assert_eq!(tree.get(&name), plain.get(&name).map(|value| &**value));
     }
 
-    /// Generates names of one to four bytes and some longer ones, with zeros at the end or in
-    /// between.
+    /// Generates names of one to four bytes and some longer ones, with zeros in between or at the
+    /// end.
     fn name(dice: &mut Dice) -> Vec<u8> {
         let number = dice.index(4000);
         let mut name = number.to_string().into_bytes();
@@ -442,8 +432,7 @@ mod tests {
         (name.to_vec(), value.to_vec())
     }
 
-    /// A tree that grows and shrinks, in random or sorted order, has the same contents as one of
-    /// the standard library.
+    /// A tree that grows and shrinks, randomly or in order, equals one of the standard library.
     #[test]
     fn it_says_what_a_plain_tree_says() {
         let mut dice = Dice::new(36);

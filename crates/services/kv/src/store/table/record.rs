@@ -1,5 +1,5 @@
-//! Record of a key, its value and metadata in one allocation. A lookup has one cache miss, compared
-//! with four in a tree.
+//! Record of a key: value and metadata in one allocation. A lookup misses the cache once, compared
+//! with four times in a tree.
 
 use crate::store::{
     collection::Kind,
@@ -19,9 +19,8 @@ const INDEX: usize = 16;
 const KEY_BYTES: usize = 20;
 const FLAGS: usize = 24;
 const HEAD: usize = 25;
-/// Flag that the record has a deadline. The other bits are the type.
+/// Flag of a record with a deadline, next to the bits of the type.
 const HAS_DEADLINE: u8 = 1;
-/// Size in bytes of a cache line.
 const LINE: usize = 64;
 
 impl Record {
@@ -37,7 +36,7 @@ impl Record {
         record
     }
 
-    /// Replaces the value and metadata. Does so in place if the new value has the same length.
+    /// Replaces value and metadata, in place if the length is the same.
     pub(crate) fn set(&mut self, value: &[u8], stamp: Stamp) {
         let from = self.value_at();
         if self.0.len() - from == value.len() {
@@ -73,7 +72,6 @@ impl Record {
         }
     }
 
-    /// Returns the data needed when the record is replaced or removed.
     pub(crate) fn old(&self) -> Old {
         Old::new(&self.0[self.value_at()..], self.entry().stamp())
     }
@@ -94,18 +92,15 @@ impl Record {
         }
     }
 
-    /// Returns the memory in bytes that the record takes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns the size in bytes of a record with this key and value.
     pub(crate) const fn bytes_of(key: &[u8], value: &[u8]) -> usize {
         HEAD + key.len() + value.len()
     }
 
-    /// Reads a byte of each cache line, up to the usual size of a record, to load them into the
-    /// processor caches.
+    /// Reads a byte of each cache line, up to the usual size of a record, to load them.
     pub(crate) fn touch(&self) -> u8 {
         let last = self.0.len() - 1;
         [0, LINE, 2 * LINE, 3 * LINE].into_iter().fold(0, |sum, at| sum ^ self.0[at.min(last)])
