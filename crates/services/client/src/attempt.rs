@@ -1,26 +1,25 @@
-//! Classifies the reply to one attempt: done, to be retried, or session lost.
+//! Verdict on the reply to one attempt: done, retry, or session lost.
 
 use crate::{error::Error, reply::Reply};
 
-/// Next step for a command after an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The command has this outcome. It is passed to the caller.
+    /// Outcome for the caller.
     Done(Result<Reply, Error>),
     /// Retry under the same number.
     Again {
         /// This attempt may have executed the command.
         doubt: bool,
-        /// Another node may succeed where this one did not.
+        /// Another node may succeed.
         elsewhere: bool,
-        /// Error text sent by the node.
+        /// Error text of the node.
         text: String,
     },
-    /// The session no longer exists, and this attempt executed nothing.
+    /// The session is gone, and this attempt executed nothing.
     SessionLost,
 }
 
-/// Classifies a reply. An error reply is classified by its code, the first word.
+/// Classifies a reply, an error by the code that is its first word.
 pub(crate) fn judge(reply: Reply) -> Verdict {
     let text = match reply {
         Reply::Error(text) => text,

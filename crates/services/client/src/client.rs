@@ -1,4 +1,4 @@
-//! The client. It numbers its commands and retries each until it has a reply.
+//! The client: numbers its commands and retries each until it has a reply.
 
 use std::{
     collections::VecDeque,
@@ -16,28 +16,27 @@ use crate::{
     reply::Reply,
 };
 
-/// Maximum number of outstanding commands. It equals the number of replies that a session stores
-/// ([session-2]).
+/// Maximum number of outstanding commands: as many replies as a session stores ([session-2]).
 pub const OPEN_MAX: usize = 64;
 
 /// Timeouts, identity and trust of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum time for a command, from sending it until the client gives up.
+    /// Time from sending a command until the client gives up.
     pub deadline: Duration,
-    /// Maximum time to wait for a reply before trying another node.
+    /// Time without a reply after which another node is tried.
     pub attempt: Duration,
-    /// Delay after the first failed attempt. It doubles with each further failure.
+    /// Delay after the first failed attempt. Doubles with each further one.
     pub backoff_min: Duration,
     /// Maximum delay after a failed attempt.
     pub backoff_max: Duration,
-    /// Maximum size of a reply, in bytes.
+    /// Maximum size of a reply in bytes.
     pub reply_bytes_max: usize,
-    /// Reads are answered from the node's own, possibly stale state (`READONLY`).
+    /// Answer reads from the node's own, possibly stale state (`READONLY`).
     pub stale_reads: bool,
     /// Certificate and authorities, for nodes that require TLS.
     pub tls: Option<ClientTrust>,
-    /// User name and password; `None` to log in without.
+    /// Credentials; `None` to connect without.
     pub login: Option<Login>,
 }
 
@@ -56,12 +55,11 @@ impl Default for Options {
     }
 }
 
-/// A command whose outcome the caller has not received.
+/// Command whose outcome the caller has not received.
 #[derive(Debug)]
 struct Open {
     arguments: Vec<Vec<u8>>,
-    /// Number of the command in the session. Reads have no number, because they can be retried
-    /// freely.
+    /// Number in the session. Reads have none, since they can be retried freely.
     number: Option<u64>,
     until: Instant,
     /// A previous attempt may have executed the command.
@@ -74,24 +72,22 @@ struct Open {
 enum State {
     /// To be sent, for the first time or again.
     Waiting,
-    /// Sent on the current connection, and not answered yet.
     Sent,
     Done(Result<Reply, Error>),
 }
 
-/// A client of a cluster. It cannot be shared between threads; use one per thread.
+/// Client of a cluster. Use one per thread.
 #[derive(Debug)]
 pub struct Client {
     addresses: Vec<String>,
-    /// Index of the address that is in use or will be connected to next.
+    /// Index of the current address, or of the next one to connect to.
     at: usize,
     options: Options,
     link: Option<Link>,
-    /// Ids of the requests in flight on the connection, in order. `None` stands for an
-    /// acknowledgement.
+    /// Ids of the requests in flight, in order; `None` for an acknowledgement.
     in_flight: VecDeque<Option<u64>>,
-    /// The node must be told which replies were received, because it has no list of them or its
-    /// store of replies is full.
+    /// The node needs to know which replies were received: it has no list of them, or stores as
+    /// many as it can.
     acknowledge: bool,
     session: Option<String>,
     next_number: u64,
@@ -125,12 +121,12 @@ impl Client {
         }
     }
 
-    /// Returns the session's id, once a session is registered.
+    /// Returns the id of the registered session, if any.
     pub fn session(&self) -> Option<&str> {
         self.session.as_deref()
     }
 
-    /// Returns the number of commands that were sent and have not been answered.
+    /// Returns the number of commands whose outcome has not been received.
     pub fn open(&self) -> usize {
         self.open.len()
     }
@@ -142,8 +138,7 @@ impl Client {
         self.receive()
     }
 
-    /// Runs a read-only command. Unlike [`Client::run`] it uses no session, so it can be retried
-    /// freely.
+    /// Executes a read, without a session because it can be retried freely.
     pub fn ask(&mut self, arguments: &[&[u8]]) -> Result<Reply, Error> {
         self.alone()?;
         self.push(arguments, None);
@@ -154,8 +149,8 @@ impl Client {
         if self.open.is_empty() { Ok(()) } else { Err(Error::Full) }
     }
 
-    /// Sends a command without waiting for its reply. If an outstanding command is retried, later
-    /// ones may be executed before it, so wait for the reply where order matters.
+    /// Sends a command without waiting for its reply. A retried command may be executed after later
+    /// ones, so wait for the reply where order matters.
     pub fn send(&mut self, arguments: &[&[u8]]) -> Result<(), Error> {
         if self.open.len() >= OPEN_MAX {
             return Err(Error::Full);
@@ -163,7 +158,7 @@ impl Client {
         let number = self.next_number;
         self.next_number += 1;
         self.push(arguments, Some(number));
-        // A failure here is not reported: `receive` sends the command again.
+        // Not reported: `receive` sends the command again.
         if let Some(link) = self.link.take()
             && self.session.is_some()
         {
@@ -193,7 +188,7 @@ impl Client {
             if matches!(front.state, State::Done(_)) || Instant::now() >= front.until {
                 let open = self.open.pop_front().expect("looked at just above");
                 self.first += 1;
-                // Its number in the session is free although no reply arrived.
+                // Its number is free although no reply arrived.
                 self.acknowledge |= open.is_open();
                 return open.outcome();
             }
@@ -202,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Connects if necessary, sends waiting commands, and processes one reply.
+    /// Connects if necessary, sends waiting commands, and handles one reply.
     fn advance(&mut self, until: Instant) {
         if let Err(error) = self.connected(until).and_then(|()| self.send_waiting()) {
             let text = error.to_string();
@@ -233,11 +228,11 @@ impl Client {
     }
 
     fn on_reply(&mut self, reply: Reply, until: Instant) {
-        // One receive per command sent: `advance` has just sent the waiting ones.
+        // `advance` has just sent the waiting commands, so each has one reply.
         let Some(Some(id)) = self.in_flight.pop_front() else {
             return;
         };
-        // The client gave up on it earlier and reported its outcome as unknown.
+        // The client gave up on it and reported its outcome as unknown.
         let Some(index) = id.checked_sub(self.first) else {
             return;
         };
@@ -263,8 +258,8 @@ impl Client {
         }
     }
 
-    /// [session-4]: Fails all outstanding numbered commands, because a command that may have run in
-    /// the old session must never be repeated in a new one.
+    /// [session-4] Fails all outstanding numbered commands: one that may have run in the old
+    /// session must never be repeated in a new one.
     fn session_lost(&mut self, refused: Option<u64>) {
         for (id, open) in (self.first..).zip(&mut self.open) {
             let sent = matches!(open.state, State::Sent) && Some(id) != refused;
@@ -278,7 +273,7 @@ impl Client {
         self.disconnect();
     }
 
-    /// Fails all outstanding commands, because no node accepts the user, or lets the user write.
+    /// Fails all outstanding commands, as no node accepts the user or lets the user write.
     fn turned_away(&mut self, why: &str) {
         self.disconnect();
         for open in &mut self.open {
@@ -350,7 +345,6 @@ impl Client {
         if bytes.is_empty() { Ok(()) } else { link.send(&bytes, self.options.attempt) }
     }
 
-    /// Drops the connection and moves on to the next address.
     fn fail(&mut self, why: &str) {
         self.disconnect();
         self.at = (self.at + 1) % self.addresses.len();
@@ -360,7 +354,7 @@ impl Client {
         }
     }
 
-    /// Drops the connection. Commands without a reply may have been executed, and will be sent
+    /// Drops the connection. Commands without a reply may have been executed and will be sent
     /// again.
     fn disconnect(&mut self) {
         self.link = None;
@@ -373,8 +367,8 @@ impl Client {
         }
     }
 
-    /// Delays the next attempt, but only once every address has failed, because a failure at one
-    /// node says nothing about the other nodes.
+    /// Delays the next attempt once every address has failed: one node's failure says nothing about
+    /// the others.
     fn back_off(&self, until: Instant) {
         let rounds = self.failures as usize / self.addresses.len();
         if let Some(doublings) = rounds.checked_sub(1) {
@@ -412,7 +406,7 @@ impl Open {
     }
 }
 
-/// Runs a command that sets up the connection and does not come from the caller.
+/// Runs a command of the client's own, which sets up the connection.
 fn prepare(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<Reply> {
     let mut bytes = Vec::new();
     encode(arguments, &mut bytes);

@@ -1,19 +1,18 @@
-//! Why a command has no reply, and whether it may have been executed.
+//! Errors of commands, by whether the command may have been executed.
 
 use std::fmt;
 
-/// Why a command has no reply.
+/// Reason why a command has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The service rejected the command and executed nothing, for example because of a wrong type,
-    /// a wrong number of arguments or its size. Retrying does not help.
+    /// The service rejected the command (e.g. type, number of arguments, size). Nothing was
+    /// executed, and a retry does not help.
     Refused(String),
-    /// The deadline passed, and the command was **not** executed. The text describes the last
-    /// failure.
+    /// The deadline passed and the command was **not** executed. Describes the last failure.
     NotExecuted(String),
     /// The deadline passed. The command may have been executed, or may still be.
     Unknown(String),
-    /// The session expired. The next command gets a new session.
+    /// The session expired. The next command registers a new one.
     SessionLost {
         /// The command was sent in the expired session without a reply, so it must not be repeated
         /// in a new one ([session-4]).
@@ -21,9 +20,9 @@ pub enum Error {
     },
     /// The command was executed, but its reply is no longer stored.
     ReplyForgotten,
-    /// The maximum number of commands is outstanding. Receive a reply first.
+    /// [`crate::client::OPEN_MAX`] commands are outstanding. Receive a reply first.
     Full,
-    /// No command is outstanding, so there is no reply to receive.
+    /// No command is outstanding.
     Idle,
 }
 

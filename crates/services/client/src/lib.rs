@@ -1,10 +1,10 @@
 //! Blocking clients of a cluster: one for the key-value service, which neither loses nor repeats a
 //! command, and one for byte streams.
 //!
-//! Redis clients work unmodified with a cluster, but a broken connection leaves them with commands
-//! of unknown outcome. This client registers a session, numbers its commands, and retries an
-//! unanswered command *under its number* at any node until it has the reply: the cluster executes
-//! each number once and returns the stored reply to a retry ([session-2]).
+//! Redis clients work with a cluster, but a broken connection leaves commands with unknown outcome.
+//! This client registers a session, numbers its commands, and retries an unanswered one *under its
+//! number* at any node: the cluster executes each number once and returns the stored reply to a
+//! retry ([session-2]).
 //!
 //! ```no_run
 //! use quorate_client::{Client, Options};

@@ -1,4 +1,4 @@
-//! One connection to one node. It sends whole commands and receives whole replies.
+//! Connection to a node that sends whole commands and receives whole replies.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -10,12 +10,10 @@ use quorate_tls::{ClientTrust, stream::Stream};
 
 use crate::reply::{self, Reply};
 
-/// Number of bytes requested from the socket at a time.
 const READ_BYTES: usize = 16 << 10;
-/// Shortest timeout that a socket supports.
+/// Shortest timeout of a socket.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// A connection to a node, with the bytes received on it.
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: Stream,
@@ -24,7 +22,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects to the first address of `name` that accepts a connection.
+    /// Connects to the first address of `name` that accepts.
     pub(crate) fn connect(
         name: &str,
         tls: Option<&ClientTrust>,
@@ -47,14 +45,14 @@ impl Link {
         Err(last)
     }
 
-    /// Sends a command. Fails if the node accepts no bytes of it for `wait`.
+    /// Sends a command. Fails if the node accepts no bytes for `wait`.
     pub(crate) fn send(&mut self, command: &[u8], wait: Duration) -> io::Result<()> {
         let timeout = Some(wait.max(WAIT_MIN));
         self.stream.socket().set_write_timeout(timeout)?;
         (&self.stream).write_all(command)
     }
 
-    /// Returns the next reply. Fails with `TimedOut` if none arrives within `wait`.
+    /// Returns the next reply. Fails with `TimedOut` after `wait`.
     pub(crate) fn receive(&mut self, wait: Duration) -> io::Result<Reply> {
         let until = Instant::now() + wait;
         loop {
@@ -74,7 +72,7 @@ impl Link {
         }
     }
 
-    /// Returns whether bytes have arrived that do not belong to a reply already returned.
+    /// Returns whether bytes have arrived after the last reply returned.
     pub(crate) const fn has_surplus(&self) -> bool {
         !self.input.is_empty()
     }
@@ -100,7 +98,7 @@ impl Link {
     }
 }
 
-/// Performs the TLS handshake with mutual authentication. Does nothing if TLS is not configured.
+/// Performs the TLS handshake with mutual authentication, if TLS is configured.
 pub(crate) fn secured(
     socket: TcpStream,
     name: &str,
@@ -115,7 +113,6 @@ pub(crate) fn secured(
     Ok(stream)
 }
 
-/// Encodes a command as an array of bulk strings.
 pub(crate) fn encode(arguments: &[&[u8]], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("*{}\r\n", arguments.len()).as_bytes());
     for argument in arguments {

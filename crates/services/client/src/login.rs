@@ -1,13 +1,13 @@
-//! User name and password of a client, used with a certificate or instead of one.
+//! User name and password of a client, with or instead of a certificate.
 
 use std::fmt;
 
-/// User name and password. Without TLS they are sent in clear text.
+/// User name and password, sent in clear text without TLS.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     /// Name of the user, as known to the cluster.
     pub name: String,
-    /// The password. It is never printed.
+    /// Password, never printed.
     pub password: String,
 }
 

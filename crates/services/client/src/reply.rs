@@ -1,31 +1,30 @@
-//! Replies of the Redis protocol (RESP2), with a parser for partially received ones.
+//! Replies of the Redis protocol (RESP2), and a parser for partially received ones.
 
 use std::fmt;
 
-/// Maximum nesting depth of arrays.
 const DEPTH_MAX: usize = 8;
-/// Maximum length in bytes of a line: a length, a number, a simple string or an error.
+/// Maximum length of a line: a length, a number, a simple string or an error.
 const LINE_MAX: usize = 64 << 10;
 
-/// A reply in the Redis protocol, such as a server sends.
+/// Reply in the Redis protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A simple string, such as `+OK`.
+    /// Simple string, such as `+OK`.
     Simple(String),
-    /// An error, such as `-CODE text`.
+    /// Error, such as `-CODE text`.
     Error(String),
-    /// An integer, such as `:1`.
+    /// Integer, such as `:1`.
     Integer(i64),
-    /// A bulk string of arbitrary bytes.
+    /// Bulk string of arbitrary bytes.
     Bulk(Vec<u8>),
-    /// The null reply: there is no value.
+    /// Null: no value.
     Nil,
-    /// An array of replies, possibly nested.
+    /// Array, possibly nested.
     Array(Vec<Self>),
 }
 
 impl Reply {
-    /// Returns the bytes of a bulk or simple string; `None` for other replies.
+    /// Returns the bytes of a bulk or simple string.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Bulk(bytes) => Some(bytes),
@@ -53,12 +52,11 @@ impl fmt::Display for Reply {
     }
 }
 
-/// Error for bytes that are not a reply, or for a reply that is too large.
+/// Bytes that are no reply, or a reply that is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// Parses the reply at the start of `bytes`. Returns it with its length, or `None` if it is
-/// incomplete.
+/// Parses the reply at the start of `bytes`. Returns it with its length; `None` if incomplete.
 pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Option<(Reply, usize)>, Malformed> {
     let mut reader = Reader { bytes, at: 0 };
     match reader.reply(0, bytes_max) {
@@ -105,7 +103,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the first byte of the next line, its kind, and the rest of the line.
+    /// Returns the kind of the next line, which is its first byte, and the rest.
     fn line(&mut self) -> Result<(u8, &[u8]), Stop> {
         let rest = &self.bytes[self.at..];
         let Some(end) = rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') else {
@@ -144,7 +142,7 @@ fn number(line: &[u8]) -> Result<i64, Stop> {
     number.ok_or(Stop::Malformed("not a number"))
 }
 
-/// Parses a length; `None` for -1, the length of the null reply.
+/// Parses a length; `None` for -1, the null reply.
 fn length(line: &[u8], bytes_max: usize) -> Result<Option<usize>, Stop> {
     match number(line)? {
         -1 => Ok(None),
@@ -161,7 +159,7 @@ mod tests {
 
     const MAX: usize = 1 << 20;
 
-    /// Replies of each kind parse when complete, and count as incomplete at every cut.
+    /// Each kind of reply parses when complete, and is incomplete at every cut.
     #[test]
     fn a_reply_is_read_whole_or_not_at_all() {
         let nested = Reply::Array(vec![Reply::Bulk(b"a\r\nb".to_vec()), Reply::Nil]);

@@ -1,7 +1,7 @@
 //! Byte streams of a cluster: written so that nothing is lost or repeated, read without a gap.
 //!
-//! A [`StreamWriter`] buffers the bytes that are not known to be durable. When a connection, a node
-//! or a leader is lost, it sends them again from the exact position that a node names. A
+//! A [`StreamWriter`] buffers the bytes that are not known to be durable. After the loss of a
+//! connection, a node or a leader, it sends them again from the position that a node names. A
 //! [`StreamReader`] continues at any node where it stopped. `docs/spec/streams-client.md` specifies
 //! the protocol.
 //!
@@ -21,9 +21,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Reading order: `window` (the bytes that may have to be sent again, and the positions that nodes
-//! may report), `writer`, its `driver` (the thread that sends and reconnects), [`StreamReader`],
-//! [`Streams`] (all other requests); `link` is one connection, `nodes` selects the next node.
+//! Reading order: `window` (bytes that may be sent again, and positions that nodes may report),
+//! `writer`, its `driver` (the thread that sends and reconnects), [`StreamReader`], [`Streams`]
+//! (other requests); `link` is a connection, `nodes` selects the next node.
 
 mod error;
 mod link;
@@ -47,28 +47,27 @@ pub use writer::{How, Progress, StreamWriter, Watch};
 /// Timeouts, buffers and credentials of a stream client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum number of written bytes that are not known to be durable. A writer blocks when it is
-    /// reached.
+    /// Written bytes not known to be durable above which a writer blocks.
     pub buffer: usize,
     /// Timeout for connecting, including the handshake.
     pub attempt: Duration,
-    /// Time without sending or accepting bytes after which a node that owes a response is
+    /// Time without any byte in either direction after which a node that owes a response is
     /// abandoned.
     pub stall: Duration,
-    /// Time without input after which a following reader sends its request again, because its node
-    /// may have failed silently.
+    /// Time without input after which a following reader repeats its request, because its node may
+    /// have failed silently.
     pub silence: Duration,
-    /// Time from the first failure until the client gives up, if no attempt has succeeded yet.
+    /// Time from the first failure until the client gives up, before any attempt has succeeded.
     pub open: Duration,
-    /// Time from the first failure until the client gives up, once an attempt has succeeded.
+    /// Time from the first failure until the client gives up, after an attempt has succeeded.
     pub patience: Duration,
-    /// Delay after every node has been tried once. It doubles with each further round.
+    /// Delay after every node has been tried once. Doubles with each further round.
     pub backoff_min: Duration,
     /// Maximum delay between two attempts.
     pub backoff_max: Duration,
     /// Certificate and authorities, for nodes that require TLS.
     pub tls: Option<ClientTrust>,
-    /// User name and password; `None` to log in without.
+    /// Credentials; `None` to connect without.
     pub login: Option<Login>,
 }
 

@@ -16,7 +16,6 @@ use std::{
 
 use quorate_frame_client::{FrameClient, Name, Options, Outcome};
 
-/// Maximum number of batches in flight.
 const OPEN: usize = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {

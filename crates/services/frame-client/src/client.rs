@@ -1,4 +1,4 @@
-//! The frame client with its sockets. One thread waits for both the connection and the frames.
+//! The frame client with its sockets: one thread waits for the connection and for frames.
 
 use std::{
     fmt, io,
@@ -19,7 +19,7 @@ use super::{
 /// Window and timeout for a frame client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum number of batches in flight at a time.
+    /// Maximum number of batches in flight.
     pub window: usize,
     /// Maximum time to find a leader whose device accepts frames.
     pub patience: Duration,
@@ -31,15 +31,15 @@ impl Default for Options {
     }
 }
 
-/// Why a client could not be opened or had to stop.
+/// Failure to open a client, or to continue.
 #[derive(Debug)]
 pub enum Error {
-    /// No leader was found in time with a device that receives raw frames and counts votes for a
-    /// volatile group. The text describes the last failure.
+    /// No leader was found in time whose device receives raw frames and counts votes for a volatile
+    /// group. Describes the last failure.
     NoDevice(String),
-    /// The network interface cannot be used.
+    /// Network interface that cannot be used.
     Interface(Failed),
-    /// The operating system failed to wait for the sockets.
+    /// Failure of the operating system to wait for the sockets.
     Io(io::Error),
 }
 
@@ -64,11 +64,11 @@ impl From<Failed> for Error {
     }
 }
 
-/// A client that submits batches to devices.
+/// Client that submits batches to devices.
 #[derive(Debug)]
 pub struct FrameClient {
     nodes: Vec<SocketAddr>,
-    /// Index of the node that the client is connected to.
+    /// Index of the connected node.
     at: usize,
     desk: Option<Desk>,
     /// Earliest time to connect to another node.
@@ -79,12 +79,10 @@ pub struct FrameClient {
     started: Instant,
 }
 
-/// Delay before connecting to the next node.
 const DIAL: Duration = Duration::from_millis(5);
 
 impl FrameClient {
-    /// Finds the leader among `nodes`, registers a session, and returns a client whose name is that
-    /// session.
+    /// Finds the leader among `nodes` and registers a session, which is the name of the client.
     pub fn open(nodes: &[SocketAddr], interface: &str, options: Options) -> Result<Self, Error> {
         let started = Instant::now();
         let until = started + options.patience;
@@ -129,13 +127,13 @@ impl FrameClient {
         self.machine.counts()
     }
 
-    /// Returns the name under which this client's batches appear in the log.
+    /// Returns the name of this client's batches in the log.
     pub const fn name(&self) -> Name {
         self.name
     }
 
-    /// Returns whether the client's session no longer exists. Outstanding batches then have an
-    /// unknown outcome, and a new client is needed.
+    /// Returns whether the session is gone. Outstanding batches have an unknown outcome, and a new
+    /// client is needed.
     pub const fn is_over(&self) -> bool {
         self.machine.is_over()
     }
@@ -145,12 +143,12 @@ impl FrameClient {
         self.machine.open()
     }
 
-    /// Returns the number of bytes available for commands in a batch of `commands` commands.
+    /// Returns the bytes available in a batch of `commands` commands.
     pub fn room(&self, commands: usize) -> usize {
         self.machine.room(commands)
     }
 
-    /// Queues commands as one batch. The next [`FrameClient::turn`] sends it.
+    /// Queues commands as one batch, which the next [`FrameClient::turn`] sends.
     pub fn submit<'c>(
         &mut self,
         tag: u64,
@@ -164,8 +162,7 @@ impl FrameClient {
         self.machine.take_done()
     }
 
-    /// Sends everything that is due and processes everything that has arrived. If nothing has
-    /// arrived, waits at most `patience`.
+    /// Sends what is due and handles what has arrived. If nothing has, waits for up to `patience`.
     pub fn turn(&mut self, patience: Duration) -> Result<(), Error> {
         self.act()?;
         if !self.take()? {
@@ -176,7 +173,7 @@ impl FrameClient {
     }
 
     fn now(&self) -> Micros {
-        // The range is half a million years.
+        // Half a million years.
         Micros::try_from(self.started.elapsed().as_micros()).unwrap_or(Micros::MAX)
     }
 
@@ -203,7 +200,7 @@ impl FrameClient {
         Ok(())
     }
 
-    /// Processes all input that has arrived. Returns whether there was any.
+    /// Handles all input that has arrived, and returns whether there was any.
     fn take(&mut self) -> Result<bool, Error> {
         let mut came = false;
         let now = self.now();
@@ -228,7 +225,7 @@ impl FrameClient {
         Ok(came)
     }
 
-    /// Moves on to the next node, because the current one does not lead or does not respond.
+    /// Moves on from a node that does not lead or does not respond.
     fn leave(&mut self) {
         self.desk = None;
         self.at = (self.at + 1) % self.nodes.len().max(1);
@@ -268,8 +265,8 @@ impl FrameClient {
     }
 }
 
-/// Registers a session. Returns its name and the state of the log, or `None` if the node does not
-/// lead or accepts no frames.
+/// Registers a session. Returns its name and the state of the log; `None` if the node does not lead
+/// or accepts no frames.
 fn register(desk: &mut Desk, until: Instant) -> io::Result<Option<(Name, NodePosition)>> {
     desk.ask(&Request::Stand(Name::default()))?;
     if !stand(desk)?.is_some_and(|stand| stand.leads && stand.place.is_some()) {

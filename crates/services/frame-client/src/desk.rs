@@ -1,5 +1,4 @@
-//! The connection to a node. It sends requests and receives their responses in the same order. Only
-//! connecting blocks.
+//! Connection to a node, with responses in the order of requests. Only connecting blocks.
 
 use std::{
     collections::VecDeque,
@@ -11,17 +10,15 @@ use std::{
 
 use quorate_wire::frame_clients::{Name, NodePosition, Request};
 
-/// Timeout for a node to accept a connection or to respond.
+/// Timeout for connecting and for a response.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Maximum length of a response in bytes. Expected responses are far shorter.
+/// Maximum length of a response; expected ones are far shorter.
 const ANSWER_BYTES_MAX: usize = 1 << 10;
-/// Maximum number of unsent bytes. A node that reads too slowly to stay below it counts as
-/// unreachable.
+/// Unsent bytes above which a node counts as unreachable.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const LENGTH_BYTES: usize = 4;
 const DONE: u8 = 0;
 
-/// A request that has not been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Lend,
@@ -29,7 +26,6 @@ enum Asked {
     Taken,
 }
 
-/// A node's response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Name(Name),
@@ -38,7 +34,6 @@ pub(super) enum Answer {
     Taken(bool),
 }
 
-/// One connection to a node, with its unanswered requests.
 #[derive(Debug)]
 pub(super) struct Desk {
     stream: TcpStream,
@@ -74,7 +69,7 @@ impl Desk {
         !self.asked.is_empty()
     }
 
-    /// Returns whether output waits for space in the socket.
+    /// Returns whether output waits for the socket.
     pub(super) fn is_blocked(&self) -> bool {
         !self.output.is_empty()
     }
@@ -92,12 +87,12 @@ impl Desk {
         Ok(())
     }
 
-    /// Returns the deadline for the response to the oldest unanswered request.
+    /// Returns the deadline of the oldest unanswered request.
     pub(super) fn late_at(&self) -> Option<Instant> {
         self.asked.front().map(|(_, at)| *at + PATIENCE)
     }
 
-    /// Returns the next response, if it has arrived. Fails if none will arrive.
+    /// Returns the next response, if it has arrived. Fails if none will.
     pub(super) fn answer(&mut self) -> io::Result<Option<Answer>> {
         if let Some(answer) = self.next()? {
             return Ok(Some(answer));

@@ -1,10 +1,10 @@
-//! A client of devices: it submits frames directly to the leader's coordinator, and learns the
-//! outcome from decision frames ([offload-22]–[offload-24]). Its commands wake no process of a
-//! node. A connection to a node replaces frames that are lost.
+//! A client of devices: it submits frames to the leader's coordinator and learns the outcome from
+//! decision frames ([offload-22]–[offload-24]), so its commands wake no process of a node. A
+//! connection to a node makes up for lost frames.
 //!
-//! The client works with the log service of a volatile group whose nodes vote by devices that
-//! receive raw frames (`--device kernel`, `tc`, `packet`). It needs an interface on the same
-//! network segment and the right to open raw sockets.
+//! Serves the log service of a volatile group whose nodes vote by devices that receive raw frames
+//! (`--device kernel`, `tc`, `packet`). Needs an interface on their network segment and the right
+//! to open raw sockets.
 //!
 //! Reading order: [`machine`] (what to send when, and which batches are executed), `walk`
 //! (conclusions from decisions), `station` (frames), `desk` (the connection), [`client`].

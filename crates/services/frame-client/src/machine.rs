@@ -1,10 +1,9 @@
-//! A client of devices without its sockets. It decides what to send when, and which batches are
-//! known to be executed ([offload-22]–[offload-24]).
+//! A client of devices without its sockets: what to send when, and which batches are known to be
+//! executed ([offload-22]–[offload-24]).
 //!
-//! Batches are numbered, and execute in the order of their numbers or not at all. A lost batch
-//! therefore invalidates those sent after it. All batches, starting with the oldest, are then sent
-//! again. This has no effect on batches already decided. Frames and the connection carry the same
-//! bytes under the same name.
+//! Batches are numbered, and execute in that order or not at all. A lost batch thus invalidates
+//! those sent after it, and all outstanding ones are sent again, which has no effect on those
+//! already decided. Frames and the connection carry the same bytes under the same name.
 
 use std::collections::VecDeque;
 
@@ -23,101 +22,98 @@ use super::walk::{Heard, Unheard, Walk};
 
 mod leaving;
 
-/// Time in microseconds on any monotonic clock.
+/// Microseconds on any monotonic clock.
 pub type Micros = u64;
 
-/// Maximum number of outstanding batches, both in flight and queued.
+/// Maximum number of outstanding batches, in flight or queued.
 pub const OPEN_MAX: usize = 1 << 14;
-/// Bound on slots and batch numbers that no real log or session reaches. Larger numbers are
-/// rejected, so that no arithmetic on them overflows.
+/// Bound on slots and batch numbers that no log or session reaches. Larger ones are rejected, so
+/// that arithmetic cannot overflow.
 const NUMBER_MAX: u64 = 1 << 62;
-/// Initial and maximum time for which the client uses only the connection after frames were late.
-/// The time doubles on each occurrence.
+/// First and longest time on the connection only, after frames were late. Doubles each time.
 const REST_US: (Micros, Micros) = (20_000, 1_000_000);
 
-/// Outcome of a completed batch, as far as it is known.
+/// Outcome of a batch, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Executed exactly once. The slot is included if the client received the decision.
+    /// Executed exactly once, in this slot if the client received the decision.
     Executed(Option<u64>),
-    /// The session no longer exists, so the outcome is unknown. The batch will not be executed
-    /// later.
+    /// The session is gone. The batch may have been executed, but will not be executed later.
     Unknown,
 }
 
-/// A completed batch, whether it was executed or not.
+/// Completed batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Tag that the caller assigned at submission.
+    /// Tag assigned by the caller.
     pub tag: u64,
-    /// Whether the batch was executed, as far as is known.
+    /// Outcome, as far as known.
     pub outcome: Outcome,
 }
 
-/// Why a batch was not accepted.
+/// Reason for refusing a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
     /// The batch does not fit in a frame.
     TooLong,
-    /// [`OPEN_MAX`] batches are already outstanding.
+    /// [`OPEN_MAX`] batches are outstanding.
     Full,
-    /// The session no longer exists, and a new client is needed.
+    /// The session is gone, and a new client is needed.
     Over,
 }
 
-/// Action that the caller must perform.
+/// Action for the caller to perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act<'a> {
     /// Send this frame.
     Send(&'a [u8]),
-    /// Request the state of the log, from the leader if it is known.
+    /// Request the state of the log, from the leader if known.
     Ask,
-    /// Offer the batch with this number to the leader over the connection.
+    /// Offer the batch of this number to the leader over the connection.
     Offer(u64, &'a [u8]),
 }
 
-/// Counters of a client since it was created.
+/// Counters since the client was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of frames sent.
+    /// Frames sent.
     pub sent: u64,
-    /// Number of batches offered over the connection.
+    /// Batches offered over the connection.
     pub offered: u64,
-    /// Number of requests for the state of the log.
+    /// Requests for the state of the log.
     pub asked: u64,
-    /// Number of batches whose execution was learned from frames alone.
+    /// Batches whose execution was learned from frames alone.
     pub by_frames: u64,
-    /// Number of times that all batches, starting with the oldest, were sent again.
+    /// Resends of all outstanding batches.
     pub back: u64,
-    /// Number of refusals by a coordinator whose window was full.
+    /// Refusals by a coordinator with a full window.
     pub full: u64,
-    /// Number of times that the client fell back from frames to the connection.
+    /// Fallbacks from frames to the connection.
     pub left: u64,
-    /// Number of frames ignored because they were for another client, damaged or stale.
+    /// Frames ignored because they were damaged, stale or for another client.
     pub unheard: u64,
-    /// Number of conflicts: two values for one slot, or a log that went backwards.
+    /// Conflicts: two values for a slot, or a log that went back.
     pub conflicts: u64,
 }
 
-/// A batch without an outcome.
+/// Batch without an outcome.
 #[derive(Debug)]
 struct Batch {
     tag: u64,
     bytes: Vec<u8>,
     crc: u32,
-    /// Times of the last and the first transmission.
+    /// Last and first transmission.
     sent: Option<(Micros, Micros)>,
 }
 
-/// Path on which batches are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Frames,
-    /// The connection. Frames are tried again at this time.
+    /// Frames are tried again at this time.
     Connection(Micros),
 }
 
-/// State of one client, without sockets or a clock.
+/// State of a client, without sockets or a clock.
 #[derive(Debug)]
 pub struct Machine {
     name: Name,
@@ -132,16 +128,15 @@ pub struct Machine {
     way: Way,
     rest: Micros,
     open: VecDeque<Batch>,
-    /// Number of the oldest outstanding batch.
+    /// Oldest outstanding batch.
     first: u64,
-    /// Number of the next batch to send.
+    /// Next batch to send.
     cursor: u64,
     offered: u64,
     offered_at: Micros,
-    /// Time at which the client last learned that a batch was executed.
+    /// Time at which the client last learned of an execution.
     progress_at: Micros,
-    /// Number of the first batch that must be sent again, if any. The following field is the time
-    /// of the last such resend.
+    /// First batch to be sent again, if any, and the time of the last such resend.
     back: Option<u64>,
     back_at: Micros,
     stuck_since: Option<Micros>,
@@ -156,8 +151,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates a client named `name` at the Ethernet address `own`. `stand` is a node's statement
-    /// that the client's session is registered. At most `window` batches are in flight.
+    /// Creates a client named `name` at the Ethernet address `own`, with up to `window` batches in
+    /// flight. `stand` is a node's statement that the client's session is registered.
     pub fn new(name: Name, own: [u8; 6], stand: &NodePosition, window: usize) -> Self {
         let mut machine = Self {
             name,
@@ -206,24 +201,24 @@ impl Machine {
         self.open.len()
     }
 
-    /// Returns whether the session no longer exists.
+    /// Returns whether the session is gone.
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Returns whether batches are currently sent by frames.
+    /// Returns whether batches are sent by frames.
     pub const fn uses_frames(&self) -> bool {
         matches!(self.way, Way::Frames)
     }
 
-    /// Returns the number of bytes available for commands in a batch of `commands` commands.
+    /// Returns the bytes available in a batch of `commands` commands.
     pub fn room(&self, commands: usize) -> usize {
         let place = self.place.map_or(0, |place| usize::from(place.room));
         place.saturating_sub(BATCH_BYTES + commands * COMMAND_BYTES)
     }
 
-    /// Queues commands as one batch: one value in one slot. The name of the batch is permanently
-    /// bound to these commands.
+    /// Queues commands as one batch, i.e. one value in one slot. Its name is bound to these
+    /// commands permanently.
     pub fn submit<'c>(
         &mut self,
         tag: u64,
@@ -250,7 +245,7 @@ impl Machine {
         self.done.pop_front()
     }
 
-    /// Handles a received frame. It may have any sender and any contents.
+    /// Handles a received frame, of any sender and contents.
     pub fn on_frame(&mut self, now: Micros, frame: &[u8]) {
         let Some(place) = self.place.filter(|_| self.trusts_frames) else {
             return;
@@ -291,7 +286,7 @@ impl Machine {
         value.kind == 2 && (value.origin, value.origin_boot) == (self.name.origin, self.name.boot)
     }
 
-    /// Processes the decided slots that follow the last processed one.
+    /// Handles the decided slots that follow the last one handled.
     fn process_decided(&mut self, now: Micros) {
         while let Some((slot, heard)) = self.walk.step() {
             self.stuck_since = None;
@@ -302,12 +297,12 @@ impl Machine {
         self.stuck_since = (self.walk.is_stuck()).then(|| self.stuck_since.unwrap_or(now));
     }
 
-    /// [session-2] Handles one of this client's values in a decided slot, following the rules by
-    /// which every node executes it.
+    /// [session-2] Handles one of this client's values in a decided slot, by the rules by which
+    /// every node executes it.
     fn on_own(&mut self, now: Micros, slot: u64, heard: &Heard) {
         let number = heard.value.counter;
         let Some(ahead) = number.checked_sub(self.first) else {
-            // It was executed earlier.
+            // Executed earlier.
             return;
         };
         let known = usize::try_from(ahead).ok().and_then(|at| self.open.get(at));
@@ -315,8 +310,7 @@ impl Machine {
             (batch.crc, batch.bytes.len()) == (heard.value.crc, heard.value.length.into())
         });
         if heard.is_whole && !is_ours {
-            // Another client used this name for a batch: what the session has executed is no longer
-            // known.
+            // Another client used this name: what the session has executed is no longer known.
             self.end();
         } else if ahead == 0 && heard.is_whole {
             self.executed(now, Some(slot));
@@ -343,8 +337,8 @@ impl Machine {
         self.offered = self.offered.max(self.first);
     }
 
-    /// Handles a refusal by the coordinator. Refusals are not authenticated, so the worst effect of
-    /// a forged one is that the client stops using frames.
+    /// Handles a refusal by the coordinator. Refusals are not authenticated: the worst effect of a
+    /// forged one is that the client stops using frames.
     fn on_refused(&mut self, now: Micros, said: &Header) {
         if said.value.kind != 2 || !self.is_own(&said.value) || said.value.counter < self.first {
             self.counts.unheard += 1;
@@ -356,10 +350,10 @@ impl Machine {
         }
     }
 
-    /// Handles a node's statement about the state of its log.
+    /// Handles a node's statement on the state of its log.
     pub fn on_stand(&mut self, now: Micros, stand: &NodePosition) {
         self.asks = false;
-        // A node of another cluster knows nothing about this one.
+        // Another cluster's node knows nothing about this one.
         if self.is_over || stand.cluster != self.cluster || !is_possible(stand) {
             return;
         }
@@ -369,8 +363,8 @@ impl Machine {
         if stand.applied_to > self.walk.next() {
             let next = self.first + self.open.len() as u64;
             if !(self.first..=next).contains(&stand.next) {
-                // The session executed a batch that was never submitted, or other bytes: the group
-                // lost its memory, or a frame was forged.
+                // Executed a batch that was never submitted, or other bytes: the group lost its
+                // memory, or a frame was forged.
                 self.counts.conflicts += 1;
                 return self.end();
             }
@@ -382,7 +376,7 @@ impl Machine {
         } else if stand.next > self.first
             || (stand.applied_to == self.walk.next() && stand.next < self.first)
         {
-            // The frames for slots that the node knows contradict what was executed there.
+            // Frames for slots that the node knows contradict what was executed there.
             self.counts.conflicts += 1;
             return self.end();
         } else if self.stuck_since.is_some() {
@@ -425,12 +419,12 @@ impl Machine {
         }
     }
 
-    /// Records that a node is connected, possibly a different one.
+    /// Handles a connection to a node, possibly another one.
     pub fn on_connected(&mut self) {
         self.is_connected = true;
     }
 
-    /// Records that the connection broke, so that pending requests get no response.
+    /// Handles the loss of the connection: pending requests get no response.
     pub fn on_disconnected(&mut self) {
         (self.is_connected, self.asks) = (false, false);
         (self.offered, self.offered_at) = (self.first, 0);
@@ -460,7 +454,7 @@ impl Machine {
     }
 }
 
-/// Returns whether a log can be in the state that a node stated.
+/// Returns whether a log can be in the stated position.
 const fn is_possible(stand: &NodePosition) -> bool {
     stand.applied_to < NUMBER_MAX && stand.next < NUMBER_MAX
 }

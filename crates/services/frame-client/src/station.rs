@@ -12,10 +12,10 @@ use quorate_packets::ethernet::{
     raw::{Bits, ReceiveFilter},
 };
 
-/// Offset in a raw frame of the byte whose upper half is the frame type.
+/// Offset of the byte of a raw frame whose upper half is the frame type.
 const TYPE_AT: u32 = 19;
 
-/// A raw socket on an interface, with a filter for decisions and refusals.
+/// Raw socket that receives only decisions and refusals.
 #[derive(Debug)]
 pub(super) struct Station {
     socket: Raw,
@@ -23,8 +23,7 @@ pub(super) struct Station {
 }
 
 impl Station {
-    /// Opens a socket that receives the decisions of a group, and refusals addressed to this
-    /// client.
+    /// Opens a socket for the decisions of a group and the refusals to this client.
     pub(super) fn open(interface: &str, group: u32) -> Result<Self, Failed> {
         let socket = Raw::open(interface, ReceiveFilter::EtherType(ETHER_TYPE), None)?;
         let upper = |kind: Type| (kind as u8) << 4;
@@ -41,13 +40,12 @@ impl Station {
         self.socket.local().0
     }
 
-    /// Sends a frame. A frame for which there is no buffer space is lost, as it might be on the
-    /// network.
+    /// Sends a frame, which without buffer space is lost, as it might be on the network.
     pub(super) fn send(&self, frame: &[u8]) -> Result<(), Failed> {
         self.socket.send(frame).map(drop)
     }
 
-    /// Returns the oldest frame in the socket; `None` if there is none.
+    /// Returns the oldest received frame, if any.
     pub(super) fn receive(&mut self) -> Result<Option<&[u8]>, Failed> {
         self.socket.try_receive(&mut self.bytes)
     }

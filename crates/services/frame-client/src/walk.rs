@@ -1,47 +1,45 @@
-//! Decisions in slot order, as reported by frames. A client may draw conclusions only from these
+//! Walk over the decisions in frames, slot by slot. A client may draw conclusions only from it
 //! ([offload-23]).
 //!
-//! A node that had applied all earlier slots states where the walk starts. From there it advances
-//! by decision frames alone, slot by slot, in the era in which it began, and never past a slot that
-//! begins or ends a session. So two facts are known at each slot of the walk: the part of the
-//! session table that concerns the client's own session, and the configuration whose quorum
-//! counted.
+//! It starts where a node states that it has applied all earlier slots, and advances by decision
+//! frames alone, in the era in which it began, never past a slot that begins or ends a session. So
+//! two facts are known at each slot: the session table, as far as it concerns the client's session,
+//! and the configuration whose quorum counted.
 
 use std::collections::BTreeMap;
 
 use quorate_offload::{Descriptor, Header, header::HINT};
 
-/// Maximum number of slots that may be buffered ahead of the next one.
+/// Maximum number of slots buffered ahead of the next one.
 pub(super) const AHEAD: u64 = 1 << 12;
-/// Kinds of values that begin and end sessions, as encoded in frames.
+/// Kinds of values that begin and end sessions, as in frames.
 const REGISTRATION: u8 = 5;
 const EXPIRY: u8 = 6;
 
-/// Decision of a slot, as reported by a frame.
+/// Decision in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) value: Descriptor,
-    /// The received bytes match the value. This is checked only where it matters. If false, the
-    /// value is a no-op ([offload-21]).
+    /// The received bytes match the value; checked only where it matters. Otherwise the value is a
+    /// no-op ([offload-21]).
     pub(super) is_whole: bool,
     sum: u16,
 }
 
-/// Reasons for ignoring a decision.
+/// Reason for ignoring a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unheard {
-    /// The walk has passed the slot, or its decision was already received.
+    /// The walk has passed the slot or has its decision.
     Stale,
-    /// The slot is more than [`AHEAD`] slots ahead of the walk.
+    /// More than [`AHEAD`] slots ahead of the walk.
     Far,
-    /// The decision was counted from votes that may be forgotten, or by a quorum of another
-    /// configuration.
+    /// Counted from votes that may be forgotten, or by a quorum of another configuration.
     Foreign,
     /// Another value was received for this slot ([count-1]).
     Conflict,
 }
 
-/// Position of the walk, with the decisions buffered ahead of it.
+/// Position of the walk, and the decisions ahead of it.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     era: u32,
@@ -50,8 +48,8 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Starts a walk at slot `next`. Some node has applied all slots below it, in era `era` or an
-    /// earlier one.
+    /// Starts a walk at slot `next`, below which some node has applied all slots, in era `era` or
+    /// earlier.
     pub(super) const fn new(next: u64, era: u32) -> Self {
         Self { era, next, heard: BTreeMap::new() }
     }
@@ -83,8 +81,8 @@ impl Walk {
         }
     }
 
-    /// Advances by one slot and returns its decision, if it was received and does not begin or end
-    /// a session.
+    /// Advances by a slot and returns its decision, if it was received and does not begin or end a
+    /// session.
     pub(super) fn step(&mut self) -> Option<(u64, Heard)> {
         let first = self.heard.first_entry()?;
         if *first.key() != self.next || matches!(first.get().value.kind, REGISTRATION | EXPIRY) {
@@ -95,14 +93,14 @@ impl Walk {
         Some((self.next - 1, heard))
     }
 
-    /// Returns whether decisions are buffered that no frame can release, because only a node knows
-    /// the slots before them.
+    /// Returns whether decisions are buffered that no frame can release: only a node knows the
+    /// slots before them.
     pub(super) fn is_stuck(&self) -> bool {
         !self.heard.is_empty()
     }
 
-    /// Moves ahead to slot `to`. Some node has applied all slots below it, in era `era` or an
-    /// earlier one.
+    /// Moves ahead to slot `to`, below which some node has applied all slots, in era `era` or
+    /// earlier.
     pub(super) fn jump(&mut self, to: u64, era: u32) {
         if era != self.era {
             self.heard.clear();

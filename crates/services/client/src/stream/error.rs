@@ -1,18 +1,17 @@
-//! Why a stream cannot be written, read or changed.
+//! Errors of streams.
 
 use std::{error, fmt, io};
 
 use quorate_wire::streams::Code;
 
-/// A permanent failure. Failures that another attempt or another node could fix are retried instead
-/// of being reported.
+/// Permanent failure. What another attempt or node could fix is retried instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// A node refused the request for a permanent reason.
+    /// A node refused the request permanently.
     Refused(Refusal),
-    /// No node served the request in time. The text describes the last failure.
+    /// No node served the request in time. Describes the last failure.
     Unreachable(String),
-    /// Acknowledged bytes are missing, because the stream now continues at an earlier position.
+    /// Acknowledged bytes are missing: the stream continues at an earlier position.
     Lost {
         /// Position below which all bytes were acknowledged.
         acknowledged: u64,
@@ -21,46 +20,46 @@ pub enum Error {
     },
     /// A node has more bytes from this writer than were ever sent.
     Ahead {
-        /// End of the bytes that were sent.
+        /// End of the sent bytes.
         sent: u64,
         /// End of the stream, according to a node.
         position: u64,
     },
     /// A node closed the stream before the last written byte.
     Short {
-        /// End of the bytes that were written.
+        /// End of the written bytes.
         written: u64,
         /// Position at which the stream was closed.
         position: u64,
     },
-    /// A node sent bytes starting at a position other than the requested one.
+    /// A node sent bytes from another position than the requested one.
     Skipped {
         /// Position of the next byte that the reader expected.
         expected: u64,
         /// Position of the first byte that arrived.
         position: u64,
     },
-    /// The stream was removed while it was being read, and another stream now has its name.
+    /// The stream was removed while it was read, and another one has its name.
     Replaced,
-    /// A resource of this machine is not available, such as a thread or random numbers.
+    /// The machine lacks a resource, such as a thread or random numbers.
     Machine(String),
 }
 
-/// An error that a node sent in response to a request.
+/// Error response of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Error code. It is the number of a [`Code`] unless the node is newer than this client.
+    /// Number of a [`Code`], unless the node is newer than this client.
     pub code: u16,
-    /// Position with a meaning that depends on the code; 0 if unused.
+    /// Position whose meaning depends on the code; 0 if unused.
     pub position: u64,
-    /// Description of the error, for people.
+    /// Description for people.
     pub detail: String,
-    /// Advice on how to fix the problem, for people.
+    /// Advice for people.
     pub hint: String,
 }
 
 impl Error {
-    /// Returns the code of the refusal, if this version knows it.
+    /// Returns the code, if this version knows it.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Refused(refusal) => Code::of(refusal.code),
@@ -74,8 +73,7 @@ impl Error {
         error.get_ref()?.downcast_ref()
     }
 
-    /// Returns the error for a login that does not fit in a frame. No user has a name or password
-    /// of that length.
+    /// Returns the error for a login that does not fit in a frame. No user's is that long.
     pub(super) fn bad_login() -> Self {
         Self::Refused(Refusal {
             code: Code::WrongPassword.number(),
@@ -85,8 +83,7 @@ impl Error {
         })
     }
 
-    /// Returns the error for a stream name that does not fit in a frame. No stream has a name of
-    /// that length.
+    /// Returns the error for a name that does not fit in a frame. No stream's is that long.
     pub(super) fn bad_name(name: &str) -> Self {
         Self::Refused(Refusal {
             code: Code::Name.number(),
@@ -141,9 +138,9 @@ impl error::Error for Error {}
 /// Failure of one attempt at one node.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// Another attempt, or another node, may succeed.
+    /// Another attempt or node may succeed.
     Later(String),
-    /// The error is permanent, and no further attempt is made.
+    /// Permanent: no further attempt.
     Final(Error),
 }
 
@@ -163,7 +160,7 @@ impl Trouble {
         }
     }
 
-    /// Returns the error for a frame that is not allowed at this point of the protocol.
+    /// Returns the error for a frame that the protocol does not allow here.
     pub(super) fn unexpected() -> Self {
         Self::Later("the node sent an unrequested message".to_owned())
     }

@@ -1,4 +1,4 @@
-//! One connection to one node. It sends and receives frames.
+//! Connection to a node that sends and receives frames.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -17,24 +17,24 @@ use quorate_tls::{ClientTrust, stream::Stream};
 use super::error::{Error, Trouble};
 use crate::{Login, link::secured};
 
-/// Initial size of the input buffer in bytes. The buffer grows to the size of the received frames.
+/// Initial size of the input buffer, which grows to the size of the frames.
 const INPUT_BYTES_MIN: usize = 4 << 10;
-/// Shortest timeout that a socket supports.
+/// Shortest timeout of a socket.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// A connection to a node that has identified itself.
+/// Connection to a node that has identified itself.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: Stream,
     pub(super) frames: Frames,
     /// Address of the node, as dialled.
     pub(super) address: String,
-    /// Address of the leader, if the node is a follower that knows the leader; otherwise empty.
+    /// Address of the leader if the node is a follower that knows it; otherwise empty.
     pub(super) leader: String,
 }
 
 impl Link {
-    /// Exchanges greetings, in which the node and the client identify themselves.
+    /// Exchanges greetings, in which node and client identify themselves.
     pub(super) fn greet(
         address: &str,
         socket: Stream,
@@ -82,14 +82,12 @@ impl Link {
         (&self.socket).write_all(&bytes)
     }
 
-    /// Returns the next frame. An error frame is returned as `Err`. Fails if the node sends nothing
-    /// for `wait`.
+    /// Returns the next frame, an error frame as `Err`. Fails if nothing arrives for `wait`.
     pub(super) fn next_frame(&mut self, wait: Duration) -> Result<Answer<'_>, Trouble> {
         self.hear_within(wait)?.ok_or_else(|| Trouble::Later("the node says nothing".to_owned()))
     }
 
-    /// Returns the next frame; `None` if nothing arrives for `wait`. An error frame is returned as
-    /// `Err`.
+    /// Returns the next frame, an error frame as `Err`; `None` if nothing arrives for `wait`.
     pub(super) fn hear_within(&mut self, wait: Duration) -> Result<Option<Answer<'_>>, Trouble> {
         let timeout = Some(wait.max(WAIT_MIN));
         self.socket.socket().set_read_timeout(timeout)?;
@@ -104,7 +102,7 @@ impl Link {
     }
 }
 
-/// Connects to the first address of `name` that accepts a connection.
+/// Connects to the first address of `name` that accepts.
 pub(super) fn connect(name: &str, tls: Option<&ClientTrust>, wait: Duration) -> io::Result<Stream> {
     let until = Instant::now() + wait;
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
@@ -121,11 +119,11 @@ pub(super) fn connect(name: &str, tls: Option<&ClientTrust>, wait: Duration) -> 
     Err(last)
 }
 
-/// Parser that splits the received bytes into frames.
+/// Splits received bytes into frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     input: Vec<u8>,
-    /// Range of `input` that was received but has not been parsed.
+    /// Received bytes of `input` that have not been parsed.
     new: Range<usize>,
 }
 
@@ -136,8 +134,8 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// Returns the next frame from a node. Fails on malformed bytes, and on a socket timeout with
-    /// `WouldBlock`.
+    /// Returns the next frame. Fails on malformed bytes, and with `WouldBlock` on a timeout of the
+    /// socket.
     pub(super) fn next(&mut self, socket: &Stream) -> io::Result<Answer<'_>> {
         let length = loop {
             let needed = match head(&self.input[self.new.clone()]).map_err(bad)? {
@@ -163,7 +161,7 @@ impl Frames {
         &self.input[self.new.start - length..self.new.start]
     }
 
-    /// Makes space for a frame of `length` bytes that has arrived in part.
+    /// Makes space for the rest of a frame of `length` bytes.
     fn make_room(&mut self, length: usize) {
         if self.new.start + length > self.input.len() {
             self.input.copy_within(self.new.clone(), 0);

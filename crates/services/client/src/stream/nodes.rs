@@ -1,4 +1,4 @@
-//! Selection of the node to try next, of the delay before each attempt, and of the time to give up.
+//! Selection of the node to try next, the delay before, and the time to give up.
 
 use std::time::{Duration, Instant};
 
@@ -8,31 +8,27 @@ use super::{
     link::{Link, connect},
 };
 
-/// The nodes of a cluster, tried in turn.
+/// Nodes of a cluster, tried in turn.
 #[derive(Debug)]
 pub(super) struct Nodes {
     addresses: Vec<String>,
     at: usize,
     pub(super) options: Options,
-    /// Number of failed attempts since the last success.
+    /// Failed attempts since the last success.
     failures: u32,
-    /// Time of the first failure since the last success.
+    /// First failure since the last success.
     since: Option<Instant>,
-    /// A connection to at least one of the addresses was accepted.
+    /// A node accepted a connection at least once.
     met: bool,
-    /// At least one attempt succeeded.
+    /// An attempt succeeded at least once.
     served: bool,
-    /// Node of the current attempt; `None` once the attempt has succeeded.
+    /// Node of the current attempt; `None` once it has succeeded.
     last: Option<String>,
     /// Node of the last failed attempt.
     avoid: Option<String>,
 }
 
 impl Nodes {
-    /// Creates the list of nodes.
-    ///
-    /// # Panics
-    ///
     /// Panics if `addresses` is empty.
     pub(super) fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         assert!(!addresses.is_empty(), "a client needs an address");
@@ -73,9 +69,9 @@ impl Nodes {
         }
     }
 
-    /// Connects to the leader if the next node in turn names it and the user gave several
-    /// addresses, because a writer's bytes pass through the leader in any case. Falls back to that
-    /// node if the leader is unreachable or failed last.
+    /// Connects to the leader that the next node in turn names, if the user gave several addresses:
+    /// a writer's bytes pass through the leader anyway. Stays with that node if the leader is
+    /// unreachable or failed last.
     pub(super) fn dial_leader(&mut self) -> Result<Link, Trouble> {
         let link = self.dial()?;
         let avoided = self.avoid.as_ref() == Some(&link.leader);
@@ -85,9 +81,8 @@ impl Nodes {
         Ok(self.dial_to(&link.leader).unwrap_or(link))
     }
 
-    /// Records a failed attempt. Returns the delay before the next attempt, or the error if the
-    /// client gives up. If no node has ever accepted a connection, each address gets only one
-    /// attempt.
+    /// Records a failed attempt. Returns the delay before the next one, or an error to give up. If
+    /// no node has ever accepted a connection, each address gets only one attempt.
     pub(super) fn failed(&mut self, why: String) -> Result<Duration, Error> {
         let all = self.addresses.len();
         self.at = (self.at + 1) % all;
@@ -102,8 +97,7 @@ impl Nodes {
         if none_listens || since.elapsed() >= patience {
             return Err(Error::Unreachable(why));
         }
-        // Delays start once every address has been tried: one failure says nothing about the
-        // others.
+        // Delays start once every address has failed: one says nothing about the others.
         let rounds = self.failures as usize / all;
         let wait = rounds.checked_sub(1).map_or(Duration::ZERO, |doublings| {
             self.options.backoff_min * (1 << doublings.min(10))
@@ -118,8 +112,8 @@ impl Nodes {
         self.reached();
     }
 
-    /// Records that a node is reachable and owes no response. The backoff is not reset, because the
-    /// next request may fail at once.
+    /// Records that a node is reachable and owes no response. Keeps the backoff, because the next
+    /// request may fail at once.
     pub(super) fn reached(&mut self) {
         self.since = None;
         self.served = true;

@@ -15,22 +15,21 @@ use super::{
     requests::{self, Info},
 };
 
-/// The position at which a reader stopped, and whether the stream ends there.
+/// Position at which a reader stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Position after the last byte that was read.
+    /// Position after the last byte read.
     pub position: u64,
-    /// The stream is closed permanently at this position.
+    /// The stream is closed permanently here.
     pub finished: bool,
 }
 
-/// Reads a stream of a cluster from a position. When a connection or a node is lost, the reader
-/// continues at the next node. Trimmed bytes and a replaced stream are reported as errors, so
-/// nothing is skipped.
+/// Reader of a stream from a position. After the loss of a connection or a node, it continues at
+/// the next node. Nothing is skipped: trimmed bytes and a replaced stream are errors.
 ///
-/// The reader stops at the end that the stream has when the reader reaches it. A following reader
-/// continues until the stream is closed permanently. All positions, including those of [`Seek`],
-/// are positions in the stream.
+/// The reader stops at the end that the stream has when it gets there; a following reader continues
+/// until the stream is closed permanently. All positions, including those of [`Seek`], are
+/// positions in the stream.
 #[derive(Debug)]
 pub struct StreamReader {
     nodes: Nodes,
@@ -39,20 +38,18 @@ pub struct StreamReader {
     position: u64,
     to: u64,
     follow: bool,
-    /// Connection on which the node responds to a read from `position`; `None` if there is no such
-    /// connection.
+    /// Connection on which a response to a read from `position` is pending.
     link: Option<Link>,
-    /// Number of received bytes that the caller has not consumed. They are the last bytes of the
-    /// previous frame.
+    /// Received bytes that the caller has not consumed: the last ones of the previous frame.
     left: usize,
-    /// The node's latest description of the stream.
+    /// Latest description of the stream by a node.
     info: Option<Info>,
     end: Option<End>,
 }
 
 impl StreamReader {
-    /// Creates a reader that starts at the first byte of a stream. The first read connects to the
-    /// first of `addresses` (each `HOST:PORT`) that responds.
+    /// Creates a reader from the first byte of a stream on. The first read connects to the first of
+    /// `addresses` (each `HOST:PORT`) that responds.
     ///
     /// # Panics
     ///
@@ -85,8 +82,7 @@ impl StreamReader {
         self
     }
 
-    /// Makes the reader wait for more bytes at the end of the stream, until the stream is closed
-    /// permanently.
+    /// Makes the reader wait for more bytes at the end, until the stream is closed permanently.
     #[must_use]
     pub fn follow(mut self) -> Self {
         self.follow = true;
@@ -98,12 +94,12 @@ impl StreamReader {
         self.position
     }
 
-    /// Returns the position at which the reader stopped; `None` if it has not stopped.
+    /// Returns the position at which the reader stopped, if it has.
     pub const fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// Returns the next bytes, waiting until there is at least one. The result is empty at the end.
+    /// Returns the next bytes, waiting for at least one. Empty at the end.
     pub fn next_bytes(&mut self) -> Result<&[u8], Error> {
         while self.left == 0 && self.end.is_none() && self.position < self.to {
             match self.step() {
@@ -124,7 +120,7 @@ impl StreamReader {
         })
     }
 
-    /// Sends a request, or receives one frame of its response.
+    /// Sends a request, or receives one frame of the response.
     fn step(&mut self) -> Result<(), Trouble> {
         let Some(link) = &mut self.link else {
             return self.ask();
@@ -165,8 +161,8 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Requests the stream's identity along with its bytes, because the bytes must not be read if
-    /// the name now belongs to another stream.
+    /// Requests the stream's identity with its bytes, which must not be read if the name now
+    /// belongs to another stream.
     fn ask(&mut self) -> Result<(), Trouble> {
         if self.name.len() > NAME_BYTES_MAX {
             return Err(Error::bad_name(&self.name).into());

@@ -1,4 +1,4 @@
-//! `Streams`: requests about a cluster's streams other than reading and writing them.
+//! `Streams`: requests about streams other than reading and writing.
 
 use std::thread;
 
@@ -11,26 +11,26 @@ use super::{
     nodes::Nodes,
 };
 
-/// Description of a stream, as reported by a node.
+/// Description of a stream by a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Name of the stream, as chosen by users.
+    /// Name, as chosen by users.
     pub name: String,
-    /// Id of the stream. It differs from that of another stream of the same name.
+    /// Id, which differs from that of an earlier stream of the same name.
     pub id: u64,
-    /// The stream is closed permanently and can no longer grow.
+    /// The stream is closed permanently.
     pub finished: bool,
-    /// Id of the node to which the stream's writer is connected; `None` if there is no writer.
+    /// Node to which the stream's writer is connected, if there is a writer.
     pub writer: Option<u32>,
     /// Position of the first retained byte.
     pub start: u64,
-    /// End of the stream. All bytes below this position are durable.
+    /// End of the stream, below which all bytes are durable.
     pub end: u64,
-    /// Number of pieces of which the stream consists.
+    /// Number of pieces of the stream.
     pub pieces: u32,
-    /// Time at which the stream was created, in Unix milliseconds.
+    /// Time of creation in Unix milliseconds.
     pub created_ms: u64,
-    /// Retention of the stream: the limit on its retained bytes.
+    /// Limit on the retained bytes.
     pub keep: Keep,
 }
 
@@ -50,8 +50,8 @@ impl Info {
     }
 }
 
-/// Lists, describes, trims, limits and removes the streams of a cluster, through the first node
-/// that can.
+/// Client that lists, describes, trims, limits and removes streams, through the first node that
+/// can.
 #[derive(Debug)]
 pub struct Streams {
     nodes: Nodes,
@@ -68,12 +68,12 @@ impl Streams {
         Self { nodes }
     }
 
-    /// Returns the description of the stream called `name`.
+    /// Returns the description of a stream.
     pub fn stat(&mut self, name: &str) -> Result<Info, Error> {
         stat(&mut self.nodes, name)
     }
 
-    /// Returns all streams, ordered by name.
+    /// Returns all streams by name.
     pub fn list(&mut self) -> Result<Vec<Info>, Error> {
         let mut found: Vec<Info> = Vec::new();
         until_done(&mut self.nodes, &mut |link, options| {
@@ -98,8 +98,8 @@ impl Streams {
         })
     }
 
-    /// Sets the retention of a stream. Returns the current start of the stream. Bytes beyond the
-    /// limit are discarded shortly afterwards.
+    /// Sets the limit on retained bytes, which is applied shortly afterwards. Returns the current
+    /// start.
     pub fn retain(&mut self, name: &str, keep: Keep) -> Result<u64, Error> {
         check(name)?;
         until_done(&mut self.nodes, &mut |link, options| {
@@ -110,7 +110,7 @@ impl Streams {
     /// Removes a stream with all its bytes.
     pub fn remove(&mut self, name: &str) -> Result<(), Error> {
         check(name)?;
-        // An attempt whose response was lost may have removed it.
+        // An attempt without a response may have removed it.
         let mut doubt = false;
         until_done(&mut self.nodes, &mut |link, options| match change(
             link,
@@ -153,7 +153,7 @@ fn check(name: &str) -> Result<(), Error> {
     }
 }
 
-/// Tries one node after another until an attempt succeeds or fails permanently.
+/// Tries the nodes in turn until an attempt succeeds or fails permanently.
 fn until_done<T>(
     nodes: &mut Nodes,
     attempt: &mut dyn FnMut(&mut Link, &Options) -> Result<T, Trouble>,

@@ -1,22 +1,20 @@
-//! Written bytes that are not known to be durable, and validation of the positions that nodes
-//! report.
+//! Written bytes that are not known to be durable, and checks of the positions that nodes report.
 
 use std::collections::VecDeque;
 
 use super::error::Error;
 
-/// Bytes that may have to be sent again, in a bounded buffer. All positions are positions in the
-/// stream.
+/// Bounded buffer of the bytes that may have to be sent again. Positions are those in the stream.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Buffered bytes, of which the first has position `durable`.
+    /// Buffered bytes, the first at position `durable`.
     bytes: VecDeque<u8>,
     bytes_max: usize,
     /// Position below which all bytes are decided, as reported by a node.
     durable: u64,
     /// Position of the next byte to send on the current connection.
     next: u64,
-    /// End of the bytes that were sent on any connection.
+    /// End of the bytes sent on any connection.
     sent: u64,
 }
 
@@ -32,17 +30,14 @@ impl Window {
         }
     }
 
-    /// Returns the end of the bytes known to be decided.
     pub(super) const fn durable(&self) -> u64 {
         self.durable
     }
 
-    /// Returns the end of the bytes that were written.
     pub(super) fn written(&self) -> u64 {
         self.durable + self.bytes.len() as u64
     }
 
-    /// Returns the number of bytes that may be written now.
     pub(super) fn room(&self) -> usize {
         self.bytes_max - self.bytes.len()
     }
@@ -52,19 +47,19 @@ impl Window {
         self.next > self.durable
     }
 
-    /// Returns whether all written bytes have been sent on the current connection.
+    /// Returns whether the current connection has sent all written bytes.
     pub(super) fn is_sent(&self) -> bool {
         self.next == self.written()
     }
 
-    /// Buffers as many bytes as fit. Returns the number of buffered bytes.
+    /// Buffers as many bytes as fit and returns their number.
     pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.room());
         self.bytes.extend(&bytes[..count]);
         count
     }
 
-    /// Appends at most `count` of the next unsent bytes to `out` and marks them as sent.
+    /// Appends up to `count` unsent bytes to `out` and marks them as sent.
     pub(super) fn take(&mut self, count: usize, out: &mut Vec<u8>) {
         let from = usize::try_from(self.next - self.durable).expect("within the buffer");
         let to = self.bytes.len().min(from + count);
@@ -76,21 +71,20 @@ impl Window {
         self.sent = self.sent.max(self.next);
     }
 
-    /// Handles a node's report that it reopened the stream for this writer. All bytes below
-    /// `position` are decided, and all others must be sent again.
+    /// Handles the reopening of the stream at `position`: all bytes below are decided, and all
+    /// others must be sent again.
     pub(super) fn opened(&mut self, position: u64) -> Result<(), Error> {
         self.forget(position, self.sent)?;
         self.next = position;
         Ok(())
     }
 
-    /// Handles a node's acknowledgement that all bytes below `position` are decided.
+    /// Handles an acknowledgement that all bytes below `position` are decided.
     pub(super) fn acknowledged(&mut self, position: u64) -> Result<(), Error> {
         self.forget(position, self.next)
     }
 
-    /// Handles a node's report that it closed the stream for this writer. All bytes below
-    /// `position` are decided.
+    /// Handles the close of the stream at `position`, below which all bytes are decided.
     pub(super) fn closed(&mut self, position: u64) -> Result<(), Error> {
         self.forget(position, self.sent)?;
         match self.bytes.is_empty() {
@@ -130,7 +124,7 @@ mod tests {
         assert_eq!(window.write(b"ef"), 0);
         assert_eq!(sent(&mut window, 3), b"abc");
         window.acknowledged(12).unwrap();
-        // The buffer is a ring, and these bytes wrap around its end.
+        // The buffer is a ring, and these bytes wrap around.
         assert_eq!(window.write(b"efg"), 2);
         assert_eq!(sent(&mut window, 9), b"def");
         assert!(window.is_sent() && window.is_unanswered());
@@ -157,7 +151,7 @@ mod tests {
         assert_eq!(window.closed(13), Err(short));
     }
 
-    /// A reopening may acknowledge bytes from an earlier connection; an acknowledgement may not.
+    /// A reopening may acknowledge bytes of an earlier connection; an acknowledgement may not.
     #[test]
     fn bytes_of_an_earlier_connection_count_when_it_is_opened_again() {
         let mut window = Window::new(9, 0);

@@ -17,50 +17,50 @@ use self::{
 };
 use super::{Options, error::Error, nodes::Nodes};
 
-/// Condition under which a stream is opened for writing.
+/// Condition for opening a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Create a new stream. Its name must not be in use.
+    /// Create a new stream, whose name must not be in use.
     Create,
-    /// Append to an existing stream that has no writer.
+    /// Append to a stream that has no writer.
     Append,
-    /// Append to an existing stream. If the stream has a writer, that writer is fenced.
+    /// Append to a stream and fence off its writer, if any.
     Takeover,
 }
 
-/// Writes to a stream of a cluster, each byte exactly once and in order, whatever happens to
-/// connections and nodes.
+/// Writer of a stream: each byte exactly once and in order, whatever happens to connections and
+/// nodes.
 ///
-/// [`Write::write`] returns once the bytes are in the buffer, and blocks while the buffer is full.
-/// Nothing is dropped. [`Write::flush`] returns once everything written is durable. An error is
-/// final, and every later call returns it again; [`StreamWriter::durable_position`] remains valid.
-/// Dropping a writer abandons its buffered bytes. Bytes past the durable position may or may not be
-/// in the stream, which remains open.
+/// [`Write::write`] returns once the bytes are in the buffer, and blocks while it is full.
+/// [`Write::flush`] returns once everything written is durable. An error is final: every later call
+/// returns it again, and [`StreamWriter::durable_position`] remains valid. Dropping a writer
+/// abandons its buffered bytes: those past the durable position may or may not be in the stream,
+/// which stays open.
 #[derive(Debug)]
 pub struct StreamWriter {
     shared: Arc<Shared>,
     first: u64,
 }
 
-/// Progress of a writer at one moment.
+/// Snapshot of a writer's progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Position in the stream after the last written byte.
+    /// Position after the last written byte.
     pub written: u64,
     /// Position below which all bytes are durable.
     pub durable: u64,
     /// Number of times that the writer reconnected.
     pub reconnects: u64,
-    /// Address of the current node, or of the last one if the writer is not connected.
+    /// Address of the current node, or of the last one while disconnected.
     pub address: String,
 }
 
-/// Handle that returns a writer's progress, usable from any thread.
+/// Handle on a writer's progress, for any thread.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
-    /// Returns the writer's progress at this moment.
+    /// Returns the current progress.
     pub fn progress(&self) -> Progress {
         let state = self.0.lock();
         Progress {
@@ -73,8 +73,8 @@ impl Watch {
 }
 
 impl StreamWriter {
-    /// Opens a stream through one of `addresses` (each `HOST:PORT`). With several addresses, the
-    /// writer connects to the leader if possible.
+    /// Opens a stream through one of `addresses` (each `HOST:PORT`), through the leader if possible
+    /// when there are several.
     ///
     /// # Panics
     ///
@@ -95,7 +95,7 @@ impl StreamWriter {
         Ok(Self { shared, first })
     }
 
-    /// Returns the position of this writer's first byte in the stream.
+    /// Returns the position of this writer's first byte.
     pub const fn first_position(&self) -> u64 {
         self.first
     }
@@ -105,30 +105,29 @@ impl StreamWriter {
         self.shared.lock().window.written()
     }
 
-    /// Returns the position below which all bytes of the stream are durable.
+    /// Returns the position below which all bytes are durable.
     pub fn durable_position(&self) -> u64 {
         self.shared.lock().window.durable()
     }
 
-    /// Returns a handle that returns the writer's progress on any thread.
+    /// Returns a handle on the writer's progress, for any thread.
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.shared))
     }
 
-    /// Waits for free space in the buffer and returns the number of free bytes. For callers that
-    /// read only as much from their source as fits.
+    /// Waits for free space in the buffer and returns its size, for callers that read only as much
+    /// as fits.
     pub fn wait_for_room(&self) -> Result<usize, Error> {
         let state = self.shared.wait_until(|state| state.window.room() > 0)?;
         Ok(state.window.room())
     }
 
-    /// Waits until everything is durable, and closes the stream permanently. Returns the end of the
-    /// stream.
+    /// Waits until everything is durable and closes the stream permanently. Returns its end.
     pub fn finish(self) -> Result<u64, Error> {
         self.close(true)
     }
 
-    /// Waits until everything is durable, and leaves the stream open for other writers. Returns the
+    /// Waits until everything is durable and leaves the stream open for other writers. Returns the
     /// position of the next byte.
     pub fn leave(self) -> Result<u64, Error> {
         self.close(false)
@@ -160,7 +159,6 @@ impl Write for StreamWriter {
         Ok(count)
     }
 
-    /// Blocks until everything written is durable.
     fn flush(&mut self) -> io::Result<()> {
         let is_durable = |state: &State| state.window.durable() == state.window.written();
         self.shared.wait_until(is_durable).map(drop)?;
@@ -187,7 +185,7 @@ impl How {
     }
 }
 
-/// Returns a random id that no other writer will have.
+/// Returns a random id, unique to this writer.
 fn draw() -> Result<u128, Error> {
     let mut bytes = [0; 16];
     let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

@@ -11,20 +11,19 @@ use std::{
 
 use quorate_client::{Client, Error, Options, Reply};
 
-/// Fault that the fake server injects at the next numbered commands.
+/// Fault of the fake server at the next numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Close the connection without executing the command.
+    /// Closes the connection without executing the command.
     DropBefore,
-    /// Execute the command and close the connection, so that the reply is lost.
+    /// Executes the command and closes the connection without a reply.
     DropAfter,
-    /// Execute the command and never reply.
+    /// Executes the command and never replies.
     Silent,
-    /// Reply with this error without executing the command.
+    /// Replies with this error without executing the command.
     Refuse(&'static str),
-    /// Execute the command and reply that the outcome is unknown.
+    /// Executes the command and replies that the outcome is unknown.
     Unknown,
-    /// Execute the command and reply.
     Fine,
 }
 
@@ -136,7 +135,6 @@ impl Fake {
     }
 }
 
-/// Reads one command and returns its arguments.
 fn command(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     loop {
         if let Some((arguments, used)) = parse(input) {
@@ -214,7 +212,7 @@ fn a_silent_node_is_left_for_another_one() {
     assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)));
 }
 
-/// Replies arrive in the order of the commands although connections break between them.
+/// Replies stay in the order of the commands across broken connections.
 #[test]
 fn pipelined_commands_keep_their_replies() {
     use Fault::{DropAfter, Fine, Refuse};
@@ -247,8 +245,8 @@ fn more_than_a_session_holds_is_refused_at_once() {
     client.send(&[b"incr"]).unwrap();
 }
 
-/// Options for one attempt at each address. The deadline then passes while the client waits for its
-/// next attempt, not during one, which would leave the outcome in doubt.
+/// Options for one attempt at each address. The deadline then passes between attempts, not during
+/// one, which would leave the outcome in doubt.
 fn one_attempt() -> Options {
     Options {
         deadline: Duration::from_secs(3),
@@ -276,7 +274,7 @@ fn a_deadline_after_a_lost_reply_leaves_a_doubt() {
     assert_eq!(lossy.executed(), 1);
 }
 
-/// An outcome in doubt remains in doubt even if the last reply was a refusal.
+/// An outcome in doubt stays in doubt even if the last reply was a refusal.
 #[test]
 fn a_refusal_does_not_end_a_doubt() {
     let mut faults = vec![Fault::DropAfter];
@@ -310,8 +308,8 @@ fn a_lost_session_is_told_and_not_papered_over() {
     assert_eq!(fake.executed(), 2);
 }
 
-/// [session-2] A number that the client gave up on is acknowledged, because otherwise it would
-/// occupy the session permanently.
+/// [session-2] A number that the client gave up on is acknowledged. It would otherwise occupy the
+/// session permanently.
 #[test]
 fn what_was_given_up_is_acknowledged() {
     let short = Options { deadline: Duration::from_millis(50), ..hasty() };
@@ -332,7 +330,7 @@ fn an_error_of_the_service_is_returned_as_it_is() {
     assert_eq!(client.session(), None, "a read needs no session");
 }
 
-/// No other node would let the user in, so the command is not retried until its deadline.
+/// No other node would accept the user, so the command is not retried until its deadline.
 #[test]
 fn a_user_who_may_not_write_is_told_so() {
     let fake = Fake::start(&[]);
@@ -343,7 +341,7 @@ fn a_user_who_may_not_write_is_told_so() {
     assert_eq!(client.run(&[b"incr"]), Err(Error::Refused(text.to_owned())));
 }
 
-/// A second reply to one command would shift all later ones, so the client drops the connection.
+/// A second reply to a command would shift all later ones, so the client drops the connection.
 #[test]
 fn a_reply_too_many_is_noticed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! The integration tests of `quorate-client`: one program, one module for each subject.
+//! Integration tests of `quorate-client`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

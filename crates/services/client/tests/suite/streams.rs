@@ -1,5 +1,5 @@
-//! Writers and readers of streams against fake nodes, with connections that are cut anywhere, lost
-//! responses, ended pieces and impossible positions.
+//! Writers and readers of streams against fake nodes that cut connections, lose responses, end
+//! pieces and report impossible positions.
 
 use std::{
     io::{BufRead as _, Read as _, Seek as _, SeekFrom, Write as _},
@@ -15,10 +15,10 @@ use quorate_client::stream::{
 use quorate_core::dice::Dice;
 use quorate_testbed::played::{Fault, SimulatedCluster};
 
-/// Upper bound on the duration of any test that ends.
+/// Upper bound on the duration of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns options that leave a silent node quickly and give up slowly.
+/// Options to leave a silent node quickly and give up slowly.
 fn options() -> Options {
     Options {
         stall: Duration::from_millis(300),
@@ -31,7 +31,7 @@ fn options() -> Options {
     }
 }
 
-/// Returns bytes that differ from their neighbours, so that none can be lost, repeated or moved
+/// Returns bytes that differ from their neighbours, so that no loss, repetition or move goes
 /// unnoticed.
 fn bytes(count: usize) -> Vec<u8> {
     let mut dice = Dice::new(count as u64);
@@ -43,7 +43,7 @@ fn create(played: &SimulatedCluster, options: Options) -> Result<StreamWriter, E
     StreamWriter::open(played.addresses(), "s", How::Create, options)
 }
 
-/// Closes the stream and returns the result. Fails if the close does not end.
+/// Closes the stream and returns the result. Fails if that takes too long.
 #[track_caller]
 fn finish(writer: StreamWriter) -> Result<u64, Error> {
     let (sender, finished) = channel();
@@ -52,7 +52,7 @@ fn finish(writer: StreamWriter) -> Result<u64, Error> {
 }
 
 /// Writes all bytes through these faults and closes the stream, which then has every byte once and
-/// in order, and is finished.
+/// in order.
 #[track_caller]
 fn check(nodes: usize, faults: &[Fault], data: &[u8]) -> SimulatedCluster {
     let played = SimulatedCluster::start(nodes, 1).unwrap();
@@ -72,8 +72,7 @@ fn what_is_written_is_there_once_it_is_finished() {
     }
 }
 
-/// Losing any response (the welcome, the opening, an acknowledgement, the close) loses and repeats
-/// nothing.
+/// Losing any response (welcome, opening, acknowledgement, close) loses and repeats nothing.
 #[test]
 fn a_lost_answer_loses_and_repeats_nothing() {
     let data = bytes(3000);
@@ -130,14 +129,13 @@ fn a_connection_cut_anywhere_loses_and_repeats_nothing() {
     }
 }
 
-/// A writer leaves a node that accepts bytes but acknowledges nothing while the connection stays
-/// open.
+/// A writer leaves a node that accepts bytes but acknowledges none on an open connection.
 #[test]
 fn a_silent_node_is_left() {
     let data = bytes(5000);
     let played = check(2, &[Fault::Mute(2)], &data);
     assert_eq!(played.met()[..2], [0, 1]);
-    // The node also owes the response to a close, although every byte is acknowledged.
+    // The node also owes the response to a close after every byte is acknowledged.
     let played = check(2, &[Fault::Mute(2)], &[]);
     assert_eq!(played.met()[..2], [0, 1]);
 }
@@ -161,7 +159,7 @@ fn a_cut_while_nothing_is_written_is_mended_without_the_caller() {
     writer.write_all(b"abcdef").unwrap();
     let watch = writer.watch();
     assert!(played.wait_for("s", 6, PATIENCE));
-    // Without an action of the caller, the other node receives everything that was not decided.
+    // The other node gets all undecided bytes without any action of the caller.
     played.set_down(0, true);
     while watch.progress().reconnects == 0 {
         thread::yield_now();
@@ -191,7 +189,7 @@ fn a_full_buffer_holds_the_caller_up_and_drops_nothing() {
     for held in [7, 150_000, 199_999] {
         played.hold(held);
         assert!(played.wait_for("s", held + BUFFER, PATIENCE));
-        // The node has what the buffer holds, and gets no more until more is decided.
+        // The node has the buffered bytes, and gets more only after a decision.
         let progress = watch.progress();
         assert_eq!((progress.durable, progress.written), (held, held + BUFFER));
         assert_eq!(played.heard("s"), held + BUFFER);
@@ -223,7 +221,7 @@ fn a_fenced_writer_never_writes_again() {
     let error = writer.flush().unwrap_err();
     let error = Error::of(&error).unwrap().clone();
     assert_eq!(error.code(), Some(Code::Fenced));
-    // The writer does not reopen the name, and returns the same error again.
+    // The writer does not reopen the name, and repeats the error.
     let again = writer.write(b"x").unwrap_err();
     assert_eq!(Error::of(&again), Some(&error));
     let durable = writer.durable_position();
@@ -233,10 +231,10 @@ fn a_fenced_writer_never_writes_again() {
     assert!(bytes(1000).starts_with(&stream));
 }
 
-/// A node's positions must be consistent with the bytes sent and acknowledged.
+/// A node's positions must agree with the bytes sent and acknowledged.
 #[test]
 fn positions_that_cannot_be_are_errors() {
-    // The first connection is cut when all but the last byte is acknowledged.
+    // Cut when all but the last byte is acknowledged.
     let lost = |by| {
         let played = SimulatedCluster::start(1, 1).unwrap();
         played.play(&[Fault::None, Fault::Misplace(by)]);
@@ -250,7 +248,7 @@ fn positions_that_cannot_be_are_errors() {
     };
     let error = Error::Lost { acknowledged: 4, position: 3 };
     assert_eq!(lost(-1), Err(error));
-    // The node claims one byte more than were ever sent, which may include the fifth.
+    // One byte more than was ever sent, which may include the fifth.
     assert!(matches!(lost(2), Err(Error::Ahead { position: 6, .. })));
     assert!(matches!(check_first(Fault::Misplace(1)), Err(Error::Ahead { sent: 0, position: 1 })));
     assert!(matches!(
@@ -259,12 +257,12 @@ fn positions_that_cannot_be_are_errors() {
     ));
 }
 
-/// A close at a position other than the end of the written bytes is an error, even if its response
+/// A close at another position than the end of the written bytes is an error, even if its response
 /// was lost.
 #[test]
 fn a_stream_that_was_closed_elsewhere_is_an_error() {
     let short = check_first(Fault::Shorten(1));
-    // The error may have been reported earlier.
+    // May have been reported earlier.
     assert!(
         matches!(
             short,
@@ -314,7 +312,7 @@ fn a_writer_goes_to_the_leader_if_it_may_choose() {
     played.set_down(2, true);
     let writer = StreamWriter::open(played.addresses(), "u", How::Create, options()).unwrap();
     assert_eq!(writer.watch().progress().address, played.addresses()[0]);
-    // Neither does a leader that cannot serve: the next attempt avoids it.
+    // Nor does one that cannot serve: the next attempt avoids it.
     played.set_down(2, false);
     played.play(&[Fault::None, Fault::Refuse(Code::Unavailable)]);
     let writer = StreamWriter::open(played.addresses(), "v", How::Create, options()).unwrap();
@@ -335,7 +333,7 @@ fn appending_goes_on_at_the_end() {
     let mut other = open(How::Takeover).unwrap();
     other.write_all(b"fg").unwrap();
     let end = other.finish().unwrap();
-    // The bytes sent by the first writer may have been decided earlier.
+    // Bytes of the first writer may have been decided earlier.
     let (stream, finished) = played.stream("s").unwrap();
     assert_eq!((stream.len() as u64, finished), (end, true));
     assert!(stream.starts_with(b"abc") && stream.ends_with(b"fg"), "{stream:?}");
@@ -346,7 +344,7 @@ fn appending_goes_on_at_the_end() {
     assert!(writer.finish().is_err());
 }
 
-/// The response to the close is lost, and another writer opens the stream before the client learns
+/// The response to the close is lost, and another writer opens the stream before the client knows
 /// of the close.
 #[test]
 fn a_stream_that_was_left_may_be_others_before_that_is_known() {
@@ -447,7 +445,7 @@ fn a_reader_skips_nothing() {
     let unknown = StreamReader::new(played.addresses(), "t", options());
     assert_eq!(code(unknown).code(), Some(Code::Unknown));
 
-    // The bytes are trimmed while they are read: the connection is cut after two parts of them.
+    // The bytes are trimmed while they are read: cut after two parts.
     played.play(&[Fault::CutOut(4)]);
     let mut trimmed = reader(0);
     let got = trimmed.fill_buf().unwrap().len();
@@ -459,7 +457,7 @@ fn a_reader_skips_nothing() {
     rest.read_to_end(&mut last).unwrap();
     assert_eq!(last, data[599_999..]);
 
-    // Another stream now has its name.
+    // Another stream has its name.
     played.put("s", &data, false);
     played.play(&[Fault::CutOut(4)]);
     let mut replaced = reader(0);

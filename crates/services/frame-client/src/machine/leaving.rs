@@ -1,19 +1,19 @@
-//! Output of the client: frames, offers and requests, and the time of the next wake-up.
+//! Output of the client (frames, offers, requests), and the time of the next wake-up.
 
 use quorate_offload::{Address, Descriptor, Form, Header};
 
 use super::{Act, Machine, Micros, Way};
 
-/// Time after which the oldest batch is sent again (`RETRY_US`), and time after which it and all
-/// later batches are sent over the connection instead (`LATE_US`).
+/// Age of the oldest batch at which it is sent again (`RETRY_US`), and at which it and all later
+/// ones go over the connection instead (`LATE_US`).
 pub(super) const RETRY_US: Micros = 2_000;
 const LATE_US: Micros = 6_000;
-/// Minimum interval between two resends of all batches.
+/// Minimum interval between resends of all batches.
 const BACK_US: Micros = 100;
-/// Time for which a gap in the decisions may last before a node is asked for its state.
+/// Age of a gap in the decisions at which a node is asked for its state.
 const GAP_US: Micros = 500;
 /// Interval between requests to a node while a response matters (`ASK_US`) and while it does not
-/// (`IDLE_US`), and between repeated offers of unexecuted batches (`OFFER_US`).
+/// (`IDLE_US`), and between repeated offers (`OFFER_US`).
 const ASK_US: Micros = 1_000;
 const IDLE_US: Micros = 50_000;
 const OFFER_US: Micros = 50_000;
@@ -21,7 +21,7 @@ const OFFER_US: Micros = 50_000;
 const OFFERS: u64 = 64;
 
 impl Machine {
-    /// Returns the next action; `None` if there is nothing to do now.
+    /// Returns the next action that is due, if any.
     pub fn next_act(&mut self, now: Micros) -> Option<Act<'_>> {
         if self.is_over {
             return None;
@@ -59,7 +59,7 @@ impl Machine {
         self.frame_of(now, self.cursor - 1)
     }
 
-    /// Returns the action that sends the batch with this number as a frame.
+    /// Returns the action that sends the batch of this number as a frame.
     fn frame_of(&mut self, now: Micros, number: u64) -> Option<Act<'_>> {
         let at = usize::try_from(number - self.first).ok()?;
         let (batch, place) = (self.open.get_mut(at)?, self.place?);
@@ -96,8 +96,8 @@ impl Machine {
         Some(Act::Offer(self.offered - 1, &batch.bytes))
     }
 
-    /// Returns when to send the next request to a node; `None` if no request is needed. The
-    /// connection detects a missing response.
+    /// Returns when to send the next request to a node, if one is needed. The connection notices a
+    /// missing response.
     fn ask_at(&self) -> Option<Micros> {
         let gap = self.stuck_since.map(|since| since + GAP_US);
         let by_connection = match self.way {
@@ -110,7 +110,7 @@ impl Machine {
         at.filter(|_| self.is_connected && !self.asks)
     }
 
-    /// Returns the next time at which work may be due without further input.
+    /// Returns the next time at which work may be due without input.
     pub fn wake_at(&self) -> Option<Micros> {
         if self.is_over {
             return None;

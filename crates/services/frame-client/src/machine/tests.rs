@@ -1,5 +1,5 @@
-//! The client against a group that loses, repeats and reorders frames. Each batch that is reported
-//! as executed was executed once, in the reported slot.
+//! The client against a group that loses, repeats and reorders frames. Each batch reported as
+//! executed was executed once, in the reported slot.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -21,18 +21,17 @@ const NAME: Name = Name { origin: 1 << 31 | 5, boot: 3 };
 /// Slot in which the client was registered.
 const SESSION: u64 = 4;
 
-/// Contents of a slot.
 #[derive(Clone, Debug)]
 struct Entry {
     value: Descriptor,
     room: Vec<u8>,
 }
 
-/// The group, with the network between it and the client.
+/// The group, and the network between it and the client.
 struct Group {
     dice: Dice,
     now: Micros,
-    /// Entries of all slots, from slot 0.
+    /// Entries from slot 0 on.
     log: Vec<Entry>,
     /// Slots in which the client's batches were executed.
     executed: Vec<u64>,
@@ -48,7 +47,7 @@ struct Group {
     to_client: Vec<(Micros, Vec<u8>)>,
     stands: Vec<(Micros, NodePosition)>,
     offers: Vec<(Micros, u64, Vec<u8>)>,
-    /// First slot at which the client's session no longer exists.
+    /// First slot without the client's session.
     ended_at: Option<usize>,
 }
 
@@ -97,7 +96,7 @@ impl Group {
         })
     }
 
-    /// Applies the client's batch by the rule of `sessions/nodes.rs`, as all nodes do.
+    /// Applies the client's batch by the rule of `sessions/nodes.rs`.
     fn apply(&mut self, entry: &Entry) {
         let Descriptor { kind, origin, .. } = entry.value;
         let own = kind == 2 && (origin, entry.value.origin_boot) == (NAME.origin, NAME.boot);
@@ -164,8 +163,8 @@ impl Group {
         }
     }
 
-    /// Assigns the next slot to a value, either by a device or by the leader, which sends no frames
-    /// to clients.
+    /// Assigns the next slot to a value, by a device or by the leader, which sends no frames to
+    /// clients.
     fn give(&mut self, entry: Entry, by_device: bool) {
         self.apply(&entry);
         self.log.push(entry);
@@ -240,7 +239,6 @@ impl Group {
         self.give(Entry { value, room }, false);
     }
 
-    /// Performs all actions that are due.
     fn turn(&mut self, client: &mut Machine) {
         while let Some(act) = client.next_act(self.now) {
             let spread = if self.lost > 0 { 20 } else { 1 };
@@ -280,7 +278,7 @@ impl Group {
         self.now += 10;
     }
 
-    /// Checks that every outcome reported to the client is true.
+    /// Checks that every reported outcome is true.
     fn check(&self, client: &mut Machine, told: &mut u64) {
         while let Some(done) = client.take_done() {
             let Outcome::Executed(slot) = done.outcome else {
@@ -372,7 +370,7 @@ fn whatever_the_network_does_each_is_executed_once() {
     }
 }
 
-/// [offload-24] Leaders change, with devices and without, in new eras, and old frames arrive late.
+/// [offload-24] Leaders change, with and without devices, in new eras, and old frames arrive late.
 #[test]
 fn leaders_and_eras_change_under_way() {
     for seed in 0..60 {
@@ -393,7 +391,7 @@ fn leaders_and_eras_change_under_way() {
                 let slot = group.dice.index(group.log.len());
                 let era = group.era;
                 let bytes = group.decision(slot);
-                // Only a genuine frame: slots of an earlier era have other ballots.
+                // Genuine frames only: slots of an earlier era have other ballots.
                 if slot >= 10 && era == 1 {
                     old.push(bytes);
                 }
@@ -408,8 +406,8 @@ fn leaders_and_eras_change_under_way() {
     }
 }
 
-/// [offload-11] [offload-23] A frame that is not a decision of a volatile group in the walk's era
-/// is ignored.
+/// [offload-11] [offload-23] A frame that is no decision of a volatile group in the walk's era is
+/// ignored.
 #[test]
 fn frames_that_prove_nothing_are_not_believed() {
     let mut group = Group::new(3);
@@ -447,7 +445,7 @@ fn frames_that_prove_nothing_are_not_believed() {
     // Flips each bit of the frame in transit.
     let whole = frame(group.station(), to, &sound, &room);
     for bit in 0..whole.len() * 8 {
-        // The sender's address is not covered by the checksum.
+        // Not covered by the checksum: the sender's address.
         if (48..96).contains(&bit) {
             continue;
         }
@@ -462,8 +460,8 @@ fn frames_that_prove_nothing_are_not_believed() {
     assert_eq!(told, 1);
 }
 
-/// [count-1] After two values for one slot, frames are no longer trusted and the connection takes
-/// over.
+/// [count-1] After two values for a slot, the connection takes over and frames are no longer
+/// trusted.
 #[test]
 fn two_values_for_a_slot_end_the_trust_in_frames() {
     let mut group = Group::new(4);
@@ -503,7 +501,7 @@ fn a_session_that_ended_leaves_all_unknown() {
         submit(&mut client, tag);
     }
     group.ended_at = Some(group.log.len());
-    // Another client's registration evicted the session; the walk stops there.
+    // Another client's registration evicted the session, where the walk stops.
     let other = group.other(5);
     group.give(other, true);
     for _ in 0..10_000 {
@@ -516,7 +514,7 @@ fn a_session_that_ended_leaves_all_unknown() {
     assert_eq!(refused, Err(NotTaken::Over));
 }
 
-/// A client checks the statements of nodes, which may be of another cluster, lag, or contradict the
+/// A client checks the statements of nodes, which may be of another cluster, lag, or contradict
 /// frames.
 #[test]
 fn what_nodes_say_is_weighed() {
@@ -536,7 +534,7 @@ fn what_nodes_say_is_weighed() {
     assert_eq!(client.counts().conflicts, 1);
 }
 
-/// Numbers out of range are rejected and cause no overflow.
+/// Numbers out of range are rejected without overflow.
 #[test]
 fn a_stand_that_no_log_reaches_is_not_believed() {
     let group = Group::new(3);
@@ -551,8 +549,7 @@ fn a_stand_that_no_log_reaches_is_not_believed() {
     }
 }
 
-/// [offload-24] The decision after a lost batch reaches the client, which then resends without a
-/// timeout.
+/// [offload-24] The decision after a lost batch makes the client resend without a timeout.
 #[test]
 fn one_that_is_lost_is_sent_again_with_all_behind_it_at_once() {
     let mut group = Group::new(8);
@@ -572,8 +569,8 @@ fn one_that_is_lost_is_sent_again_with_all_behind_it_at_once() {
     assert_eq!((counts.sent, counts.back, counts.by_frames), (9, 1, 5));
 }
 
-/// A batch with the client's name that the client did not submit ends the client, because it no
-/// longer knows what was executed.
+/// A batch with the client's name that it did not submit ends the client, which no longer knows
+/// what was executed.
 #[test]
 fn another_s_batch_of_its_name_ends_a_client() {
     for number in [1, 3] {

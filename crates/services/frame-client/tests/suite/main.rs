@@ -1,4 +1,4 @@
-//! The integration tests of `quorate-frame-client`.
+//! Integration tests of `quorate-frame-client`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

@@ -1,5 +1,5 @@
-//! The threads of a writer. One sends, and reconnects to another node when a connection is lost.
-//! The other receives on the current connection.
+//! Threads of a writer: one sends, and reconnects to another node after a failure; the other
+//! receives on the current connection.
 
 use std::{
     io::Write as _,
@@ -19,7 +19,7 @@ use crate::stream::{
     window::Window,
 };
 
-/// The sending thread. It delivers the bytes of one writer to the cluster.
+/// Sending thread of a writer.
 #[derive(Debug)]
 pub(super) struct Driver {
     shared: Arc<Shared>,
@@ -27,29 +27,27 @@ pub(super) struct Driver {
     name: String,
     writer: u128,
     how: How,
-    /// The durable position at the time of the last failed attempt.
+    /// Durable position at the last failed attempt.
     durable: u64,
 }
 
-/// Result of an attempt to reopen the stream.
+/// Result of reopening the stream.
 enum Reopened {
     Open(Link),
-    /// The stream is closed permanently with all its bytes, as the caller requested. Contains its
-    /// end.
+    /// Closed permanently with all its bytes, as the caller requested, at this end.
     Finished(u64),
 }
 
-/// Next step of the sending thread: send data, close the stream or stop.
+/// Next step of the sending thread.
 enum Step {
     Data,
     Close(bool),
-    /// Stop using the connection. Contains the reason, if one is known.
+    /// Stop using the connection, for the given reason if known.
     Stop(Option<String>),
 }
 
 impl Driver {
-    /// Opens the stream and starts the sending thread. Returns the position of the writer's first
-    /// byte.
+    /// Opens the stream and starts the sending thread. Returns the position of the first byte.
     pub(super) fn start(
         shared: &Arc<Shared>,
         nodes: Nodes,
@@ -81,8 +79,8 @@ impl Driver {
         Ok(first)
     }
 
-    /// Opens the stream for the first time. A lost response does no harm, because the table of
-    /// streams knows the writer and reopens the same piece of the stream for it.
+    /// Opens the stream for the first time. If the response is lost, a repetition reopens the same
+    /// piece: the table of streams knows the writer.
     fn open_first(&mut self) -> Result<(Link, u64), Trouble> {
         let mut link = self.nodes.dial_leader()?;
         let first = self.ask_to_open(&mut link)?;
@@ -126,7 +124,7 @@ impl Driver {
         self.shared.news.notify_all();
     }
 
-    /// Returns the next connection; `None` if the writer has stopped.
+    /// Returns the next connection, or `None` if the writer has stopped.
     fn reopen(&mut self) -> Option<Link> {
         loop {
             let opened = self.open_again();
@@ -176,8 +174,8 @@ impl Driver {
         }
     }
 
-    /// Handles a node's refusal to reopen the stream. If only the response to a close was lost, the
-    /// stream is already in the state that the caller requested.
+    /// Handles a refusal to reopen the stream. If only the response to a close was lost, the stream
+    /// is in the requested state.
     fn explain(&self, mut link: Link, error: Error) -> Result<Reopened, Trouble> {
         let (closing, written, durable) = {
             let state = self.shared.lock();
@@ -190,7 +188,7 @@ impl Driver {
                 let Answer::Info(info) = link.next_frame(self.nodes.options.stall)? else {
                     return Err(Trouble::unexpected());
                 };
-                // A stream with this writer can only have been finished by this writer's close.
+                // Only this writer's close can have finished a stream of this writer.
                 let end = info.end;
                 if !info.finished {
                     return Err(Trouble::unexpected());
@@ -198,8 +196,7 @@ impl Driver {
                 self.shared.lock().window.closed(end)?;
                 Ok(Reopened::Finished(end))
             }
-            // Other writers may have opened it since it was left; everything that this writer wrote
-            // is in it.
+            // Others may have opened it since it was left, but it has all bytes of this writer.
             (Some(Code::Fenced | Code::Finished), Some(false)) if written == durable => {
                 Ok(Reopened::Finished(written))
             }
@@ -207,8 +204,8 @@ impl Driver {
         }
     }
 
-    /// Waits before the next attempt. Returns `false` if the writer gives up. A failed connection
-    /// that made progress counts as a success.
+    /// Waits before the next attempt. Returns `false` to give up. A connection that made progress
+    /// before it failed counts as a success.
     fn pause(&mut self, why: String) -> bool {
         let durable = self.shared.lock().window.durable();
         if durable > self.durable {
@@ -251,7 +248,7 @@ impl Driver {
         state
     }
 
-    /// Uses a connection until it fails, and returns the reason. Returns `None` if the writer has
+    /// Uses a connection until it fails and returns the reason, or `None` if the writer has
     /// stopped.
     fn serve(&mut self, link: Link) -> Option<String> {
         let Link { socket, frames, .. } = link;
@@ -293,8 +290,7 @@ impl Driver {
             .spawn(move || receive_all(&shared, &heard, frames))
     }
 
-    /// Sends bytes until the connection can no longer be used. Returns the reason if this thread
-    /// detected it.
+    /// Sends bytes until the connection fails. Returns the reason if this thread noticed it.
     fn send_on(&self, mut socket: &Stream) -> Option<String> {
         let mut frame = Vec::with_capacity(HEAD_BYTES + BODY_BYTES_MAX);
         let mut closed = false;

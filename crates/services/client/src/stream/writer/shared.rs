@@ -9,36 +9,35 @@ use quorate_tls::stream::Stream;
 
 use crate::stream::{Options, error::Error, window::Window};
 
-/// State of a writer with its lock and its wake-ups.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Wakes the sending thread when there may be work.
+    /// Wakes the sending thread.
     pub(super) work: Condvar,
-    /// Wakes callers when the state has changed.
+    /// Wakes callers after a change of the state.
     pub(super) news: Condvar,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) window: Window,
-    /// Set once the caller is done writing. `true` if the stream is to be closed permanently.
+    /// Set once the caller is done writing; `true` to close the stream permanently.
     pub(super) closing: Option<bool>,
-    /// Position at which the stream was closed, or why the writer stopped.
+    /// Position at which the stream was closed, or the error that stopped the writer.
     pub(super) over: Option<Result<u64, Error>>,
-    /// Current connection, so that it can be shut down from any thread.
+    /// Current connection, for any thread to shut down.
     pub(super) socket: Option<Stream>,
-    /// Why the current connection can no longer be used; `None` while it can.
+    /// Reason why the current connection is unusable.
     pub(super) broken: Option<String>,
-    /// Time at which the node last made progress towards a response that it owes.
+    /// Time of the node's last progress towards a response that it owes.
     pub(super) moved: Instant,
     pub(super) reconnects: u64,
     pub(super) address: String,
-    /// The sending thread is waiting for `work`.
+    /// The sending thread waits for `work`.
     pub(super) driver_waits: bool,
-    /// Number of callers that are waiting for `news`.
+    /// Number of callers that wait for `news`.
     pub(super) callers_wait: usize,
-    /// The caller has dropped the writer. Its unsent bytes are abandoned.
+    /// The caller has dropped the writer, which abandons unsent bytes.
     pub(super) dropped: bool,
 }
 
@@ -93,15 +92,13 @@ impl Shared {
 }
 
 impl State {
-    /// Shuts down the current connection in both directions.
     pub(super) fn hang_up(&self) {
         if let Some(socket) = &self.socket {
-            // It may be disconnected already.
+            // May be disconnected already.
             let _ = socket.shutdown();
         }
     }
 
-    /// Stops the writer with the result `over`.
     pub(super) fn end(&mut self, over: Result<u64, Error>) {
         if self.over.is_none() {
             self.over = Some(over);

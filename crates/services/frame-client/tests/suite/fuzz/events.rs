@@ -1,5 +1,4 @@
-//! Input of a client of devices as a stream of events: frames of a segment, responses of a node,
-//! and time.
+//! Input of a client of devices as events: frames of a segment, responses of a node, and time.
 
 use quorate_frame_client::machine::{Act, Machine, Micros, NotTaken, OPEN_MAX, Outcome};
 use quorate_wire::frame_clients::{Name, NodePosition, STAND_BYTES};
@@ -13,11 +12,11 @@ pub(crate) const TIME: u8 = 3;
 pub(crate) const CONNECTED: u8 = 4;
 pub(crate) const DISCONNECTED: u8 = 5;
 const KINDS: u8 = 6;
-/// Maximum number of actions at one instant, in which everything outstanding is sent by frames and
-/// by the connection.
+/// Maximum number of actions at one instant, when everything outstanding is sent by frames and by
+/// the connection.
 const ACTS_MAX: usize = 4 * OPEN_MAX;
 
-/// Runs a client on an input, which contains a window, a stand and events.
+/// Runs a client on an input: a window, a stand and events.
 pub(crate) fn check(bytes: &[u8]) {
     let mut input = Input(bytes);
     let Some(window) = input.byte() else { return };
@@ -36,7 +35,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// The client, with the outcomes that it reported.
+/// The client and the outcomes that it reported.
 struct Seen {
     machine: Machine,
     now: Micros,
@@ -61,7 +60,7 @@ impl Seen {
             }
             STAND => match NodePosition::read(input.take(STAND_BYTES)?) {
                 Some(stand) => self.machine.on_stand(self.now, &stand),
-                // The connection ends with a malformed response.
+                // A malformed response ends the connection.
                 None => self.machine.on_disconnected(),
             },
             TIME => self.now += input.short()? as Micros,
@@ -93,7 +92,7 @@ impl Seen {
     }
 }
 
-/// Bytes of the input that have not been read.
+/// Unread bytes of the input.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

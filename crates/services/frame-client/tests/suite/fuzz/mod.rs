@@ -1,5 +1,5 @@
 //! Hostile frames and responses for a client of devices: the corpus of the fuzz target
-//! `frames-client`, and mutations of it.
+//! `frames-client` and mutations of it.
 
 mod events;
 
@@ -50,7 +50,7 @@ fn frame(to: [u8; 6], header: &Header, room: &[u8]) -> Vec<u8> {
     event
 }
 
-/// Returns the client's batch with this number, as [`SUBMIT`] of one byte builds it.
+/// Returns the client's batch of this number, as [`SUBMIT`] of one byte builds it.
 fn value(number: u64) -> (Descriptor, Vec<u8>) {
     let mut room = batch(SESSION, number, [&[1][..], b"second"].into_iter());
     let descriptor = Descriptor {
@@ -90,7 +90,6 @@ fn refused(number: u64, reason: Reason) -> Vec<u8> {
     frame(CLIENT, &header, &room)
 }
 
-/// Returns another client's value.
 fn other() -> (Descriptor, Vec<u8>) {
     let (mut value, room) = value(1);
     value.origin = 2;
@@ -193,7 +192,7 @@ fn no_bytes_for_a_client_of_devices_break_the_rules() {
     driver::run("frames-client", &seeds(), 40_000, check);
 }
 
-/// The seeds are accepted. Otherwise the mutations would be of frames that are dropped at once.
+/// The seeds are accepted: mutations of frames that are dropped at once would test nothing.
 #[test]
 fn the_seeds_are_heard() {
     let mut machine = Machine::new(NAME, CLIENT, &stand(FIRST, 1), 8);
