@@ -1,8 +1,7 @@
-//! Measures a snapshot of a store in memory while commands write to the store: `image [keys] [value
-//! bytes]`.
+//! Measures a snapshot of a store in memory during writes: `image [keys] [value bytes]`.
 //!
-//! Prints the time of a snapshot, its longest step, and its effect on the memory of the process,
-//! for several numbers of writes between two steps.
+//! Prints the time of a snapshot, its longest step, and its effect on the process' memory, for
+//! several numbers of writes between two steps.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -24,9 +23,9 @@ use quorate_kv::{
 use quorate_replica::service::{CommandId, Health, Imaged, StateMachine as _};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Number of snapshot bytes per step.
+/// Snapshot bytes per step.
 const TURN_BYTES: usize = 256 << 10;
-/// Number of commands per batch.
+/// Commands per batch.
 const BATCH: u64 = 64;
 
 fn main() {
@@ -69,8 +68,7 @@ fn main() {
             let at = Instant::now();
             for _ in 0..batches {
                 for index in 0..BATCH {
-                    // The keys are spread over the whole store, so most of them have not been
-                    // passed by the snapshot yet.
+                    // Spread over the whole store, so most keys are still ahead of the snapshot.
                     let key = (slot * BATCH + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
                     value[0] = value[0].wrapping_add(1);
                     let mut command = Vec::new();
@@ -106,7 +104,6 @@ fn main() {
     }
 }
 
-/// Returns the resident memory of this process in MiB.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

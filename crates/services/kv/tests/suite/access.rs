@@ -10,12 +10,12 @@ use quorate_replica::front::{ConnectionId, Front as _};
 
 use crate::common::{Node, World, request};
 
-/// Prefix of a password hash in these tests. The password follows in plain text.
+/// Prefix of a password hash in these tests, before the password in plain text.
 const HASH: &str = "$argon2id$";
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.|";
 const NO_AUTH: &str = "-NOAUTH Authentication required.|";
 
-/// Password checker that runs only when the test calls it.
+/// Password checker that runs when the test calls it.
 #[derive(Clone, Debug, Default)]
 struct Desk(Arc<Mutex<Queues>>);
 
@@ -47,7 +47,6 @@ impl Checker for Desk {
     }
 }
 
-/// A node with users.
 struct Guarded {
     node: Node,
     desk: Desk,
@@ -63,8 +62,8 @@ impl Guarded {
         Self { node, desk }
     }
 
-    /// Creates a node that does not know the permissions yet, and whose time limit for requests to
-    /// wait for them has passed.
+    /// Creates a node that does not know the permissions, and no longer lets requests wait for
+    /// them.
     fn impatient() -> Self {
         let mut guarded = Self::unknown();
         let client = guarded.connect(Who::Anonymous);
@@ -75,7 +74,7 @@ impl Guarded {
         guarded
     }
 
-    /// Lets time pass as on an idle node, with a turn every second.
+    /// Lets time pass with a turn every second, as on an idle node.
     fn wait_ms(&mut self, mut ms: u64) {
         while ms > 0 {
             let step = ms.min(1_000);
@@ -85,8 +84,8 @@ impl Guarded {
         }
     }
 
-    /// Creates a node with the admin `ann`, and the users `reader`, `writer` and `operator`, who
-    /// have those roles. Each user's password is the name.
+    /// Creates a node with the admin `ann` and users named after their roles. Passwords are the
+    /// names.
     fn new() -> Self {
         let mut guarded = Self::unknown();
         guarded.node.world.users = Some(Users::NONE);
@@ -113,7 +112,7 @@ impl Guarded {
         world.users_version += 1;
     }
 
-    /// Checks all passwords that are waiting.
+    /// Checks all waiting passwords.
     fn judge(&mut self) {
         {
             let mut queues = self.desk.lock();
@@ -144,7 +143,6 @@ impl Guarded {
         heard
     }
 
-    /// Connects a client and authenticates it by password.
     fn logged_in(&mut self, name: &str) -> ConnectionId {
         let client = self.connect(Who::Anonymous);
         assert_eq!(self.say(client, &format!("AUTH {name} {name}")), "+OK|");
@@ -266,7 +264,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert!(heard.starts_with("-NOPERM User eve of this certificate has no role"), "{heard}");
     let node = guarded.connect(Who::Node(2));
     assert_eq!(guarded.say(node, "FLUSHALL"), "+OK|");
-    // From here on, clients that have not authenticated may read.
+    // From here on, clients may read without authentication.
     guarded.set("default", Role::Reader, false);
     let anonymous = guarded.connect(Who::Anonymous);
     for client in [eve, anonymous] {
@@ -298,8 +296,7 @@ fn what_is_taken_away_is_gone_at_the_next_request() {
     assert!(heard.starts_with("-ERR AUTH <password> called without"), "{heard}");
 }
 
-/// A numbered command needs a writer, and in addition the role of the command that follows the
-/// number.
+/// A numbered command needs a writer, and the role of the inner command.
 #[test]
 fn numbered_commands_and_transactions_hide_nothing() {
     let mut guarded = Guarded::new();
@@ -328,8 +325,8 @@ fn numbered_commands_and_transactions_hide_nothing() {
     assert_eq!(guarded.say(client, "GET k"), "$1|v|");
 }
 
-/// Requests after a password check wait for its result, since a library sends all its greetings at
-/// once.
+/// Requests wait for the result of an earlier password check: libraries pipeline all their
+/// greetings.
 #[test]
 fn what_comes_behind_a_password_waits_for_it() {
     let mut guarded = Guarded::new();
@@ -346,7 +343,7 @@ fn what_comes_behind_a_password_waits_for_it() {
     assert_eq!(guarded.node.take(client), "+OK|+OK|");
     guarded.judge();
     assert_eq!(guarded.node.take(client), format!("{WRONG}$1|v|"));
-    // If a client disconnects during the check, the result is ignored.
+    // The result is ignored if the client has disconnected.
     guarded.node.feed(client, &request(&["AUTH", "reader", "reader"]));
     guarded.node.front.closed(client, &mut guarded.node.world);
     guarded.judge();
@@ -382,7 +379,7 @@ fn guessing_ends_the_connection_and_a_full_desk_says_so() {
     assert!(guarded.node.front.closing(client));
 }
 
-/// [access-4] A node that has just started and does not know any users yet does not admit clients.
+/// [access-4] A node that does not know the users after its start admits no client.
 #[test]
 fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     let mut guarded = Guarded::unknown();
@@ -398,7 +395,7 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     guarded.turn();
     assert_eq!(guarded.node.take(client), "+OK|");
 
-    // The users are not known within the time limit, and an error is better than no reply.
+    // After the time limit, an error is better than no reply.
     let mut guarded = Guarded::unknown();
     let client = guarded.connect(Who::Anonymous);
     assert_eq!(guarded.say(client, "SET k v"), "");
@@ -409,14 +406,14 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     assert!(heard.starts_with("-NOQUORUM not executed: this node does not know yet"), "{heard}");
     assert_eq!(guarded.say(client, "GET k"), heard, "and at once");
     assert_eq!(guarded.say(client, "AUTH writer writer"), heard);
-    // Once the users are known, clients that have not authenticated are not admitted.
+    // With the users known, clients must authenticate.
     guarded.node.world.users = Some(Users::NONE);
     guarded.set("ann", Role::Admin, true);
     assert_eq!(guarded.say(client, "GET k"), NO_AUTH);
 }
 
-/// [access-4] A WATCH is refused while permissions are unknown. If they become known before the
-/// next commands, the transaction must still not run without its WATCH.
+/// [access-4] A WATCH is refused while permissions are unknown. The transaction must not run
+/// without it, even if they become known before its other commands.
 #[test]
 fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
     let mut guarded = Guarded::impatient();
@@ -438,8 +435,7 @@ fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
     assert_eq!(guarded.say(client, "EXEC"), "*1|+OK|");
 }
 
-/// [access-4] The commands of a transaction run together or not at all, whenever the permissions
-/// become known.
+/// [access-4] A transaction runs whole or not at all, whenever the permissions become known.
 #[test]
 fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
     let words = ["MULTI", "SET k v", "SET l v", "EXEC"];
@@ -465,8 +461,7 @@ fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
     }
 }
 
-/// [access-2] A subscription needs a lasting permission: a client that loses it receives no more
-/// messages.
+/// [access-2] A subscriber that loses the permission receives no more messages.
 #[test]
 fn a_subscription_ends_with_the_role() {
     let mut guarded = Guarded::new();
@@ -503,7 +498,7 @@ fn a_monitor_ends_with_the_role() {
     guarded.say(writer, "SET k v");
     assert!(guarded.node.take(ann).contains("\"SET\""));
     guarded.set("ann", Role::Operator, true);
-    // Commands are hidden from a former admin even before the front has noticed the change.
+    // Commands are hidden from a former admin even before the front notices the change.
     guarded.node.say(writer, "SET k secret");
     let heard = guarded.node.take(ann);
     assert!(heard.starts_with("-NOPERM User ann ") && !heard.contains("secret"), "{heard}");

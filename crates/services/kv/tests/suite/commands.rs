@@ -344,8 +344,7 @@ fn server() {
     );
 }
 
-/// Every command has documentation. Clients build their help from it, and redis-cli requests all of
-/// it at its start.
+/// Every command is documented: clients build help from it, and redis-cli loads all of it at start.
 #[test]
 fn every_command_is_documented() {
     let mut node = Node::memory();
@@ -490,12 +489,12 @@ fn a_request_beyond_the_limit_is_refused_without_being_kept() {
         node.settle();
         let refused = "-TOOBIG not executed: a command may have 1000 bytes (--command-max)|";
         assert_eq!(node.take(client), format!("{refused}+OK|"));
-        // Commands cannot make a value grow beyond the limit either.
+        // Nor can commands make a value grow beyond the limit.
         let many = "y".repeat(900);
         assert_eq!(node.ask(client, &["APPEND", "c", &many]), ":900|");
         assert!(node.ask(client, &["APPEND", "c", &many]).starts_with("-ERR string exceeds"));
         assert!(node.say(client, "SETRANGE c 1000 z").starts_with("-ERR string exceeds"));
-        // A transaction that is too large is refused as a whole.
+        // A transaction that is too large is refused whole.
         assert_eq!(node.say(client, "MULTI"), "+OK|");
         assert_eq!(node.ask(client, &["SET", "d", &many]), "+QUEUED|");
         assert_eq!(node.ask(client, &["SET", "e", &many]), refused);
@@ -535,8 +534,7 @@ fn scan_returns_every_key_that_stays_exactly_once() {
             let parts: Vec<&str> = reply.split('|').collect();
             cursor = parts[2].to_owned();
             seen.extend(parts[4..].iter().skip(1).step_by(2).map(|key| (*key).to_owned()));
-            // Keys are created and removed between pages, and another connection continues with the
-            // cursor.
+            // Keys come and go between pages, and another connection continues with the cursor.
             node.say(client, &format!("SET other:{pages} x"));
             node.say(client, &format!("DEL other:{}", pages / 2));
             pages += 1;
@@ -552,7 +550,7 @@ fn scan_returns_every_key_that_stays_exactly_once() {
     });
 }
 
-/// CLIENT LIST has the fields that clients parse, with separate values for each connection.
+/// CLIENT LIST has the fields that clients parse, for each connection.
 #[test]
 fn clients_are_told_apart() {
     let mut node = Node::memory();
@@ -635,7 +633,7 @@ fn clients_are_told_apart() {
     assert_eq!(node.say(one, "CLIENT GETNAME"), "$-1|");
 }
 
-/// Commands that Redis refuses before queueing are refused here too, and abort the transaction.
+/// Commands that Redis refuses before queueing are refused too, and abort the transaction.
 #[test]
 fn transactions_do_not_survive_what_is_no_command() {
     check(

@@ -33,7 +33,6 @@ use quorate_replica::{
     status::{Addresses, DiskUse, Peer, Status},
 };
 
-/// Random number generator with a fixed seed.
 pub(crate) struct Random(Dice);
 
 impl Random {
@@ -54,18 +53,18 @@ impl Random {
     }
 }
 
-/// A request of the front that has not been answered yet.
+/// Unanswered request of the front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Write(Tag, Option<Sequenced>, Vec<u8>),
     Register(Tag),
     Read(Tag),
-    /// A read, with its staleness bound in milliseconds.
+    /// Read with a staleness bound in milliseconds.
     ReadWithin(Tag, u64),
     ReadInOrder(Tag),
 }
 
-/// A completion that has not been passed to the front yet.
+/// Completion for the front.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Written(Tag, Vec<u8>),
@@ -75,7 +74,7 @@ pub(crate) enum Told {
     Failed(Tag, Failure),
 }
 
-/// The simulated replica.
+/// Simulated replica.
 pub(crate) struct World {
     pub(crate) service: Service,
     pub(crate) slot: u64,
@@ -84,22 +83,21 @@ pub(crate) struct World {
     pub(crate) asked: VecDeque<Asked>,
     pub(crate) told: Vec<Told>,
     pub(crate) forgotten: Vec<Tag>,
-    /// Commands whose replies wait until the commands are on disk.
+    /// Commands whose replies wait for the disk.
     pub(crate) lasting: Vec<Vec<u8>>,
-    /// Set if the durability class of the group is volatile.
+    /// The group is volatile.
     pub(crate) volatile: bool,
-    /// Applied commands, to be replayed.
+    /// Applied commands, for replays.
     pub(crate) log: Vec<(CommandId, Vec<u8>)>,
     /// Replies stored by sessions.
     pub(crate) sessions: BTreeMap<SessionId, BTreeMap<u64, Vec<u8>>>,
-    /// Failure with which to refuse all requests, if any.
+    /// Failure of all requests.
     pub(crate) refuse: Option<Failure>,
-    /// Number of answers after which the confirmation of the next run of reads expires, once.
+    /// Answers after which the confirmation of the next run of reads expires, once.
     pub(crate) overtaken: Option<usize>,
-    /// The user table, or `None` while this node does not know it.
+    /// User table, if known on this node.
     pub(crate) users: Option<Users>,
     pub(crate) users_version: u64,
-    /// Id of this node.
     pub(crate) node: u32,
     /// Feature level of the group.
     pub(crate) level: Level,
@@ -134,7 +132,7 @@ impl World {
         Self::new(Box::new(MemoryStore::new()))
     }
 
-    /// Applies a command in a slot by itself and commits.
+    /// Applies a command in a slot of its own and commits.
     pub(crate) fn apply(&mut self, command: &[u8]) -> Vec<u8> {
         let id = CommandId { slot: Slot(self.slot), index: 0 };
         self.log.push((id, command.to_vec()));
@@ -205,7 +203,6 @@ impl World {
     }
 }
 
-/// Access to the current data.
 struct Present<'a>(&'a World);
 
 impl State for Present<'_> {
@@ -346,7 +343,7 @@ impl Requests for World {
     }
 }
 
-/// A front with its replica, and the input that the front has not consumed yet.
+/// Front with its replica, and the input that it has not consumed.
 pub(crate) struct Node {
     pub(crate) front: RespFront,
     pub(crate) world: World,
@@ -360,7 +357,7 @@ impl Node {
         Self::with(world, Settings::default().client_bytes_max)
     }
 
-    /// Creates a node whose connections may use `bytes` bytes of memory in total.
+    /// Creates a node whose connections share `bytes` bytes of memory.
     pub(crate) fn with_client_bytes(bytes: usize) -> Self {
         Self::with(World::memory(), bytes)
     }
@@ -389,7 +386,6 @@ impl Node {
         self.connect_as(Who::Anonymous)
     }
 
-    /// Connects a client that has a certificate.
     pub(crate) fn connect_as(&mut self, who: Who) -> ConnectionId {
         self.last += 1;
         let id = ConnectionId(self.last);
@@ -405,13 +401,13 @@ impl Node {
         id
     }
 
-    /// Passes bytes from a client to the front, which consumes as many as it accepts.
+    /// Passes bytes from a client to the front, which consumes what it accepts.
     pub(crate) fn feed(&mut self, id: ConnectionId, bytes: &[u8]) {
         self.input.get_mut(&id).unwrap().extend_from_slice(bytes);
         self.pump();
     }
 
-    /// Acts as the reactor: sends output and offers leftover input again.
+    /// Sends output and offers leftover input again, as the reactor does.
     pub(crate) fn pump(&mut self) {
         loop {
             let mut moved = false;
@@ -433,8 +429,7 @@ impl Node {
         }
     }
 
-    /// Executes one request. Writes and in-order reads must be executed in sequence, other reads at
-    /// any time.
+    /// Executes one request. Writes and in-order reads go in sequence, other reads at any time.
     pub(crate) fn execute(&mut self, index: usize) {
         if let Some(Asked::ReadInOrder(tag)) = self.world.asked.get(index) {
             let tag = *tag;
@@ -468,7 +463,7 @@ impl Node {
         self.front.completed(completion, &mut self.world);
     }
 
-    /// Executes all requests in order until there is nothing left to do.
+    /// Executes all requests in order until nothing is left to do.
     pub(crate) fn settle(&mut self) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -479,8 +474,7 @@ impl Node {
         }
     }
 
-    /// Executes all requests, with completions in any order. Writes and in-order reads are executed
-    /// in the order of requests.
+    /// Executes all requests, writes and in-order reads in order, with completions in any order.
     pub(crate) fn settle_randomly(&mut self, random: &mut Random) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -510,7 +504,7 @@ impl Node {
         }
     }
 
-    /// Sends a request and executes everything. Returns the reply, with `|` in place of line ends.
+    /// Sends a request, executes everything, and returns the reply with `|` for line ends.
     pub(crate) fn ask(&mut self, id: ConnectionId, words: &[&str]) -> String {
         self.feed(id, &request(words));
         self.settle();
@@ -528,7 +522,7 @@ impl Node {
         }
     }
 
-    /// Sends a request, given as one text, and returns the reply as `ask` does.
+    /// Sends a request given as one text, as `ask` does.
     pub(crate) fn say(&mut self, id: ConnectionId, text: &str) -> String {
         self.ask(id, &text.split_whitespace().collect::<Vec<_>>())
     }
@@ -538,8 +532,8 @@ impl Node {
         String::from_utf8_lossy(&bytes).replace("\r\n", "|")
     }
 
-    /// [time-1] Advances the group's time to the clock if a deadline is due. Returns whether it
-    /// did.
+    /// [time-1] Advances the group's time to the clock if a deadline is due, and returns whether it
+    /// was.
     pub(crate) fn pass(&mut self) -> bool {
         let World { service, wall_ms, .. } = &mut self.world;
         let due = service.next_deadline(*wall_ms).is_some();
@@ -549,7 +543,7 @@ impl Node {
         due
     }
 
-    /// Proposes the housekeeping that is due, as a leader does. Returns the number of keys removed.
+    /// Executes the housekeeping that a leader would propose. Returns the number of keys removed.
     pub(crate) fn sweep(&mut self) -> usize {
         let mut commands = Vec::new();
         self.world.service.due(&mut |command| commands.push(command.to_vec()));
@@ -562,7 +556,6 @@ impl Node {
     }
 }
 
-/// Encodes a request as clients do.
 pub(crate) fn request<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -574,7 +567,6 @@ pub(crate) fn request<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
     bytes
 }
 
-/// Runs a test on both stores.
 pub(crate) fn on_both_stores(test: impl Fn(&mut Node)) {
     test(&mut Node::memory());
     let folder = tempfile::tempdir().unwrap();
@@ -584,7 +576,7 @@ pub(crate) fn on_both_stores(test: impl Fn(&mut Node)) {
     test(&mut Node::new(World::new(Box::new(store))));
 }
 
-/// Runs a script with lines of the form `command => reply` on one connection. `#` starts a comment.
+/// Runs a script of lines `command => reply` on one connection. `#` starts a comment.
 pub(crate) fn check(script: &str) {
     on_both_stores(|node| {
         let client = node.connect();
@@ -602,8 +594,7 @@ pub(crate) fn check(script: &str) {
     });
 }
 
-/// Copies a folder as a killed process leaves it. The zeros at the end of preallocated journals
-/// become a hole, which is faster.
+/// Copies a folder as a killed process leaves it. Preallocated zeros become a hole, for speed.
 pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

@@ -1,4 +1,4 @@
-//! Both stores give equal replies and reach equal states for the same log, even after restarts.
+//! Both stores reply alike and reach equal states from the same log, even after restarts.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use quorate_replica::service::{CommandId, MetaChange, StateMachine as _};
 
 use crate::common::{Asked, Node, Random, copy};
 
-/// Returns a random log of commands, encoded by a front.
+/// Returns a random log, encoded by a front.
 pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
     let mut random = Random::new(seed);
     let mut node = Node::memory();
@@ -31,7 +31,7 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
                 let Asked::Write(_, _, command) = asked else { panic!("{line} is a write") };
                 batch.push(command);
             }
-            // Nothing is answered, so only a new connection has capacity again.
+            // Nothing is answered, so only a new connection has capacity.
             if !node.front_ready(client) {
                 return slots;
             }
@@ -44,8 +44,7 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
     slots
 }
 
-/// [time-1] Returns the group's time at which a slot of such a log is applied. It is sometimes
-/// behind the writer's clock.
+/// [time-1] Returns the group's time at a slot of such a log, sometimes behind the writer's clock.
 pub(crate) fn time_of(slot: u64) -> u64 {
     1_000_000 + slot / 7 * 7 * 250
 }
@@ -98,7 +97,7 @@ fn any_write(random: &mut Random) -> String {
     }
 }
 
-/// The service of one replica, driven as a replica does.
+/// Service of one replica.
 struct Side {
     service: Service,
     applied_to: u64,
@@ -130,8 +129,8 @@ impl Side {
     }
 }
 
-/// Opens a store that sends changes to the tree every few commits. A folder copied during a write
-/// may be damaged at its end, and then the store starts empty.
+/// Opens a store that often sends changes to the tree. A folder copied during a write may be
+/// damaged at its end, and the store then starts empty.
 fn lsm(path: &Path) -> Service {
     let limits = Limits { held_bytes: 700, ..Limits::default() };
     let (store, _) = LsmStore::open_with(path, limits).unwrap();
@@ -159,7 +158,7 @@ fn memory_and_lsm_agree_whatever_restarts() {
                 0..5 => disk.commit(),
                 5 => assert_eq!(disk.service.digest(), memory.service.digest(), "seed {seed}"),
                 6 => {
-                    // A crash follows, so only what is on disk now survives.
+                    // A crash: only what is on disk survives.
                     copy(&path(life), &path(life + 1));
                     life += 1;
                     disk = restart(lsm(&path(life)), &slots, slot, &memory.replies);
@@ -177,14 +176,13 @@ fn memory_and_lsm_agree_whatever_restarts() {
     }
 }
 
-/// Replays the log from the position that the store recovered. The replies must be the same as the
-/// first time.
+/// Replays the log from the recovered position. The replies must not change.
 fn restart(service: Service, slots: &[Vec<Vec<u8>>], to: u64, replies: &[Vec<u8>]) -> Side {
     let mut side = Side::new(service);
     let from = usize::try_from(side.applied_to - 1).unwrap();
     let (_, meta) = side.service.recovered();
     if from > 0 {
-        // The replica's metadata comes from the same commit as the data.
+        // The replica's metadata is of the same commit as the data.
         assert_eq!(meta, [(b"session".to_vec(), side.applied_to.to_le_bytes().to_vec())]);
     }
     let before: usize = slots[..from].iter().map(Vec::len).sum();

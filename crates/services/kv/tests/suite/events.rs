@@ -1,4 +1,4 @@
-//! Keyspace events: which events each command generates, and which clients receive them.
+//! Keyspace events: what each command generates, and for which clients.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{service::Service, store::memory::MemoryStore};
@@ -12,11 +12,10 @@ use crate::{
     waiting::group::Group,
 };
 
-/// Returns the events that a subscriber received, with their keys.
+/// Returns the events in a subscriber's output, with their keys.
 fn events(sent: &str) -> String {
     let lines: Vec<&str> = sent.split('|').collect();
-    // A message has nine lines. The last four contain the channel and the text, each with its
-    // length.
+    // A message has nine lines. The last four are channel and text with their lengths.
     let messages = lines.chunks_exact(9).map(|message| {
         let event = message[6].strip_prefix("__keyevent@0__:").unwrap();
         format!("{event} {}", message[8])
@@ -33,7 +32,7 @@ fn listener(node: &mut Node, setting: &str) -> ConnectionId {
     client
 }
 
-/// Commands and the events that Redis 7.0 generates for them.
+/// Commands and their events in Redis 7.0.
 const OF_COMMANDS: &str = "
     SET s 1 => new s, set s
     SET s 1 EX 100 => set s, expire s
@@ -170,7 +169,7 @@ fn commands_make_the_events_that_redis_makes() {
     });
 }
 
-/// Events that Redis 7.0 does not have or that differ from it.
+/// Events that Redis 7.0 lacks or generates differently.
 #[test]
 fn deadlines_make_events() {
     on_both_stores(|node| {
@@ -285,7 +284,7 @@ fn a_transaction_tells_what_it_did_and_nothing_if_it_was_not_executed() {
     assert_eq!(node.take(hears), "");
 }
 
-/// Every node has its own setting, and nodes with the same setting generate the same events.
+/// Nodes have their own settings; equal settings generate equal events.
 #[test]
 fn each_node_tells_its_own_listeners() {
     let mut group = Group::memory(3);
@@ -309,7 +308,7 @@ fn each_node_tells_its_own_listeners() {
     assert_eq!(group.take(deaf), "");
 }
 
-/// Loading a snapshot generates no events, although the snapshot includes the effects of commands.
+/// Loading a snapshot generates no events.
 #[test]
 fn what_an_image_brings_makes_no_events() {
     let mut node = Node::memory();

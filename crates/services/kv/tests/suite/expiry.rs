@@ -1,5 +1,5 @@
-//! Deadlines: the group's time decides what has expired, and the removal of expired keys changes no
-//! reply ([time-2]).
+//! Deadlines: the group's time decides on expiry, and removing expired keys changes no reply
+//! ([time-2]).
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -21,7 +21,7 @@ fn a_key_exists_until_the_groups_time_reaches_its_deadline() {
         node.world.wall_ms += 9_999;
         assert!(!node.pass());
         node.world.wall_ms += 1;
-        // The clock of a single node has no effect.
+        // A single node's clock has no effect.
         assert_eq!(node.say(one, "PTTL a"), ":0|");
         assert_eq!(node.say(one, "GET a"), "$1|1|");
         assert!(node.pass());
@@ -117,8 +117,7 @@ fn a_watched_key_that_ends_has_changed_and_its_removal_changes_nothing() {
     });
 }
 
-/// A key expires at once if the group's time, which is ahead of the front's clock, has passed its
-/// deadline.
+/// A deadline that the group's time has passed, ahead of the front's clock, ends the key at once.
 #[test]
 fn a_deadline_that_has_passed_already_ends_the_key_at_once() {
     on_both_stores(|node| {
@@ -157,7 +156,7 @@ fn removal_goes_in_bounded_bites_and_nobody_sees_it() {
             }
         }
         assert_eq!(bites, [256, 256, 256, 256, 256, 256, 256, 208]);
-        // With a longer backlog, each command removes more keys.
+        // A longer backlog makes each command remove more keys.
         for key in 0..5000 {
             node.say(one, &format!("SET k{key} 1 PX 1"));
         }
@@ -193,8 +192,8 @@ fn a_scan_among_keys_that_ended_gives_small_pages_and_goes_on() {
     });
 }
 
-/// A snapshot contains all stored keys, including expired ones, and the time is in the replica's
-/// metadata. Both stores continue in the same way after loading it.
+/// A snapshot contains expired keys too, and the replica's metadata the time. Both stores continue
+/// alike after loading it.
 #[test]
 fn an_image_has_what_ended_too_and_both_stores_go_on_alike_behind_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! Extreme contents of a log: a committed command never crashes a replica, and all stores give the
-//! same replies and have the same state.
+//! Extreme contents of a log: a committed command never crashes a replica, and all stores reply
+//! alike and reach the same state.
 //!
-//! The commands are raw, as another version or a node with other limits could have committed them;
-//! a front would refuse most of them.
+//! The commands are raw, as another version or a node with other limits could commit them; a front
+//! would refuse most.
 
 use std::{ops::ControlFlow, path::Path};
 
@@ -30,7 +30,7 @@ use quorate_replica::{
 
 use crate::common::{Node, Random, on_both_stores, request};
 
-/// Extreme Unix times and other extreme 64-bit numbers.
+/// Extreme Unix times and other 64-bit numbers.
 const WORDS: [u64; 12] = [
     0,
     1,
@@ -48,7 +48,7 @@ const WORDS: [u64; 12] = [
 
 const SIGNED: [i64; 9] = [0, 1, -1, 5, -7, 1 << 40, i64::MAX, i64::MIN, i64::MIN + 1];
 
-/// Lengths of keys just below, at and above every limit.
+/// Lengths of keys around every limit.
 const KEY_BYTES: [usize; 10] = [
     0,
     1,
@@ -89,7 +89,7 @@ const VALUES: [&str; 22] = [
 
 fn key(random: &mut Random) -> Vec<u8> {
     match random.below(12) {
-        // The keys are few, so that commands collide.
+        // Few keys, so that commands collide.
         0..9 => vec![b"abcd"[random.below(4)]],
         9 => vec![0xff; 3],
         _ => {
@@ -135,7 +135,7 @@ fn list(random: &mut Random, out: &mut Encoder<'_>, mut item: impl FnMut(&mut Ra
     }
 }
 
-/// Returns an operation whose fields have the right types but random contents.
+/// Returns an operation whose fields have valid types and random contents.
 fn command(random: &mut Random, depth: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let out = &mut Encoder(&mut bytes);
@@ -236,7 +236,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
                 _ => {}
             }
         }
-        // A flush is rare, so that the store is not always empty.
+        // Rare, so that the store is not always empty.
         Op::Flush if random.below(4) > 0 => {
             out.byte(0);
         }
@@ -247,7 +247,6 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes a random condition of SET or DELEX.
 fn condition(random: &mut Random, out: &mut Encoder<'_>) {
     match random.below(5) {
         kind @ 0..2 => _ = out.byte(kind.to_le_bytes()[0]).bytes(&value(random)),
@@ -256,7 +255,7 @@ fn condition(random: &mut Random, out: &mut Encoder<'_>) {
     }
 }
 
-/// Writes the fields of an operation on collections. Returns `false` for any other operation.
+/// Writes the fields of an operation on collections. Returns `false` for other operations.
 fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> bool {
     let byte = |random: &mut Random, most: usize| random.below(most).to_le_bytes()[0];
     let signed = |random: &mut Random| match random.below(4) {
@@ -459,7 +458,6 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
     true
 }
 
-/// Writes the fields of an operation for a script of a lock library.
 fn lock_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) {
     let text = |random: &mut Random| vec![b"xy"[random.below(2)]];
     let tell = |random: &mut Random, out: &mut Encoder<'_>| match random.below(5) {
@@ -523,12 +521,12 @@ fn lock_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) {
         Op::Sweep => {
             out.count(number(random));
         }
-        // All other operations have no fields.
+        // No fields.
         _ => {}
     }
 }
 
-/// Corrupts the bytes of some commands.
+/// Corrupts some commands.
 fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
     let length = bytes.len();
     match random.below(24) {
@@ -547,13 +545,12 @@ fn lsm(path: &Path, held_bytes: usize) -> Service {
     Service::new(Box::new(store))
 }
 
-/// The service of a node, with the last reply.
+/// Service of a node, and its last reply.
 struct Side {
     service: Service,
     reply: Vec<u8>,
 }
 
-/// A deadline and its key.
 type Overdue = (u64, Vec<u8>);
 
 impl Side {
@@ -637,7 +634,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
                 let text = Fault::KeyTooLong.text();
                 refused += usize::from(first.reply == format!("-{text}\r\n").into_bytes());
                 most = most.max(first.service.store().len());
-                // The renderer handles every reply.
+                // Every reply can be rendered.
                 for version in [Version::Resp2, Version::Resp3] {
                     render(&first.reply, version, &mut Vec::new());
                 }
@@ -646,7 +643,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
             for side in &mut sides {
                 side.service.commit(Slot(slot + 1), std::slice::from_ref(&meta));
             }
-            // The same bytes are also executed as a query.
+            // The same bytes as a query.
             let query = command(&mut random, 0);
             let wall_ms = *random.pick(&WORDS);
             let answers: Vec<_> = sides
@@ -668,7 +665,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
             );
             if random.below(30) == 0 {
                 for ((number, held_bytes), side) in paths.into_iter().zip(&mut sides[1..]) {
-                    // The old store is dropped first, because a folder can be open only once.
+                    // A folder can be open only once.
                     *side = Side::new(Service::new(Box::new(MemoryStore::new())));
                     *side = Side::new(lsm(&path(number), held_bytes));
                     let (applied_to, kept) = side.service.recovered();
@@ -682,8 +679,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
     }
 }
 
-/// Small commands can request large copies, so the bytes that a batch copies are limited equally on
-/// every node.
+/// Small commands can request large copies, so every node limits the bytes that a batch copies.
 #[test]
 fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     const VALUE: usize = 8 << 20;
@@ -735,7 +731,7 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     assert_eq!(run(1, many(&set_range)), room);
     // Each batch has a new budget.
     assert_eq!(run(2, many(&copy)), room);
-    // The budget also applies within a transaction.
+    // Also within a transaction.
     let mut inner = Vec::new();
     for command in many(&copy) {
         Encoder(&mut inner).bytes(&command);
@@ -744,9 +740,9 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     Encoder(&mut exec).length(room + 8);
     exec.extend(inner);
     assert_eq!(run(3, vec![exec]), 1);
-    // A value that grows in place costs nothing more.
+    // Growing in place costs nothing.
     assert_eq!(run(4, vec![append(); 3 * room]), 3 * room);
-    // Sets one value for many keys.
+    // One value for many keys.
     let set_all = |keys: usize| {
         let mut bytes = Vec::new();
         let out = &mut Encoder(&mut bytes);
@@ -763,15 +759,14 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     assert_eq!(in_exec.count(), 8);
 }
 
-/// Three nodes decide such commands, apply them, and apply them again after each restart, without a
-/// crash.
+/// Three nodes decide and apply such commands, again after each restart, without a crash.
 #[test]
 fn a_log_full_of_poison_ends_no_node() {
     for seed in 0..4 {
         let mut random = Random::new(5000 + seed);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();
-        // The cluster has two types of store, unlike in practice, so that they are compared too.
+        // Two kinds of stores, which are compared too.
         let make = move |node: NodeId| match node {
             NodeId(1) => Service::new(Box::new(MemoryStore::new())),
             node => lsm(&path.join(format!("kv-{node}")), 5_000),
@@ -810,8 +805,7 @@ fn a_log_full_of_poison_ends_no_node() {
     }
 }
 
-/// The front refuses every command, including reads, if one of its keys is too long. The error is
-/// always the same.
+/// The front refuses every command on a key that is too long, including reads, with the same error.
 #[test]
 fn a_key_that_is_too_long_is_refused_by_the_front() {
     let long = vec![b'k'; KEY_BYTES_MAX + 1];

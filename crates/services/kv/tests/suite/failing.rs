@@ -1,4 +1,4 @@
-//! The disk of a store fills up, fails and recovers: the node continues to vote, loses nothing, and
+//! The disk of a store fills up, fails and recovers: the node keeps voting, loses nothing, and
 //! resumes without an operator.
 
 use std::{
@@ -30,7 +30,7 @@ use quorate_replica::{
 
 use crate::common::Random;
 
-/// Interval between checks of a condition, and maximum number of checks.
+/// Interval between checks of a condition, and their maximum number.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 60_000;
 const TOTAL: u64 = 1 << 40;
@@ -39,14 +39,14 @@ const TOTAL: u64 = 1 << 40;
 #[derive(Default)]
 struct Moody {
     full: AtomicBool,
-    /// Kinds of accesses that fail, with their errors.
+    /// Failing accesses and their errors.
     fails: Mutex<Vec<(Access, io::ErrorKind)>>,
-    /// Error with which all writes fail, if any.
+    /// Error of all writes.
     sealed: Mutex<Option<io::ErrorKind>>,
     panics: AtomicBool,
-    /// Number of failed accesses.
+    /// Failed accesses.
     failed: AtomicU64,
-    /// Number of failed test writes.
+    /// Failed test writes.
     tried: AtomicU64,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Debug for Moody {
 }
 
 impl Moody {
-    /// Makes every access of this kind fail from now on.
+    /// Makes every access of this kind fail.
     fn fail(&self, access: Access, kind: io::ErrorKind) {
         self.fails.lock().unwrap().push((access, kind));
     }
@@ -118,7 +118,7 @@ impl Disk for Moody {
     }
 }
 
-/// Returns options with minimal delays and the given limit on buffered changes.
+/// Options with minimal delays.
 fn options(disk: &Arc<Moody>, held_bytes: usize) -> Options {
     let soon = Duration::from_millis(1);
     Options {
@@ -146,7 +146,6 @@ pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> 
     panic!("waited for {what}");
 }
 
-/// Waits until the health of a store satisfies a condition.
 fn until_health(store: &mut LsmStore, wanted: fn(&Health) -> bool) -> Health {
     until("a state of health", || Some(store.health()).filter(wanted))
 }
@@ -163,7 +162,7 @@ fn step(store: &mut LsmStore, model: &mut MemoryStore, slot: u64) {
     }
 }
 
-/// Replays slots from the position of a store that has reopened its tree, as the log does.
+/// Replays slots from the position of a store that has reopened its tree.
 fn replay(store: &mut LsmStore, to: u64) {
     let (from, _) = store.recovered();
     let mut unused = MemoryStore::new();
@@ -184,8 +183,7 @@ fn a_full_disk_stops_commits_and_not_reads_and_it_goes_on_with_room() {
         slot += 1;
     }
     disk.fill(true);
-    // The store accepts further commits in memory, and the reported health names the reason that
-    // will stop them.
+    // Commits continue in memory, and the reported health names what will stop them.
     let (mut strained, mut stuck) = (0, String::new());
     while stuck.is_empty() {
         match store.health() {
@@ -217,7 +215,7 @@ fn a_full_disk_stops_commits_and_not_reads_and_it_goes_on_with_room() {
     assert_eq!(digest(&store), digest(&model));
 }
 
-/// The disk fills up unnoticed, becomes read-only, or fails. The tree must be reopened, and the log
+/// The disk fills up unnoticed, becomes read-only, or fails. The tree is reopened, and the log
 /// replays what is missing.
 #[test]
 fn a_failed_write_is_survived_by_opening_the_tree_again() {
@@ -242,7 +240,7 @@ fn a_failed_write_is_survived_by_opening_the_tree_again() {
             slot += 1;
         };
         assert!(why.contains("cannot write"), "{why}");
-        // Until the disk accepts writes again, the data can be read as before.
+        // Until the disk accepts writes again, the data can be read.
         until("attempts", || {
             assert!(matches!(store.health(), Health::Stuck(_)));
             (disk.tried.load(Ordering::SeqCst) > 5).then_some(())
@@ -263,8 +261,8 @@ fn a_failed_write_is_survived_by_opening_the_tree_again() {
     }
 }
 
-/// After a failed read all results are void. The tree is reopened, and after a second failure
-/// replaced by an empty one.
+/// A failed read voids all results. The tree is reopened, and after a second failure replaced by an
+/// empty one.
 #[test]
 fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -278,7 +276,7 @@ fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
         let kind = if attempt < 3 { io::ErrorKind::Other } else { io::ErrorKind::InvalidInput };
         disk.fail(Access::Read, kind);
         assert!(store.get(b"1".into()).is_none() && store.has_failed());
-        // Changes made from here on are lost.
+        // From here on, changes are lost.
         store.put(b"1".into(), b"wrong", Version { slot: 99, index: 0 }, None);
         store.commit(Slot(100), &[]);
         let down = store.health();
@@ -301,8 +299,8 @@ fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     }
 }
 
-/// [store-1] After a failure, a sync of the same file may report success although data was lost, so
-/// later syncs use new files.
+/// [store-1] After a failure, a sync of the same file may report success for lost data, so later
+/// syncs use new files.
 #[test]
 fn what_was_synced_stays_so_and_more_is_synced_after_a_failure() {
     let folder = tempfile::tempdir().unwrap();
@@ -403,12 +401,12 @@ fn an_image_fails_with_the_tree_and_another_one_is_begun() {
     assert_eq!(next(&mut store), Imaged::More);
     disk.fail(Access::Read, io::ErrorKind::Other);
     assert_eq!(next(&mut store), Imaged::Failed);
-    // [scrub-2] The store discards nothing because of the failure.
+    // [scrub-2] The failure discards nothing.
     assert!(!store.has_failed());
     assert_eq!(next(&mut store), Imaged::Failed);
     disk.heal();
     assert_eq!(store.health(), Health::Well);
-    // The snapshot keeps the tree open, but the tree must be reopened.
+    // The snapshot keeps the tree open, but it must be reopened.
     assert_eq!(store.begin_image(), Some(199));
     disk.seal(Some(io::ErrorKind::Other));
     let mut slot = 200;
@@ -523,7 +521,7 @@ fn a_store_begun_anew_removes_what_was_flushed_again() {
     }
 }
 
-/// Flushed generations are removed even though the store sometimes fails.
+/// Flushed generations are removed even if the store sometimes fails.
 #[test]
 fn what_a_flush_leaves_is_removed_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -559,8 +557,7 @@ fn what_a_flush_leaves_is_removed_all_the_same() {
     assert_eq!(store.len(), 0);
 }
 
-/// [scrub-2] Flushed data is obsolete. If it cannot be read, its removal stops, and sound data
-/// remains.
+/// [scrub-2] If flushed data cannot be read, its removal stops and sound data remains.
 #[test]
 fn what_is_to_be_removed_and_cannot_be_read_takes_nothing_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -595,8 +592,8 @@ fn what_is_to_be_removed_and_cannot_be_read_takes_nothing_away() {
     assert!(!path.with_extension("damaged-1").exists());
 }
 
-/// [scrub-8] Without space for a second store, the old one continues. A new store that ran out of
-/// space half-way would serve nothing.
+/// [scrub-8] Without space for a second store, the old one continues: a new one that ran out of
+/// space would serve nothing.
 #[test]
 fn a_store_is_not_built_anew_without_room_for_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -630,7 +627,7 @@ struct Group {
 }
 
 impl Group {
-    /// Creates nodes with stores on disk, and a fourth one with a store in memory as the model.
+    /// Creates nodes with stores on disk, and a fourth one in memory as the model.
     fn new(seed: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let disks: Vec<_> = NODES.iter().map(|_| Arc::new(Moody::default())).collect();
@@ -658,8 +655,8 @@ impl Group {
         &self.disks[node.0 as usize - 1]
     }
 
-    /// Runs the cluster until a condition holds. Stores have their own threads, which simulated
-    /// time alone does not advance.
+    /// Runs the cluster until a condition holds. Simulated time does not advance the stores'
+    /// threads.
     fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         until(what, || {
             self.cluster.run_ms(5);
@@ -667,7 +664,7 @@ impl Group {
         });
     }
 
-    /// Writes a key with SET, encoded as in the log.
+    /// Writes a key with SET, as in the log.
     fn set(&mut self, node: NodeId, key: &str, value: usize) -> Outcome {
         let mut command = vec![64, 0, 0];
         for field in [key.as_bytes(), &vec![b'v'; value]] {
@@ -707,7 +704,7 @@ impl Group {
     }
 }
 
-/// A node whose store accepts no writes continues to vote, because the group needs its votes.
+/// A node whose store accepts no writes keeps voting: the group needs it.
 #[test]
 fn a_node_whose_store_is_full_goes_on_voting() {
     let mut group = Group::new(1);
@@ -726,7 +723,7 @@ fn a_node_whose_store_is_full_goes_on_voting() {
     assert_eq!(group.set(three, "b", 1), Outcome::Failed(Failure::Unavailable));
     let error = group.cluster.replica(three).error();
     assert!(error.is_some_and(|why| why.contains("no room on the disk")));
-    // Without the vote of that node, four nodes have no quorum.
+    // Without its vote, four nodes have no quorum.
     group.cluster.crash(one);
     group.until("a leader", |group| group.cluster.leader().is_some_and(|leader| leader != one));
     for more in 0..40 {
@@ -740,7 +737,7 @@ fn a_node_whose_store_is_full_goes_on_voting() {
     assert_eq!(group.get(three, "b"), Outcome::Read(b"$1\r\nv\r\n".to_vec()));
 }
 
-/// A leader that cannot read its store hands over, and its clients are redirected to other nodes.
+/// A leader that cannot read its store hands over and redirects its clients.
 #[test]
 fn a_leader_whose_store_is_down_hands_over() {
     let mut group = Group::new(2);
@@ -810,8 +807,7 @@ fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
                     acknowledged.push((key, number));
                 }
                 Outcome::Failed(Failure::Unknown) => {
-                    // The write may still succeed, so the value of this key is unknown from here
-                    // on.
+                    // May still succeed, so the key's value is unknown from here on.
                     acknowledged.retain(|(known, _)| *known != key);
                 }
                 Outcome::Failed(_) => refused += 1,
@@ -822,7 +818,7 @@ fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
         group.level();
         for (key, bytes) in &acknowledged {
             let node = *random.pick(&NODES);
-            // A store's thread may not have reached the last injected panic yet.
+            // A store's thread may not have reached the last injected panic.
             let mut answer = Vec::new();
             group.until("an answer", |group| match group.get(node, key) {
                 Outcome::Read(read) => {

@@ -1,5 +1,4 @@
-//! Bytes that outlive the process: replicated commands, entries of the store on disk, and
-//! positions.
+//! Bytes that outlive the process: replicated commands, entries on disk, positions.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -14,7 +13,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The encoding of logged commands never changes. Lines may be added to this table but not changed.
+/// The encoding of logged commands never changes: lines may only be added.
 #[test]
 fn encoded_commands_stay_as_they_are() {
     let cases = [
@@ -97,7 +96,7 @@ fn encoded_commands_stay_as_they_are() {
         let is_common = common.contains(&request.split(' ').next().unwrap());
         assert_eq!(key, is_common.then_some(&b"k"[..]), "{request}");
     }
-    // A transaction with one watched key, a write, a read and a literal.
+    // A transaction with a watched key, a write, a read and a literal.
     let mut node = Node::memory();
     let client = node.connect();
     for line in ["SET k v", "WATCH k", "MULTI", "SET k w", "GET k", "PING"] {
@@ -110,7 +109,7 @@ fn encoded_commands_stay_as_they_are() {
     let watched = "01016b010000000000000000";
     let commands = "0307400000016b017703".to_owned() + "02016b09" + "01072b504f4e470d0a";
     assert_eq!(hex(&command), format!("4e{watched}{commands}"));
-    // The leader's housekeeping, and the form it had in earlier versions.
+    // The leader's housekeeping, also in the form of earlier versions.
     let mut node = Node::memory();
     let client = node.connect();
     node.say(client, "SET k v PX 24");
@@ -130,8 +129,7 @@ fn encoded_commands_stay_as_they_are() {
     assert_eq!(node.world.apply(&expired(1_000_048)), b":1\r\n");
 }
 
-/// The encoding of logged commands on collections never changes. Random choices are represented by
-/// a seed.
+/// The encoding of logged commands on collections never changes. A seed represents random choices.
 #[test]
 fn encoded_commands_of_collections_stay_as_they_are() {
     let cases = [
@@ -312,7 +310,7 @@ fn positions_stay_as_they_are() {
     assert_eq!(Position::of(b"key:17547489").cursor(), 115_005_966_857_442);
 }
 
-/// Keys that have the same position are distinct. These two were found by a long search.
+/// Keys of the same position are distinct. A long search found these two.
 #[test]
 fn keys_at_one_position_are_told_apart() {
     let (one, two) = ("key:17547489", "key:19834244");
@@ -326,7 +324,7 @@ fn keys_at_one_position_are_told_apart() {
         node.say(client, &format!("SET {one} 3 EX 10"));
         assert_eq!(node.say(client, &format!("MGET {one} {two}")), "*2|$1|3|$1|2|");
         assert_eq!(node.say(client, "DBSIZE"), ":2|");
-        // Both keys are on one page, although it is full after the first.
+        // Both keys are on one page, although the first fills it.
         let page = node.say(client, "SCAN 0 COUNT 1");
         assert!(page.starts_with("*2|$1|0|*2|") && page.contains(one) && page.contains(two));
         node.world.wall_ms += 10_000;

@@ -23,7 +23,7 @@ use quorate_replica::{
     status::{DiskUse, Status},
 };
 
-/// Allocator that counts the allocations of the calling thread.
+/// Counts the allocations of the calling thread.
 struct Counting;
 
 thread_local! {
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Replica that stores a single request in a reused buffer.
+/// Replica with a single request in a reused buffer.
 struct Instant {
     service: Service,
     slot: u64,

@@ -1,5 +1,4 @@
-//! Snapshots of both stores and loads into both: items and states are equal, whatever else happens
-//! at the same time.
+//! Snapshots of both stores and loads into both: equal items and states, whatever else happens.
 
 use std::{collections::BTreeMap, io, ops::ControlFlow, path::Path, sync::Arc};
 
@@ -69,7 +68,7 @@ fn take_items(service: &mut Service, bytes: usize, items: &mut Vec<Vec<u8>>) -> 
     service.next_image(bytes, &mut |item| items.push(item.to_vec()))
 }
 
-/// Loads the items as a replica does, which is only while the service is healthy.
+/// Loads items as a replica does, only while the service is healthy.
 fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange]) {
     service.begin_load().unwrap();
     for item in items {
@@ -79,8 +78,8 @@ fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange])
     service.finish_load(at, meta).unwrap();
 }
 
-/// A load without items before the first slot leaves an empty store. A service does this to start
-/// again from the log after a damaged snapshot.
+/// A load without items before the first slot leaves an empty store. So a service starts again from
+/// the log after a damaged snapshot.
 #[test]
 fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,8 +99,8 @@ fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
     }
 }
 
-/// Both stores take a snapshot in the middle of a log. Each snapshot is loaded into both stores,
-/// and the remaining log leads to equal states everywhere.
+/// Snapshots of both stores in the middle of a log, loaded into both, with the rest of the log lead
+/// to equal states.
 #[test]
 fn an_image_and_the_rest_of_the_log_are_the_whole_log() {
     for seed in 1..=12 {
@@ -143,7 +142,7 @@ fn an_image_and_the_rest_of_the_log_are_the_whole_log() {
         for (name, items) in [("memory", of_memory), ("disk", of_disk)] {
             for on_disk in [false, true] {
                 let mut service = fresh(name, on_disk);
-                // The service had other contents before the load.
+                // The service had other contents before.
                 run(&mut service, &slots, 0, middle / 2);
                 load(&mut service, items, Slot(middle as u64 + 1), &changes(&[("a", "b")]));
                 assert_eq!(&run(&mut service, &slots, middle, slots.len()), replies, "seed {seed}");
@@ -196,8 +195,8 @@ fn contents(store: &dyn Store) -> Contents {
     found
 }
 
-/// Checks that snapshots have the contents from the time they began, while keys are written,
-/// removed and flushed.
+/// Checks that snapshots keep the contents of their beginning while keys are written, removed and
+/// flushed.
 fn images_are_of_their_moment(store: &mut dyn Store, seed: u64, rounds: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut images: u64 = 0;
@@ -263,7 +262,7 @@ fn an_image_is_of_the_moment_when_it_was_begun() {
     }
 }
 
-/// Returns the items of a snapshot and the digest of its state.
+/// Returns the items of a snapshot and the digest of the state.
 fn made(seed: u64, keys: usize) -> (Vec<Vec<u8>>, u128) {
     let mut store = MemoryStore::new();
     let mut random = Random::new(seed);
@@ -281,15 +280,15 @@ fn made(seed: u64, keys: usize) -> (Vec<Vec<u8>>, u128) {
     (items, service.digest())
 }
 
-/// A process that ends during a load leaves the old or the new state, and a failed load leaves
-/// nothing visible.
+/// A process killed during a load leaves the old or the new state; a failed load leaves nothing
+/// visible.
 #[test]
 fn a_load_is_whole_or_was_not() {
     let folder = tempfile::tempdir().unwrap();
     let (old, old_digest) = made(1, 300);
     let (new, new_digest) = made(2, 900);
     let path = folder.path().join("kv");
-    // The library's threads must not change files during a copy.
+    // fjall's threads must not change files during a copy.
     let open = || Service::new(Box::new(LsmStore::open_with(&path, small()).unwrap().0));
     let mut service = open();
     load(&mut service, &old, Slot(5), &changes(&[("old", "1"), ("both", "1")]));
@@ -332,8 +331,8 @@ fn a_load_is_whole_or_was_not() {
         }
         drop(service);
         let mut store = LsmStore::open_with(&path, small()).unwrap().0;
-        // The remains are removed. The state, the metadata, the mark, and the keys with their
-        // deadlines are left.
+        // After removal of the remains: the state, the metadata, the mark, and the keys with
+        // deadlines.
         let deadlines = contents(&store).iter().filter(|(.., deadline)| deadline.is_some()).count();
         let expected = 4 + contents(&store).len() + deadlines;
         until("what is left to be removed", || (store.stored_entries() <= expected).then_some(()));
@@ -348,7 +347,6 @@ fn a_load_is_whole_or_was_not() {
     assert!(olds > 5 && news > 0, "{olds} {news}");
 }
 
-/// A disk without free space.
 #[derive(Debug)]
 struct NoRoom;
 
@@ -362,7 +360,7 @@ impl Disk for NoRoom {
     }
 }
 
-/// After a failed load its generation is never used again, even before the remains are removed.
+/// The generation of a failed load is never used again, even before its remains are removed.
 #[test]
 fn a_flush_after_a_load_that_ended_early_is_empty() {
     let folder = tempfile::tempdir().unwrap();
@@ -421,7 +419,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
                     break;
                 }
             }
-            // Longer values and other versions are also valid, and the digest distinguishes them.
+            // Longer values and other versions are also valid; the digest tells.
             let result = result.and_then(|()| service.finish_load(Slot(2), &[]));
             if result.is_err() {
                 assert_eq!(service.finish_load(Slot(2), &[]), Err(LoadError::NotLoading));
@@ -435,7 +433,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
     }
 }
 
-/// A commit during a load would mix two states, so neither the commit nor the load survives it.
+/// A commit during a load would mix two states, so neither survives it.
 #[test]
 fn nothing_is_committed_within_a_load() {
     let folder = tempfile::tempdir().unwrap();

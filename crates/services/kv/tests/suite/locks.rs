@@ -67,7 +67,7 @@ fn conditions() {
     );
 }
 
-// Hashes of scripts, as the libraries send them.
+// Hashes of scripts as the libraries send them.
 const PY_RELEASE: &str = "c3f8721cbb97f72bc19e972846bd7aaf91901658";
 const PY_EXTEND: &str = "a4e8783852e6b949f9ef3a97212805108459a890";
 const PY_REACQUIRE: &str = "1cac51482acf5858da00f6d685d68f886cd6b6b2";
@@ -84,7 +84,7 @@ const RENEW_EACH: &str = "6a3d31570dc6f4b0bd32bcdc8e75667747c6f635";
 const BREAK: &str = "605e338249a7a1d40df83b04f7658354f883b41b";
 const BREAK_SPIN: &str = "51b433c3cc9a6ca991b3aefec63d23490c246318";
 
-/// Replaces the names of scripts in a text by their hashes.
+/// Replaces names of scripts by their hashes.
 fn script(text: &str) -> String {
     let names = [
         ("PY_RELEASE", PY_RELEASE),
@@ -169,7 +169,7 @@ fn redlock_takes_several_keys_or_none() {
     ));
 }
 
-/// A Redisson lock is reentrant: a holder must release it as often as it has acquired it.
+/// A Redisson lock is reentrant: each acquisition needs a release.
 #[test]
 fn redisson_counts_how_often_a_lock_is_taken() {
     check(&script(
@@ -299,7 +299,7 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     assert_eq!(node.ask(client, &["SCRIPT", "EXISTS", &hash]), "*1|:0|");
     assert_eq!(node.ask(client, &["SCRIPT", "LOAD", text]), format!("$40|{hash}|"));
     assert_eq!(node.ask(client, &["SCRIPT", "EXISTS", &hash]), "*1|:1|");
-    // The command is also executed in a transaction, and numbered in a session.
+    // Also in a transaction, and numbered in a session.
     node.say(client, "SET a 1");
     node.say(client, "MULTI");
     assert_eq!(node.ask(client, &["EVALSHA", &hash, "1", "a", "1"]), "+QUEUED|");
@@ -316,8 +316,7 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     assert!(Scripts::default().find(PY_EXTEND.as_bytes()) == Some(Meaning::Extend));
 }
 
-/// Every node that applies a published message sends it to its own subscribers. The release of a
-/// lock is published too.
+/// Every node sends a published message to its own subscribers, also that of a released lock.
 #[test]
 fn who_subscribed_hears_what_is_published() {
     on_both_stores(|node| {
@@ -340,7 +339,7 @@ fn who_subscribed_hears_what_is_published() {
         assert_eq!(node.take(listener), "*3|$7|message|$2|ch|$1|0|");
         node.say(other, &script("SHA BREAK 2 l ch 0"));
         assert_eq!(node.take(listener), "", "there was none");
-        // In RESP2 a subscriber may only send subscription commands.
+        // In RESP2 a subscriber may only change subscriptions.
         assert!(node.say(listener, "GET a").starts_with("-ERR Can't execute 'get': only"));
         assert_eq!(node.say(listener, "PING"), "*2|$4|pong|$0||");
         let left = "*3|$11|unsubscribe|$2|ch|:1|";
@@ -367,7 +366,7 @@ fn who_subscribed_hears_what_is_published() {
     });
 }
 
-/// A subscriber that does not read is disconnected, so it does not miss messages without noticing.
+/// A subscriber that does not read is disconnected rather than deprived of messages unnoticed.
 #[test]
 fn listener_that_does_not_read_is_closed() {
     let mut node = Node::with_client_bytes(1 << 20);

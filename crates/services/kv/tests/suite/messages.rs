@@ -1,10 +1,10 @@
-//! Messages by channel, pattern and shard channel: receivers, formats, and the replies to PUBSUB.
+//! Messages by channel, pattern and shard channel: receivers, formats, and PUBSUB.
 
 use quorate_replica::front::{ConnectionId, Front as _};
 
 use crate::common::{Node, on_both_stores, request};
 
-/// The replies are the same as those of Redis 7.0.
+/// Replies as in Redis 7.0.
 #[test]
 fn each_way_of_listening_has_its_own_form() {
     on_both_stores(|node| {
@@ -42,7 +42,7 @@ fn each_way_of_listening_has_its_own_form() {
     });
 }
 
-/// A channel and a shard channel with the same name are independent.
+/// A channel and a shard channel of the same name are independent.
 #[test]
 fn channels_of_shards_are_another_space() {
     let mut node = Node::memory();
@@ -123,9 +123,9 @@ fn pipeline(node: &mut Node, client: ConnectionId, lines: &[&str]) -> String {
     node.take(client)
 }
 
-/// A pipeline may subscribe and unsubscribe, as redis-py's tests do. UNSUBSCRIBE without names
-/// applies to the subscriptions at its position in the pipeline, not at the time of parsing. So do
-/// RESET and the restriction to a subscriber's commands.
+/// A pipeline may subscribe and unsubscribe, as redis-py's tests do. UNSUBSCRIBE without names,
+/// RESET, and the restriction to a subscriber's commands consider the subscriptions at their
+/// position in the pipeline, not those at the time of parsing.
 #[test]
 fn a_pipeline_may_subscribe_and_unsubscribe() {
     let mut node = Node::memory();
@@ -153,8 +153,7 @@ fn a_pipeline_may_subscribe_and_unsubscribe() {
     assert_eq!(node.take(one), "");
 }
 
-/// The number and length of patterns are limited, since all of them are matched against each
-/// message.
+/// Patterns are few and short, because each message is matched against all of them.
 #[test]
 fn patterns_are_few_and_short() {
     let mut node = Node::memory();
@@ -166,7 +165,7 @@ fn patterns_are_few_and_short() {
         node.say(client, &format!("PSUBSCRIBE p{number}*"));
     }
     assert_eq!(node.say(client, "PSUBSCRIBE p"), refused);
-    // Patterns match only channels whose names are short enough to subscribe to.
+    // Patterns match only names short enough to subscribe to.
     node.say(client, "PUNSUBSCRIBE");
     node.say(client, "PSUBSCRIBE *");
     let other = node.connect();
@@ -176,8 +175,8 @@ fn patterns_are_few_and_short() {
     assert!(node.take(client).starts_with("*4|$8|pmessage|"));
 }
 
-/// Only the node knows the number of receivers. Stored replies are the same on every node, so they
-/// do not include it.
+/// Stored replies are the same on every node, so they lack the number of receivers, which only one
+/// node knows.
 #[test]
 fn replies_that_are_stored_do_not_count_listeners() {
     let mut node = Node::memory();
@@ -248,21 +247,21 @@ fn who_wants_no_replies_hears_what_it_listens_to() {
         assert_eq!(said("MULTI"), "+OK|");
         assert!(said("CLIENT REPLY OFF").starts_with("-ERR CLIENT REPLY is not allowed"));
         assert!(said("EXEC").starts_with("-EXECABORT"));
-        // When a connection is closed, the reason is still sent.
+        // A closed connection still gets the reason.
         assert_eq!(said("CLIENT REPLY OFF"), "");
         node.feed(one, b"*x\r\n");
         assert!(node.take(one).starts_with("-ERR Protocol error"));
     });
 }
 
-/// [hold-1] A subscriber that reads receives all messages, however many others do not read.
+/// [hold-1] A subscriber that reads gets all messages, however many others do not read.
 #[test]
 fn listener_that_reads_is_not_closed_for_those_that_do_not() {
     const LIMIT: usize = 4 << 20;
     let mut node = Node::with_client_bytes(LIMIT);
     let (admin, other) = (node.connect(), node.connect());
     let mut hoarders: Vec<ConnectionId> = (0..20).map(|_| node.connect()).collect();
-    // The last connection is the last to receive each message.
+    // The last connection gets each message last.
     let reader = node.connect();
     for listener in hoarders.iter().chain([&reader]) {
         node.say(*listener, "SUBSCRIBE ch");

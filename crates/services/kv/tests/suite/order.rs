@@ -1,4 +1,4 @@
-//! Order and limits of a connection: replies in order, reads after writes, and bounded queues.
+//! Order and limits of a connection: replies in order, reads after writes, bounded queues.
 
 use quorate_replica::front::{ConnectionId, Failure, Front as _};
 
@@ -8,7 +8,7 @@ fn write_count(node: &Node) -> usize {
     node.world.asked.iter().filter(|asked| matches!(asked, Asked::Write(..))).count()
 }
 
-/// Returns the pending requests of the front, in order.
+/// Returns the pending requests of the front.
 fn asked(node: &Node) -> String {
     let word = |asked: &Asked| match asked {
         Asked::Write(..) => "write",
@@ -51,7 +51,7 @@ fn reads_share_one_confirmation_if_no_write_is_near() {
     assert_eq!(node.take(client), "$-1|$-1|+PONG|$-1|");
 }
 
-/// [read-4] The confirmation of a run of reads may expire half-way. The unanswered reads are then
+/// [read-4] If the confirmation of a run of reads expires half-way, the unanswered reads are
 /// requested again and answered in order.
 #[test]
 fn run_whose_ground_is_gone_asks_again_for_what_is_left() {
@@ -86,7 +86,7 @@ fn connection_chooses_how_fresh_its_reads_are() {
     assert_eq!(most_ms, 40, "the stricter of the run");
     node.settle();
     node.take(client);
-    // A linearizable read remains linearizable, and so do all reads in the same run.
+    // A linearizable read stays so, and with it all reads of the run.
     node.feed(client, b"GET a\r\nQUORATE READ linearizable\r\nGET b\r\n");
     assert_eq!(asked(&node), "read");
     node.settle();
@@ -117,9 +117,8 @@ fn connection_chooses_how_fresh_its_reads_are() {
     }
 }
 
-/// [class-2] A connection chooses when its writes are answered. The choice applies from its
-/// position in a pipeline onwards, however a write is sent: at once, after a read, in a session, or
-/// as a transaction.
+/// [class-2] A connection chooses when its writes are answered, from a position in a pipeline on,
+/// however a write is sent: at once, after a read, in a session, or as a transaction.
 #[test]
 fn connection_chooses_when_its_writes_are_answered() {
     let mut node = Node::memory();
@@ -140,7 +139,7 @@ fn connection_chooses_when_its_writes_are_answered() {
     node.say(client, "QUORATE SESSION");
     node.say(client, "QUORATE SEQ 1 SET a 4");
     assert_eq!(written(&node), 3);
-    // A write that waits for a read keeps the class that was chosen when the write arrived.
+    // A write that waits for a read keeps the class of its arrival.
     node.feed(client, b"GET a\r\nSET a 5\r\nQUORATE CLASS group\r\nSET a 6\r\n");
     node.settle();
     node.take(client);
@@ -160,7 +159,7 @@ fn connection_chooses_when_its_writes_are_answered() {
     node.world.volatile = true;
     assert_eq!(node.say(client, "QUORATE CLASS"), "+volatile|");
     assert!(node.say(client, "QUORATE CLASS x").starts_with("-ERR"));
-    // [less-6] The effect of a command is unknown until the command is decided on disk.
+    // [less-6] The effect of a command is unknown until it is decided on disk.
     node.world.volatile = false;
     let refused = node.say(client, "QUORATE CLASS volatile");
     assert!(refused.starts_with("-ERR the cluster is durable"), "{refused}");
@@ -177,7 +176,7 @@ fn reads_among_writes_go_out_with_them_and_run_between_them() {
             assert_eq!(node.say(client, "READONLY"), "+OK|");
         }
         node.feed(client, script);
-        // The first read of a READONLY connection is answered at once.
+        // A READONLY connection answers the first read at once.
         let first = if readonly { "" } else { "between " };
         let expected = "write between between write write between";
         assert_eq!(asked(&node), format!("{first}{expected}"));
@@ -198,8 +197,7 @@ fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     assert_eq!(asked(&node), "write between");
     node.execute(0);
     node.tell(0);
-    // The write is complete but the read is not. The next reads wait for it and then share a
-    // confirmation.
+    // The write is complete, the read is not. The next reads wait for it and share a confirmation.
     node.feed(client, b"GET a\r\nGET b\r\n");
     assert_eq!(asked(&node), "between");
     node.execute(0);
@@ -224,8 +222,7 @@ fn writes_wait_for_runs_that_were_asked_for() {
     assert_eq!(node.take(client), "$-1|+OK|$1|1|+OK|");
 }
 
-/// A command is sent alone if its reply contains a position or must be known before later commands
-/// are sent.
+/// A command goes alone if its reply contains a position, or must be known before later commands.
 #[test]
 fn watch_and_digest_wait_for_the_writes_before_them() {
     let mut node = Node::memory();
@@ -258,7 +255,7 @@ fn a_read_does_not_join_a_confirmation_that_began_before_it_arrived() {
     let mut node = Node::memory();
     let (one, other) = (node.connect(), node.connect());
     node.feed(one, b"GET a\r\n");
-    // The read is confirmed before the other client's write, but the confirmation arrives late.
+    // Confirmed before the other client's write, but the confirmation is late.
     node.execute(0);
     node.feed(other, b"SET a 1\r\n");
     node.execute(0);
@@ -294,8 +291,8 @@ fn stale_reads_ask_nobody_but_see_their_own_writes() {
     assert_eq!(node.take(client), "+OK|$1|1|");
 }
 
-/// A node without a quorum still answers stale reads, even after failed writes. The exception is a
-/// read followed by a write that was sent, which may have been executed.
+/// A node without a quorum answers stale reads, even after failed writes, unless a read precedes a
+/// write that was sent and may have been executed.
 #[test]
 fn stale_reads_behind_failed_writes_are_answered() {
     let mut node = Node::memory();
@@ -312,7 +309,7 @@ fn stale_reads_behind_failed_writes_are_answered() {
     assert!(failed(replies[6]) && replies.len() == 7, "{replies:?}");
 }
 
-/// A connection gets the same replies, however slow the replica is.
+/// A connection gets the same replies from a slow replica.
 #[test]
 fn a_connection_cannot_tell_a_slow_replica_from_an_instant_one() {
     for seed in 0..150 {
@@ -386,14 +383,14 @@ fn every_failure_has_its_word() {
     ] {
         let mut node = Node::memory();
         let client = node.connect();
-        // The requests are refused at once.
+        // Refused at once.
         node.world.refuse = Some(failure);
         for command in ["SET a 1", "GET a", "QUORATE SESSION"] {
             let reply = node.say(client, command);
             assert!(reply.starts_with(word), "{command}: {reply}");
         }
         node.world.refuse = None;
-        // The requests are refused later.
+        // Refused later.
         node.feed(client, b"SET a 1\r\nSET a 2\r\nGET a\r\nGET b\r\n");
         fail_all(&mut node, failure);
         node.feed(client, b"QUORATE SESSION\r\n");
@@ -487,7 +484,7 @@ fn other_protocols_are_closed_before_anything_is_executed() {
             assert_eq!(node.say(other, "GET a"), "$-1|", "{request:?}");
         }
     }
-    // In other places, the words of HTTP are data.
+    // Elsewhere the words of HTTP are data.
     let mut node = Node::memory();
     let client = node.connect();
     assert_eq!(node.say(client, "SET post HTTP/1.1"), "+OK|");
@@ -521,8 +518,8 @@ fn outstanding_bytes_are_bounded() {
     assert_eq!(node.take(client), "+OK|".repeat(50));
 }
 
-/// Replies may be as large as values, so the number of such writes in flight is limited. The limit
-/// rises only after small replies.
+/// Writes whose replies may be as large as values are limited in flight. Only small replies raise
+/// the limit.
 #[test]
 fn outstanding_writes_that_return_values_are_bounded_by_what_they_returned() {
     let mut node = Node::memory();
@@ -567,7 +564,7 @@ fn replies_that_nobody_reads_stop_the_input() {
     assert!(node.front.ready(client));
 }
 
-/// Capacity may become available without output, and the reactor must still be notified.
+/// The reactor is notified of capacity that becomes available without output.
 #[test]
 fn a_connection_with_room_again_is_reported() {
     let mut node = Node::memory();
@@ -597,8 +594,7 @@ fn very_many_replies_that_nobody_reads_become_errors() {
     assert_eq!(reply.matches("-BUSY not executed").count(), 30);
 }
 
-/// The reads of all connections share a memory limit. Above it reads are refused, even between
-/// writes, until memory is released.
+/// Reads of all connections share a memory limit. Above it they are refused, even between writes.
 #[test]
 fn replies_of_all_connections_are_bounded_together() {
     let mut node = Node::with_client_bytes(3 << 20);
@@ -640,8 +636,8 @@ fn replies_of_all_connections_are_bounded_together() {
     assert_eq!(node.front.held_bytes(), 0);
 }
 
-/// Commands queued between MULTI and EXEC count towards the limit. If a client is refused, its
-/// transaction is aborted and the memory released.
+/// Commands queued for EXEC count towards the limit. A refusal aborts the transaction and frees its
+/// memory.
 #[test]
 fn transactions_that_are_queued_are_bounded_together() {
     let mut node = Node::with_client_bytes(8 << 20);
@@ -707,8 +703,7 @@ fn large_replies_of_writes_are_few_at_a_time() {
     assert_eq!(node.take(client).matches('|').count(), 199);
 }
 
-/// In every interleaving of two connections, a write acknowledged to one client is visible to the
-/// other.
+/// In every interleaving of two connections, an acknowledged write is visible to the other.
 #[test]
 fn two_connections_see_what_was_acknowledged_to_the_other() {
     for seed in 0..60 {

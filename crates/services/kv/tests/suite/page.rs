@@ -1,6 +1,5 @@
-//! The table of all commands in docs/commands.md, generated from the same table as COMMAND DOCS.
-//!
-//! `REWRITE=1 cargo test -p quorate-kv page` regenerates it.
+//! Table of all commands in docs/commands.md, from the command table. `REWRITE=1 cargo test -p
+//! quorate-kv page` regenerates it.
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
 
@@ -11,7 +10,7 @@ const BEGIN: &str =
     "<!-- made from the table of commands: REWRITE=1 cargo test -p quorate-kv page -->\n";
 const END: &str = "<!-- end of what is made -->\n";
 
-/// Commands of Redis 7.2 that are not supported, with the reasons.
+/// Unsupported commands of Redis 7.2, with the reasons.
 const MISSING: [(&str, &str); 12] = [
     (
         "bgrewriteaof bgsave failover lastsave psync replconf replicaof role save shutdown slaveof sync waitaof",

@@ -1,4 +1,4 @@
-//! Requests from a stream: in fragments, hostile, or garbage.
+//! Requests from a stream: fragments, hostile ones, garbage.
 
 use quorate_kv::resp::request::{ARGUMENTS_MAX, Parsed, Parser, ProtocolError};
 
@@ -6,7 +6,7 @@ use crate::common::{Random, request};
 
 const BYTES_MAX: usize = 1000;
 
-/// Results of parsing a stream that arrives in fragments.
+/// Results of parsing a fragmented stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     requests: Vec<Vec<Vec<u8>>>,
@@ -104,7 +104,7 @@ fn hostile_lengths_are_refused_before_they_are_used() {
 
 #[test]
 fn very_many_arguments_in_single_bytes_take_no_time() {
-    // If each byte caused a parse from the start, this would take 10^11 steps.
+    // Parsing from the start at each byte would take 10^11 steps.
     let count = 100_000;
     let bytes = request(&vec![""; count]);
     assert_eq!(parse(bytes.chunks(5)).requests[0].len(), count);

@@ -1,5 +1,5 @@
-//! [store-1] Power loss. Whatever part of the unsynced data is left, the store on disk is at the
-//! synced position or a later one, with the data of exactly that position.
+//! [store-1] Power loss: whatever is left of unsynced data, the store is at the synced position or
+//! a later one, with exactly its data.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,6 @@ fn limits() -> Limits {
     Limits { held_bytes: 600, ..Limits::default() }
 }
 
-/// Creates a store with tables of `table_bytes` bytes.
 fn make(path: &Path, table_bytes: u64) -> LsmStore {
     {
         let database = fjall::Database::builder(path).open().unwrap();
@@ -45,7 +44,7 @@ fn step(store: &mut LsmStore, random: &mut Random, slot: u64) {
         if random.below(4) == 0 {
             store.remove(key);
         } else {
-            // The bytes are incompressible, so that a hole is visible.
+            // Incompressible, so that a hole is visible.
             let count = random.below(300);
             let value: Vec<u8> = (0..count).map(|_| random.next().to_le_bytes()[0]).collect();
             store.put(key, &value, Version { slot, index: 0 }, None);
@@ -59,7 +58,7 @@ fn step(store: &mut LsmStore, random: &mut Random, slot: u64) {
 
 fn sync(store: &mut LsmStore, to: Slot) {
     store.start_sync();
-    // Every turn of a replica does the same.
+    // As in every turn of a replica.
     until("a sync", || {
         store.health();
         (store.synced_to() >= Some(to)).then_some(())
@@ -87,7 +86,7 @@ fn used(path: &Path) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Damages unsynced bytes in a way that a power loss may.
+/// Damages unsynced bytes as a power loss may.
 fn lose(bytes: &mut Vec<u8>, from: usize, random: &mut Random) {
     let length = bytes.len();
     if from >= length {
@@ -109,7 +108,7 @@ fn lose(bytes: &mut Vec<u8>, from: usize, random: &mut Random) {
             let at = place(random);
             bytes[from..at].fill(0);
         }
-        // The bytes are arbitrary.
+        // Arbitrary bytes.
         _ => {
             let at = place(random);
             let end = (at + 1 + random.below(2000)).min(length);
@@ -143,7 +142,7 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
             slot += 1;
             digests.insert(slot, digest(&store));
         }
-        // If the library's threads are busy, the copy is not consistent.
+        // While fjall's threads are busy, a copy is inconsistent.
         pause(60);
         let whole = folder.path().join("whole");
         copy(&path, &whole);
@@ -158,7 +157,7 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
             copy(&whole, &other);
             let mut left = bytes[..end].to_vec();
             lose(&mut left, safe, &mut random);
-            // Sometimes the preallocated zeros remain at the end.
+            // Sometimes the preallocated zeros remain.
             if random.below(2) == 0 {
                 left.resize(left.len() + 5000, 0);
             }
@@ -197,17 +196,17 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
 fn a_loss_of_power_takes_nothing_that_was_synced() {
     let (mut cut, mut exact, mut later) = (0, 0, 0);
     for seed in 1..=2 {
-        // The test runs with all data in the journal, and with much of it in tables too.
+        // All data in the journal, or much of it in tables.
         for table_bytes in [64 << 20, 60_000] {
             let (c, e, l) = lose_power_after_syncs(seed, table_bytes);
             (cut, exact, later) = (cut + c, exact + e, later + l);
         }
     }
-    // The number of truncated journals depends on the writer's progress, but some are truncated.
+    // How many journals are cut depends on the writer's progress, but some are.
     assert!(cut > 0 && exact > 10 && later > 50, "{cut} {exact} {later}");
 }
 
-/// The tree never has a position beyond the log, so no such position is synced.
+/// The tree has no position beyond the log, so none is synced.
 #[test]
 fn what_the_log_does_not_have_yet_is_synced_later() {
     let folder = tempfile::tempdir().unwrap();
@@ -234,7 +233,7 @@ fn what_the_log_does_not_have_yet_is_synced_later() {
     assert_eq!(store.len(), keys);
 }
 
-/// A disk that records the names in a folder when the folder is flushed.
+/// Records the names in a folder when it is synced.
 #[derive(Debug, Default)]
 struct Noting(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
 
@@ -255,7 +254,7 @@ impl Disk for Noting {
     }
 }
 
-/// The library flushes the folders of its files, but not the parents of those folders.
+/// fjall syncs the folders of its files, but not their parents.
 #[test]
 fn a_store_has_durable_folders_before_anything_is_built_on_it() {
     let folder = tempfile::tempdir().unwrap();

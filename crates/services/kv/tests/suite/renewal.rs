@@ -1,5 +1,5 @@
-//! Damage in parts of a store's files that no client reads. A scrub finds it, the node continues to
-//! serve clients, and rebuilds the store once another node has sent a snapshot ([scrub-8]).
+//! Damage in files that no client reads: a scrub finds it, the node keeps serving, and rebuilds the
+//! store from another node's snapshot ([scrub-8]).
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use quorate_replica::{
 use crate::{common::Random, failing::until};
 
 const WALL_MS: u64 = 1_700_000_000_000;
-/// Size of a value in bytes. Values of 512 bytes or more are stored apart from their keys.
+/// Large enough to be stored apart from the key (from 512 bytes on).
 const VALUE_BYTES: usize = 900;
 
 fn options() -> Options {
@@ -85,8 +85,8 @@ impl Group {
         group
     }
 
-    /// Runs the cluster until a condition holds. Stores have their own threads, which simulated
-    /// time alone does not advance.
+    /// Runs the cluster until a condition holds. Simulated time does not advance the stores'
+    /// threads.
     fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         until(what, || {
             self.cluster.run_ms(5);
@@ -94,8 +94,8 @@ impl Group {
         });
     }
 
-    /// Runs the cluster until this node reports damage, and not a frame further: the repair could
-    /// end within the next milliseconds.
+    /// Runs the cluster until this node reports damage, but not beyond: the repair may take only
+    /// milliseconds.
     fn until_damage(&mut self, node: NodeId) {
         until("damage", || {
             let reports = |cluster: &mut Cluster<Service>| {
@@ -110,7 +110,7 @@ impl Group {
         self.cluster.outcome(node, tag).unwrap().clone()
     }
 
-    /// Writes a key with an incompressible value with SET, encoded as in the log.
+    /// Writes a key with an incompressible value, as SET in the log.
     fn set(&mut self, node: NodeId, key: &str) {
         let value: Vec<u8> =
             (0..VALUE_BYTES).map(|_| self.random.next().to_le_bytes()[0]).collect();
@@ -123,7 +123,7 @@ impl Group {
         assert!(matches!(outcome, Outcome::Written(_)), "{key}: {outcome:?}");
     }
 
-    /// Returns whether a node replies with the value of a key.
+    /// Returns whether a node has a key.
     fn has(&mut self, node: NodeId, key: &str) -> bool {
         let mut query = vec![2];
         Encoder(&mut query).bytes(key.as_bytes());
@@ -131,7 +131,7 @@ impl Group {
         matches!(self.outcome(node, tag), Outcome::Read(value) if value.len() > VALUE_BYTES)
     }
 
-    /// Writes enough data that every store has tables and every log starts after their contents.
+    /// Writes enough data for tables in every store, beyond which every log starts.
     fn fill(&mut self) {
         for number in 0..300 {
             let node = self.nodes[number % self.nodes.len()];
@@ -176,8 +176,8 @@ impl Group {
         turn_in_the_middle(file);
     }
 
-    /// Flips a byte in the key blocks of the largest table, outside its index. Clients that do not
-    /// request these keys never read it, but compaction does.
+    /// Flips a byte in the keys of the largest table, not in its index. Only compaction reads it,
+    /// and clients that request these keys.
     fn spoil_keys(&self, node: NodeId) {
         let files = files_in(&self.store(node), "tables");
         let bytes = |file: &PathBuf| fs::metadata(file).unwrap().len();
@@ -243,8 +243,8 @@ fn is_of_the_store(status: &ScrubStatus, fate: Fate) -> bool {
     !status.found.is_empty() && status.found.iter().all(right)
 }
 
-/// A follower with a damaged store rebuilds it from a peer's snapshot and serves clients until
-/// then. A leader does the same, but hands over first.
+/// A follower with a damaged store serves clients until it has rebuilt it from a peer's snapshot. A
+/// leader hands over first.
 #[test]
 fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
     let mut group = Group::new(3, 1);
@@ -274,9 +274,8 @@ fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
     }
 }
 
-/// The only node of a group has the only copy of the data. It continues to serve it and reports the
-/// damage. It discards nothing because of an unreadable snapshot, or because data to be removed is
-/// unreadable.
+/// The only node of a group has the only copy: it keeps serving and reports the damage. Neither an
+/// unreadable snapshot nor unreadable obsolete data makes it discard anything.
 #[test]
 fn a_group_of_one_keeps_what_it_has() {
     let mut group = Group::new(1, 2);
@@ -299,8 +298,7 @@ fn a_group_of_one_keeps_what_it_has() {
     assert!(!group.is_aside(one));
 }
 
-/// If two of three nodes must rebuild, each gets its snapshot from the third, whichever nodes are
-/// asked first.
+/// Two of three nodes rebuild from the third, whichever nodes they ask first.
 #[test]
 fn two_damaged_stores_are_built_anew_and_the_group_serves() {
     let mut group = Group::new(3, 3);
@@ -327,7 +325,7 @@ fn two_damaged_stores_are_built_anew_and_the_group_serves() {
     }
 }
 
-/// If all stores are damaged, no node has a snapshot to send, so none discards anything.
+/// Without a sound store no node has a snapshot to send, and none discards anything.
 #[test]
 fn when_all_stores_are_damaged_all_keep_what_they_have() {
     let mut group = Group::new(3, 4);
@@ -352,9 +350,9 @@ fn when_all_stores_are_damaged_all_keep_what_they_have() {
     group.level();
 }
 
-/// If compaction encounters the damage before a scrub does, the library only reports a failure. The
-/// node then starts a scrub by itself, reports the damaged file, and rebuilds the store. Otherwise
-/// each compaction would make it reopen the store.
+/// If compaction meets damage before a scrub does, fjall only reports a failure. The node then
+/// scrubs by itself, reports the file, and rebuilds the store, which each compaction would
+/// otherwise make it reopen.
 #[test]
 fn compaction_that_meets_damage_has_the_node_look_for_it() {
     let mut group = Group::new(3, 5);
@@ -389,8 +387,8 @@ fn compaction_that_meets_damage_has_the_node_look_for_it() {
     }
 }
 
-/// The log is not trimmed while a snapshot is being transferred. Otherwise a slow transfer would
-/// end with a snapshot that ends below the start of the log, which is useless.
+/// The log is not trimmed during the transfer of a snapshot, which could otherwise end below the
+/// start of the log and be useless.
 #[test]
 fn the_log_begins_no_later_while_a_snapshot_is_on_its_way() {
     let mut group = Group::with(3, 6, |snapshots| {

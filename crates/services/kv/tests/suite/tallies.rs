@@ -1,10 +1,10 @@
-//! Statistics that a node keeps about its clients' commands: counts and times.
+//! A node's statistics of commands: counts and times.
 
 use quorate_replica::front::Front as _;
 
 use crate::common::{Node, request};
 
-/// Returns the lines in a section of INFO that start with `start`.
+/// Returns the lines in a section of INFO that begin with `start`.
 fn told(node: &mut Node, section: &str, start: &str) -> Vec<String> {
     let client = node.connect();
     let text = node.say(client, &format!("INFO {section}"));
@@ -42,7 +42,7 @@ fn commandstats_count_calls_times_and_failures() {
         ["cmdstat_client:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"]
     );
     assert_eq!(of(&mut node, "get"), [""; 0], "never asked for");
-    // An invalid request does not count as a call of the previous command.
+    // An invalid request is no call of the previous command.
     node.world.command_bytes_max = 100;
     node.say(client, "SET k v");
     let long = "x".repeat(1000);
@@ -109,7 +109,7 @@ fn slowlog_has_what_took_ten_milliseconds_and_who_asked() {
     node.say(client, "CLIENT SETNAME joe");
     slowly(&mut node, client, &["SET", "k", "secret"], 9);
     assert_eq!(node.say(client, "SLOWLOG LEN"), ":0|");
-    // Of the first slow command, only the name is known.
+    // Only the name of the first slow command is known.
     slowly(&mut node, client, &["SET", "k", "v"], 10);
     slowly(&mut node, client, &["GET", "k"], 12);
     slowly(&mut node, client, &["GET", "k"], 3);
@@ -166,9 +166,8 @@ fn slowlog_is_bounded_and_shortens_as_redis_does() {
     assert!(node.front.held_bytes() < idle + 64 * 1024, "and given back");
 }
 
-/// When memory is short, the client that uses the most memory is closed. Recorded arguments must
-/// not count. Otherwise a single open command could make its client the largest one, and get it
-/// closed after each reconnect while the others are idle.
+/// When memory is short, the client with the most is closed. Recorded arguments do not count: they
+/// could make a client with a single command the largest one after each reconnect.
 #[test]
 fn noting_arguments_makes_no_client_heavier() {
     let mut node = Node::memory();
@@ -182,8 +181,8 @@ fn noting_arguments_makes_no_client_heavier() {
     slowly(&mut node, client, &["SET", "k", "v"], 10);
     let (last, after) = open(&mut node);
     assert_eq!(after, before);
-    // When a client has disconnected, its recorded arguments are dropped, and the next client in
-    // its slot does not inherit them.
+    // Disconnecting drops a client's recorded arguments, which the next client in its slot must not
+    // inherit.
     node.front.closed(last, &mut node.world);
     node.world.asked.clear();
     assert!(!format!("{:?}", node.front).contains("[118, 97, 108, 117, 101]"));
@@ -228,7 +227,7 @@ fn latency_has_spikes_and_their_parts() {
     assert!(node.say(client, "LATENCY DOCTOR").contains("No command took 10 ms"));
 }
 
-/// Credentials never appear in the slow log, however slow the node is.
+/// Credentials never appear in the slow log.
 #[test]
 fn slowlog_has_no_secrets() {
     let mut node = Node::memory();

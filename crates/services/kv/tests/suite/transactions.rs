@@ -68,7 +68,7 @@ fn transactions() {
 fn exec_fails_if_a_watched_key_changed() {
     on_both_stores(|node| {
         let (one, other) = (node.connect(), node.connect());
-        // Commands of another client between WATCH and EXEC, and whether EXEC then succeeds.
+        // Another client's commands between WATCH and EXEC, and whether EXEC succeeds.
         let cases = [
             ("PING", true),
             ("GET a", true),
@@ -92,7 +92,7 @@ fn exec_fails_if_a_watched_key_changed() {
             node.say(one, "SET d 1");
             let expected = if through { "*1|+OK|" } else { "*-1|" };
             assert_eq!(node.say(one, "EXEC"), expected, "{meanwhile}");
-            // The watch has ended in either case.
+            // The watch has ended either way.
             node.say(other, "SET a 5");
             node.say(one, "MULTI");
             assert_eq!(node.say(one, "EXEC"), "*0|");
@@ -120,13 +120,13 @@ fn unwatch_and_discard_end_the_watch() {
     }
 }
 
-/// A pipelined WATCH is answered after the commands that follow it have been parsed. It counts only
-/// for its own transaction.
+/// A pipelined WATCH is answered after later commands are parsed, and counts only for its own
+/// transaction.
 #[test]
 fn watch_counts_for_the_transaction_it_was_sent_before() {
     let mut node = Node::memory();
     let (one, other) = (node.connect(), node.connect());
-    // UNWATCH is parsed before WATCH is answered, and the watch must not outlive it.
+    // UNWATCH is parsed before WATCH is answered, and must end it.
     node.feed(one, b"WATCH a\r\nUNWATCH\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
     node.execute(0);
     node.tell(0);
@@ -149,7 +149,7 @@ fn watch_counts_for_the_transaction_it_was_sent_before() {
     node.feed(one, b"WATCH a\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
     node.execute(0);
     node.tell(0);
-    // EXEC was sent, but another write enters the log before it.
+    // EXEC was sent, but another write precedes it in the log.
     node.feed(other, b"SET a 3\r\n");
     node.world.asked.swap(0, 1);
     node.settle();
@@ -184,7 +184,7 @@ fn watching_is_bounded() {
     assert_eq!(node.ask(one, &words[..4097]), "+OK|");
 }
 
-/// Moves the state of the service to a new service by means of a snapshot.
+/// Moves the state to a new service by a snapshot.
 fn move_by_image(node: &mut Node) {
     let (old, at) = (&mut node.world.service, Slot(node.world.slot));
     let mut new = Service::new(Box::new(MemoryStore::new()));
@@ -199,8 +199,7 @@ fn move_by_image(node: &mut Node) {
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// Executes a random command. Returns whether the watched key existed at some point but is absent
-/// now.
+/// Executes a random command. Returns whether the watched key came and went.
 fn act(node: &mut Node, other: ConnectionId, watched: &str, random: &mut Random) -> bool {
     let (key, another) = (*random.pick(&KEYS), *random.pick(&KEYS));
     let command = *random.pick(&[
@@ -285,7 +284,7 @@ fn act(node: &mut Node, other: ConnectionId, watched: &str, random: &mut Random)
 }
 
 /// [watch-1] [watch-4] As in Redis, a key that was absent, created and removed again has changed,
-/// no matter how that happened.
+/// however that happened.
 #[test]
 fn a_key_that_came_and_went_has_changed() {
     for level in [Level::BASE, ABSENT_LEVEL] {
@@ -326,8 +325,7 @@ fn a_key_that_came_and_went_has_changed() {
     }
 }
 
-/// [watch-2] A flush of many keys changes all absent keys, and a flush of few keys only the removed
-/// ones.
+/// [watch-2] A flush of many keys changes all absent keys, one of few only those removed.
 #[test]
 fn a_flush_changes_the_keys_that_it_takes() {
     on_both_stores(|node| {

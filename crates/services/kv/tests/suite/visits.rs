@@ -1,11 +1,11 @@
-//! Bounds on the visits of commands ([visit-1] to [visit-3]). In every test the harness compares
-//! the bounds with the actual visits.
+//! Bounds on the visits of commands ([visit-1] to [visit-3]). The harness compares them with the
+//! actual visits in every test.
 
 use quorate_kv::commands::{transactions::ABSENT_LEVEL, visits::VISITS_MAX};
 
 use crate::common::{Node, on_both_stores};
 
-/// Returns a command that contains the same name `times` times.
+/// Returns a command with the same name `times` times.
 fn named<'a>(before: &[&'a str], name: &'a str, times: usize) -> Vec<&'a str> {
     before.iter().copied().chain(std::iter::repeat_n(name, times)).collect()
 }
@@ -37,14 +37,14 @@ fn what_is_named_again_is_visited_again() {
         ] {
             let answer = node.ask(client, &named(before, "s", 20_000));
             assert!(answer.starts_with(TOO_MANY), "{before:?}: {answer}");
-            // No command is refused for its number of keys.
+            // The number of keys alone gets no command refused.
             let few = before.iter().map(|word| if *word == many { "200" } else { word });
             let answer = node.ask(client, &named(&few.collect::<Vec<_>>(), "s", 200));
             assert!(answer.starts_with([':', '*']), "{before:?}: {answer}");
         }
         assert!(node.say(client, "SRANDMEMBER s -1000000").starts_with(TOO_MANY));
         assert!(node.say(client, "SRANDMEMBER s -100000").starts_with("*100000|"));
-        // A transaction has the same limit as a single command.
+        // A transaction has the limit of a single command.
         node.say(client, "MULTI");
         for _ in 0..300 {
             assert_eq!(node.ask(client, &named(&["SUNIONSTORE", "d"], "s", 30)), "+QUEUED|");
@@ -53,8 +53,8 @@ fn what_is_named_again_is_visited_again() {
     });
 }
 
-/// The most expensive command of each kind is tried on collections at the limit and slightly above
-/// it. Above the limit it is refused before it enters the log.
+/// The most expensive command of each kind, on collections at the limit and slightly above it,
+/// where it is refused before it enters the log.
 #[test]
 fn the_longest_commands_are_refused_before_they_are_in_the_log() {
     let mut node = Node::memory();
@@ -115,7 +115,7 @@ fn the_longest_commands_are_refused_before_they_are_in_the_log() {
     }
 }
 
-/// [visit-2] If the data has grown since the front's check, the command fails when it is executed.
+/// [visit-2] If the data has grown since the front's check, the command fails at execution.
 #[test]
 fn what_has_grown_meanwhile_is_refused_in_the_log() {
     let mut node = Node::memory();

@@ -1,5 +1,4 @@
-//! Blocking commands: which client gets an element, in which order, and what happens to clients
-//! that have disconnected.
+//! Blocking commands: which client gets an element and when, and clients that disconnect.
 
 pub(crate) mod group;
 mod lines;

@@ -2,7 +2,7 @@
 
 use quorate_kv::resp::request::{Parsed, Parser, ProtocolError};
 
-/// Maximum total size in bytes of a request's arguments.
+/// Maximum total size of a request's arguments.
 pub(crate) const BYTES_MAX: usize = 1000;
 
 /// Results of parsing a stream of requests.
@@ -13,8 +13,7 @@ pub(crate) struct Seen {
     pub(crate) error: Option<ProtocolError>,
 }
 
-/// Checks a stream whose first byte is the size of the fragments. Fragmentation must not change the
-/// results.
+/// Checks that fragmentation changes no results. The first byte is the size of the fragments.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((piece, stream)) = bytes.split_first() else {
         return;

@@ -1,5 +1,5 @@
-//! Deadlines of hash fields. Replies are the same as in Redis 7.4, and no command sees an expired
-//! field ([time-2]).
+//! Deadlines of hash fields: replies as in Redis 7.4, and no command sees an expired field
+//! ([time-2]).
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -153,8 +153,7 @@ fn what_writes_a_field_keeps_its_deadline_or_takes_it_away() {
     );
 }
 
-/// Creates a hash in which `a` and `b` have expired but have not been removed, and `c` expires
-/// later.
+/// Creates a hash in which `a` and `b` have expired but are stored, and `c` expires later.
 fn half_ended(node: &mut Node) {
     let one = node.connect();
     node.say(one, "FLUSHALL");
@@ -163,7 +162,7 @@ fn half_ended(node: &mut Node) {
     node.say(one, "HPEXPIRE h 20 FIELDS 1 c");
     assert!(!node.pass(), "nothing is due");
     node.world.wall_ms += 10;
-    // The clock of a single node has no effect.
+    // A single node's clock has no effect.
     assert_eq!(node.say(one, "HPTTL h FIELDS 1 a"), "*1|:0|");
     assert_eq!(node.say(one, "HGET h a"), "$1|1|");
     assert!(node.pass());
@@ -203,7 +202,7 @@ fn a_field_that_has_ended_exists_for_no_command_and_its_removal_changes_no_answe
                     assert_eq!(node.sweep(), 2);
                 }
                 assert_eq!(node.say(one, command), reply, "{command} {swept}");
-                // After the command too, removing expired fields changes no reply.
+                // Removing expired fields after the command changes no reply either.
                 let all = ["HLEN h", "HGETALL h", "HTTL h FIELDS 4 a b c d", "HLEN i"];
                 let before = all.map(|command| node.say(one, command));
                 node.sweep();
@@ -282,8 +281,7 @@ fn a_hash_ends_with_the_last_of_its_fields() {
             node.sweep();
             assert_eq!(node.say(one, "HGETALL h"), "*2|$1|a|$1|1|");
         }
-        // The same holds if the remaining fields are removed explicitly, so that only expired ones
-        // are left.
+        // Also if the remaining fields are deleted, so that only expired ones are left.
         half_ended(node);
         node.say(one, "HDEL h c d");
         for (command, reply) in gone {
@@ -357,7 +355,7 @@ fn many_fields_are_removed_in_bites_and_hold_nothing_up() {
         assert_eq!(node.say(one, "HLEN h"), ":2|");
         assert_eq!(node.sweep(), 256);
         assert_eq!(node.say(one, "HLEN h"), ":2|");
-        // Most expired fields are still stored, but later ones still expire in time.
+        // Most expired fields are stored, but later ones expire in time.
         node.world.wall_ms += 10;
         assert!(node.pass());
         assert_eq!(node.say(one, "HGETALL h"), "*2|$5|stays|$1|2|");
@@ -396,7 +394,7 @@ fn a_field_that_ends_is_a_change_for_watch_and_its_removal_is_none() {
     });
 }
 
-/// A node that loads a snapshot knows the deadlines of its fields.
+/// A node that loads a snapshot knows the deadlines of fields.
 #[test]
 fn an_image_brings_the_order_of_deadlines_along() {
     let mut node = Node::memory();

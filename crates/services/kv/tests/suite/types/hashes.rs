@@ -150,8 +150,8 @@ fn other_types_are_refused_and_refuse_hashes() {
     );
 }
 
-/// A lock that an earlier version stored for Redisson can be read like a hash, but only its scripts
-/// can change it.
+/// A lock that an earlier version stored for Redisson reads like a hash, but only its scripts
+/// change it.
 #[test]
 fn locks_are_read_like_hashes() {
     check(

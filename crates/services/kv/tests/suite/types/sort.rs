@@ -1,4 +1,4 @@
-//! SORT and SORT_RO. The replies are the same as those of Redis 7.0.
+//! SORT and SORT_RO: replies as in Redis 7.0.
 
 use crate::common::{Node, check, on_both_stores};
 
@@ -90,7 +90,7 @@ fn sorting_is_as_in_redis() {
     );
 }
 
-/// The number of elements that one command may examine is limited, with or without STORE.
+/// One command may examine a limited number of elements, with or without STORE.
 #[test]
 fn too_much_is_refused() {
     on_both_stores(|node| {

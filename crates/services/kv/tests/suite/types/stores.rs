@@ -1,4 +1,4 @@
-//! Rows in stores: their order, their removal, and consistent snapshots.
+//! Rows in stores: order, removal, consistent snapshots.
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
@@ -42,7 +42,7 @@ fn rows(store: &dyn Store, id: Id, span: Span<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     found
 }
 
-/// Rows from several layers and the tree form one sequence, in both directions.
+/// Rows of several layers and the tree are one sequence, in both directions.
 #[test]
 fn rows_are_in_the_order_of_their_names() {
     for seed in 0..6 {
@@ -101,8 +101,8 @@ fn until_entries(store: &LsmStore, most: usize) {
     until("rows are removed", || (store.stored_entries() <= most).then_some(()));
 }
 
-/// Deleting a key with many rows takes as long as deleting a single row. The rows are removed in
-/// the background, even after a restart.
+/// Deleting a key takes the same time however many rows it has. They are removed in the background,
+/// even after a restart.
 #[test]
 fn rows_that_no_key_names_are_removed_from_the_disk() {
     const ROWS: u64 = 5000;
@@ -143,8 +143,8 @@ fn rows_that_no_key_names_are_removed_from_the_disk() {
     assert_eq!(rows(&store, id(3), Span::ALL).len(), 0);
 }
 
-/// A snapshot contains each row as it was when the snapshot began, wherever the snapshot is when
-/// the row changes, its collection is dropped or renamed, or all keys are removed.
+/// A snapshot contains each row as of its beginning, wherever it is when the row changes, its
+/// collection is dropped or renamed, or all keys are removed.
 #[test]
 fn images_have_rows_as_they_were() {
     for seed in 0..10 {
@@ -229,7 +229,6 @@ fn item(part: Part<'_>) -> Vec<u8> {
     }
 }
 
-/// Returns the items of a snapshot of the current state.
 fn contents(store: &dyn Store) -> Vec<Vec<u8>> {
     let mut items = Vec::new();
     store.scan(quorate_kv::store::Position::START, &mut |key, entry| {

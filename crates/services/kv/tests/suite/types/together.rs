@@ -1,4 +1,4 @@
-//! Behaviour common to all types: generic key commands, deadlines, transactions and sizes.
+//! Behaviour common to all types: generic commands, deadlines, transactions, sizes.
 
 use quorate_kv::key::FIELD_BYTES_MAX;
 
@@ -63,7 +63,7 @@ fn memory_usage_grows_with_elements() {
     });
 }
 
-/// A command that creates an expired collection again does not see the old elements.
+/// A command that recreates an expired collection does not see the old elements.
 #[test]
 fn a_collection_that_ended_begins_anew() {
     on_both_stores(|node| {
@@ -169,8 +169,7 @@ fn fields_and_members_have_one_limit_and_elements_have_none() {
                 assert_eq!(node.take(client), expected, "{words:?}");
             }
         }
-        // It is not an error to request a member that is too long to exist, or to use one as a
-        // bound of a range.
+        // A member that is too long to exist may be requested or be a bound of a range.
         for words in [
             ["HGET", "h", &longer, ""],
             ["SISMEMBER", "s", &longer, ""],
@@ -188,8 +187,7 @@ fn fields_and_members_have_one_limit_and_elements_have_none() {
     });
 }
 
-/// Bytes to be copied count towards the batch's budget. A command that exceeds the budget changes
-/// nothing.
+/// Copies count towards the batch's budget. A command that exceeds it changes nothing.
 #[test]
 fn large_copies_are_refused_whole() {
     let mut node = Node::memory();
@@ -209,8 +207,8 @@ fn large_copies_are_refused_whole() {
     assert_eq!(node.say(client, "PEXPIRE i 1000"), ":1|");
 }
 
-/// The limit of a reply also limits the bytes copied for it, even in a transaction, which every
-/// node executes.
+/// The limit of a reply bounds the bytes copied for it, even in a transaction, which every node
+/// executes.
 #[test]
 fn draws_and_combinations_of_what_is_large_end_in_time() {
     let long = "x".repeat(60_000);
@@ -234,7 +232,7 @@ fn draws_and_combinations_of_what_is_large_end_in_time() {
     });
 }
 
-/// Ranks that are counted from the far end are correct.
+/// Ranks counted from the far end are correct.
 #[test]
 fn ranks_are_found_from_both_ends() {
     on_both_stores(|node| {

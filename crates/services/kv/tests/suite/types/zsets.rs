@@ -292,14 +292,13 @@ fn member(number: u32) -> String {
     format!("m{number:04}")
 }
 
-/// Formats members as a reply.
 fn members(numbers: &[u32]) -> String {
     let items: String = numbers.iter().map(|number| format!("$5|{}|", member(*number))).collect();
     format!("*{}|{items}", numbers.len())
 }
 
-/// Ranks and offsets are correct in a set of several thousand members. One store has counts, the
-/// other one walks over the rows.
+/// Ranks and offsets are correct in a set of several thousand members. One store counts, the other
+/// walks.
 #[test]
 fn ranks_and_offsets_are_right_in_large_sets() {
     on_both_stores(|node| {

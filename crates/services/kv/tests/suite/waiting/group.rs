@@ -1,4 +1,4 @@
-//! Several nodes, each with a front, that execute the same log.
+//! Several nodes with a front each and a common log.
 
 use quorate_core::slot::Slot;
 use quorate_kv::service::Service;
@@ -15,7 +15,7 @@ pub(crate) struct Group {
     pub(crate) down: Vec<bool>,
 }
 
-/// A client, given by the index of its node and its connection.
+/// Index of the client's node, and the connection.
 pub(crate) type Client = (usize, ConnectionId);
 
 impl Group {
@@ -43,7 +43,7 @@ impl Group {
         self.nodes[node].feed(client, &request(&words));
     }
 
-    /// Sends a request and executes everything. Returns the output for the client.
+    /// Sends a request and executes everything. Returns the client's output.
     pub(crate) fn say(&mut self, client: Client, text: &str) -> String {
         self.send(client, text);
         self.settle();
@@ -54,7 +54,6 @@ impl Group {
         self.nodes[node].take(client)
     }
 
-    /// Disconnects a client.
     pub(crate) fn close(&mut self, (node, client): Client) {
         let Node { front, world, .. } = &mut self.nodes[node];
         front.closed(client, world);
@@ -105,7 +104,7 @@ impl Group {
         true
     }
 
-    /// Executes the first command of a node in the log but drops the reply.
+    /// Executes the first command of a node but drops the reply.
     pub(crate) fn lose_reply(&mut self, node: usize) {
         assert!(self.step(node));
         let told = &mut self.nodes[node].world.told;
@@ -123,7 +122,7 @@ impl Group {
         told
     }
 
-    /// Executes everything until there is nothing left to do at this time.
+    /// Executes everything until nothing is left to do at this time.
     pub(crate) fn settle(&mut self) {
         loop {
             let mut moved = false;
@@ -145,7 +144,7 @@ impl Group {
         }
     }
 
-    /// Executes random steps in any order.
+    /// Executes random steps.
     pub(crate) fn stir(&mut self, random: &mut Random, steps: usize) {
         for _ in 0..steps {
             let node = random.below(self.nodes.len());
@@ -190,7 +189,6 @@ impl Group {
     }
 }
 
-/// Returns all items of a snapshot.
 pub(crate) fn image(service: &mut Service) -> Vec<Vec<u8>> {
     let mut items = Vec::new();
     assert!(service.begin_image());

@@ -1,5 +1,4 @@
-//! The queue of blocked clients: its order over several nodes, clients that disconnect, and nodes
-//! that die.
+//! The queue of blocked clients: order over several nodes, clients that disconnect, nodes that die.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +32,8 @@ fn the_first_in_line_is_served_first_at_whichever_node_it_is() {
     }
 }
 
-/// While the first client has not claimed its element, no later client may take it, and neither may
-/// a client that is not queued.
+/// Until the first client has claimed its element, neither a later nor an unqueued client may take
+/// it.
 #[test]
 fn nobody_overtakes_who_has_not_claimed_yet() {
     let mut group = Group::memory(2);
@@ -42,7 +41,7 @@ fn nobody_overtakes_who_has_not_claimed_yet() {
     let other = group.connect(1);
     group.say(first, "BLPOP k 0");
     group.say(second, "BLPOP k 0");
-    // The node of the first client does nothing for a while.
+    // The first client's node does nothing for a while.
     group.send(other, "RPUSH k a");
     while group.step(1) {}
     group.send(late, "BLPOP k 0");
@@ -53,7 +52,7 @@ fn nobody_overtakes_who_has_not_claimed_yet() {
     group.settle();
     assert_eq!(group.take(first), "*2|$1|k|$1|a|");
     assert_eq!((group.take(second), group.take(late)), (String::new(), String::new()));
-    // There is one element more than the clients in front take.
+    // One element more than the clients in front take.
     group.say(other, "RPUSH k b c");
     assert_ne!((group.take(second), group.take(late)), (String::new(), String::new()));
 }
@@ -83,7 +82,7 @@ fn a_client_that_is_gone_gets_nothing_taken_away_from_the_others() {
     }
 }
 
-/// A client that disconnects before it is queued is withdrawn once its request has been executed.
+/// A client that disconnects before it is queued is withdrawn once its request is executed.
 #[test]
 fn a_client_that_goes_before_it_is_in_line_does_not_stay_there() {
     let mut group = Group::memory(1);
@@ -97,7 +96,7 @@ fn a_client_that_goes_before_it_is_in_line_does_not_stay_there() {
     assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|a|");
 }
 
-/// A lost withdrawal is repeated, because the next poll for all clients finds the client.
+/// A lost withdrawal is repeated: the next poll for all clients finds the client.
 #[test]
 fn a_withdrawal_that_is_lost_is_made_up_for() {
     let mut group = Group::memory(2);
@@ -116,8 +115,7 @@ fn a_withdrawal_that_is_lost_is_made_up_for() {
     );
 }
 
-/// Elements for the clients of a dead node are not lost. Others get them once the node has failed
-/// to claim them in time.
+/// Elements for a dead node's clients are not lost: others get them once the claims are overdue.
 #[test]
 fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     let mut group = Group::memory(3);
@@ -141,7 +139,7 @@ fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|b|", "no other client is left");
 }
 
-/// If a slow node was presumed dead, its clients join the queue again and lose only their
+/// The clients of a slow node that was presumed dead rejoin the queue and lose only their
 /// positions.
 #[test]
 fn a_node_that_was_slow_gets_its_clients_in_line_again() {
@@ -170,7 +168,7 @@ fn a_node_that_was_slow_gets_its_clients_in_line_again() {
     assert_eq!(group.take(slow), "*2|$1|k|$1|b|");
 }
 
-/// A client that has retried without success is alive, so its earlier activity does not count.
+/// A retry in vain shows that a client is alive, whatever it did before.
 #[test]
 fn who_tries_in_vain_is_not_taken_for_dead() {
     let mut group = Group::memory(2);
@@ -202,8 +200,7 @@ fn the_earlier_life_of_a_node_ends_with_the_first_wait_of_the_next() {
     assert_eq!(group.take(first), "*2|$1|k|$1|a|");
 }
 
-/// If the outcome of a claim is unknown, the next claim settles it, and the client gets nothing
-/// twice.
+/// After a claim of unknown outcome, the next claim settles it, and the client gets nothing twice.
 #[test]
 fn a_claim_whose_fate_is_unknown_is_settled_by_the_next_one() {
     for executed in [false, true] {
@@ -236,14 +233,14 @@ fn a_claim_whose_fate_is_unknown_is_settled_by_the_next_one() {
     }
 }
 
-/// A request does not block if it is refused before it was sent, while it waits for a read.
+/// A request that is refused while it waits for a read does not block.
 #[test]
 fn a_request_that_is_refused_later_does_not_wait() {
     let mut group = Group::memory(1);
     let client = group.connect(0);
     group.send(client, "GET a");
     group.send(client, "BLPOP k 0");
-    // The read is in flight, and the write waits for it.
+    // The write waits for the read in flight.
     assert!(group.step(0));
     group.nodes[0].world.refuse = Some(Failure::NoQuorum);
     group.nodes[0].tell(0);
@@ -252,7 +249,7 @@ fn a_request_that_is_refused_later_does_not_wait() {
     assert_eq!(group.say(client, "PING"), "+PONG|");
 }
 
-/// The time for which a client is blocked does not count towards the duration of the command.
+/// The time of being blocked is not part of the command's duration.
 #[test]
 fn the_time_that_a_client_waits_is_none_of_its_command() {
     let mut group = Group::memory(1);
@@ -269,8 +266,8 @@ fn the_time_that_a_client_waits_is_none_of_its_command() {
     assert_eq!(group.say(other, "SLOWLOG LEN"), ":0|");
 }
 
-/// A client that times out while the outcome of its claim is unknown gets an error, because null
-/// would mean that nothing was taken.
+/// A client that times out with a claim of unknown outcome gets an error: null would mean that
+/// nothing was taken.
 #[test]
 fn who_gives_up_with_a_claim_whose_fate_is_unknown_is_told_so() {
     let mut group = Group::memory(1);
@@ -288,8 +285,7 @@ fn who_gives_up_with_a_claim_whose_fate_is_unknown_is_told_so() {
     assert!(said.starts_with("-UNKNOWN"), "{said}");
 }
 
-/// Snapshots and stores on disk include the queue, so a node that loads one continues in the same
-/// way.
+/// Snapshots and stores on disk include the queue, so nodes that load one continue alike.
 #[test]
 fn the_line_survives_snapshots_and_restarts() {
     let folder = tempfile::tempdir().unwrap();
@@ -315,7 +311,7 @@ fn the_line_survives_snapshots_and_restarts() {
     let mut loaded = Service::new(Box::new(MemoryStore::new()));
     load(&mut loaded, &items[0], at);
     assert_eq!(loaded.digest(), digest);
-    // The queue is loaded into a store on disk and read from it after a restart.
+    // Into a store on disk, and out of it after a restart.
     let other_folder = tempfile::tempdir().unwrap();
     let (store, _) = LsmStore::open(other_folder.path()).unwrap();
     let mut service = Service::new(Box::new(store));
@@ -326,8 +322,8 @@ fn the_line_survives_snapshots_and_restarts() {
     let (slot, meta) = service.recovered();
     assert_eq!((slot.0, service.digest()), (at, digest));
     assert_eq!(meta, [], "the replica is not given what is not its own");
-    // The node with the store on disk is killed and restarted. Its own client is gone, but the
-    // others keep their positions.
+    // The node with the store on disk is killed and restarted. Its client is gone, the others keep
+    // their positions.
     group.nodes.pop();
     let mut world = open();
     assert_eq!(world.service.digest(), digest);
@@ -344,9 +340,9 @@ fn the_line_survives_snapshots_and_restarts() {
     assert_eq!(group.take(waiters[2]), "*2|$1|k|$1|b|");
 }
 
-/// Many clients of two nodes take from a queue, in any order of events. Some clients vanish and
-/// some time out. Each element is sent to at most one client, and none is lost unless its client
-/// vanished during a claim. Of two queued clients, the first one is served first.
+/// Many clients of two nodes take from a queue, with events in any order. Some vanish, some time
+/// out. Each element goes to at most one client, and is lost only with a client that vanished
+/// during its claim. Of two queued clients, the first is served first.
 #[test]
 fn a_queue_with_several_waiting_clients_is_exactly_once() {
     for seed in 1..=40 {

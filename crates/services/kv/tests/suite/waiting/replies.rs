@@ -1,5 +1,4 @@
-//! Replies of blocking commands: at once, later, after a timeout, and where commands must not
-//! block.
+//! Replies of blocking commands: at once, later, after a timeout, and where they must not block.
 
 use crate::common::{World, check};
 
@@ -57,7 +56,7 @@ fn errors_are_those_of_redis_and_nobody_waits() {
     );
 }
 
-/// Within a transaction a blocking command replies as after a timeout.
+/// Within a transaction, the reply is that of a timeout.
 #[test]
 fn within_a_transaction_nobody_waits() {
     check(
@@ -100,7 +99,7 @@ fn an_element_that_comes_later_is_told_and_what_follows_is_answered_then() {
         ("BZPOPMIN k 0", "ZADD k 2 a 1 b", "*3|$1|k|$1|b|$1|1|"),
         ("BZPOPMAX k 0", "ZINCRBY k 2 a", "*3|$1|k|$1|a|$1|2|"),
         ("BZMPOP 0 1 k MAX", "ZADD k 2 a 1 b", "*2|$1|k|*1|*2|$1|a|$1|2|"),
-        // Lists and sets can also be created in other ways.
+        // Other ways to create lists and sets.
         ("BLPOP k 0", "RENAME source k", "*2|$1|k|$1|x|"),
         ("BLPOP k 0", "COPY source k", "*2|$1|k|$1|x|"),
         ("BLPOP k 0", "LMOVE source k LEFT LEFT", "*2|$1|k|$1|x|"),
@@ -139,7 +138,7 @@ fn the_time_of_each_is_over_when_it_said() {
     assert_eq!(after(1), ["*-1|", "", ""]);
     assert_eq!(after(750), ["", "*-1|", ""]);
     assert_eq!(after(1 << 40), ["", "", ""]);
-    // A client that has timed out is not queued.
+    // After its timeout a client is not queued.
     let other = group.connect(0);
     group.say(other, "RPUSH k a");
     group.pass_ms(5000);
@@ -180,7 +179,7 @@ fn resp3_has_no_other_arrays() {
     assert_eq!(group.take(waiter), "_|");
 }
 
-/// The number of blocked clients and their memory are limited.
+/// The number and memory of blocked clients are limited.
 #[test]
 fn as_many_wait_as_may() {
     let mut group = Group::new(vec![World::memory()]);

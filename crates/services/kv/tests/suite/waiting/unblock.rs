@@ -37,28 +37,27 @@ fn a_wait_ends_with_nothing_or_with_an_error_and_what_comes_goes_to_the_next() {
         group.say(first, "BLPOP l 0");
         group.say(second, "BLMOVE l m LEFT LEFT 0");
         group.say(third, "BLPOP l 0");
-        // Each node numbers its own connections, and this node has no blocked client with that
-        // number.
+        // Nodes number their own connections, and this one has no blocked client of that number.
         let unblock = format!("CLIENT UNBLOCK {number} {how}");
         assert_eq!(group.say(away, &unblock), ":0|");
         assert_eq!(group.say(other, &unblock), ":1|", "{how}");
         assert_eq!(group.take(first), heard, "{how}");
         assert_eq!(group.say(other, &unblock), ":0|", "it waits no more");
-        // The client has left the queue on all nodes, so two elements go to the two others.
+        // It has left the queue on all nodes, so two elements go to the two others.
         group.say(away, "RPUSH l a b c");
         group.settle();
         assert_eq!(group.take(first), "");
         assert_eq!(group.take(second), "$1|a|");
         assert_eq!(group.take(third), "*2|$1|l|$1|b|");
         assert_eq!(group.say(away, "LRANGE l 0 -1"), "*1|$1|c|");
-        // The client may block again and is served like any other.
+        // The client may block again, and is served like any other.
         assert_eq!(group.say(first, "BLPOP l 0"), "*2|$1|l|$1|c|");
         assert_eq!(group.say(first, "PING"), "+PONG|");
     }
 }
 
-/// Returns a group with a client at node 0 whose claim has been sent but not executed, and another
-/// client that has requested the end of its wait.
+/// Returns a group with a client at node 0 whose claim is in flight, and another client that has
+/// requested the end of its wait.
 fn claiming() -> (Group, [Client; 3]) {
     let mut group = Group::memory(2);
     let (waits, other, away) = (group.connect(0), group.connect(0), group.connect(1));
@@ -74,8 +73,7 @@ fn claiming() -> (Group, [Client; 3]) {
     (group, [waits, other, away])
 }
 
-/// If a claim is in flight for the client, it is completed first. The client gets the element, and
-/// the request to end its wait has no effect.
+/// A claim in flight is completed first: the client gets the element, and nothing is unblocked.
 #[test]
 fn a_claim_that_is_under_way_is_waited_for() {
     let (mut group, [waits, other, _]) = claiming();

@@ -92,13 +92,12 @@ impl Model {
         })
     }
 
-    /// Clears the deadline of a field and returns the old one.
+    /// Clears the deadline of a field and returns it.
     fn keep(&mut self, key: &str, field: &str) -> Option<u64> {
         self.ends.get_mut(key)?.remove(field)
     }
 
-    /// Executes a command on deadlines. `words` contains the arguments before FIELDS, and the
-    /// fields.
+    /// Executes a command on deadlines; `words` are the arguments before FIELDS.
     fn hash_deadlines(
         &mut self,
         name: &str,

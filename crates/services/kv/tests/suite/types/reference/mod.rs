@@ -1,7 +1,5 @@
 //! Model of the commands on each type, written for clarity: one file per type, without storage or
-//! encoding.
-//!
-//! Replies are those of RESP2, with `|` for each line end. Unordered elements are sorted by name.
+//! encoding. Replies are RESP2 with `|` for line ends, and unordered elements sorted by name.
 
 mod hash;
 mod list;
@@ -20,16 +18,15 @@ pub(crate) enum Value {
     Zset(BTreeMap<String, f64>),
 }
 
-/// Reference model: the values and deadlines of all keys.
+/// Values and deadlines of all keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) keys: BTreeMap<String, Value>,
     pub(crate) deadlines: BTreeMap<String, u64>,
-    /// Deadlines of the fields of hashes.
     pub(crate) ends: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// Error for a key that has another type.
+/// Error for a key of another type.
 pub(crate) struct Wrong;
 
 type Answer = Result<String, Wrong>;
@@ -54,7 +51,7 @@ fn array<T: AsRef<str>>(items: &[T]) -> String {
     format!("*{}|{}", items.len(), items.collect::<String>())
 }
 
-/// Resolves the indexes `start` to `stop`, both inclusive.
+/// Resolves inclusive indexes.
 fn places(start: i64, stop: i64, count: usize) -> std::ops::Range<usize> {
     let count = i64::try_from(count).unwrap();
     let place = |at: i64| if at < 0 { at + count } else { at };
@@ -78,7 +75,7 @@ fn drawn(actual: &str) -> Vec<String> {
 }
 
 impl Model {
-    /// Returns the expected reply to a command. Random choices are taken from the actual reply.
+    /// Returns the expected reply. Random choices are those of the actual reply.
     pub(crate) fn reply(&mut self, words: &[&str], now_ms: u64, actual: &str) -> String {
         let (name, rest) = words.split_first().unwrap();
         let answer = match *name {
@@ -116,7 +113,7 @@ impl Model {
         self.keys.remove(key)
     }
 
-    /// Sets the value of a key, or removes the key if the value is empty.
+    /// Sets the value of a key, or removes the key if it is empty.
     fn put(&mut self, key: &str, value: Value) {
         self.remove(key);
         let is_empty = match &value {
@@ -131,7 +128,7 @@ impl Model {
         }
     }
 
-    /// Sets the value of a key and retains its deadline and those of its fields.
+    /// Sets the value of a key, and keeps its deadline and those of its fields.
     fn change(&mut self, key: &str, value: Value) {
         let all = self.all_deadlines(key);
         self.put(key, value);
