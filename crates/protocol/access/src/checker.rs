@@ -1,17 +1,15 @@
-//! Password checks, which are slow and belong on a separate thread.
+//! Password checks, which are slow and belong on a thread of their own.
 
 use std::{collections::BTreeMap, fmt};
 
 use crate::Claim;
 
-/// An asynchronous password checker.
+/// Asynchronous password checker.
 pub trait Checker: fmt::Debug {
-    /// Submits a check. Its verdict will carry this ticket. Returns `false` if too many checks are
-    /// waiting.
+    /// Submits a check under a ticket. Returns `false` if too many checks are waiting.
     fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool;
 
-    /// Returns the ticket of the next completed check, and whether its password matches the hash;
-    /// `None` if no check has completed.
+    /// Returns the ticket of the next completed check, and whether its password matches the hash.
     fn verdict(&mut self) -> Option<(u64, bool)>;
 }
 
@@ -29,22 +27,20 @@ impl<T> Default for PendingChecks<T> {
     }
 }
 
-/// Reason for not checking a password now.
+/// Reason for not checking a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotChecked {
     /// This node has no checker.
     Never,
-    /// Too many checks are waiting.
     Busy,
 }
 
 impl<T> PendingChecks<T> {
-    /// Creates an empty list whose checks use this checker.
     pub fn new(checker: Box<dyn Checker + Send>) -> Self {
         Self { checker: Some(checker), ..Self::default() }
     }
 
-    /// Submits a password for checking. Returns the ticket of the verdict.
+    /// Submits a password and returns the ticket of the verdict.
     pub fn check(&mut self, whose: T, claim: &Claim, password: &[u8]) -> Result<u64, NotChecked> {
         let checker = self.checker.as_mut().ok_or(NotChecked::Never)?;
         let ticket = self.last + 1;
@@ -61,8 +57,8 @@ impl<T> PendingChecks<T> {
         self.open.remove(&ticket);
     }
 
-    /// Returns the next verdict that is still needed: the ticket, the requester, and whether the
-    /// password matches.
+    /// Returns the next verdict that is still needed: ticket, requester, and whether the password
+    /// matches.
     pub fn verdict(&mut self) -> Option<(u64, T, bool)> {
         let checker = self.checker.as_mut()?;
         loop {

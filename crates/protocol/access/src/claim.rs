@@ -1,28 +1,27 @@
-//! Claimed identities, until their passwords have been checked.
+//! Claimed identities whose passwords are yet to be checked.
 
 use crate::{Name, Users, name::DEFAULT, users::UNMATCHABLE_HASH};
 
-/// A claimed user name, and the hash that the password must match.
+/// Claimed user name, and the hash that the password must match.
 #[derive(Debug)]
 pub struct Claim {
     name: Name,
     hash: Box<str>,
 }
 
-/// Result of evaluating a caller's claim to be a user.
+/// Evaluation of a claim to be a user.
 #[derive(Debug)]
 pub enum Claimed {
-    /// There are no users, so every caller is the default user.
+    /// Without users, every caller is the default user.
     Pointless,
-    /// The default user needs no password.
     Granted,
     /// The password must be checked against this claim.
     ToProve(Claim),
 }
 
 impl Claimed {
-    /// Evaluates a claim to be this user. An unknown user also leads to a check, so that the check
-    /// takes as long as for a known user.
+    /// Evaluates a claim to be this user. An unknown user leads to a check as well, which takes as
+    /// long.
     pub fn of(users: &Users, name: &[u8]) -> Self {
         let name = std::str::from_utf8(name).ok().and_then(Name::new);
         let user = name.as_ref().and_then(|name| users.get(name.as_str()));
@@ -43,13 +42,12 @@ impl Claimed {
 }
 
 impl Claim {
-    /// Returns the hash that the password must match.
+    /// Hash that the password must match.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// Returns the claimed name after the password has been found to match; `None` if the user has
-    /// changed in the meantime.
+    /// Returns the claimed name after the password has matched, unless the user has changed since.
     pub fn proved(self, users: Option<&Users>) -> Option<Name> {
         let user = users.and_then(|users| users.get(self.name.as_str()))?;
         (user.hash.as_deref() == Some(&*self.hash)).then_some(self.name)
@@ -84,14 +82,14 @@ mod tests {
         assert_eq!(proved.unwrap().as_str(), "ann");
         assert_eq!(to_prove(&users, b"ann").proved(None), None);
         // An unknown user, one without a password, and an invalid name all result in a hash that no
-        // password matches, and never in a user.
+        // password matches, never in a user.
         set(&mut users, "certified", Password::None);
         for name in [&b"eve"[..], b"certified", b"\xff", b"", b"default"] {
             let claim = to_prove(&users, name);
             assert_eq!(claim.hash(), UNMATCHABLE_HASH);
             assert_eq!(claim.proved(Some(&users)), None);
         }
-        // The password has been changed.
+        // The password has changed.
         let claim = to_prove(&users, b"ann");
         set(&mut users, "ann", Password::Hash(HASH.replace("AAAA", "BBBB")));
         assert_eq!(claim.proved(Some(&users)), None);

@@ -1,4 +1,4 @@
-//! Commands to the table of users, and replies to them, as values and as bytes.
+//! Commands to the table of users and replies, as values and as bytes.
 
 use std::fmt;
 
@@ -7,20 +7,19 @@ use crate::{
     role::Role,
 };
 
-/// A change of a user's password.
+/// Change of a user's password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
-    /// Keep the current password.
     Keep,
-    /// Remove the password, so that only a certificate lets the user in.
+    /// Remove the password: only a certificate lets the user in.
     None,
-    /// Set this hash of a password, in PHC format.
+    /// Set this hash, in PHC format.
     Hash(String),
 }
 
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A hash is not highly secret, but it still does not belong in a log.
+        // Not a real secret, but not for a log either.
         f.write_str(match self {
             Self::Keep => "Keep",
             Self::None => "None",
@@ -29,42 +28,37 @@ impl fmt::Debug for Password {
     }
 }
 
-/// A change of the table of users.
+/// Change of the table of users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Creates a user or changes an existing one.
+    /// Creates or changes a user.
     Set {
         name: String,
-        /// New role of the user; `None` to keep the current one.
+        /// New role; `None` to keep the current one.
         role: Option<Role>,
-        /// Change of the user's password.
         password: Password,
     },
-    /// Removes a user.
     Remove {
-        /// Name of the user to remove.
         name: String,
     },
-    /// Removes all users, so that every caller again has all permissions.
+    /// Removes all users, which gives every caller all permissions again.
     Open,
 }
 
-/// Reason for refusing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Denied {
-    /// This version does not understand the command.
     Malformed = 16,
     Name = 17,
     /// No user has this name.
     Unknown = 18,
-    /// The new user has no role.
+    /// A new user needs a role.
     NoRole = 19,
-    /// The maximum number of users is reached.
+    /// [`USERS_MAX`](crate::users::USERS_MAX) is reached.
     Full = 20,
-    /// No user with permission to change users would be left.
+    /// No user that may change users would be left.
     LastAdmin = 21,
-    /// The hash is not in a format that this version accepts.
+    /// Not a hash in a format that this version accepts.
     Hash = 22,
 }
 
@@ -76,7 +70,6 @@ const OPEN: u8 = 3;
 const DONE: u8 = 0;
 
 impl Command {
-    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -102,7 +95,7 @@ impl Command {
         out
     }
 
-    /// Decodes a command; `None` if this version does not understand the bytes.
+    /// Decodes a command that this version understands.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let command = match fields.byte()? {
@@ -157,7 +150,7 @@ pub fn encode_reply(reply: Reply, out: &mut Vec<u8>) {
     out.push(reply.map_or_else(|denied| denied as u8, |()| DONE));
 }
 
-/// Decodes a reply; `None` if this version does not understand the bytes.
+/// Decodes a reply that this version understands.
 pub fn decode_reply(bytes: &[u8]) -> Option<Reply> {
     match *bytes {
         [DONE] => Some(Ok(())),
@@ -184,7 +177,7 @@ mod tests {
         ]
     }
 
-    /// These bytes are in the log, so they must not change.
+    /// The log contains these bytes, so they must not change.
     #[test]
     fn commands_stay_as_they_are() {
         let bytes: Vec<Vec<u8>> = samples().iter().map(Command::encode).collect();

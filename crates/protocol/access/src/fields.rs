@@ -1,7 +1,6 @@
-//! Decodes fields from the front of a byte slice. Numbers are big-endian, and all lengths are
-//! checked.
+//! Decoder of fields from the front of a slice, with big-endian numbers and checked lengths.
 
-/// Bytes that have not been decoded yet.
+/// Bytes to be decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -16,7 +15,7 @@ impl<'a> Fields<'a> {
         Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// Reads a text that is prefixed with its length.
+    /// Reads a length-prefixed text.
     pub(crate) fn text(&mut self) -> Option<&'a str> {
         let length = usize::from(self.short()?);
         let (bytes, rest) = self.0.split_at_checked(length)?;
@@ -25,8 +24,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends a text, prefixed with its length. Texts of this crate are short. A longer text is
-/// truncated, and refused by the node that executes the command.
+/// Appends a length-prefixed text. All are short: a longer one is truncated, and refused by the
+/// node that executes the command.
 pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);

@@ -1,10 +1,10 @@
 //! Access control: users and roles.
 //!
-//! [`users`] is replicated state: it is equal on every node after the same slots, and only the
-//! commands in [`command`] change it. As long as there are no users, every admitted client has all
-//! permissions. Once there is a user, a client without a role has no permissions ([access-1]). A
-//! node consults the table at every request, so revoking a role takes effect at once ([access-2]).
-//! [`password`] creates and verifies hashes, which is too slow for a thread that has other work.
+//! [`users`] is replicated state, equal on every node at the same slot and changed only by the
+//! commands in [`command`]. Without users, every admitted client has all permissions; with one, a
+//! client without a role has none ([access-1]). A node consults the table at every request, so
+//! revoking a role takes effect at once ([access-2]). [`password`] creates and verifies hashes,
+//! which is too slow for a thread with other work.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 

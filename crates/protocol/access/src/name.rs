@@ -1,19 +1,17 @@
-//! Names of users. Certificates can contain them, so that a name means the same person whichever
-//! way that person authenticates.
+//! Names of users, also in certificates: a name means the same person however it authenticates.
 
 use std::{borrow::Borrow, fmt};
 
-/// Maximum length of a name in bytes, the same as for a DNS label.
+/// Maximum length of a name, that of a DNS label.
 pub const NAME_BYTES_MAX: usize = 63;
 /// Name of callers that have not authenticated.
 pub const DEFAULT: &str = "default";
 
-/// A user's name: lower-case letters, digits and dashes.
+/// User name of lower-case letters, digits and dashes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
 impl Name {
-    /// Creates a name; `None` if the text is not a valid name.
     pub fn new(text: &str) -> Option<Self> {
         let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let is_name = (1..=NAME_BYTES_MAX).contains(&text.len())
@@ -23,12 +21,11 @@ impl Name {
         is_name.then(|| Self(text.to_owned()))
     }
 
-    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns whether this is the name of callers that have not authenticated.
+    /// Returns whether this is [`DEFAULT`].
     pub fn is_default(&self) -> bool {
         self.0 == DEFAULT
     }

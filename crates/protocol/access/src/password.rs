@@ -1,5 +1,5 @@
-//! Password hashes: Argon2id with the library's recommended parameters (19 MiB, two passes: some
-//! tens of milliseconds).
+//! Password hashes: Argon2id with its crate's recommended parameters (19 MiB, two passes: some tens
+//! of milliseconds).
 
 use argon2::{
     Argon2, Params, PasswordHasher as _, PasswordVerifier as _, password_hash::phc::PasswordHash,
@@ -7,19 +7,18 @@ use argon2::{
 
 /// Maximum length of a password in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 512;
-/// Limits for the cost parameters of a hash. The hash comes from the log and must not exhaust the
-/// memory.
+/// Maximum costs of a hash, which comes from the log and must not exhaust the memory.
 const MEMORY_KIB_MAX: u32 = 64 << 10;
 const PASSES_MAX: u32 = 8;
 const LANES_MAX: u32 = 4;
 
-/// Reason for failing to hash a password.
+/// Reason why a password cannot be hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
     Empty,
-    /// The password has more than [`PASSWORD_BYTES_MAX`] bytes.
+    /// More than [`PASSWORD_BYTES_MAX`] bytes.
     TooLong,
-    /// The system cannot provide randomness or memory.
+    /// The system lacks randomness or memory.
     System,
 }
 
@@ -37,7 +36,7 @@ impl std::fmt::Display for Unusable {
 
 impl std::error::Error for Unusable {}
 
-/// Returns the hash of a password, with a new salt.
+/// Hashes a password with a new salt.
 pub fn hash(password: &[u8]) -> Result<String, Unusable> {
     match password.len() {
         0 => Err(Unusable::Empty),
@@ -49,7 +48,7 @@ pub fn hash(password: &[u8]) -> Result<String, Unusable> {
     }
 }
 
-/// Returns whether the password matches the hash. A wrong password takes as long as the right one.
+/// Returns whether the password matches the hash, in the same time if it does not.
 pub fn fits(hash: &str, password: &[u8]) -> bool {
     let Ok(hash) = PasswordHash::new(hash) else {
         return false;
@@ -89,7 +88,7 @@ mod tests {
         assert_eq!(users.execute(&user.encode()), Ok(()), "the table takes it");
     }
 
-    /// A hash comes from the log, and may demand anything.
+    /// A hash comes from the log and may demand anything.
     #[test]
     fn a_hash_that_asks_for_too_much_fits_nothing() {
         for hostile in [

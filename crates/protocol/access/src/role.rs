@@ -1,4 +1,4 @@
-//! Roles. Each role includes the permissions of the previous one.
+//! Roles, each with the permissions of the previous one.
 
 use std::{fmt, str::FromStr};
 
@@ -6,22 +6,20 @@ use std::{fmt, str::FromStr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {
-    /// May read data and view the state of the cluster.
+    /// Read data and view the state of the cluster.
     Reader = 1,
-    /// May change data.
+    /// Change data.
     Writer = 2,
-    /// May operate the cluster: transfer leadership, take snapshots and backups, change settings,
-    /// and delete all data.
+    /// Operate the cluster: transfer leadership, take snapshots and backups, change settings,
+    /// delete all data.
     Operator = 3,
-    /// May change the members of the cluster and the roles of users.
+    /// Change the members of the cluster and the roles of users.
     Admin = 4,
 }
 
 impl Role {
-    /// All roles, lowest first.
     pub const ALL: [Self; 4] = [Self::Reader, Self::Writer, Self::Operator, Self::Admin];
 
-    /// Returns the name of the role for display.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reader => "reader",
@@ -31,7 +29,6 @@ impl Role {
         }
     }
 
-    /// Returns the role that is encoded as this number.
     pub(crate) fn numbered(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|role| *role as u8 == number)
     }

@@ -10,14 +10,12 @@ use crate::{
     who::Who,
 };
 
-/// Maximum number of users. It is not a setting, because every node must refuse the same commands.
+/// Maximum number of users. Constant, because every node must refuse the same commands.
 pub const USERS_MAX: usize = 1024;
 /// Maximum length of a password hash in bytes.
 pub const HASH_BYTES_MAX: usize = 255;
-/// Prefix of every password hash.
 const HASH_BEGINS: &str = "$argon2id$";
-/// A hash that no password matches. It makes a login as an unknown user take as long as a login as
-/// a known one.
+/// Hash that no password matches, with which a login as an unknown user takes as long as any other.
 pub const UNMATCHABLE_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$\
     AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
@@ -27,7 +25,7 @@ const FORMAT: u8 = 1;
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
     pub role: Role,
-    /// Password hash in PHC format; `None` if only a certificate lets the user in.
+    /// In PHC format; `None` if only a certificate lets the user in.
     pub hash: Option<Box<str>>,
 }
 
@@ -40,23 +38,21 @@ impl fmt::Debug for User {
     }
 }
 
-/// Table of all users, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users {
     by_name: BTreeMap<Name, User>,
 }
 
 impl Users {
-    /// A table without users, under which every caller has all permissions.
+    /// Table without users, under which every caller has all permissions.
     pub const NONE: Self = Self { by_name: BTreeMap::new() };
 
-    /// [access-1] Returns whether every admitted client has all permissions, because there are no
-    /// users.
+    /// [access-1] Returns whether every admitted client has all permissions, as there are no users.
     pub fn is_open(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// Returns all users, sorted by name.
+    /// Returns all users by name.
     pub fn iter(&self) -> impl Iterator<Item = (&Name, &User)> {
         self.by_name.iter()
     }
@@ -66,10 +62,10 @@ impl Users {
     }
 
     /// [access-1] Returns the role of a caller that has proved to be `who` by a certificate and
-    /// `user` by a password; `None` if it has no permissions.
+    /// `user` by a password, if it has any permissions.
     ///
-    /// A password takes precedence over a certificate, because it was presented later. A user that
-    /// has been removed has no role, and does not become [`DEFAULT`].
+    /// A password takes precedence, because it was presented later. A removed user has no role, and
+    /// does not become [`DEFAULT`].
     pub fn role(&self, who: &Who, user: Option<&str>) -> Option<Role> {
         if self.is_open() {
             return Some(Role::Admin);
@@ -83,21 +79,21 @@ impl Users {
         }
     }
 
-    /// Returns the role of callers that have not authenticated; `None` if the default user has a
+    /// Returns the role of callers that have not authenticated, unless the default user has a
     /// password.
     fn role_of_nobody(&self) -> Option<Role> {
         let default = self.get(DEFAULT)?;
         default.hash.is_none().then_some(default.role)
     }
 
-    /// Executes a command from the log. If it fails, the table is unchanged.
+    /// Executes a command from the log. On failure, the table is unchanged.
     pub fn execute(&mut self, command: &[u8]) -> Reply {
         let after = self.after(Command::decode(command).ok_or(Denied::Malformed)?)?;
         *self = after;
         Ok(())
     }
 
-    /// Returns the table that results from a command, or the reason for refusing the command.
+    /// Returns the table after a command, or the reason for refusing it.
     pub fn after(&self, command: Command) -> Result<Self, Denied> {
         let mut users = self.clone();
         match command {
@@ -125,8 +121,7 @@ impl Users {
                 }
             }
         }
-        // [access-3] There is always at least one user that has to authenticate and may change
-        // users.
+        // [access-3] At least one user must authenticate and may change users.
         let mut all = users.by_name.iter();
         let admin = all.any(|(name, user)| {
             user.role == Role::Admin && (!name.is_default() || user.hash.is_some())
@@ -134,14 +129,13 @@ impl Users {
         admin.then_some(users).ok_or(Denied::LastAdmin)
     }
 
-    /// Returns whether there is a user that may change users and needs only a password.
+    /// Returns whether some user may change users and needs only a password.
     pub fn has_admin_with_password(&self) -> bool {
         let mut all = self.by_name.values();
         all.any(|user| user.role == Role::Admin && user.hash.is_some())
     }
 
-    /// Encodes the table for storage with the service's state and in snapshots. Equal tables yield
-    /// equal bytes.
+    /// Encodes the table for storage and snapshots. Equal tables yield equal bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![FORMAT];
         let count = u16::try_from(self.by_name.len()).expect("bounded by USERS_MAX");
@@ -154,7 +148,7 @@ impl Users {
         out
     }
 
-    /// Decodes a table; `None` if the bytes are malformed or from a later version.
+    /// Decodes a table, unless malformed or from a later version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.byte()? != FORMAT {
@@ -179,8 +173,7 @@ impl Users {
     }
 }
 
-/// Returns whether the text has the form of a hash. [`crate::password`] decides whether a password
-/// matches it.
+/// Returns whether the text has the form of a hash. [`crate::password`] compares it.
 fn is_hash(text: &str) -> bool {
     let fine = text.bytes().all(|byte| byte.is_ascii_graphic());
     fine && text.len() <= HASH_BYTES_MAX && text.starts_with(HASH_BEGINS)
@@ -310,7 +303,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert_eq!(Users::decode(&bytes[..cut]), None, "cut at {cut}");
         }
-        // Any bytes that can be decoded are exactly what would be encoded.
+        // Whatever can be decoded is exactly what is encoded.
         let mut dice = Dice::new(7);
         for _ in 0..20_000 {
             let mut damaged = bytes.clone();

@@ -1,15 +1,15 @@
 //! Identities proved by certificates.
 
-/// Identity that the peer proved at the start of a connection.
+/// Identity that a peer proved when it connected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Who {
-    /// No identity was proved, because certificates are not used.
+    /// Certificates are not used.
     #[default]
     Anonymous,
-    /// A node of this cluster. It may read everything, because it has the complete log.
+    /// Node of this cluster, which may read everything because it has the log.
     Node(u32),
-    /// A client of this cluster, with the name from its certificate.
+    /// Client of this cluster, by the name in the certificate.
     Client(String),
-    /// A peer whose certificate names neither a node nor a client of this cluster.
+    /// The certificate names neither a node nor a client of this cluster.
     Unnamed,
 }

@@ -1,4 +1,4 @@
-//! Validation of requests on arrival, before keys are looked up, as in etcd.
+//! Validation of requests on arrival, without looking up keys, as in etcd.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,9 +17,8 @@ use crate::{
 
 /// Maximum number of operations in a transaction, including nested ones.
 pub const TXN_OPS_MAX: usize = 128;
-/// Maximum nesting depth of transactions. The decoder accepts messages that are nested 100 levels
-/// deep. A response nests two levels per transaction, plus three for the contents of the innermost
-/// one.
+/// Maximum nesting depth of transactions. The decoder accepts messages nested 100 levels deep, and
+/// a response has two levels per transaction and three for the innermost contents.
 pub const TXN_DEPTH_MAX: usize = 32;
 
 fn has_key(key: &[u8]) -> Result<(), Refusal> {
@@ -29,7 +28,6 @@ fn has_key(key: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Validates a range request, without looking up keys.
 pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
     has_key(&request.key)?;
     let known = SortOrder::try_from(request.sort_order).is_ok()
@@ -40,7 +38,6 @@ pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
     }
 }
 
-/// Validates a put request, without looking up keys.
 pub fn put(request: &PutRequest) -> Result<(), Refusal> {
     has_key(&request.key)?;
     if request.key.len() > KEY_BYTES_MAX {
@@ -55,7 +52,6 @@ pub fn put(request: &PutRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Validates a delete request, without looking up keys.
 pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
     has_key(&request.key)
 }
@@ -63,13 +59,13 @@ pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
 /// Validates a transaction and everything in it.
 pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     operations(request, TXN_OPS_MAX, TXN_DEPTH_MAX)?;
-    // The size is known to be bounded, so overlaps can be computed.
+    // Bounded now, so overlaps can be computed.
     overlaps(&request.success)?;
     overlaps(&request.failure)?;
     Ok(())
 }
 
-/// Returns whether a transaction puts a key in any of its branches.
+/// Returns whether any branch of a transaction puts a key.
 pub fn puts(request: &TxnRequest) -> bool {
     let mut ops = request.success.iter().chain(&request.failure);
     ops.any(|op| match &op.request {
@@ -106,9 +102,8 @@ struct Touched<'t> {
     deletes: Spans<'t>,
 }
 
-/// Collects the keys that the operations of a branch put and delete. Refuses a branch that puts a
-/// key twice, or both puts and deletes it. The exception is a nested transaction, which may delete
-/// a key that an earlier one puts.
+/// Collects the keys that a branch puts and deletes. Refuses a branch that puts a key twice, or
+/// puts and deletes it, except that a nested transaction may delete a key that an earlier one puts.
 ///
 /// As in etcd, a range to the end of all keys is not checked.
 fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
@@ -131,7 +126,7 @@ fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
                     return Err(Refusal::DuplicateKey);
                 }
             }
-            // Only one of the two branches is executed, so both may put the same key.
+            // Only one branch is executed, so both may put the same key.
             join(&mut all.puts, then.puts);
             join(&mut all.puts, otherwise.puts);
             all.deletes.join(then.deletes);
@@ -156,22 +151,21 @@ fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
     all.extend(more);
 }
 
-/// Merged ranges of keys, as a map from the first key of each range to its end.
+/// Merged ranges, by first key.
 #[derive(Debug, Default)]
 struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
 
-/// End of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End<'t> {
-    /// Just after this key, so that the range includes it.
+    /// Just after this key.
     Behind(&'t [u8]),
-    /// Just before this key, so that the range excludes it.
+    /// Just before this key.
     Before(&'t [u8]),
 }
 
 impl<'t> End<'t> {
-    /// Returns the end in a form that sorts by position. The position just after a key precedes
-    /// every longer key that begins with it.
+    /// Returns the end in sortable form: just after a key precedes every longer key that begins
+    /// with it.
     fn place(&self) -> (&'t [u8], bool) {
         match *self {
             Self::Before(key) => (key, false),
@@ -179,7 +173,6 @@ impl<'t> End<'t> {
         }
     }
 
-    /// Returns the end as a bound of keys.
     fn bound(&self) -> Bound<&'t [u8]> {
         match *self {
             Self::Before(key) => Bound::Excluded(key),
@@ -205,8 +198,8 @@ impl<'t> Spans<'t> {
     }
 
     fn add(&mut self, mut first: &'t [u8], mut end: End<'t>) {
-        // Absorbs every range that meets the new one, searching backwards from the last range that
-        // begins within it.
+        // Absorbs every range that meets the new one, backwards from the last one that begins
+        // within it.
         while let Some((start, other)) =
             self.0.range::<&[u8], _>((Unbounded, end.bound())).next_back()
         {
@@ -244,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    /// Merged spans contain exactly the single keys that their parts contain.
+    /// Merged spans contain exactly the keys that their parts contain.
     #[test]
     fn joined_spans_contain_what_their_parts_contain() {
         let keys: Vec<Vec<u8>> = (0..12_u8).flat_map(|at| [vec![at], vec![at, 0]]).collect();

@@ -1,5 +1,4 @@
-//! A blocking client with a few kinds of requests, for Quorate's own programs. It uses gRPC like
-//! any client of etcd.
+//! A blocking gRPC client with a few requests, for Quorate's own programs.
 
 use std::{
     io,
@@ -24,14 +23,12 @@ use crate::proto::etcdserverpb::{
     TxnResponse, request_op::Request as Op, response_op::Response,
 };
 
-/// Timeout for one attempt, after which the next member is tried.
+/// Timeout of an attempt, after which the next member is tried.
 const ATTEMPT: Duration = Duration::from_secs(1);
-/// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Maximum number of keys per request.
 const KEYS_MAX: usize = 100;
 
-/// Client of a cluster, which knows the addresses of the members.
+/// Client of a cluster by its members' addresses.
 #[derive(Debug)]
 pub struct Client {
     runtime: Runtime,
@@ -54,8 +51,8 @@ async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
     Ok(answer.await?.into_inner())
 }
 
-/// Puts a key through any member that accepts it, and returns the index of that member. A put that
-/// is repeated stores the same value.
+/// Puts a key through any member and returns the member's index. A repetition stores the same
+/// value.
 async fn put(
     members: Vec<Channel>,
     mut at: usize,
@@ -80,14 +77,14 @@ async fn put(
 }
 
 impl Client {
-    /// Creates a client of `members` (each `HOST:PORT`). A failed request is retried for at most
+    /// Creates a client of `members` (each `HOST:PORT`) that retries a failed request for up to
     /// `deadline`.
     pub fn new(members: &[String], deadline: Duration) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let channel = |address: &String| {
             let endpoint = Endpoint::from_shared(format!("http://{address}"));
             let endpoint = endpoint.map_err(io::Error::other)?.connect_timeout(ATTEMPT);
-            // The connection runs as a task of the runtime, starting with the first request.
+            // Connects as a task of the runtime with the first request.
             let _within = runtime.enter();
             Ok(endpoint.connect_lazy())
         };
@@ -95,7 +92,7 @@ impl Client {
         Ok(Self { runtime, members, at: 0, deadline })
     }
 
-    /// Puts keys concurrently, and returns the result of each put.
+    /// Puts keys concurrently and returns their results.
     pub fn put_all(&mut self, pairs: &[(String, String)]) -> Vec<Result<(), Status>> {
         let until = Instant::now() + self.deadline;
         let puts = pairs.iter().map(|(key, value)| {
@@ -120,8 +117,7 @@ impl Client {
         all
     }
 
-    /// Returns the values that the first member has for these keys, from its local state or by
-    /// linearizable reads.
+    /// Returns the first member's values of these keys, from its local state or linearizably.
     pub fn get_all(
         &self,
         keys: &[String],
@@ -149,8 +145,8 @@ impl Client {
         Ok(all)
     }
 
-    /// Returns the first member's hash of all data, and the revision at which it was computed. A
-    /// `revision` of 0 means the current one.
+    /// Returns the first member's hash of all data and the revision of the hash, the current one if
+    /// `revision` is 0.
     pub fn hash(&self, revision: i64) -> Result<(u32, i64), Status> {
         let request = HashKvRequest { revision };
         let answer: HashKvResponse = self.ask("/etcdserverpb.Maintenance/HashKV", request)?;

@@ -1,9 +1,8 @@
-//! Encoding of commands, queries and replies. A request is a byte for its kind followed by a
-//! Protobuf message. If auth is enabled, its sender ([`By`](crate::auth::By)) precedes both.
+//! Encoding of commands, queries and replies: a byte for the kind and a Protobuf message, after the
+//! sender ([`By`](crate::auth::By)) if auth is enabled.
 //!
-//! Input may be arbitrary bytes. Decoding allocates no more memory than the length of the input.
-//! Messages may be nested as deeply as the library allows, which is far deeper than the
-//! transactions of etcd's clients.
+//! Input may be any bytes. Decoding allocates no more memory than their length. Messages may be
+//! nested as deeply as the decoder allows, far deeper than the transactions of etcd's clients.
 
 use bytes::Bytes;
 use prost::Message;
@@ -20,53 +19,45 @@ use crate::{
     refusal::Refusal,
 };
 
-/// A command, which changes the state and is executed in log order.
+/// Changes the state, in log order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Put a key.
     Put(PutRequest),
-    /// Delete keys.
     Delete(DeleteRangeRequest),
-    /// Evaluate comparisons and execute one of two branches.
+    /// Evaluates comparisons and executes one of two branches.
     Txn(TxnRequest),
-    /// Compact history.
     Compact(CompactionRequest),
-    /// Remove part of the compacted history.
+    /// Removes part of the compacted history.
     Scrub,
-    /// Grant a lease.
     Grant(Granted),
-    /// Revoke a lease.
     Revoke(LeaseRevokeRequest),
-    /// Keep leases alive.
     KeepAlive(KeptAlive),
-    /// End expired leases.
+    /// Ends expired leases.
     Expire,
-    /// Raise or disarm an alarm.
+    /// Raises or disarms an alarm.
     Alarm(AlarmRequest),
-    /// Change auth, users, roles or permissions.
     Auth(AuthChange),
 }
 
-/// A query, which reads the state and changes nothing.
+/// Reads the state, without changing it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
-    /// Read one page of the keys in a range.
+    /// One page of the keys in a range.
     Page(PageRequest),
-    /// Execute a read-only transaction.
+    /// Read-only transaction.
     Txn(TxnRequest),
-    /// Return the revision and size of the state.
+    /// Revision and size of the state.
     Figures,
-    /// Return the events from the requested revision onwards.
+    /// Events from a revision on.
     Events(EventsRequest),
-    /// Return the remaining time of a lease.
+    /// Remaining time of a lease.
     Lease(LeaseTimeToLiveRequest),
-    /// List one page of the leases.
+    /// One page of the leases.
     Leases(LeasesRequest),
-    /// List the raised alarms.
+    /// Raised alarms.
     Alarms(AlarmRequest),
-    /// Hash one page of all data.
+    /// Hash of one page of all data.
     Hash(HashRequest),
-    /// Query users and roles.
     Auth(AuthAsk),
 }
 
@@ -123,7 +114,6 @@ impl Command {
         }
     }
 
-    /// Decodes a command; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
@@ -158,7 +148,6 @@ impl Query {
         }
     }
 
-    /// Decodes a query; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
@@ -176,12 +165,11 @@ impl Query {
     }
 }
 
-/// Request to grant a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Granted {
     #[prost(int64, tag = "1")]
     pub id: i64,
-    /// Requested time to live, in seconds.
+    /// Requested time to live in seconds.
     #[prost(int64, tag = "2")]
     pub ttl: i64,
     /// Time of acceptance at the accepting node, in Unix milliseconds ([time-2]).
@@ -189,7 +177,6 @@ pub struct Granted {
     pub now_ms: u64,
 }
 
-/// Request to keep leases alive.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct KeptAlive {
     #[prost(int64, repeated, tag = "1")]
@@ -205,16 +192,14 @@ pub struct KeptAlive {
 /// Times to live of leases that were kept alive.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Lasting {
-    /// Revision of the state when the leases were extended.
+    /// Revision when the leases were extended.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Times to live in seconds, in the order of the requested ids; 0 for a lease that does not
-    /// exist.
+    /// In seconds and in the order of the requested ids; 0 for a lease that does not exist.
     #[prost(int64, repeated, tag = "2")]
     pub ttls: Vec<i64>,
 }
 
-/// Request for a page of leases.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct LeasesRequest {
     /// First id of the page. Ids are ordered as unsigned numbers.
@@ -222,41 +207,37 @@ pub struct LeasesRequest {
     pub from: i64,
 }
 
-/// A page of leases.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct LeasesPage {
-    /// Revision of the state when the page was read.
+    /// Revision when the page was read.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Ids of the leases on this page.
     #[prost(int64, repeated, tag = "2")]
     pub ids: Vec<i64>,
-    /// First id of the next page; `None` if this is the last page.
+    /// First id of the next page, if any.
     #[prost(int64, optional, tag = "3")]
     pub next: Option<i64>,
 }
 
-/// Request for one page of a range.
 #[derive(Clone, PartialEq, Message)]
 pub struct PageRequest {
-    /// Request for the whole range.
+    /// Whole range.
     #[prost(message, optional, tag = "1")]
     pub request: Option<RangeRequest>,
-    /// Revision of the earlier pages; 0 if this is the first page.
+    /// Revision of the earlier pages; 0 for the first one.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// First key of the page; empty to start at the beginning of the range.
+    /// First key of the page; empty for the start of the range.
     #[prost(bytes = "bytes", tag = "3")]
     pub from: Bytes,
-    /// Maximum number of keys to return. Further keys are only counted.
+    /// Keys to return; further ones are only counted.
     #[prost(uint64, tag = "4")]
     pub wanted: u64,
-    /// Maximum number of keys that the page may visit.
+    /// Maximum number of visited keys.
     #[prost(uint64, tag = "5")]
     pub visits: u64,
 }
 
-/// One page of a range.
 #[derive(Clone, PartialEq, Message)]
 pub struct Page {
     /// Revision of the state when the page was read.
@@ -265,35 +246,33 @@ pub struct Page {
     /// Revision that the page shows.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// Keys returned on this page.
     #[prost(message, repeated, tag = "3")]
     pub kvs: Vec<KeyValue>,
-    /// Number of the range's keys on this page, including keys that are only counted.
+    /// Number of the range's keys on this page, returned or only counted.
     #[prost(int64, tag = "4")]
     pub count: i64,
-    /// First key of the next page; empty if this is the last page.
+    /// First key of the next page; empty for the last one.
     #[prost(bytes = "bytes", tag = "5")]
     pub next: Bytes,
 }
 
-/// Request for the events of a range of keys.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct EventsRequest {
-    /// First revision whose events are requested.
+    /// First revision of interest.
     #[prost(int64, tag = "1")]
     pub from: i64,
-    /// Set if events must include the previous key-value pairs.
+    /// Include the previous key-value pairs.
     #[prost(bool, tag = "2")]
     pub prev_kv: bool,
-    /// First key of the requested range; empty for all keys.
+    /// First key of the range; empty for all keys.
     #[prost(bytes = "bytes", tag = "3")]
     pub key: Bytes,
-    /// End of the requested range, with the same meaning as in a range request.
+    /// End of the range, as in a range request.
     #[prost(bytes = "bytes", tag = "4")]
     pub range_end: Bytes,
 }
 
-/// Events in order. Transactions are complete.
+/// Events in order, of whole transactions.
 #[derive(Clone, PartialEq, Message)]
 pub struct Events {
     /// Revision of the state when the events were read.
@@ -306,23 +285,21 @@ pub struct Events {
     pub events: Vec<Event>,
 }
 
-/// Request for one page of a hash computation.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct HashRequest {
-    /// Revision at which to hash; 0 for the current one.
+    /// Revision to hash; 0 for the current one.
     #[prost(int64, tag = "1")]
     pub at: i64,
-    /// Set if this is not the first page. The remaining fields are then copied from the previous
-    /// page.
+    /// Not the first page. The fields below are those of the previous page.
     #[prost(bool, tag = "2")]
     pub is_begun: bool,
-    /// Revision before which history had been compacted when the first page was computed.
+    /// Compacted revision at the first page.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
     /// Hash of all previous pages.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// Set if all keys have been hashed, so that the page continues with the changes.
+    /// All keys are hashed; changes follow.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
     /// Key or revision at which the page starts.
@@ -330,31 +307,30 @@ pub struct HashRequest {
     pub from: Bytes,
 }
 
-/// Result of one page of a hash computation.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct HashPage {
     /// Revision of the state when the page was computed.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Revision at which the hash is computed.
+    /// Revision that is hashed.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// Revision before which history is compacted.
+    /// Compacted revision.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
-    /// Hash of all pages up to and including this one.
+    /// Hash of all pages up to this one.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// Set if all keys have been hashed, so that the next page continues with the changes.
+    /// All keys are hashed; changes follow.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
-    /// Start of the next page; empty if this is the last page.
+    /// Start of the next page; empty for the last one.
     #[prost(bytes = "bytes", tag = "6")]
     pub next: Bytes,
 }
 
 impl HashRequest {
-    /// Returns the request for the page that follows `page`; `None` if it is the last page.
+    /// Returns the request for the page after `page`, unless it is the last one.
     pub fn behind(page: &HashPage) -> Option<Self> {
         (!page.next.is_empty()).then(|| Self {
             at: page.at,
@@ -367,26 +343,23 @@ impl HashRequest {
     }
 }
 
-/// Revision and size of the state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Figures {
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Revision before which history was compacted; -1 if it has never been compacted.
+    /// Compacted revision; -1 if history has never been compacted.
     #[prost(int64, tag = "2")]
     pub compacted: i64,
-    /// Set if all compacted history has been removed.
+    /// All compacted history has been removed.
     #[prost(bool, tag = "3")]
     pub is_scrubbed: bool,
-    /// Size of all keys and values including their history, in bytes.
+    /// Size of all keys and values with their history.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
-    /// Number of stored leases.
     #[prost(uint64, tag = "5")]
     pub leases: u64,
 }
 
-/// Appends the encoded outcome of a request to `reply`.
 pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     match outcome {
         Ok(answer) => {
@@ -398,7 +371,7 @@ pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     }
 }
 
-/// Decodes a reply; `None` if it is malformed, for example because another release encoded it.
+/// Decodes a reply, unless it is malformed, e.g. by another release.
 pub fn read_reply<M: Message + Default>(reply: Vec<u8>) -> Option<Result<M, Refusal>> {
     let mut reply = Bytes::from(reply);
     match *reply.first()? {

@@ -1,24 +1,23 @@
-//! Items of an image: a head with the version of the format, followed by one item for each entry of
-//! the store, in order.
+//! Items of an image: a head with the version of the format, and an item per entry of the store, in
+//! order.
 
 use quorate::LoadError;
 
 use crate::{auth, mvcc, store::counted};
 
-/// First item, which consists of a name and the version of the format.
+/// First item: a name and the version of the format.
 const HEAD: &[u8] = b"etcd\x03";
-/// First item in the format version that had no size row.
+/// First item of the version without a size row.
 const HEAD_2: &[u8] = b"etcd\x02";
-/// Size in bytes of the length field that precedes a key.
+/// Size of the length before a key.
 const LENGTH_BYTES: usize = 4;
 
-/// Encodes the first item of an image.
 pub(crate) fn encode_head(item: &mut Vec<u8>) {
     item.clear();
     item.extend_from_slice(HEAD);
 }
 
-/// Encodes an entry. Keys are shorter than 4 GiB, because requests are.
+/// Encodes an entry. Keys are shorter than 4 GiB, as requests are.
 pub(crate) fn encode_entry(key: &[u8], value: &[u8], item: &mut Vec<u8>) {
     item.clear();
     let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
@@ -27,23 +26,22 @@ pub(crate) fn encode_entry(key: &[u8], value: &[u8], item: &mut Vec<u8>) {
     item.extend_from_slice(value);
 }
 
-/// Key and value of one entry of the store.
 pub type Entry<'i> = (&'i [u8], &'i [u8]);
 
-/// Decodes an item other than the head into its key and value.
+/// Decodes an item other than the head.
 fn entry(item: &[u8]) -> Option<Entry<'_>> {
     let (length, rest) = item.split_first_chunk::<LENGTH_BYTES>()?;
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
-/// Returns the revision of the whole state, if this item contains it.
+/// Returns the revision of the whole state, if in this item.
 pub fn revision_of(item: &[u8]) -> Option<i64> {
     let (key, value) = entry(item)?;
     mvcc::bring::revision_of(key, value)
 }
 
-/// Returns a replacement for the item with the revision, with the revision raised by `by` and all
-/// earlier history compacted; `None` if the revision cannot be that high.
+/// Returns a replacement for the item with the revision: raised by `by`, with all earlier history
+/// compacted. Returns `None` if it cannot be that high.
 pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     let (key, value) = entry(item)?;
     let mut raised = Vec::new();
@@ -51,11 +49,11 @@ pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     Some(raised)
 }
 
-/// Validator of received items, which may be arbitrary bytes.
+/// Validator of received items, which may be any bytes.
 #[derive(Debug, Default)]
 pub struct Items {
     has_head: bool,
-    /// Key of the last received entry.
+    /// Last key received.
     last: Vec<u8>,
 }
 
@@ -65,7 +63,7 @@ impl Items {
         !self.has_head
     }
 
-    /// Validates the next item. Returns its entry, or `None` if the item is the head.
+    /// Validates the next item. Returns its entry, unless it is the head.
     pub fn take<'i>(&mut self, item: &'i [u8]) -> Result<Option<Entry<'i>>, LoadError> {
         if !self.has_head {
             self.has_head = item == HEAD || item == HEAD_2;
@@ -89,7 +87,7 @@ impl Items {
         Ok(Some((key, value)))
     }
 
-    /// Checks that the image is complete after the items received so far.
+    /// Checks that the image is complete.
     pub fn end(&self) -> Result<(), LoadError> {
         match self.has_head {
             true => Ok(()),

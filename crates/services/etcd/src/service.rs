@@ -1,4 +1,4 @@
-//! The service, which executes commands in log order and answers queries.
+//! The service: executes commands in log order and answers queries.
 
 use bytes::Bytes;
 use quorate::{
@@ -21,25 +21,24 @@ use crate::{
     store::Store,
 };
 
-/// Maximum number of leases that one command keeps alive. Nodes propose fewer.
+/// Maximum number of leases that one command keeps alive; nodes propose fewer.
 const KEPT_MAX: usize = 10_000;
 
-/// The state machine, which runs on any store.
+/// State machine on any store.
 pub struct Service {
     mvcc: Mvcc,
     auth: Auth,
-    /// Set if commands have been executed since the last commit.
+    /// Commands have been executed since the last commit.
     uncommitted: bool,
-    /// Set if the head of the image in progress has not been returned yet.
+    /// The head of the image in progress is still to be returned.
     owes_head: bool,
-    /// Validator of the image that is being loaded, if any.
+    /// Validator of the image being loaded.
     loading: Option<Items>,
-    /// Last notice that listeners received.
+    /// Last notice to listeners.
     told: Option<Notice>,
 }
 
 impl Service {
-    /// Creates a service that stores its data in `store`.
     pub fn new(store: Box<dyn Store>) -> Self {
         Self {
             auth: Auth::read_or_closed(&*store),
@@ -51,13 +50,11 @@ impl Service {
         }
     }
 
-    /// Returns the keys, leases and alarms.
     pub const fn mvcc(&self) -> &Mvcc {
         &self.mvcc
     }
 
-    /// Returns a fingerprint of all contents, by which nodes can be compared at the same slot.
-    /// Reads everything.
+    /// Returns a fingerprint of all contents, equal on all nodes at a slot. Reads everything.
     pub fn digest(&self) -> u128 {
         let mut hasher = Xxh3::new();
         self.mvcc.store().scan(&[], &[u8::MAX], &mut |key, value| {
@@ -70,7 +67,7 @@ impl Service {
         hasher.digest128()
     }
 
-    /// Returns the remaining time of a lease. As in etcd, it is -1 if the lease does not exist.
+    /// Returns the remaining time of a lease, -1 for none as in etcd.
     fn lease(
         &self,
         request: &LeaseTimeToLiveRequest,
@@ -124,15 +121,13 @@ fn grows(command: &Command) -> bool {
     }
 }
 
-/// Notice to listeners that commands have been executed, as returned by
-/// [`StateMachine::take_notices`].
+/// Notice of executed commands, from [`StateMachine::take_notices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// Revision of the last transaction that changed something.
     pub revision: i64,
-    /// Size of the data, in bytes.
+    /// Size of the data.
     pub bytes: u64,
-    /// Version of the auth state.
     pub auth: Mark,
 }
 
@@ -146,7 +141,6 @@ impl Notice {
         bytes
     }
 
-    /// Decodes a notice; `None` if it is malformed.
     pub fn decode(notice: &[u8]) -> Option<Self> {
         let (revision, rest) = notice.split_first_chunk()?;
         let (bytes, rest) = rest.split_first_chunk()?;
@@ -159,7 +153,7 @@ impl Notice {
     }
 }
 
-/// Decodes the sender of a request and the request itself.
+/// Decodes a request and its sender.
 fn asked<T>(bytes: &[u8], decode: impl FnOnce(&[u8]) -> Option<T>) -> Option<(By, T)> {
     let (by, bytes) = By::split(bytes)?;
     Some((by, decode(bytes)?))
@@ -176,8 +170,7 @@ impl StateMachine for Service {
         }
         let mvcc = &mut self.mvcc;
         match command {
-            // While a member has no space, the data may not grow; deletions and compactions free
-            // space.
+            // While a member has no space, only deletions and compactions, which free some.
             command if grows(&command) && !mvcc.has_space() => {
                 reply::<Figures>(Err(Refusal::NoSpace), out);
             }
@@ -210,7 +203,7 @@ impl StateMachine for Service {
             }
             Command::KeepAlive(KeptAlive { ids, now_ms, .. }) => {
                 let kept = ids.iter().map(|id| mvcc.keep_alive(*id, now_ms));
-                // A lease that does not exist has no time left, as in etcd.
+                // As in etcd, a lease that does not exist has no time left.
                 let ttls = kept.map(|ttl| ttl.unwrap_or(0)).collect();
                 let revision = mvcc.revision();
                 reply(Ok(Lasting { revision, ttls }), out);
@@ -295,8 +288,7 @@ impl StateMachine for Service {
         self.mvcc.store().has_failed()
     }
 
-    /// Notifies listeners if the current revision, size or auth state has changed. Listeners query
-    /// the events themselves.
+    /// Notifies listeners of a change of revision, size or auth state. They query the events.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
         let now = Notice {
             revision: self.mvcc.revision(),

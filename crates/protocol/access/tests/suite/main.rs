@@ -1,4 +1,4 @@
-//! Integration tests of `quorate-access`: one program, with a module for each subject.
+//! Integration tests of `quorate-access`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         file.source_code_info = None;
     }
     fs::write(root.join("src/proto/descriptors.bin"), described.encode_to_vec())?;
-    // The services of a node.
+    // Services of a node.
     tonic_prost_build::configure()
         .build_client(false)
         .build_transport(false)
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     say(&server.join("v3lockpb.rs"), "The service Lock")?;
     say(&server.join("v3electionpb.rs"), "The service Election")?;
     say(&server.join("health.rs"), "The service Health of gRPC")?;
-    // Clients for its tests, which use the same messages.
+    // Clients for its tests, with the same messages.
     let client = root.join("tests/suite/client");
     fs::create_dir_all(&client)?;
     tonic_prost_build::configure()
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prepends the first line of a generated file, which describes the file.
+/// Prepends the first line of a generated file.
 fn say(file: &Path, what: &str) -> io::Result<()> {
     let text = fs::read_to_string(file)?;
     fs::write(

@@ -1,4 +1,4 @@
-//! Queries about users and roles, including those by which nodes authenticate clients.
+//! Queries about users and roles, also those by which nodes authenticate clients.
 
 use bytes::Bytes;
 
@@ -19,8 +19,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Returns the permission that etcd reports for the role root, whatever permissions the role was
-/// granted.
+/// Permission that etcd reports for the role root, whatever was granted to it.
 fn everything() -> Permission {
     Permission {
         perm_type: Type::Readwrite.into(),
@@ -30,7 +29,7 @@ fn everything() -> Permission {
 }
 
 impl Auth {
-    /// Answers a query. The caller must have checked that the user may make it ([`Auth::may_ask`]).
+    /// Answers a query that the user may make ([`Auth::may_ask`], checked by the caller).
     pub(crate) fn answer(
         &self,
         ask: &AuthAsk,
@@ -41,7 +40,7 @@ impl Auth {
         match &ask.what {
             None => reply::<Credentials>(Err(Refusal::Malformed), out),
             Some(What::Credentials(name)) => reply(Ok(self.credentials(name, now_ms)), out),
-            // Passing the check is the whole answer.
+            // The check was the whole answer.
             Some(What::Root(_) | What::Read(_) | What::Keep(_)) => {
                 reply(Ok(self.credentials("", now_ms).without_secrets()), out);
             }

@@ -1,4 +1,4 @@
-//! Users and roles imported from another cluster, as rows of the store.
+//! Users and roles imported from another cluster.
 
 use prost::Message as _;
 
@@ -8,37 +8,32 @@ use super::rows::{
 };
 use crate::proto::authpb::{Permission, permission::Type};
 
-/// Place and value of a row of the store.
 type Row = (Vec<u8>, Vec<u8>);
 
-/// Users and roles imported from another cluster, with the state of auth.
+/// Imported users and roles, with the state of auth.
 #[derive(Clone, Debug, Default)]
 pub struct ImportedAuth {
-    /// Set if auth was enabled in the imported cluster.
     pub enabled: bool,
-    /// Auth revision, which every change of users or roles increments.
     pub revision: u64,
-    /// Users, ordered by name.
+    /// By name.
     pub users: Vec<BroughtUser>,
-    /// Roles, ordered by name.
+    /// By name.
     pub roles: Vec<BroughtRole>,
 }
 
-/// One user of the imported cluster.
 #[derive(Clone, Debug)]
 pub struct BroughtUser {
     pub name: String,
-    /// Hash of the password; empty if the user has no password.
+    /// Hash of the password; empty without one.
     pub hash: String,
-    /// Roles of the user, in any order.
+    /// In any order.
     pub roles: Vec<String>,
 }
 
-/// One role of the imported cluster.
 #[derive(Clone, Debug)]
 pub struct BroughtRole {
     pub name: String,
-    /// Permissions of the role, in any order.
+    /// In any order.
     pub permissions: Vec<Permission>,
 }
 
@@ -60,9 +55,8 @@ fn named(name: &str) -> Result<(), String> {
 }
 
 impl ImportedAuth {
-    /// Returns the rows of users and roles in order, or an error text if this service cannot accept
-    /// them. `secret` is the key that signs tokens. `root_hash`, if given, replaces the hash of
-    /// root's password.
+    /// Returns the rows in order, or an error text if this service cannot accept them. `secret` is
+    /// the key that signs tokens. `root_hash`, if given, replaces the hash of root's password.
     pub(crate) fn rows(
         &self,
         secret: &[u8; SECRET_BYTES],

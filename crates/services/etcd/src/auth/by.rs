@@ -1,34 +1,33 @@
-//! Sender of a command or a query. The encoded request contains the sender.
+//! Sender of a command or query, encoded in front of it.
 
 /// Sender of a request, whose rights decide whether it is executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// A client that has not authenticated.
+    /// Client that has not authenticated.
     #[default]
     Anonymous,
-    /// A user that a node has authenticated.
+    /// User that a node has authenticated.
     User {
         name: String,
-        /// Auth revision at which the node authenticated the user.
+        /// Auth revision at which that was.
         revision: u64,
     },
-    /// A node, which has access to everything.
+    /// Node, which has access to everything.
     Member,
 }
 
-/// First byte of a user's request. No kind of command or query uses this number.
+/// First byte of a user's request, distinct from all kinds of commands and queries.
 const USER: u8 = 0xfe;
-/// First byte of a node's own request. No kind of command or query uses this number.
+/// First byte of a node's own request, distinct from all kinds of commands and queries.
 const MEMBER: u8 = 0xff;
 
 impl By {
-    /// Prepends the sender to an encoded request.
     pub fn before(&self, bytes: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Anonymous => bytes,
             Self::Member => [&[MEMBER], &bytes[..]].concat(),
             Self::User { name, revision } => {
-                // Names are bounded ([`super::NAME_BYTES_MAX`]), so no user has a longer one.
+                // No user's name is longer ([`super::NAME_BYTES_MAX`]).
                 let length = u16::try_from(name.len()).unwrap_or(0);
                 let name = name.as_bytes().get(..usize::from(length)).unwrap_or_default();
                 let head = [&[USER], &revision.to_be_bytes()[..], &length.to_be_bytes(), name];
@@ -37,7 +36,7 @@ impl By {
         }
     }
 
-    /// Splits an encoded request into its sender and the rest; `None` if it is malformed.
+    /// Splits an encoded request into the sender and the rest.
     pub fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
         match bytes.split_first() {
             Some((&MEMBER, rest)) => Some((Self::Member, rest)),

@@ -1,4 +1,4 @@
-//! Changes of users, roles and permissions by commands of the log. Errors are the same as in etcd.
+//! Changes of users, roles and permissions by commands of the log, with etcd's errors.
 
 use bytes::Bytes;
 use prost::Message;
@@ -27,15 +27,15 @@ fn bounded(name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// A change in progress, which is applied both to memory and to the store.
+/// Change in progress, of memory and store.
 struct Changing<'c> {
     auth: &'c mut Auth,
     store: &'c mut Counted,
 }
 
 impl Auth {
-    /// Changes users, roles or permissions. The caller must have checked that the sender may do so
-    /// ([`Auth::may`]).
+    /// Changes users, roles or permissions, as the sender may ([`Auth::may`], checked by the
+    /// caller).
     pub(crate) fn change(
         &mut self,
         change: AuthChange,

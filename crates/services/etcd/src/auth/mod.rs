@@ -1,6 +1,6 @@
-//! Access rights: users, roles and permissions for ranges of keys, as in etcd.
+//! Access rights as in etcd: users, roles and permissions for ranges of keys.
 //!
-//! The state is in [`rows`] of the store and in memory, and only commands [`change`] it. Each
+//! The state is in memory and in [`rows`] of the store, and only commands [`change`] it. Each
 //! request carries its sender ([`by`]). [`rights`] decides whether a request is allowed, from the
 //! merged ranges ([`spans`]) of the user's roles. [`asking`] answers the queries by which nodes
 //! authenticate clients. Commands and queries are [`messages`]. Nothing here uses a clock, a
@@ -38,28 +38,26 @@ use self::{
 };
 use crate::store::Store;
 
-/// Maximum number of users whose merged ranges are cached.
+/// Maximum number of users with cached ranges.
 const JOINED_MAX: usize = 1000;
 
-/// Version of the auth state. A later version compares greater. Enabling auth changes only
-/// `enabled`.
+/// Version of the auth state; a later one compares greater. Enabling auth changes only `enabled`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
-    /// Auth revision, which every change of users or roles increments.
+    /// Incremented by every change of users or roles.
     pub revision: u64,
-    /// Set if auth is enabled, in which case requests need a user.
+    /// Requests need a user.
     pub enabled: bool,
 }
 
-/// Users, roles and the state of auth.
 #[derive(Debug)]
 pub struct Auth {
     state: StateRow,
     users: BTreeMap<String, UserRow>,
     roles: BTreeMap<String, RoleRow>,
-    /// Total size of all rows of users and roles, in bytes.
+    /// Total size of all rows of users and roles.
     bytes: usize,
-    /// Merged ranges of users. They are computed on demand and dropped after every change.
+    /// Merged ranges of users, computed on demand and dropped by every change.
     joined: RefCell<BTreeMap<String, Arc<Rights>>>,
 }
 
@@ -78,7 +76,7 @@ impl Default for Auth {
 const MALFORMED: LoadError =
     LoadError::Malformed("users, roles and permissions contradict each other");
 
-/// Callback that receives the name and the value of a row.
+/// Receives the name and value of a row.
 type Take<'t> = dyn FnMut(&str, &[u8]) -> Result<(), DecodeError> + 't;
 
 /// Passes the name and value of each row in a range to a callback.
@@ -98,7 +96,6 @@ fn each(store: &dyn Store, [from, to]: [&[u8]; 2], take: &mut Take<'_>) -> Resul
 }
 
 impl Auth {
-    /// Reads users, roles and the state of auth from the store.
     pub(crate) fn read(store: &dyn Store) -> Result<Self, LoadError> {
         let mut auth = Self::default();
         if let Some(state) = store.get(STATE) {
@@ -118,13 +115,13 @@ impl Auth {
         Ok(auth)
     }
 
-    /// Like `read`, but denies all access if reading fails or the data is inconsistent.
+    /// Reads as `read` does, but denies all access if that fails or the data is inconsistent.
     pub(crate) fn read_or_closed(store: &dyn Store) -> Self {
         let read = Self::read(store).ok().filter(|_| !store.has_failed());
         read.unwrap_or_else(|| Self {
             state: StateRow {
                 enabled: true,
-                // The lowest revision, so that any mark that arrives later supersedes it.
+                // The lowest revision: any later mark supersedes it.
                 revision: 0,
                 ..StateRow::default()
             },
@@ -132,7 +129,6 @@ impl Auth {
         })
     }
 
-    /// Returns the version of the current auth state.
     pub const fn mark(&self) -> Mark {
         Mark { revision: self.state.revision, enabled: self.state.enabled }
     }

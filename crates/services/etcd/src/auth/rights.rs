@@ -21,11 +21,8 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Rights with which a request is admitted.
 enum Admitted {
-    /// Access to everything.
     All,
-    /// Access to these ranges.
     Ranges(Arc<Rights>),
 }
 
@@ -34,7 +31,7 @@ fn is_root(user: &UserRow) -> bool {
 }
 
 impl Auth {
-    /// Returns the user who sent a request while auth is enabled; `None` for a node.
+    /// Returns the user that sent a request while auth is enabled; `None` for a node.
     fn user_of<'b>(&self, by: &'b By) -> Result<Option<&'b str>, Refusal> {
         match by {
             By::Member => Ok(None),
@@ -47,8 +44,8 @@ impl Auth {
         }
     }
 
-    /// Returns whether auth is disabled, in which case the request needs no user. Refuses a request
-    /// that another node admitted under a newer state of auth.
+    /// Returns whether auth is disabled, so that no user is needed. Refuses a request that another
+    /// node admitted under a newer state of auth.
     fn is_open(&self, by: &By) -> Result<bool, Refusal> {
         match by {
             _ if self.state.enabled => Ok(false),
@@ -73,7 +70,7 @@ impl Auth {
         })
     }
 
-    /// Requires the sender to have the role root, if auth is enabled.
+    /// Requires the role root, if auth is enabled.
     pub(super) fn needs_root(&self, by: &By) -> Result<(), Refusal> {
         if self.is_open(by)? {
             return Ok(());
@@ -88,7 +85,7 @@ impl Auth {
         }
     }
 
-    /// Requires an authenticated user, whatever rights the user has.
+    /// Requires any authenticated user.
     fn needs_user(&self, by: &By) -> Result<(), Refusal> {
         match self.is_open(by)? {
             true => Ok(()),
@@ -96,7 +93,7 @@ impl Auth {
         }
     }
 
-    /// Requires the sender to be a node, if auth is enabled.
+    /// Requires a node, if auth is enabled.
     fn needs_member(&self, by: &By) -> Result<(), Refusal> {
         match by {
             By::Member => Ok(()),
@@ -105,8 +102,7 @@ impl Auth {
         }
     }
 
-    /// Requires that a user queries only itself or one of its own roles, unless it has the role
-    /// root.
+    /// Requires that a user without the role root queries only itself or one of its own roles.
     pub(super) fn needs_own(
         &self,
         by: &By,
@@ -168,7 +164,7 @@ impl Auth {
                 true if kept.auth_revision != self.state.revision => Err(Refusal::AuthOldRevision),
                 _ => Ok(()),
             },
-            // These only do work that is due anyway.
+            // Only work that is due anyway.
             Command::Scrub | Command::Expire => Ok(()),
         }
     }
@@ -232,7 +228,7 @@ impl Admitted {
         self.covers(|rights| &rights.writes, Keys::of(key, range_end))
     }
 
-    /// Requires that the spans selected by `which` cover all keys attached to a lease.
+    /// Requires that the spans of `which` cover all keys of a lease.
     fn lease(
         &self,
         which: impl FnOnce(&Rights) -> &Spans,
@@ -252,13 +248,12 @@ impl Admitted {
         }
     }
 
-    /// Requires write access to all keys attached to a lease, because they are deleted when it
-    /// ends.
+    /// Requires write access to all keys of a lease, as they are deleted when it ends.
     fn touch(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.writes, id, mvcc)
     }
 
-    /// Requires read access to all keys attached to a lease, because the response lists them.
+    /// Requires read access to all keys of a lease, as the response lists them.
     fn look(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.reads, id, mvcc)
     }
@@ -266,8 +261,7 @@ impl Admitted {
     fn put(&self, put: &PutRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.write(&put.key, &[])?;
         if put.lease != 0 {
-            // A user who may attach a key to a lease could keep the lease alive, and with it all
-            // its keys.
+            // A user who may attach a key could keep the lease alive, and with it all its keys.
             self.touch(put.lease, mvcc)?;
         }
         match put.prev_kv {
@@ -284,7 +278,7 @@ impl Admitted {
         }
     }
 
-    /// Checks the operations of both branches, whichever of them will be executed.
+    /// Checks the operations of both branches, whichever is executed.
     fn txn(&self, txn: &TxnRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
         if let Self::All = self {
             return Ok(());

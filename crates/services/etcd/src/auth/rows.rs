@@ -18,27 +18,23 @@ pub(super) const STATE: &[u8] = b"A";
 const ROLES: u8 = b'R';
 const USERS: u8 = b'U';
 
-/// Name of the user with all rights and of the role that grants them.
+/// User with all rights, and the role that grants them.
 pub const ROOT: &str = "root";
-/// Maximum number of users, and also of roles.
+/// Maximum number of users, and of roles.
 pub const NAMES_MAX: usize = 10_000;
-/// Maximum length of a user or role name, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
-/// Maximum number of roles per user.
 pub const USER_ROLES_MAX: usize = 128;
-/// Maximum number of permissions per role.
 pub const ROLE_PERMISSIONS_MAX: usize = 1000;
-/// Maximum total size of all rows, in bytes.
+/// Maximum total size of all rows.
 pub const AUTH_BYTES_MAX: usize = 16 << 20;
-/// Length of the key that signs tokens, in bytes.
+/// Length of the key that signs tokens.
 pub const SECRET_BYTES: usize = 32;
 
-/// Contents of the row with the state of auth.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct StateRow {
     #[prost(bool, tag = "1")]
     pub(super) enabled: bool,
-    /// Auth revision, which every change of users or roles increments.
+    /// Incremented by every change of users or roles.
     #[prost(uint64, tag = "2")]
     pub(super) revision: u64,
     /// Key that signs tokens; empty if auth has never been enabled.
@@ -49,24 +45,22 @@ pub(super) struct StateRow {
     pub(super) epoch: u64,
 }
 
-/// Contents of the row of a user.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct UserRow {
-    /// Hash of the password; empty if the user has no password.
+    /// Hash of the password; empty without one.
     #[prost(string, tag = "1")]
     pub(super) hash: String,
-    /// Roles of the user, in order.
+    /// In order.
     #[prost(string, repeated, tag = "2")]
     pub(super) roles: Vec<String>,
-    /// Auth revision at which the password was set, or at which the user was created without one.
+    /// Auth revision at which the password was set, or the user created without one.
     #[prost(uint64, tag = "3")]
     pub(super) since: u64,
 }
 
-/// Contents of the row of a role.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct RoleRow {
-    /// Permissions of the role, ordered by key and range end.
+    /// By key and range end.
     #[prost(message, repeated, tag = "1")]
     pub(super) permissions: Vec<Permission>,
 }
@@ -79,17 +73,14 @@ pub(super) fn role(name: &str) -> Vec<u8> {
     [&[ROLES], name.as_bytes()].concat()
 }
 
-/// Range of all user rows, as start and exclusive end.
 pub(super) const USERS_RANGE: [&[u8]; 2] = [&[USERS], &[USERS + 1]];
-/// Range of all role rows, as start and exclusive end.
 pub(super) const ROLES_RANGE: [&[u8]; 2] = [&[ROLES], &[ROLES + 1]];
 
-/// Returns the user or role to which the row at `place` belongs.
+/// Returns the user or role of the row at `place`.
 pub(super) fn name(place: &[u8]) -> Option<&str> {
     std::str::from_utf8(place.get(1..)?).ok()
 }
 
-/// Returns whether a permission covers at least one key.
 pub(super) fn is_range(permission: &Permission) -> bool {
     let (key, end) = (&permission.key, &permission.range_end);
     !key.is_empty() && (end.is_empty() || end[..] == [0] || key < end)

@@ -1,12 +1,11 @@
-//! Ranges of keys. Adjacent ranges are merged, so that a range covered only by several permissions
-//! together counts as covered.
+//! Merged ranges of keys: several permissions may cover a range together.
 
 use crate::mvcc::Keys;
 
-/// Start key and exclusive end; `None` means that there is no upper bound.
+/// Start key and exclusive end, if bounded.
 type Span = (Box<[u8]>, Option<Box<[u8]>>);
 
-/// Disjoint ranges in ascending order.
+/// Disjoint and ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spans(Vec<Span>);
 
@@ -17,8 +16,8 @@ pub(super) struct Rights {
     pub(super) writes: Spans,
 }
 
-/// Returns the span of a permission. Without a range end, the span is a single key. A range end of
-/// one zero byte means that there is no upper bound.
+/// Returns the span of a permission: a single key without a range end, unbounded with a range end
+/// of one zero byte.
 fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
     match Keys::of(key, range_end) {
         Keys::One(key) => Some((key.into(), Some([key, &[0]].concat().into()))),
@@ -28,7 +27,7 @@ fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
 }
 
 impl Spans {
-    /// Creates disjoint spans from ranges, each a key and a range end.
+    /// Merges ranges, each a key and a range end.
     pub(super) fn of<'k>(ranges: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Self {
         let spans = ranges.into_iter().filter_map(|(key, end)| span(key, end));
         let mut spans: Vec<Span> = spans.collect();
@@ -50,7 +49,7 @@ impl Spans {
         Self(joined)
     }
 
-    /// Returns whether all of `keys` are covered. An empty range is treated as its start key.
+    /// Returns whether all of `keys` are covered. Of an empty range, only the start key counts.
     pub(super) fn cover(&self, keys: Keys<'_>) -> bool {
         let from = match keys {
             Keys::One(from) | Keys::Span(from, _) => from,
@@ -69,8 +68,7 @@ impl Spans {
         from < end && reaches
     }
 
-    /// Returns the gaps between the ranges, each with its start key and its exclusive end; `None`
-    /// means that there is no upper bound.
+    /// Returns the gaps between the ranges: start key and exclusive end, if bounded.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let begins = std::iter::once(Some(&[][..]));
         let begins = begins.chain(self.0.iter().map(|(_, end)| end.as_deref()));
@@ -84,13 +82,12 @@ impl Spans {
 mod tests {
     use super::*;
 
-    /// Merged spans cover exactly the single keys that their parts cover together.
+    /// Merged spans cover exactly the keys that their parts cover.
     #[test]
     fn joined_spans_cover_what_their_parts_cover_together() {
-        // Ordered, with no other key between them that the ranges below could name.
+        // Ordered, with no key between them that the ranges below could name.
         let keys: Vec<Vec<u8>> = (1..9_u8).flat_map(|at| [vec![at], vec![at, 0]]).collect();
-        // The key right after each one is also tested: a permission for a single key does not cover
-        // it.
+        // With the key right after each one, which a permission for a single key does not cover.
         let behind = keys.iter().map(|key| [&key[..], &[0]].concat());
         let probes: Vec<Vec<u8>> = keys.iter().cloned().chain(behind).collect();
         let mut seed = 5_u64;

@@ -1,4 +1,4 @@
-//! Admission of requests: authenticates senders and checks their users and roles.
+//! Admission of requests: authenticates senders, and checks their users and roles.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl ReplicaAccess {
-    /// Returns the sender of a request if it has the role `needed` among the cluster's own users
+    /// Returns a request's sender if it has the role `needed` among the cluster's own users
     /// ([access-2]).
     pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<Requester, Status> {
         let asker = Requester::of(request);
@@ -26,7 +26,7 @@ impl ReplicaAccess {
         Ok(asker)
     }
 
-    /// Repeats the check of [`Self::allow`] while a stream is open.
+    /// Repeats the check of [`Self::allow`] for an open stream.
     pub(super) fn allow_again(&self, asker: &Requester, needed: Role) -> Result<(), Status> {
         match asker {
             Requester::Member => Ok(()),
@@ -65,7 +65,7 @@ impl ReplicaAccess {
         Ok(!self.mark().await?.enabled)
     }
 
-    /// Returns the identity of a request's sender, as known to this node.
+    /// Returns the identity of a sender, as known to this node.
     pub(super) async fn by(&self, asker: &Requester) -> Result<By, Status> {
         let Requester::Client(client) = asker else {
             return Ok(By::Member);
@@ -83,7 +83,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns the user that a client's token identifies, if the client sent one.
+    /// Returns the user of a client's token, if it sent one.
     async fn known(
         &self,
         client: &Client,
@@ -97,7 +97,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Checks that a user's password has not changed and that auth has not been re-enabled since.
+    /// Checks that the password has not changed and auth was not enabled again since.
     async fn still(
         &self,
         known: &AuthenticatedUser,
@@ -137,7 +137,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns the user that a token in this service's own format identifies.
+    /// Returns the user of a token in this service's own format.
     async fn stated(&self, token: &str) -> Result<AuthenticatedUser, Status> {
         let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
         let name = &signed.statement.name;
@@ -148,7 +148,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns the user that a JSON Web Token identifies, with the token's expiry.
+    /// Returns the user of a JSON Web Token, with its expiry.
     async fn claimed(
         &self,
         jwt: &Jwt,
@@ -157,7 +157,7 @@ impl ReplicaAccess {
         let claims = jwt.read(token).ok_or_else(errors::invalid_token)?;
         let mut now = self.credentials(&claims.username).await?;
         if now.revision < claims.revision {
-            // The token was issued at another member, and this one may lag.
+            // Issued at another member, while this one may lag.
             let freshest = self.credentials_as(&claims.username, Freshness::Linearizable);
             now = freshest.await?;
         }
@@ -168,8 +168,8 @@ impl ReplicaAccess {
         Ok((known, Instant::now().checked_add(claims.left())))
     }
 
-    /// Fixes the identity of a stream's client. It remains valid as long as the user and the
-    /// password exist, because a stream may be idle for longer than a token is valid.
+    /// Fixes the identity of a stream's client. It is valid as long as the user and the password
+    /// exist: a stream may be idle for longer than a token lives.
     pub(super) async fn stay(&self, asker: &Requester) -> Result<Requester, Status> {
         let Requester::Client(client) = asker else {
             return Ok(Requester::Member);

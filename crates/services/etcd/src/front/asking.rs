@@ -35,22 +35,20 @@ use crate::{
     service::Notice,
 };
 
-/// Maximum age of the term that responses contain.
+/// Maximum age of the term in responses.
 const TERM_PERIOD: Duration = Duration::from_millis(200);
-/// Initial and maximum delay before a stream repeats a request that was refused because the node is
-/// busy.
+/// First and longest delay before a stream repeats a request to a busy node.
 const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
-/// Maximum total time for which a stream repeats a request.
+/// Maximum time for which a stream repeats a request.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time without a leader after which clients that require a leader get an error.
+/// Time without a leader after which clients that require one get an error.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
-/// Required freshness of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
     /// Reflects every write acknowledged earlier by any node.
     Linearizable,
-    /// Reflects only the local state of this node.
+    /// Reflects this node's state.
     Local,
 }
 
@@ -70,22 +68,22 @@ pub(super) struct ReplicaAccess {
     handle: Handle,
     cluster: u64,
     node: NodeId,
-    /// Set if clients connect with TLS.
+    /// Clients connect with TLS.
     pub(super) secure: bool,
-    /// Memory budget for requests, responses and the work in flight for them.
+    /// Memory budget of requests, responses and the work for them.
     pub(super) memory: Memory,
     pub(super) counters: Arc<Counters>,
     /// Cache of authenticated clients, with the current state of auth.
     pub(super) gate: SessionCache,
     pub(super) tokens: Tokens,
-    /// Maximum size of the data in bytes, above which no command may increase it; 0 for no limit.
+    /// Size of the data above which no command may increase it; 0 for no limit.
     pub(super) quota_bytes: u64,
-    /// Size of the data on this node, in bytes.
+    /// Size of the data on this node.
     bytes: AtomicU64,
-    /// Permit for sending a snapshot. Only one snapshot is sent at a time.
+    /// Permit for sending a snapshot, one at a time.
     pub(super) snapshots: Arc<Semaphore>,
     term: AtomicU64,
-    /// Time at which the leader was lost; `None` while a leader is known.
+    /// Time at which the leader was lost.
     leaderless: Mutex<Option<Instant>>,
 }
 
@@ -127,7 +125,7 @@ impl ReplicaAccess {
         since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
     }
 
-    /// Records the current leader; `None` if there is none.
+    /// Records the current leader, if any.
     fn see_leader(&self, leader: Option<NodeId>) {
         let since = self.leaderless.lock();
         let mut since = since.unwrap_or_else(PoisonError::into_inner);
@@ -150,8 +148,8 @@ impl ReplicaAccess {
             };
             if let Some(asking) = asking.upgrade() {
                 asking.bytes.store(now.bytes, Ordering::Relaxed);
-                // Published before the revision: a client that learns of an event finds the access
-                // rights of that revision in force.
+                // Before the revision: a client that learns of an event finds the access rights of
+                // that revision in force.
                 asking.gate.reach(now.auth);
             }
             tell.send_if_modified(|told| std::mem::replace(told, now.revision) != now.revision);
@@ -159,8 +157,8 @@ impl ReplicaAccess {
         told
     }
 
-    /// Checks that the data may grow by `bytes` bytes. Otherwise raises an alarm, which applies to
-    /// all members and must be disarmed by an operator.
+    /// Checks that the data may grow by `bytes` bytes. Otherwise raises an alarm for all members,
+    /// which an operator must disarm.
     pub(super) async fn room_for(&self, bytes: usize) -> Result<(), Status> {
         let after = self.bytes.load(Ordering::Relaxed).saturating_add(bytes as u64);
         if self.quota_bytes == 0 || after <= self.quota_bytes {
@@ -189,7 +187,6 @@ impl ReplicaAccess {
         Err(errors::refused(Refusal::NoSpace))
     }
 
-    /// Returns the handle for requests to the node itself.
     pub(super) const fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -198,12 +195,12 @@ impl ReplicaAccess {
         self.node
     }
 
-    /// Returns the cluster's id, truncated to the 64 bits that clients support.
+    /// Returns the cluster's id, truncated to etcd's 64 bits.
     pub(super) const fn cluster(&self) -> u64 {
         self.cluster
     }
 
-    /// Returns the header that all responses have in common.
+    /// Returns the header of all responses.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
         Some(ResponseHeader {
             cluster_id: self.cluster,
@@ -213,7 +210,7 @@ impl ReplicaAccess {
         })
     }
 
-    /// Completes a response header from the state machine, which knows only the revision.
+    /// Completes a header from the state machine, which knows only the revision.
     pub(super) fn fill(&self, header: &mut Option<ResponseHeader>) {
         let revision = header.as_ref().map_or(0, |header| header.revision);
         *header = self.header(revision);
@@ -231,7 +228,7 @@ impl ReplicaAccess {
     pub(super) async fn wait_for_access(&self) {
         if self.local.role(&Who::default()).is_err() {
             let (tell, told) = tokio::sync::oneshot::channel();
-            // If they are not known in time, the check of the request itself fails.
+            // Otherwise the check of the request fails.
             let tell = move |_: Result<Vec<u8>, _>| {
                 let _ = tell.send(());
             };
@@ -241,21 +238,18 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns the revision and size of the state.
     pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
         let (figures, _) = self.query(&Requester::Member, &Query::Figures, freshness).await?;
         Ok(figures)
     }
 
-    /// Returns the alarms known to this member.
     pub(super) async fn alarms(&self, asker: &Requester) -> Result<Vec<AlarmMember>, Status> {
         let query = Query::Alarms(AlarmRequest::default());
         let (alarms, _): (AlarmResponse, _) = self.query(asker, &query, Freshness::Local).await?;
         Ok(alarms.alarms)
     }
 
-    /// Runs a request to the node itself on a blocking thread, because the answer may take one turn
-    /// of the node's loop.
+    /// Runs a request to the node on a blocking thread: the answer may take a turn of its loop.
     pub(super) async fn ask_node<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Handle) -> T + Send + 'static,
@@ -265,7 +259,7 @@ impl ReplicaAccess {
         asked.await.map_err(|_| errors::stopped())
     }
 
-    /// Returns the status of the node. The request takes one turn of the node's loop.
+    /// Returns the status of the node, which takes a turn of its loop.
     pub(super) async fn status(&self) -> Result<NodeStatus, Status> {
         let status = self.ask_node(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;
@@ -275,8 +269,8 @@ impl ReplicaAccess {
     }
 }
 
-/// Repeats a stream's request while the node is busy, because an error would end the stream. If the
-/// node remains busy, returns the error "unavailable", after which etcd's clients reconnect.
+/// Repeats a stream's request while the node is busy, because an error would end the stream.
+/// Eventually returns "unavailable", after which etcd's clients reconnect.
 pub(super) async fn retry_while_busy<T, F: Future<Output = Result<T, Status>>>(
     mut ask: impl FnMut() -> F,
 ) -> Result<T, Status> {
@@ -296,7 +290,7 @@ pub(super) async fn retry_while_busy<T, F: Future<Output = Result<T, Status>>>(
     }
 }
 
-/// Periodically refreshes the term that responses contain.
+/// Periodically refreshes the term in responses.
 pub(super) async fn follow_term(asking: Arc<ReplicaAccess>) {
     loop {
         if let Err(error) = asking.status().await {

@@ -1,4 +1,4 @@
-//! The service Auth, which manages users and roles and authenticates clients.
+//! Service Auth: manages users and roles, and authenticates clients.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of times that a password is checked for one login. A check is repeated if the
-/// password changes while it runs.
+/// Maximum number of password checks per login. A check is repeated if the password changes
+/// meanwhile.
 const CHECKS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct Auth {
 }
 
 impl Auth {
-    /// Executes a change and returns the header for the response.
+    /// Executes a change and returns the response's header.
     async fn change(
         &self,
         asker: &Requester,
@@ -63,8 +63,7 @@ impl Auth {
         asked.await.map(|(answer, _)| answer)
     }
 
-    /// Requires the role root before a password is hashed, because hashing for clients without that
-    /// role would be wasted work.
+    /// Requires the role root before hashing a password, which would otherwise be wasted work.
     async fn needs_root(&self, asker: &Requester) -> Result<(), Status> {
         self.asking.needs_root(asker).await
     }
@@ -112,7 +111,7 @@ impl AuthService for Auth {
     ) -> Result<Response<AuthenticateResponse>, Status> {
         self.asking.allow(&request, Role::Reader)?;
         let AuthenticateRequest { name, password } = request.into_inner();
-        // Afterwards the node reflects everything acknowledged earlier.
+        // From here on the node reflects everything acknowledged earlier.
         let figures = self.asking.figures(Freshness::Linearizable).await?;
         for _ in 0..CHECKS_MAX {
             let before = self.asking.credentials(&name).await?;

@@ -1,5 +1,5 @@
 //! Bodies of requests and responses. Their memory counts against the budget from arrival until they
-//! are sent, and their bytes are counted for the metrics.
+//! are sent, their bytes for the metrics.
 
 use std::{
     pin::Pin,
@@ -17,11 +17,11 @@ use super::{
     memory::Share,
 };
 
-/// Memory reserved for a request; `None` once its response has begun. By then the request is no
-/// longer stored, unless it is a stream, whose messages are small.
+/// Memory reserved for a request, until its response begins: by then it is no longer stored, unless
+/// it is a stream of small messages.
 pub(super) type Counted = Arc<Mutex<Option<Share>>>;
 
-/// Body of a request, whose bytes are counted as they arrive.
+/// Body of a request, counted as it arrives.
 pub(super) struct Counting<B> {
     body: B,
     share: Counted,
@@ -71,7 +71,7 @@ where
     }
 }
 
-/// Body of a response. Its memory is counted until the body is sent or the client disconnects.
+/// Body of a response, counted until it is sent or the client disconnects.
 pub(super) struct Sending<B> {
     body: B,
     _share: Option<Arc<Share>>,
@@ -90,7 +90,7 @@ impl<B> Sending<B> {
     }
 }
 
-/// Returns the gRPC code number in the trailers; 0 if there is none.
+/// Returns the gRPC code in the trailers, or 0.
 pub(super) fn code_of(end: &HeaderMap) -> usize {
     let code = end.get("grpc-status").and_then(|code| code.to_str().ok());
     code.and_then(|code| code.parse().ok()).unwrap_or(0)

@@ -1,8 +1,8 @@
-//! The service Cluster, which lists and changes the members.
+//! Service Cluster: lists and changes the members.
 //!
-//! Adding a member reserves an id, which a node later takes by `quorate start --join`. The node
-//! gets a vote once it is caught up, either automatically or when a client promotes it. Changes of
-//! votes are plans of the group, and the response is sent when they are complete.
+//! Adding a member reserves an id, which a node later takes by `quorate start --join`. It gets a
+//! vote once it is caught up, automatically or by promotion. Changes of votes are plans of the
+//! group; the response follows when they are complete.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,9 +24,9 @@ use crate::proto::etcdserverpb::{
     MemberUpdateRequest, MemberUpdateResponse, cluster_server::Cluster as ClusterService,
 };
 
-/// Maximum time for which a response waits until a change is complete.
+/// Longest wait of a response for a change.
 const PLAN_WAIT: Duration = Duration::from_secs(10);
-/// Polling interval while a change is in progress.
+/// Polling interval of changes in progress.
 const PLAN_PERIOD: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ fn not_found() -> Status {
     Status::not_found("etcdserver: member not found")
 }
 
-/// Returns the peer address from a request's list of URLs, which must have exactly one entry.
+/// Returns the peer address in a request's list of URLs, its only entry.
 fn peer_of(urls: &[String]) -> Result<String, Status> {
     let [url] = urls else {
         return Err(bad_urls());
@@ -67,14 +67,14 @@ fn refused(Refused { code, message, hint }: Refused) -> Status {
         ),
         "bad_address" => bad_urls(),
         "address_taken" => Status::failed_precondition("etcdserver: Peer URLs already exists"),
-        // etcd has no messages for these: an operation in flight ends, and the client may retry.
+        // etcd has no messages for these. The operation in flight ends, and the client may retry.
         "under_way" | "other_era" | "busy" => Status::unavailable(said),
         "unknown_outcome" => unanswered(),
         _ => Status::failed_precondition(said),
     }
 }
 
-/// Returns the error for an unknown outcome. Clients must not retry automatically after it.
+/// Returns the error for an unknown outcome, after which clients must not retry automatically.
 fn unanswered() -> Status {
     Status::unavailable("etcdserver: request timed out")
 }
@@ -92,7 +92,7 @@ impl Cluster {
         members.map_err(|_| errors::stopped())
     }
 
-    /// Returns all members that have an id, as known to this node.
+    /// Returns all members with an id, as known to this node.
     async fn members(&self) -> Result<Vec<Member>, Status> {
         let known = self.known().await?;
         let status = self.0.status().await?;
@@ -107,7 +107,7 @@ impl Cluster {
         let member = |listed: &Listed| {
             let node = listed.node;
             let peer = status.peers.iter().find(|peer| peer.member.node == node);
-            // A member that has not started has no address and no name.
+            // A member that has not started has neither address nor name.
             let name = peer.map_or_else(String::new, |_| node.to_string());
             let address = peer.map(|peer| &peer.addresses);
             let own = address.map_or("", |own| &own.peer);
@@ -132,8 +132,7 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// Waits until a plan is complete. After a timeout the plan continues, and a repeated request
-    /// waits for it again.
+    /// Waits for a plan. After a timeout it continues, and a repeated request waits for it again.
     async fn ended(&self, plan: u64) -> Result<(), Status> {
         let begun = Instant::now();
         while begun.elapsed() < PLAN_WAIT {
@@ -146,12 +145,12 @@ impl Cluster {
         Err(unanswered())
     }
 
-    /// Waits until this node reflects everything that was acknowledged before the call.
+    /// Waits until this node reflects everything acknowledged before.
     async fn up_to_date(&self) -> Result<(), Status> {
         self.0.figures(Freshness::Linearizable).await.map(drop)
     }
 
-    /// Finds a member by its id, whatever its state. The result is linearizable.
+    /// Finds a member in any state, linearizably.
     async fn find(&self, id: u64) -> Result<Listed, Status> {
         self.up_to_date().await?;
         let known = self.known().await?;
@@ -159,7 +158,7 @@ impl Cluster {
         found.ok_or_else(not_found)
     }
 
-    /// Requires the sender to have all rights, which membership changes need ([access-1]).
+    /// Requires all rights, which membership changes need ([access-1]).
     async fn allow<T>(&self, request: &Request<T>) -> Result<Requester, Status> {
         let asker = self.0.allow(request, Role::Admin)?;
         self.0.needs_root(&asker).await?;

@@ -29,24 +29,23 @@ use super::{
     memory::{Memory, Share},
 };
 
-/// Pause before connections are accepted again after file descriptors have run out.
+/// Pause after file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Protocols offered with TLS. gRPC clients require the first of them.
+/// Protocols offered with TLS, of which gRPC clients require the first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Limits on client connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) connections_max: usize,
-    /// Maximum number of concurrent requests on a connection.
+    /// Concurrent requests per connection.
     pub(super) streams_max: u32,
-    /// Maximum total size of a request's headers, in bytes.
+    /// Total size of a request's headers.
     pub(super) head_bytes_max: u32,
-    /// Maximum time for a client to authenticate and send its first bytes.
+    /// Time for a client to authenticate and send its first bytes.
     pub(super) head_wait: Duration,
     /// Time without input after which a client is probed.
     pub(super) idle: Duration,
-    /// Maximum time for a client to answer a probe.
+    /// Time for a client to answer a probe.
     pub(super) idle_answer: Duration,
 }
 
@@ -63,18 +62,18 @@ impl Default for Limits {
     }
 }
 
-/// Data that the tasks of all connections share.
+/// State shared by the tasks of all connections.
 struct Serving {
     router: Router,
     trust: Option<Trust>,
     limits: Limits,
     memory: Memory,
     counters: Arc<Counters>,
-    /// TLS configuration read from the files, and a copy with the protocols added.
+    /// TLS configuration from the files, and a copy with the protocols.
     offered: Mutex<Option<(Arc<ServerConfig>, Arc<ServerConfig>)>>,
 }
 
-/// Accepts and serves clients until the task is dropped.
+/// Accepts and serves clients until dropped.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -124,7 +123,7 @@ impl Serving {
                 let who = trust.who(certificates);
                 let certified = match &who {
                     Who::Client(name) => Some(name.as_str().into()),
-                    // A node is not a user, whatever names its certificate contains.
+                    // A node is not a user, whatever its certificate says.
                     Who::Node(_) | Who::Anonymous => None,
                     Who::Unnamed => common_name(certificates).map(Into::into),
                 };
@@ -135,7 +134,7 @@ impl Serving {
         }
     }
 
-    /// Returns the TLS configuration from the current files, with the supported protocols added.
+    /// Returns the TLS configuration of the current files, with the protocols.
     fn offer(&self, trust: &Trust) -> Arc<ServerConfig> {
         let now = trust.clients_config();
         let offered = self.offered.lock();
@@ -192,7 +191,7 @@ impl Serving {
             .max_header_list_size(limits.head_bytes_max)
             .keep_alive_interval(limits.idle)
             .keep_alive_timeout(limits.idle_answer);
-        // A connection that ends with an error concerns only its client.
+        // A connection's error concerns only its client.
         let _ = builder.serve_connection(TokioIo::new(stream), service).await;
     }
 }

@@ -1,11 +1,11 @@
-//! Counters that connections and services update and the metrics show.
+//! Counters of connections and services, for the metrics.
 
 use std::sync::{
     Arc,
     atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
 };
 
-/// Methods whose requests are counted, each with its service, its name and its kind.
+/// Counted methods: service, name and kind.
 pub(super) const METHODS: [(&str, &str, &str); 50] = [
     ("etcdserverpb.KV", "Range", UNARY),
     ("etcdserverpb.KV", "Put", UNARY),
@@ -62,7 +62,7 @@ const UNARY: &str = "unary";
 const SERVER: &str = "server_stream";
 const BIDI: &str = "bidi_stream";
 
-/// Names of the gRPC codes as used in metric labels, by code number.
+/// Names of the gRPC codes in metric labels, by number.
 pub(super) const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -83,29 +83,27 @@ pub(super) const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// Request counters of one method.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     pub(super) started: AtomicU64,
-    /// Number of completed requests by gRPC code.
+    /// Completed requests by gRPC code.
     pub(super) handled: [AtomicU64; CODES.len()],
 }
 
-/// Counters of connections, requests and watchers.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) methods: [Requests; METHODS.len()],
-    /// Total size of all requests, in bytes.
+    /// Total size of all requests.
     pub(super) received: AtomicU64,
-    /// Total size of all responses, in bytes.
+    /// Total size of all responses.
     pub(super) sent: AtomicU64,
     pub(super) watchers: AtomicI64,
     pub(super) watch_streams: AtomicI64,
-    /// Number of commands that failed or whose outcome is unknown.
+    /// Commands that failed or have an unknown outcome.
     pub(super) failed: AtomicU64,
-    /// Id of the last known leader.
+    /// Last known leader.
     leader: AtomicU32,
-    /// Number of times that the known leader has changed.
+    /// Changes of the known leader.
     pub(super) leader_changes: AtomicU64,
 }
 
@@ -125,7 +123,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Records the current leader, and counts the change if it differs from the last one.
+    /// Records the current leader, and a change of it.
     pub(super) fn see_leader(&self, leader: u32) {
         if self.leader.swap(leader, Ordering::Relaxed) != leader {
             self.leader_changes.fetch_add(1, Ordering::Relaxed);
@@ -133,7 +131,7 @@ impl Counters {
     }
 }
 
-/// Guard that increments a counter and decrements it on drop.
+/// Increments a counter, and decrements it on drop.
 #[derive(Debug)]
 pub(super) struct CountGuard(Arc<Counters>, fn(&Counters) -> &AtomicI64);
 
@@ -150,17 +148,17 @@ impl Drop for CountGuard {
     }
 }
 
-/// A request in flight, which is counted as handled on drop.
+/// Request in flight, handled on drop.
 #[derive(Debug)]
 pub(super) struct InFlightRequest {
     counters: Arc<Counters>,
     method: usize,
-    /// gRPC code number of the response.
+    /// gRPC code of the response.
     pub(super) code: usize,
 }
 
 impl InFlightRequest {
-    /// Counts the start of a request to `path`; `None` if no counted method has that path.
+    /// Counts the start of a request to `path`, unless its method is not counted.
     pub(super) fn begin(counters: &Arc<Counters>, path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix('/')?.split_once('/')?;
         let is_it = |(of, name, _): &(&str, &str, &str)| *of == service && *name == method;
@@ -174,7 +172,7 @@ impl InFlightRequest {
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
         let requests = self.counters.methods.get(self.method);
-        // An unmapped code counts as an unknown error.
+        // An unmapped code counts as unknown.
         let handled = requests
             .map(|requests| requests.handled.get(self.code).unwrap_or(&requests.handled[2]));
         if let Some(handled) = handled {

@@ -1,4 +1,4 @@
-//! The service Election. The first client in a queue leads and publishes a value.
+//! Service Election: the first client in a queue leads and publishes a value.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use crate::{
     },
 };
 
-/// Maximum number of responses queued for a client. Above it the client's stream waits.
+/// Responses queued for a client above which its stream waits.
 const ANSWERS_MAX: usize = 4;
-/// Approximate memory of a stream, in bytes.
+/// Approximate memory of a stream.
 const STREAM_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl ElectionService for Election {
         let prefix = prefix_of(&name);
         let mut place = self.0.enter(&asker, &prefix, lease, value.clone()).await?;
         if place.before.as_ref().is_some_and(|before| before.value != value) {
-            // The client was already in the queue, with another value.
+            // The client was in the queue already, with another value.
             let put = PutRequest {
                 key: place.key.clone(),
                 value,
@@ -143,8 +143,8 @@ impl ElectionService for Election {
     }
 }
 
-/// Sends the leader and its value after every change. Values that are replaced before the next read
-/// are skipped.
+/// Sends the leader and its value after every change, skipping values replaced before the next
+/// read.
 async fn observe(
     turns: &Turns,
     asker: &Requester,

@@ -1,4 +1,4 @@
-//! Errors for clients. Their codes and messages are those of etcd, because clients match on both.
+//! Errors for clients, with etcd's codes and messages, as clients match on both.
 
 use axum::http::StatusCode;
 use quorate::{Failure, NotDone};
@@ -6,17 +6,16 @@ use tonic::{Code, Status};
 
 use crate::refusal::Refusal;
 
-/// Returns the error for a request that is too large for the log.
+/// Returns the error for a request too large for the log.
 pub(super) fn too_large() -> Status {
     Status::new(Code::InvalidArgument, "etcdserver: request is too large")
 }
 
-/// Returns the error for a denied permission.
 pub(super) fn denied() -> Status {
     Status::new(Code::PermissionDenied, "etcdserver: permission denied")
 }
 
-/// Returns the error for a token that is malformed, has expired, or belongs to a user that changed.
+/// Returns the error for a token that is malformed, expired, or of a user that has changed.
 pub(super) fn invalid_token() -> Status {
     Status::unauthenticated("etcdserver: invalid auth token")
 }
@@ -25,7 +24,7 @@ pub(super) fn is_invalid_token(status: &Status) -> bool {
     status.code() == Code::Unauthenticated
 }
 
-/// Returns the error for a login at a node that can only verify tokens. The message is etcd's.
+/// Returns etcd's error for a login at a node that can only verify tokens.
 pub(super) fn verify_only() -> Status {
     Status::unknown("auth: token signing attempted with verify-only key")
 }
@@ -40,8 +39,8 @@ pub(super) fn auth_failed() -> Status {
     Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password")
 }
 
-/// Returns whether an error means that users or roles changed between authentication and the check
-/// of rights. In that case nothing has been executed.
+/// Returns whether users or roles changed between authentication and the check of rights, in which
+/// case nothing was executed.
 pub(super) fn is_auth_moved(status: &Status) -> bool {
     let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refused);
     moved.iter().any(|moved| moved.code() == status.code() && moved.message() == status.message())
@@ -59,29 +58,26 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status>
     None
 }
 
-/// Returns the message of a gRPC error, for texts that cannot contain a status.
+/// Formats a gRPC error for texts that cannot contain a status.
 pub(super) fn written(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
-/// Returns the error for a request that does not fit in memory because there are too many
-/// concurrent ones.
+/// Returns the error for a request that does not fit into memory next to the concurrent ones.
 pub(super) fn too_many() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
 }
 
-/// Returns whether this is the error for too many concurrent requests. In that case nothing has
-/// been executed, and the client may retry.
+/// Returns whether the error is [`too_many`]: nothing was executed, and the client may retry.
 pub(super) fn is_too_many(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message() == too_many().message()
 }
 
-/// Returns the error for a request that only the leader can execute.
+/// Returns the error for a request to another node than the leader.
 pub(super) fn not_leader() -> Status {
     Status::new(Code::FailedPrecondition, "etcdserver: not leader")
 }
 
-/// Returns the error for a stopped node.
 pub(super) fn stopped() -> Status {
     Status::new(Code::Unavailable, "etcdserver: server stopped")
 }
@@ -98,7 +94,7 @@ pub(super) fn refused(refusal: Refusal) -> Status {
         }
         Refusal::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found"),
         Refusal::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
-        // etcd has no such limit, and therefore no message for it.
+        // etcd has no such limit, and no message for it.
         Refusal::TooMuch => (
             Code::ResourceExhausted,
             "etcdserver: the answer is too large; ask for less, with a limit or fewer keys",
@@ -118,7 +114,7 @@ pub(super) fn refused(refusal: Refusal) -> Status {
         Refusal::InvalidSortOption => (Code::InvalidArgument, "etcdserver: invalid sort option"),
         Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
         Refusal::LeaseTooLong => (Code::OutOfRange, "etcdserver: too large lease TTL"),
-        // etcd has none of these limits, either.
+        // Nor these limits.
         Refusal::TooManyLeases => {
             (Code::ResourceExhausted, "etcdserver: too many leases; there may be 1000000 at a time")
         }
@@ -174,8 +170,7 @@ pub(super) fn refused(refusal: Refusal) -> Status {
     Status::new(code, text)
 }
 
-/// Converts a failure to get a reply. Either the replica did not execute the request, or the
-/// outcome is unknown.
+/// Converts a missing reply: the request was not executed, or its outcome is unknown.
 pub(super) fn failed(NotDone(failure): NotDone) -> Status {
     match failure {
         Failure::Busy => too_many(),
@@ -194,8 +189,7 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
             Code::FailedPrecondition,
             "etcdserver: the cluster does not use the feature level of this request yet",
         ),
-        // The command may have been executed, so clients must not retry automatically; with this
-        // message they do not.
+        // May have been executed. With this message clients do not retry automatically.
         Failure::Unknown
         | Failure::NotLasting
         | Failure::Stale
@@ -206,7 +200,6 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
     }
 }
 
-/// Maps a gRPC code to an HTTP status.
 pub(super) const fn http_code(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,

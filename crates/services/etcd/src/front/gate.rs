@@ -1,7 +1,7 @@
-//! Senders of requests: this node itself, or a client identified by its token or its certificate.
+//! Senders of requests: this node, or a client identified by its token or certificate.
 //!
-//! A token is verified against the state once, and again after each change of users or roles. Until
-//! then the result is cached. A stream keeps the identity of the client that opened it.
+//! A token is verified against the state, and again after each change of users or roles; in between
+//! the result is cached. A stream keeps the identity of the client that opened it.
 
 use std::{
     collections::HashMap,
@@ -16,49 +16,47 @@ use tonic::Request;
 use super::token::LIFE_MS;
 use crate::auth::{By, Credentials, Mark};
 
-/// Maximum number of cached tokens. Beyond it, the least recently used ones are dropped.
+/// Maximum number of cached tokens. The least recently used ones are dropped.
 const SESSIONS_MAX: usize = 10_000;
 const LIFE: Duration = Duration::from_millis(LIFE_MS);
 
 /// Identity of a client, as established by its connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
-    /// Identity that the certificate proves to Quorate, which has its own users.
+    /// Identity among Quorate's own users, proved by the certificate.
     pub(super) who: Who,
-    /// Name in the certificate. It may be the name of an etcd user.
+    /// Name in the certificate, perhaps of an etcd user.
     pub(super) certified: Option<Arc<str>>,
 }
 
-/// Sender of a request: a client or the node itself.
 #[derive(Clone, Debug)]
 pub(super) enum Requester {
-    /// This node, which sends requests on its own behalf.
+    /// This node, for purposes of its own.
     Member,
     Client(Client),
 }
 
-/// A client that sent a request, with its credentials.
+/// Client that sent a request, with its credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    /// Identity that the client's certificate proves to Quorate.
+    /// Identity among Quorate's own users, proved by the certificate.
     pub(super) who: Who,
-    /// Name in the client's certificate.
+    /// Name in the certificate.
     pub(super) certified: Option<Arc<str>>,
     pub(super) token: PresentedToken,
-    /// Identity that was fixed when the client opened a stream.
+    /// Identity fixed when the client opened a stream.
     pub(super) fixed_identity: Option<AuthenticatedUser>,
 }
 
-/// Token that a client sent with a request.
 #[derive(Clone, Debug)]
 pub(super) enum PresentedToken {
     Nothing,
     Text(Arc<str>),
-    /// The token is not valid text.
+    /// Not valid text.
     Unreadable,
 }
 
-/// A user who was authenticated by token or certificate.
+/// User authenticated by token or certificate.
 #[derive(Clone, Debug)]
 pub(super) struct AuthenticatedUser {
     pub(super) name: Arc<str>,
@@ -72,7 +70,7 @@ pub(super) struct AuthenticatedUser {
 struct Session {
     known: AuthenticatedUser,
     last: Instant,
-    /// Time at which the session expires even if it is used; `None` for no such limit.
+    /// Expiry of a session even if it is used.
     ends: Option<Instant>,
 }
 
@@ -82,10 +80,9 @@ impl Session {
     }
 }
 
-/// Cache of the sessions of authenticated clients.
 #[derive(Debug)]
 pub(super) struct SessionCache {
-    /// State of auth on this node; `None` until it is known.
+    /// State of auth on this node, once known.
     pub(super) mark: watch::Sender<Option<Mark>>,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
 }
@@ -95,7 +92,7 @@ impl SessionCache {
         Self { mark: watch::Sender::new(None), sessions: Mutex::default() }
     }
 
-    /// Records a new state of auth. An older state than the current one is ignored.
+    /// Records a state of auth, unless it is older than the current one.
     pub(super) fn reach(&self, now: Mark) {
         self.mark.send_if_modified(|mark| {
             let is_later = mark.is_none_or(|mark| mark < now);
@@ -123,7 +120,7 @@ impl SessionCache {
         Some(session.known.clone())
     }
 
-    /// Updates the session of a token after its user has been checked again.
+    /// Updates a token's session after another check of the user.
     pub(super) fn renew(&self, token: &str, known: AuthenticatedUser) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +140,7 @@ impl SessionCache {
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         if sessions.len() >= SESSIONS_MAX && !sessions.contains_key(token) {
             sessions.retain(|_, session| !session.is_over(now));
-            // A tenth of the tokens is dropped at a time, so that this is rare.
+            // A tenth of the tokens at a time, so that this is rare.
             if sessions.len() >= SESSIONS_MAX {
                 let mut ages: Vec<Instant> =
                     sessions.values().map(|session| session.last).collect();

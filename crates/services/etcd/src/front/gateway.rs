@@ -1,9 +1,9 @@
-//! The gateway for JSON requests, which etcd accepts alongside gRPC.
+//! Gateway for JSON requests, which etcd accepts alongside gRPC.
 //!
-//! A request is converted to Protobuf by the descriptors of the protocol and passed to this node's
-//! services like any other. The response is converted back to JSON. Hence a client of the gateway
-//! can do nothing that a gRPC client could not. Responses of streams have one JSON text per line
-//! ([`lines`]). Bodies are read completely, regardless of their content type.
+//! A request is converted to Protobuf by the protocol's descriptors and passed to this node's
+//! services, so its client can do nothing that a gRPC client could not. The response is converted
+//! back to JSON, that of a stream to one text per line ([`lines`]). Bodies are read completely,
+//! whatever their content type.
 
 mod json;
 mod lines;
@@ -29,7 +29,7 @@ use self::{
 use super::{asking::ReplicaAccess, errors, gate::Caller, memory::Share};
 use crate::proto::DESCRIPTORS;
 
-/// Maximum size of a body in bytes, which fits the largest request in Base64 with its envelope.
+/// Maximum size of a body, which fits the largest request in Base64 with its envelope.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// Path, service and method of each route.
@@ -85,23 +85,22 @@ const ROUTES: [(&str, &str, &str); 55] = [
     ("/v3/election/leader", "v3electionpb.Election", "Leader"),
     ("/v3/election/observe", "v3electionpb.Election", "Observe"),
     ("/v3/election/resign", "v3electionpb.Election", "Resign"),
-    // Spellings used by older clients.
+    // Spellings of older clients.
     ("/v3/kv/lease/grant", "etcdserverpb.Lease", "LeaseGrant"),
     ("/v3/kv/lease/keepalive", "etcdserverpb.Lease", "LeaseKeepAlive"),
     ("/v3/kv/compact", "etcdserverpb.KV", "Compact"),
     ("/v3/kv/delete", "etcdserverpb.KV", "DeleteRange"),
 ];
 
-/// Handler of one route.
 #[derive(Clone)]
 struct Gate {
     asking: Arc<ReplicaAccess>,
-    /// The gRPC services to which requests are passed.
+    /// gRPC services that requests are passed to.
     services: Router,
     method: MethodDescriptor,
 }
 
-/// Returns the router of the gateway, which forwards each path to a method of `services`.
+/// Returns the router, which forwards each path to a method of `services`.
 pub(super) fn routes(asking: &Arc<ReplicaAccess>, services: &Router) -> Router {
     let pool = match DescriptorPool::decode(DESCRIPTORS) {
         Ok(pool) => pool,
@@ -126,7 +125,7 @@ fn respond(code: StatusCode, body: impl Into<Body>) -> Response {
     (code, [json], body.into()).into_response()
 }
 
-/// Returns an error response in the format of etcd's gateway.
+/// Returns an error in the format of etcd's gateway.
 fn refuse(status: &Status) -> Response {
     let error = serde_json::json!({
         "error": status.message(),
@@ -152,7 +151,7 @@ impl Gate {
             Some(status) => status,
             None => errors::too_large(),
         })?;
-        // The parsed request is counted here; the service counts its own memory.
+        // For the parsed request; the service counts its own memory.
         let share = self.asking.memory.take(json::bytes_of(&body));
         let share = share.ok_or_else(errors::too_many)?;
         let (streams, input) = (self.method.is_client_streaming(), self.method.input());
@@ -196,12 +195,12 @@ impl Gate {
         response.map_err(|never| match never {})
     }
 
-    /// Returns the response to a request whose method sends a single message.
+    /// Returns the response of a method with a single message.
     async fn one(&self, mut frames: Frames, of: Option<Arc<Share>>) -> Result<Response, Status> {
         let message = frames.next().await?;
         let message =
             message.ok_or_else(|| Status::internal("etcdserver: the method returned nothing"))?;
-        // Base64 and field names need less than this.
+        // More than Base64 and field names need.
         let share = self.asking.memory.take(message.len().saturating_mul(3));
         let share = share.ok_or_else(errors::too_many)?;
         let text = encode(&self.method.output(), message)?;

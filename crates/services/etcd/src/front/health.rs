@@ -1,4 +1,4 @@
-//! Health checks of this member by the gRPC health protocol.
+//! Health of this member by the gRPC health protocol.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,12 +18,12 @@ use crate::proto::health::{
     health_server::Health as HealthService,
 };
 
-/// Interval between checks on behalf of watchers.
+/// Interval between checks for watchers.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// Approximate memory of a stream, in bytes.
+/// Approximate memory of a stream.
 const STREAM_BYTES: usize = 8 << 10;
 
-/// Services whose health can be queried. The empty name stands for the whole member.
+/// Services with a health. The empty name is the whole member.
 const SERVICES: [&str; 10] = [
     "",
     "etcdserverpb.Auth",
@@ -44,7 +44,7 @@ fn say(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
-/// Returns the health status. The member is healthy while there is a leader.
+/// Returns the health: a member is healthy while there is a leader.
 fn look(asking: &ReplicaAccess) -> ServingStatus {
     match asking.has_leader() {
         true => ServingStatus::Serving,

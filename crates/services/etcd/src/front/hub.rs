@@ -1,8 +1,8 @@
-//! The hub, which reads events once for all watchers.
+//! Hub: reads events once for all watchers.
 //!
-//! When the node reports a new revision, the hub queries the events since the previous one and
-//! passes them on in batches. A stream that lags too far loses batches, and reads the missed events
-//! from history itself. Hence streams never wait for each other, and the queue is bounded.
+//! For each new revision of the node, the hub queries the events since the previous one and passes
+//! them on in batches. A stream that lags too far loses batches, and reads the events from history.
+//! So streams never wait for each other, and the queue is bounded.
 
 use std::sync::{
     Arc,
@@ -21,36 +21,35 @@ use crate::{
     proto::mvccpb::Event,
 };
 
-/// Approximate memory of an event in bytes, excluding its keys and values.
+/// Approximate memory of an event without its keys and values.
 pub(super) const EVENT_BYTES: usize = 320;
 
 /// Maximum number of batches by which a stream may lag.
 const BATCHES_MAX: usize = 16;
 
-/// Events of a range of revisions, both ends inclusive.
+/// Events of revisions `from` to `to`, both inclusive.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) from: i64,
     pub(super) to: i64,
     pub(super) events: Vec<Event>,
-    /// Set if the events include the previous key-value pairs.
+    /// The events include the previous key-value pairs.
     pub(super) has_prev: bool,
     /// Memory reserved for the events.
     pub(super) share: Option<Arc<Share>>,
 }
 
-/// Reader of events, from which all streams receive their batches.
+/// Reader of events, which all streams follow.
 #[derive(Debug)]
 pub(super) struct Hub {
     batches: broadcast::Sender<Arc<Batch>>,
-    /// Memory budget for watchers and the events queued for them.
+    /// Memory budget of watchers and the events queued for them.
     pub(super) memory: Memory,
-    /// Number of watchers that need previous key-value pairs.
+    /// Watchers that need previous key-value pairs.
     wants_prev: AtomicUsize,
 }
 
-/// Registration of a watcher that needs previous key-value pairs. Dropping it ends the
-/// registration.
+/// Registration of a watcher that needs previous key-value pairs, until dropped.
 #[derive(Debug)]
 pub(super) struct WantsPrev(Arc<Hub>);
 
@@ -69,7 +68,6 @@ impl Hub {
         })
     }
 
-    /// Subscribes to all future batches.
     pub(super) fn follow(&self) -> broadcast::Receiver<Arc<Batch>> {
         self.batches.subscribe()
     }
@@ -96,12 +94,12 @@ impl Hub {
                 }
                 last = self.pass_on(asking, last, revision).await;
             }
-            // The service may have been reset to an earlier state.
+            // The service may have gone back to an earlier state.
             last = last.min(revision);
         }
     }
 
-    /// Passes on a batch of events after revision `last`. Returns the last revision of the batch.
+    /// Passes on a batch of events after revision `last`, and returns the batch's last revision.
     async fn pass_on(&self, asking: &ReplicaAccess, last: i64, revision: i64) -> i64 {
         let has_prev = self.wants_prev.load(Ordering::Relaxed) > 0;
         let request =
@@ -125,8 +123,8 @@ impl Hub {
                 has_prev,
                 share: Some(share),
             },
-            // The events are compacted, or this node cannot answer or has no memory for them. A gap
-            // makes the streams read history.
+            // The events are compacted, or this node cannot answer or lacks memory. The gap makes
+            // streams read history.
             None => Batch {
                 share: None,
                 from: revision + 1,

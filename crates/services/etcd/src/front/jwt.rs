@@ -1,8 +1,7 @@
-//! JSON Web Tokens. They name the user who logged in, and are signed with a key that operators
-//! provide, as with etcd's flag `--auth-token`.
+//! JSON Web Tokens, which name the user of a login and are signed with an operator's key, as with
+//! etcd's flag `--auth-token`.
 //!
-//! Any holder of the private key may issue them. A node that has only the public key can only
-//! verify them.
+//! Any holder of the private key may issue them. A node with only the public key can verify them.
 
 use std::{
     fs, io,
@@ -20,79 +19,55 @@ use serde::{Deserialize, Serialize};
 
 use crate::auth::Credentials;
 
-/// Maximum length of a token in bytes. Longer tokens are rejected.
 const TOKEN_BYTES_MAX: usize = 8 << 10;
-/// Maximum size of a key file, in bytes.
 const KEY_BYTES_MAX: u64 = 64 << 10;
-/// Minimum length of an HMAC secret in bytes: the length of the shortest hash.
+/// Minimum length of an HMAC secret, that of the shortest hash.
 const SECRET_BYTES_MIN: usize = 32;
-/// Default lifetime of a token.
 const LIFE: Duration = Duration::from_secs(300);
-/// Maximum lifetime of a token. Tokens that live longer could not be revoked in time.
+/// Maximum lifetime of a token. Longer-lived ones could not be revoked in time.
 const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Names of the algorithms, as used in the flag.
+/// Names of the algorithms in the flag.
 const METHODS: &str =
     "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
 
 /// Error in the flag for tokens.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokens {
-    /// The kind of tokens is unknown.
     #[error("{0:?} is no kind of token: there are simple, and jwt,sign-method=…")]
     Kind(String),
-    /// An option is unknown, is repeated, or has no value.
+    /// An option is unknown, repeated, or without a value.
     #[error("{0:?} is no option of jwt, or is there twice")]
     Option(String),
-    /// A required option is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// The algorithm is unknown.
     #[error("sign-method is to be {METHODS}, not {0:?}")]
     Method(String),
     /// The lifetime is missing or invalid.
     #[error("ttl is to be a time from 1s to 8760h, such as 10m, not {0:?}")]
     Life(String),
-    /// A key file cannot be read.
     #[error("cannot read {}: {error}", path.display())]
-    File {
-        /// Path of the key file.
-        path: PathBuf,
-        error: io::Error,
-    },
-    /// A file contains no key of the right kind.
+    File { path: PathBuf, error: io::Error },
+    /// A file has no key of the right kind.
     #[error("{} holds no key for {method}: {why}", path.display())]
-    Key {
-        /// Path of the key file.
-        path: PathBuf,
-        /// Name of the algorithm.
-        method: String,
-        /// Why the key cannot be used.
-        why: String,
-    },
+    Key { path: PathBuf, method: String, why: String },
     /// The public key does not match the private key.
     #[error("{} is not the public key of {}", public.display(), private.display())]
-    Pair {
-        /// Path of the public key file.
-        public: PathBuf,
-        /// Path of the private key file.
-        private: PathBuf,
-    },
+    Pair { public: PathBuf, private: PathBuf },
 }
 
-/// Kinds of tokens that clients can receive at login.
+/// Kinds of tokens for clients that log in.
 #[derive(Clone, Debug, Default)]
 pub enum Tokens {
     /// Signed statements, which every member can verify with a key in the state.
     #[default]
     Simple,
-    /// JSON Web Tokens.
     Jwt(Arc<Jwt>),
 }
 
 impl Tokens {
-    /// Parses a flag in etcd's format: `simple`, or
-    /// `jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=10m`. Reads the key files.
+    /// Parses a flag in etcd's format, `simple` or
+    /// `jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=10m`, and reads the key files.
     ///
     /// # Errors
     ///
@@ -110,17 +85,15 @@ impl Tokens {
 /// Claims of a token, named as in etcd.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Claims {
-    /// Name of the user who logged in.
     pub(super) username: String,
-    /// Auth revision at the time of the login.
+    /// Auth revision at the login.
     pub(super) revision: u64,
-    /// Expiry in Unix seconds. Other issuers may use fractions.
+    /// Expiry in Unix seconds, with fractions from some issuers.
     exp: f64,
 }
 
 impl Claims {
-    /// Returns whether the user logged in with the current password, as far as the revisions can
-    /// show.
+    /// Returns whether the login was with the current password, as far as revisions show.
     pub(super) const fn hold(&self, now: &Credentials) -> bool {
         now.enabled
             && now.since != 0
@@ -137,7 +110,7 @@ impl Claims {
     }
 }
 
-/// Verifies JSON Web Tokens, and signs them if a private key is configured.
+/// Verifies JSON Web Tokens, and signs them given a private key.
 pub struct Jwt {
     signs: Option<EncodingKey>,
     checks: DecodingKey,
@@ -152,7 +125,7 @@ impl std::fmt::Debug for Jwt {
     }
 }
 
-/// Options from the flag, not yet interpreted.
+/// Uninterpreted options of the flag.
 #[derive(Default)]
 struct Options<'f> {
     method: Option<&'f str>,
@@ -186,7 +159,7 @@ impl Jwt {
     fn of_options(text: &str) -> Result<Self, BadTokens> {
         let options = Options::parse(text)?;
         let method = options.method.ok_or(BadTokens::Missing("sign-method"))?;
-        // The library also accepts names of algorithms that etcd does not have.
+        // The crate also accepts names of algorithms that etcd does not have.
         let algorithm =
             Algorithm::from_str(method).map_err(|_| BadTokens::Method(method.to_owned()))?;
         let life = match options.life {
@@ -199,8 +172,7 @@ impl Jwt {
         };
         let (signs, checks) = keys(&options, method, algorithm.family())?;
         let mut validation = Validation::new(algorithm);
-        // As in etcd, expired tokens get no leeway. Deployments that issue tokens for another
-        // audience sign them with another key.
+        // No leeway after expiry, as in etcd. Issuers for another audience sign with another key.
         (validation.leeway, validation.validate_aud) = (0, false);
         validation.validate_nbf = true;
         let jwt = Self { signs, checks, algorithm, validation, life };
@@ -222,7 +194,7 @@ impl Jwt {
         }
     }
 
-    /// Returns a token for a user who has just logged in; `None` if there is no private key.
+    /// Returns a token for a user who has just logged in, if there is a private key.
     pub(super) fn sign(&self, name: &str, revision: u64) -> Option<Result<String, Unusable>> {
         let key = self.signs.as_ref()?;
         // Whole seconds, because not every reader accepts fractions.
@@ -235,7 +207,7 @@ impl Jwt {
         Some(encode(&Header::new(self.algorithm), &claims, key))
     }
 
-    /// Returns the claims of a token; `None` if its signature is invalid or it has expired.
+    /// Returns the claims of a token with a valid signature that has not expired.
     pub(super) fn read(&self, token: &str) -> Option<Claims> {
         // Some programs add this in HTTP headers.
         let token = token.strip_prefix("Bearer ").unwrap_or(token);
@@ -299,8 +271,7 @@ fn file(path: &str) -> Result<Vec<u8>, BadTokens> {
     read().map_err(|error| BadTokens::File { path: path.into(), error })
 }
 
-/// Parses a duration in Go's format, such as `1h30m`, in whole hours, minutes, seconds and
-/// milliseconds.
+/// Parses a duration in Go's format, such as `1h30m`: whole hours, minutes, seconds, milliseconds.
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;
@@ -335,7 +306,7 @@ mod tests {
         Claims { username: "ann".to_owned(), revision, exp: 0.0 }
     }
 
-    /// Claims are valid from the login until the password changes or auth is disabled.
+    /// Claims hold from the login until the password changes or auth is disabled.
     #[test]
     fn claims_hold_for_the_password_of_now() {
         for (revision, holds) in [(0, false), (5, false), (6, true), (9, true), (10, false)] {

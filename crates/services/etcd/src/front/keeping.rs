@@ -1,5 +1,4 @@
-//! Keep-alives of leases. Requests that arrive while a command is in flight are combined into the
-//! next command.
+//! Keep-alives of leases. Requests that arrive while a command is in flight share the next one.
 
 use std::{
     sync::Arc,
@@ -19,14 +18,12 @@ use crate::{
     command::{Command, KeptAlive, Lasting, Query},
 };
 
-/// Maximum number of leases in one command.
 const IDS_MAX: usize = 1000;
-/// Maximum number of requests queued for the next command. Further requests wait in their streams.
+/// Maximum number of requests queued for the next command; others wait in their streams.
 const WAITING_MAX: usize = 4096;
-/// Maximum number of times that a command is rebuilt because users or roles changed.
+/// Maximum number of rebuilds of a command because users or roles changed.
 const AUTH_TRIES: u32 = 5;
 
-/// Result of one keep-alive, with the revision of the state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeepAliveResult {
     pub(super) id: i64,
@@ -35,7 +32,6 @@ pub(super) struct KeepAliveResult {
     pub(super) revision: i64,
 }
 
-/// A queued request to keep a lease alive.
 #[derive(Debug)]
 pub(super) struct Wanted {
     id: i64,
@@ -45,18 +41,17 @@ pub(super) struct Wanted {
     tell: oneshot::Sender<Result<KeepAliveResult, Status>>,
 }
 
-/// Handle for sending requests to the task that combines them.
+/// Handle to the task that combines requests.
 #[derive(Clone, Debug)]
 pub(super) struct Keeper(mpsc::Sender<Wanted>);
 
-/// Creates the queue and returns both of its ends.
 pub(super) fn keeper() -> (Keeper, mpsc::Receiver<Wanted>) {
     let (ask, asked) = mpsc::channel(WAITING_MAX);
     (Keeper(ask), asked)
 }
 
 impl Keeper {
-    /// Queues a request to keep a lease alive. The result arrives at the returned receiver.
+    /// Queues a request, whose result arrives at the returned receiver.
     pub(super) async fn keep(
         &self,
         asking: &ReplicaAccess,
@@ -76,8 +71,8 @@ impl Keeper {
     }
 }
 
-/// Checks that a client may keep a lease alive, which requires write access to all keys attached to
-/// it. Returns the auth revision of the check; 0 if auth is disabled.
+/// Checks that a client may keep a lease alive, i.e. write all of its keys. Returns the auth
+/// revision of the check; 0 if auth is disabled.
 async fn may_keep(asking: &ReplicaAccess, asker: &Requester, id: i64) -> Result<u64, Status> {
     if asking.is_open().await? {
         return Ok(0);
@@ -118,7 +113,7 @@ pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<Wa
     }
 }
 
-/// Keeps the leases of all these requests alive with one command.
+/// Keeps the leases of all requests alive with one command.
 async fn keep_all(asking: &ReplicaAccess, all: &[Wanted]) -> Result<Lasting, Status> {
     let kept = KeptAlive {
         ids: all.iter().map(|wanted| wanted.id).collect(),
@@ -138,8 +133,8 @@ async fn keep_all(asking: &ReplicaAccess, all: &[Wanted]) -> Result<Lasting, Sta
 }
 
 impl Lasting {
-    /// Subtracts `passed`, the time since the command was sent. The leases were extended when the
-    /// command was accepted, but it may have waited for a leader since then.
+    /// Subtracts `passed`, the time since the command was sent: it may have waited for a leader
+    /// after its acceptance, when the leases were extended.
     fn left_after(mut self, passed: Duration) -> Self {
         let passed = i64::try_from(passed.as_secs()).unwrap_or(i64::MAX);
         for ttl in &mut self.ttls {
@@ -149,8 +144,8 @@ impl Lasting {
     }
 }
 
-/// Repeats the checks after users or roles have changed. Requests that are no longer allowed get an
-/// error and are removed.
+/// Repeats the checks after users or roles have changed, and answers requests that are no longer
+/// allowed with an error.
 async fn look_again(asking: &ReplicaAccess, all: &mut Vec<Wanted>) {
     if asking.credentials("").await.is_err() {
         return;

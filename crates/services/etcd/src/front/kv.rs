@@ -1,4 +1,4 @@
-//! The service KV, which reads and changes keys.
+//! Service KV: reads and changes keys.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,9 +24,9 @@ use crate::{
     },
 };
 
-/// Polling interval while compacted history is being removed.
+/// Polling interval while compacted history is removed.
 const SCRUB_PERIOD: Duration = Duration::from_millis(20);
-/// Maximum number of times that a range is restarted because its revision was compacted.
+/// Maximum number of restarts of a range whose revision was compacted.
 const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Kv {
     }
 }
 
-/// Reads a range page by page, so that a large range does not delay urgent work of the node. The
+/// Reads a range page by page, so that a large one does not delay urgent work of the node. The
 /// memory of the pages counts against the budget.
 pub(super) async fn read(
     asking: &ReplicaAccess,
@@ -76,7 +76,7 @@ pub(super) async fn read(
                     return Ok((paging.finish(), share));
                 }
             }
-            // The revision that was current at the first page has been compacted.
+            // The revision of the first page has been compacted.
             Err(status)
                 if status.code() == Code::OutOfRange
                     && paging.may_restart()

@@ -1,4 +1,4 @@
-//! The service Lease, which grants, revokes and lists leases and keeps them alive.
+//! Service Lease: grants, revokes and lists leases, and keeps them alive.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// Maximum number of responses queued for a client. Above it the client's stream waits.
+/// Responses queued for a client above which its stream waits.
 const ANSWERS_MAX: usize = 16;
-/// Maximum number of keep-alives of one stream that await their result.
+/// Maximum number of keep-alives in flight per stream.
 const KEPT_MAX: usize = 128;
-/// Approximate memory of a stream, in bytes.
+/// Approximate memory of a stream.
 const STREAM_BYTES: usize = 32 << 10;
-/// Approximate memory of a lease in a list, in bytes.
+/// Approximate memory of a lease in a list.
 const LEASE_BYTES: usize = 32;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Lease {
     pub(super) keeper: Keeper,
 }
 
-/// Returns a random lease id, which is very likely unused.
+/// Returns a random lease id, very likely unused.
 pub(super) fn some_id() -> Result<i64, Status> {
     let random = quorate::random().map_err(|error| Status::internal(error.to_string()))?;
     // Positive, as etcd's ids are.
@@ -131,8 +131,7 @@ impl LeaseService for Lease {
         while let Some(first) = from {
             let query = Query::Leases(LeasesRequest { from: first });
             let (page, _): (LeasesPage, _) = self.asking.query(&asker, &query, freshness).await?;
-            // Later pages are read from this node too, whose state cannot fall behind the first
-            // page.
+            // Later pages are also from this node, whose state cannot fall behind the first one.
             freshness = Freshness::Local;
             if !share.grow(page.ids.len() * LEASE_BYTES) {
                 return Err(errors::too_many());
@@ -148,10 +147,9 @@ impl LeaseService for Lease {
     }
 }
 
-/// Receiver for the result of a keep-alive.
 type Coming = oneshot::Receiver<Result<KeepAliveResult, Status>>;
 
-/// Keeps leases alive for as long as the client's stream requests it.
+/// Keeps leases alive as the client's stream requests.
 async fn keep_all(
     asking: Arc<ReplicaAccess>,
     keeper: Keeper,
@@ -186,7 +184,7 @@ async fn keep_one(
     keeper.keep(asking, asker, id).await
 }
 
-/// Sends responses in the order of the requests, until one cannot be sent.
+/// Sends responses in the order of the requests, until one fails.
 async fn answer_in_order(
     asking: &ReplicaAccess,
     mut waiting: mpsc::Receiver<Result<Coming, Status>>,

@@ -1,5 +1,4 @@
-//! The service Lock. A client holds a lock while its key exists, and the key is deleted when its
-//! lease ends.
+//! Service Lock: a client holds a lock while its key exists, which is at most as long as its lease.
 
 use bytes::Bytes;
 use quorate::Role;

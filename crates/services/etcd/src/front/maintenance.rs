@@ -1,4 +1,4 @@
-//! The service Maintenance, which reports and manages the state of a member.
+//! Service Maintenance: reports and manages the state of a member.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// Maximum number of times that a hash is restarted because history was compacted.
+/// Maximum number of restarts of a hash because history was compacted.
 const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ fn size(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Folds a 64-bit hash to the 32 bits used in responses.
+/// Folds a 64-bit hash to the 32 bits of responses.
 const fn fold(hash: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "both halves are in it")]
     let folded = ((hash >> 32) ^ hash) as u32;
@@ -42,7 +42,7 @@ const fn fold(hash: u64) -> u32 {
 }
 
 impl Maintenance {
-    /// Computes the hash of all data on this node. Returns its last page, which contains the hash.
+    /// Hashes all data on this node. Returns the last page, which has the hash.
     async fn hash_at(&self, asker: &Requester, at: i64) -> Result<HashPage, Status> {
         let first = HashRequestPage { at, ..HashRequestPage::default() };
         let (mut request, mut restarts) = (first.clone(), 0);
@@ -53,7 +53,7 @@ impl Maintenance {
                     Some(next) => request = next,
                     None => return Ok(page),
                 },
-                // The partial hash was computed for another compacted revision.
+                // The partial hash was of another compacted revision.
                 Err(status)
                     if status.code() == Code::OutOfRange
                         && request.is_begun
@@ -111,7 +111,7 @@ impl MaintenanceService for Maintenance {
         let alarms = self.0.alarms(&asker).await?;
         errors.extend(alarms.iter().map(|alarm| {
             let kind = alarm.alarm().as_str_name();
-            // The message is etcd's.
+            // The text is etcd's.
             format!("memberID:{} alarm:{kind} ", alarm.member_id)
         }));
         let mut peers = status.peers.iter();
@@ -132,7 +132,7 @@ impl MaintenanceService for Maintenance {
         }))
     }
 
-    /// Succeeds without doing anything, because the store needs no defragmentation.
+    /// Does nothing: the store needs no defragmentation.
     async fn defragment(
         &self,
         request: Request<DefragmentRequest>,
@@ -143,7 +143,7 @@ impl MaintenanceService for Maintenance {
         Ok(Response::new(DefragmentResponse::default()))
     }
 
-    /// Like [`Maintenance::hash_kv`], but always at the current revision.
+    /// Hashes as [`Maintenance::hash_kv`] does, at the current revision.
     async fn hash(&self, request: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
         let asker = self.0.allow(&request, Role::Reader)?;
         let page = self.hash_at(&asker, 0).await?;

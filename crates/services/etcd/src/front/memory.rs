@@ -1,8 +1,6 @@
-//! Memory budget for requests, responses and the work in flight for them. Requests that would
-//! exceed it are refused or wait.
-//!
-//! There is one budget per node. Watching has only a part of it, so that clients that do not read
-//! their events leave the rest to others.
+//! Memory budget of a node for requests, responses and the work for them. What would exceed it is
+//! refused or waits. Watching has only a part, so that clients that do not read their events leave
+//! the rest to others.
 
 use std::sync::{
     Arc,
@@ -15,13 +13,13 @@ use tokio::sync::Notify;
 struct Use {
     used: AtomicUsize,
     most: usize,
-    /// Budget of which this one is a part, if any.
+    /// Budget of which this one is a part.
     whole: Option<Memory>,
-    /// Notified whenever memory is released in this budget or in one that shares its memory.
+    /// Notified of memory released in this budget or in one that shares its memory.
     released: Arc<Notify>,
 }
 
-/// A memory budget, which can be shared.
+/// Memory budget, shared by clones.
 #[derive(Clone, Debug)]
 pub(super) struct Memory(Arc<Use>);
 
@@ -35,7 +33,7 @@ impl Memory {
         }))
     }
 
-    /// Returns a budget of `most` bytes that is part of this one. Its shares count in both.
+    /// Returns a budget of `most` bytes within this one, whose shares count in both.
     pub(super) fn part(&self, most: usize) -> Self {
         Self(Arc::new(Use {
             used: AtomicUsize::new(0),
@@ -45,19 +43,19 @@ impl Memory {
         }))
     }
 
-    /// Returns a budget of half the size that is part of this one.
+    /// Returns a budget of half the size within this one.
     pub(super) fn half(&self) -> Self {
         self.part(self.0.most / 2)
     }
 
-    /// Reserves bytes until the returned share is dropped; `None` if fewer are free.
+    /// Reserves bytes until the share is dropped, if they are free.
     pub(super) fn take(&self, bytes: usize) -> Option<Share> {
         let mut share = self.share();
         share.grow(bytes).then_some(share)
     }
 
-    /// Waits until `bytes` bytes are free, and reserves them. A request for more than the whole
-    /// budget gets the whole budget.
+    /// Waits for `bytes` free bytes and reserves them. A request for more than the budget gets all
+    /// of it.
     pub(super) async fn wait_for(&self, bytes: usize) -> Share {
         let bytes = bytes.min(self.largest());
         loop {
@@ -69,7 +67,7 @@ impl Memory {
         }
     }
 
-    /// Returns an empty share of this budget, which can grow.
+    /// Returns an empty share, which can grow.
     pub(super) fn share(&self) -> Share {
         Share { memory: self.clone(), bytes: 0 }
     }
@@ -107,7 +105,7 @@ impl Memory {
     }
 }
 
-/// Bytes reserved in a budget, released on drop.
+/// Bytes of a budget, released on drop.
 #[derive(Debug)]
 pub(super) struct Share {
     memory: Memory,
@@ -115,8 +113,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Grows the share by `bytes` bytes. Returns `false` and leaves the share unchanged if fewer
-    /// are free.
+    /// Grows the share by `bytes`, or returns `false` if they are not free.
     #[must_use]
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let grown = self.memory.add(bytes);
@@ -126,8 +123,7 @@ impl Share {
         grown
     }
 
-    /// Resizes the share to `bytes` bytes. Returns `false` and leaves the share unchanged if too
-    /// few bytes are free.
+    /// Resizes the share to `bytes`, or returns `false` if they are not free.
     #[must_use]
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         match bytes.checked_sub(self.bytes) {

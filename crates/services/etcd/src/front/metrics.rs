@@ -1,5 +1,5 @@
-//! The page `/metrics`. Metrics that have the same meaning as in etcd have the names that etcd's
-//! dashboards and alerts use.
+//! The page `/metrics`, with the names of etcd's dashboards and alerts for metrics of the same
+//! meaning.
 
 use std::{
     fmt::Write as _,
@@ -23,10 +23,9 @@ use super::{
     settings::VERSION,
 };
 
-/// Timeout for requesting the node's status.
+/// Timeout of the request for the node's status.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Returns the page with all metrics.
 pub(super) async fn page(asking: Arc<ReplicaAccess>) -> Response {
     let asked = async {
         let status = asking.status().await?;
@@ -112,7 +111,7 @@ pub(super) async fn page(asking: Arc<ReplicaAccess>) -> Response {
     for (requests, method) in counters.methods.iter().zip(METHODS) {
         for (handled, code) in requests.handled.iter().zip(CODES) {
             let handled = load(handled);
-            // Error codes are shown once they have occurred.
+            // Error codes appear once they have occurred.
             if handled > 0 || code == "OK" {
                 let labels = format!("grpc_code=\"{code}\",{}", labels(method));
                 text.line(name, &labels, handled);
@@ -154,7 +153,6 @@ fn labels((service, method, kind): (&str, &str, &str)) -> String {
     format!("grpc_method=\"{method}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")
 }
 
-/// Text in the Prometheus format.
 struct Text(String);
 
 impl Text {

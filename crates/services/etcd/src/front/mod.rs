@@ -1,15 +1,14 @@
-//! The front: gRPC and a little HTTP, on threads of its own, separate from the node's.
+//! The front: gRPC and a little HTTP, on threads of its own.
 //!
 //! Connections ([`connections`]) deliver requests, whose memory is counted ([`bodies`],
 //! [`memory`]). The services ([`kv`], [`watch`], [`lease`], [`cluster`], [`maintenance`], [`lock`],
 //! [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this
 //! process ([`asking`]), and the results into responses or errors ([`errors`]). Clients
 //! authenticate by a [`token`] of etcd's kind, a [`jwt`], or a certificate: the [`gate`] caches
-//! them, [`admission`] checks them, and [`passwords`] are checked on separate threads. The node's
-//! [`operators`] are checked here as well. [`pages`] and the [`gateway`] serve HTTP. The [`hub`]
-//! reads events once for all watchers, [`keeping`] keeps leases alive, many with one command, and
-//! [`turns`] are the queues of locks and elections. Requests are counted ([`counters`],
-//! [`metrics`]).
+//! them, [`admission`] checks them, and [`passwords`] are checked on separate threads, as are those
+//! of the node's [`operators`]. [`pages`] and the [`gateway`] serve HTTP. The [`hub`] reads events
+//! once for all watchers, [`keeping`] keeps many leases alive with one command, and [`turns`] are
+//! the queues of locks and elections. Requests are counted ([`counters`], [`metrics`]).
 
 mod admission;
 mod asking;
@@ -77,32 +76,24 @@ use crate::proto::{
     v3lockpb::lock_server::LockServer,
 };
 
-/// Maximum size of a message in bytes: a command plus the rest of its request.
+/// Maximum size of a message: a command plus the rest of its request.
 const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
-/// Maximum number of threads that serve connections.
+/// Maximum number of serving threads.
 const THREADS_MAX: usize = 8;
 
 /// Error in binding the front's listener.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The address cannot be bound.
     #[error("cannot listen on --client {address}: {source}")]
-    Listen {
-        /// Address that could not be bound.
-        address: String,
-        source: io::Error,
-    },
-    /// Other machines could connect, but authentication is not configured.
+    Listen { address: String, source: io::Error },
+    /// Other machines could connect, without authentication.
     #[error(
         "cannot listen on --client {address}: other machines can reach this address, and there is no authentication"
     )]
-    Unprotected {
-        /// Address that was refused.
-        address: String,
-    },
+    Unprotected { address: String },
 }
 
-/// A bound listener. Clients can connect to it, and wait until it is served.
+/// Bound listener, on which clients wait to be served.
 #[derive(Debug)]
 pub struct Door {
     listener: TcpListener,
@@ -111,7 +102,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// Binds an address. Without protection, only loopback addresses are accepted.
+    /// Binds an address; only a loopback one without protection.
     pub fn bind(address: &str, protection: Protection) -> Result<Self, BindError> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
@@ -126,15 +117,13 @@ impl Door {
         Ok(Self { listener, address: bound, protection })
     }
 
-    /// Uses a listener that is already bound. The caller is responsible for restricting who can
-    /// connect.
+    /// Uses a bound listener. The caller restricts who can connect.
     pub fn on(listener: TcpListener, protection: Protection) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address, protection })
     }
 
-    /// Returns the address of the listener.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -192,7 +181,7 @@ impl Door {
     }
 }
 
-/// A running server, which stops when it is dropped.
+/// Running server, stopped on drop.
 #[derive(Debug)]
 pub struct Server {
     operators: Operators,
@@ -201,7 +190,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns access to the users of etcd for the node's admin server.
+    /// Returns access to etcd's users for the node's admin server.
     pub fn operators(&self) -> Operators {
         self.operators.clone()
     }

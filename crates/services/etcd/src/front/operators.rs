@@ -1,4 +1,4 @@
-//! Checks operators of the node against the users of etcd.
+//! Checks of the node's operators against etcd's users.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     command::Query,
 };
 
-/// Access to the users of etcd for the node's admin server.
+/// Access to etcd's users for the node's admin server.
 #[derive(Clone, Debug)]
 pub struct Operators {
     pub(super) asking: Arc<ReplicaAccess>,
@@ -23,8 +23,8 @@ pub struct Operators {
 }
 
 impl Operators {
-    /// Returns whether a caller has the role root, as known to this node: the user of a name and
-    /// a password, or else the one named in a certificate. Returns `None` if auth is disabled.
+    /// Returns whether a caller has the role root, as known to this node: the user of a name and a
+    /// password, or else the one in a certificate. Returns `None` if auth is disabled.
     ///
     /// # Errors
     /// The node cannot tell at this time.
@@ -40,7 +40,7 @@ impl Operators {
         if let Some((name, password)) = login {
             let before = self.asking.credentials(&name).await?;
             let fits = self.passwords.fits(before.hash.clone(), password).await?;
-            // Checking takes a while, in which the password may change.
+            // The password may change during the check.
             let now = self.asking.credentials(&name).await?;
             if !fits || (now.epoch, now.since) != (before.epoch, before.since) {
                 return Ok(Some(false));

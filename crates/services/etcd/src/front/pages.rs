@@ -1,4 +1,4 @@
-//! Plain HTTP pages for the version, the health and the metrics.
+//! HTTP pages for version, health and metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,6 @@ use super::{
 };
 use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
 
-/// Timeout for a health check.
 const CHECK_WAIT: Duration = Duration::from_secs(5);
 
 pub(super) fn routes(asking: Arc<ReplicaAccess>) -> Router {
@@ -42,8 +41,8 @@ async fn version() -> Response {
     json(StatusCode::OK, body)
 }
 
-/// Returns whether this member can serve a linearizable read. With `?serializable=true`, returns
-/// whether it can read its local state.
+/// Returns whether this member serves linearizable reads, or with `?serializable=true`, whether it
+/// reads its local state.
 async fn is_well(asking: &ReplicaAccess, query: Option<&str>) -> bool {
     let mut words = query.unwrap_or_default().split('&');
     let freshness = Freshness::of(words.any(|word| word == "serializable=true"));
@@ -51,7 +50,7 @@ async fn is_well(asking: &ReplicaAccess, query: Option<&str>) -> bool {
     matches!(asked, Ok(Ok(_)))
 }
 
-/// Returns the first raised alarm, skipping the kinds named by `?exclude=KIND`.
+/// Returns the first raised alarm, except for kinds named by `?exclude=KIND`.
 async fn alarm(asking: &ReplicaAccess, query: Option<&str>) -> Option<AlarmType> {
     let excluded = |kind: &AlarmType| {
         let mut words = query.unwrap_or_default().split('&');

@@ -1,4 +1,4 @@
-//! Hashing and checking of passwords outside the serving threads, a few at a time.
+//! Hashing and checking of passwords on other threads, a few at a time.
 
 use std::sync::{
     Arc,
@@ -11,14 +11,13 @@ use tonic::Status;
 
 use super::errors;
 
-/// Maximum number of concurrent hashes. Each takes tens of milliseconds of CPU time and 19 MiB of
-/// memory.
+/// Maximum number of concurrent hashes, each of tens of milliseconds of CPU time and 19 MiB.
 const AT_ONCE: usize = 2;
-/// Maximum number of waiting checks. Further ones are refused, so a client that guesses passwords
-/// delays others by a second or two at most.
+/// Maximum number of waiting checks. With the rest refused, a client that guesses passwords delays
+/// others by a second or two at most.
 const WAITING_MAX: usize = 64;
 
-/// Runner of password hashes, which limits their number.
+/// Runs a limited number of password hashes.
 #[derive(Clone, Debug)]
 pub(super) struct Passwords(Arc<Places>);
 
@@ -28,7 +27,7 @@ struct Places {
     waiting: AtomicUsize,
 }
 
-/// Place occupied by a check that waits or runs.
+/// Place of a check that waits or runs.
 struct Waiting(Arc<Places>);
 
 impl Drop for Waiting {
@@ -64,7 +63,7 @@ impl Passwords {
         done.await.map_err(|_| errors::stopped())
     }
 
-    /// Returns the hash of a password, with a new salt.
+    /// Hashes a password with a new salt.
     pub(super) async fn hash(&self, password: String) -> Result<String, Status> {
         let hash = self.work(move || password::hash(password.as_bytes())).await?;
         hash.map_err(|unusable| match unusable {
@@ -75,8 +74,7 @@ impl Passwords {
         })
     }
 
-    /// Returns whether a password matches `hash`. An empty hash never matches, but checking it
-    /// takes just as long.
+    /// Returns whether a password matches `hash`. An empty hash never does, in the same time.
     pub(super) async fn fits(&self, hash: String, password: String) -> Result<bool, Status> {
         self.work(move || {
             let (hash, is_somebody) = match &*hash {

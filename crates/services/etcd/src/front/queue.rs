@@ -1,4 +1,4 @@
-//! Responses queued for the client of a stream, with the memory reserved for them.
+//! Responses queued for the client of a stream, with their memory.
 
 use std::{
     pin::Pin,
@@ -11,31 +11,29 @@ use tonic::{Status, codegen::tokio_stream::Stream};
 
 use super::memory::Share;
 
-/// A response in the queue of a stream, or the error that ends the stream.
+/// Queued response, or the error that ends the stream.
 #[derive(Debug)]
 pub(super) struct Queued<T> {
     answer: Result<T, Status>,
-    /// Memory reserved for the response itself, and for the batch that it is part of.
+    /// Memory of the response itself, and of its batch.
     _held: (Option<Share>, Option<Arc<Share>>),
 }
 
 impl<T> Queued<T> {
-    /// Creates a queued response with memory of its own and a share of the batch that it is part
-    /// of.
+    /// Creates a response with memory of its own and a share of its batch's.
     pub(super) const fn of(answer: T, own: Share, of: Option<Arc<Share>>) -> Self {
         Self { answer: Ok(answer), _held: (Some(own), of) }
     }
 }
 
 impl<T> From<Result<T, Status>> for Queued<T> {
-    /// Creates a queued response that is too small to be counted.
+    /// Creates a response too small to be counted.
     fn from(answer: Result<T, Status>) -> Self {
         let _held = (None, None);
         Self { answer, _held }
     }
 }
 
-/// Stream of the responses queued for a client.
 #[derive(Debug)]
 pub(super) struct Answers<T>(pub(super) mpsc::Receiver<Queued<T>>);
 

@@ -1,8 +1,7 @@
-//! Snapshots as streams. A snapshot consists of the bytes of a backup, in an envelope that
-//! `etcdctl` accepts.
+//! Snapshots as streams: the bytes of a backup in an envelope that `etcdctl` accepts.
 //!
-//! `etcdctl` requires a length that is a multiple of 512, followed by a SHA-256 checksum of all
-//! earlier bytes. Hence the backup is followed by zeros, its length, a word that `quorate restore`
+//! `etcdctl` requires a length that is a multiple of 512, and a SHA-256 checksum of these bytes at
+//! the end. So the backup is followed by zeros, its length, a word that `quorate restore`
 //! recognizes, and the checksum.
 
 use std::{io, sync::Arc, time::Duration};
@@ -22,16 +21,15 @@ use super::{
 };
 use crate::proto::etcdserverpb::SnapshotResponse;
 
-/// Maximum number of pieces queued for the client. When it is reached, reading waits.
+/// Pieces queued for the client above which reading waits.
 const PIECES_MAX: usize = 2;
-/// Maximum size of a piece, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 /// Time after which a client that reads nothing is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// The size of etcd's files is a multiple of this number of bytes.
+/// Unit of the size of etcd's files.
 const PAGE: u64 = 512;
 
-/// Returns the bytes that follow a backup of `bytes` bytes, except the checksum.
+/// Returns what follows a backup of `bytes` bytes, before the checksum.
 fn padding(bytes: u64) -> Vec<u8> {
     let tail = 8 + ENVELOPE_WORD.len() as u64;
     let zeros = (PAGE - (bytes + tail) % PAGE) % PAGE;
@@ -41,7 +39,7 @@ fn padding(bytes: u64) -> Vec<u8> {
     end
 }
 
-/// Reader of a snapshot, which runs on a separate thread.
+/// Reader of a snapshot, on a separate thread.
 struct Reader {
     asking: Arc<ReplicaAccess>,
     revision: i64,
@@ -80,15 +78,14 @@ impl Reader {
     }
 }
 
-/// Starts a snapshot of everything that was acknowledged before the call.
+/// Starts a snapshot of everything acknowledged before the call.
 pub(super) async fn stream(
     asking: &Arc<ReplicaAccess>,
 ) -> Result<Answers<SnapshotResponse>, Status> {
     let figures = asking.figures(Freshness::Linearizable).await?;
     let at: Slot = asking.status().await?.applied_to;
     let (pieces, receiver) = mpsc::channel(PIECES_MAX + 1);
-    // Reserves a place for the error that reports an incomplete snapshot, however slow the client
-    // is.
+    // Reserves a place for the error of an incomplete snapshot, however slow the client is.
     let last = pieces.clone().try_reserve_owned().map_err(|_| errors::stopped())?;
     let mut reader = Reader {
         asking: Arc::clone(asking),

@@ -1,35 +1,32 @@
-//! Tokens: signed statements that record the user, the time and the password revision of a login.
-//!
-//! Every member can verify a token without storing it (decision 25). Input may be any text.
+//! Tokens: signed statements of a login's user, time and password revision. Every member can verify
+//! one without storing it (decision 25). Input may be any text.
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
 use crate::auth::{Credentials, NAME_BYTES_MAX, SECRET_BYTES};
 
-/// Version of the statement format, which is the first byte of a statement.
+/// Version of the statement format, its first byte.
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 1 + 3 * 8;
 const SIGNATURE_BYTES: usize = 32;
-/// Lifetime of a token in milliseconds. It counts from the login, or from the token's last use at a
-/// member that has cached the token.
+/// Lifetime of a token since the login, or since its last use at a member that has cached it.
 pub(super) const LIFE_MS: u64 = 300_000;
-/// Maximum time in milliseconds by which the issuing member's clock may be ahead of this one's.
+/// Maximum lead of the issuing member's clock.
 const AHEAD_MS: u64 = 10_000;
 
-/// Contents of a token, without the signature.
+/// Contents of a token without the signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
-    /// Name of the user who logged in.
     pub(super) name: String,
     /// Auth revision at which the user's password was set.
     pub(super) since: u64,
     /// Auth revision at which auth was last enabled.
     pub(super) epoch: u64,
-    /// Time of the login, in Unix milliseconds.
+    /// Time of the login in Unix milliseconds.
     pub(super) at_ms: u64,
 }
 
-/// A received statement with its signature.
+/// Received statement with its signature.
 #[derive(Debug)]
 pub(super) struct Signed {
     pub(super) statement: Statement,
@@ -37,7 +34,7 @@ pub(super) struct Signed {
     signature: [u8; SIGNATURE_BYTES],
 }
 
-/// Returns the signature of a statement of this cluster; `None` if there is no key.
+/// Signs a statement of this cluster, if there is a key.
 fn sign(secret: &[u8], cluster: u64, statement: &[u8]) -> Option<blake3::Hash> {
     let key: &[u8; SECRET_BYTES] = secret.try_into().ok()?;
     let mut hasher = blake3::Hasher::new_keyed(key);
@@ -48,7 +45,7 @@ fn sign(secret: &[u8], cluster: u64, statement: &[u8]) -> Option<blake3::Hash> {
 }
 
 impl Statement {
-    /// Signs the statement and returns the token; `None` if there is no key.
+    /// Returns the signed token, if there is a key.
     pub(super) fn sign(&self, secret: &[u8], cluster: u64) -> Option<String> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + self.name.len() + SIGNATURE_BYTES);
         bytes.push(VERSION);
@@ -86,10 +83,10 @@ impl Signed {
     }
 
     /// Returns whether a member of this cluster signed the statement recently enough, for the user
-    /// and password that `now` describes.
+    /// and password of `now`.
     pub(super) fn holds(&self, now: &Credentials, cluster: u64) -> bool {
         let signature = sign(&now.secret, cluster, &self.bytes);
-        // The comparison takes equally long for wrong and right signatures.
+        // In constant time.
         let is_signed = signature.is_some_and(|signature| signature == self.signature);
         let Statement { since, epoch, at_ms, .. } = self.statement;
         is_signed
@@ -163,7 +160,7 @@ mod tests {
         assert!(!signed.holds(&Credentials { since: 0, ..now(1_000_000) }, CLUSTER));
     }
 
-    /// A token with any changed bit is invalid.
+    /// A token with any bit changed is invalid.
     #[test]
     fn a_changed_token_does_not_hold() {
         let bytes = Base64UrlUnpadded::decode_vec(&token()).unwrap();

@@ -1,6 +1,5 @@
-//! Queues for locks and elections. The keys under a prefix form a queue in the order of their
-//! creation, and the first key has the turn. The queues are compatible with those that clients
-//! create themselves.
+//! Queues of locks and elections: the keys under a prefix in order of creation, of which the first
+//! has the turn. Compatible with queues that clients create themselves.
 
 use std::sync::Arc;
 
@@ -32,28 +31,28 @@ use crate::{
     },
 };
 
-/// Time to live, in seconds, of the lease that is granted to clients without one, as in etcd. The
-/// lease is not kept alive.
+/// Time to live, in seconds, of the lease for clients without one, as in etcd. It is not kept
+/// alive.
 const LEASE_TTL: i64 = 60;
 
-/// Approximate memory of a waiting client, in bytes.
+/// Approximate memory of a waiting client.
 const PLACE_BYTES: usize = 8 << 10;
 
-/// Access to queues, including waiting for a turn.
+/// Access to queues.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     pub(super) asking: Arc<ReplicaAccess>,
     pub(super) hub: Arc<Hub>,
 }
 
-/// A place in a queue. It is given up when its client stops waiting.
+/// Place in a queue, given up when its client stops waiting.
 #[derive(Debug)]
 pub(super) struct QueuePlace {
     asking: Arc<ReplicaAccess>,
     pub(super) key: Bytes,
     pub(super) created: i64,
     pub(super) lease: i64,
-    /// Previous value of the key, if the key was already in the queue.
+    /// Previous value of the key, if it was in the queue already.
     pub(super) before: Option<KeyValue>,
     /// Revision at which the place was created or found.
     pub(super) revision: i64,
@@ -80,8 +79,7 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// Returns a comparison that holds if the key was created at `revision`. Revision 0 stands for a
-/// key that does not exist.
+/// Returns the comparison that the key was created at `revision`, or does not exist for revision 0.
 fn is_created(key: &Bytes, revision: i64) -> Compare {
     Compare {
         target: 1,
@@ -91,12 +89,12 @@ fn is_created(key: &Bytes, revision: i64) -> Compare {
     }
 }
 
-/// Returns the key prefix of the queue called `name`.
+/// Returns the key prefix of a queue.
 pub(super) fn prefix_of(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
 
-/// Returns the end of the range of all keys with this prefix.
+/// Returns the end of the range of a prefix.
 fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -118,8 +116,8 @@ async fn transact(
     Ok((answer, revision))
 }
 
-/// Puts a value if the key is still the one created at `created`. Returns the revision of the put;
-/// `None` if the key has been deleted or created anew.
+/// Puts a value if the key is still the one created at `created`. Returns the revision of the put,
+/// or `None` if it is not.
 pub(super) async fn put_created(
     asking: &ReplicaAccess,
     asker: &Requester,
@@ -205,8 +203,8 @@ impl Turns {
         }
     }
 
-    /// Waits until no place is ahead of this one. Returns the revision at that time; `None` if the
-    /// place itself no longer exists.
+    /// Waits until no place is ahead of this one. Returns the revision, or `None` if this place is
+    /// gone.
     pub(super) async fn wait(
         &self,
         asker: &Requester,
@@ -227,8 +225,7 @@ impl Turns {
                 _ => self.find(asker, before).await?.0,
             };
             let Some(ahead) = ahead else { break };
-            // Waits only for the place just ahead, so that a moving queue does not wake all waiting
-            // clients.
+            // Waits for the place just ahead only: a moving queue does not wake all its clients.
             wait_for(&mut batches, Keys::One(&ahead.key)).await?;
         }
         let own = RangeRequest {
@@ -239,12 +236,12 @@ impl Turns {
         };
         let (own, revision) = self.find(asker, own).await?;
         let is_there = own.is_some_and(|own| own.create_revision == place.created);
-        // The client now owns the key, or the key is deleted anyway.
+        // The client owns the key now, or it is deleted anyway.
         place.gives_up = false;
         Ok(is_there.then_some(revision))
     }
 
-    /// Returns the first place in the queue, as known to this node, with the revision.
+    /// Returns the first place in the queue and the revision, as known to this node.
     pub(super) async fn first(
         &self,
         asker: &Requester,
@@ -254,7 +251,7 @@ impl Turns {
         self.find(asker, request).await
     }
 
-    /// Like `first`, but with a linearizable read.
+    /// Returns the first place in the queue and the revision, linearizably.
     pub(super) async fn first_now(
         &self,
         asker: &Requester,
@@ -276,7 +273,7 @@ impl Turns {
     }
 }
 
-/// Returns a request for the oldest key with this prefix.
+/// Returns a request for the oldest key of a prefix.
 fn first_of(prefix: &[u8]) -> RangeRequest {
     RangeRequest {
         key: Bytes::copy_from_slice(prefix),
@@ -290,7 +287,7 @@ fn first_of(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// Like `wait_for`, for any key with this prefix.
+/// Waits as `wait_for` does, for the keys of a prefix.
 pub(super) async fn wait_for_prefix(
     batches: &mut Receiver<Arc<Batch>>,
     prefix: &[u8],
@@ -299,7 +296,7 @@ pub(super) async fn wait_for_prefix(
     wait_for(batches, Keys::of(prefix, &end)).await
 }
 
-/// Waits until one of `keys` has changed or may have changed.
+/// Waits until one of `keys` has or may have changed.
 pub(super) async fn wait_for(
     batches: &mut Receiver<Arc<Batch>>,
     keys: Keys<'_>,
@@ -311,7 +308,7 @@ pub(super) async fn wait_for(
             Err(RecvError::Closed) => return Err(errors::stopped()),
         };
         let mut happened = batch.events.iter().filter_map(|event| event.kv.as_ref());
-        // Any key may have changed during a gap.
+        // Any key may have changed in a gap.
         if batch.to < batch.from || happened.any(|kv| keys.contain(&kv.key)) {
             return Ok(());
         }

@@ -1,9 +1,9 @@
-//! The service Watch: streams of watchers, each of which receives every event of its keys once and
-//! in order.
+//! Service Watch: streams of watchers, each of which receives every event of its keys once and in
+//! order.
 //!
 //! A watcher is caught up when it has been sent everything up to the stream's revision. Caught-up
-//! watchers receive the batches of the [`Hub`]. Lagging watchers, and all watchers after a gap,
-//! read history page by page until they are caught up.
+//! watchers receive the batches of the [`Hub`]. Lagging ones, and all after a gap, read history
+//! page by page until they are caught up.
 
 mod rights;
 mod watcher;
@@ -41,21 +41,20 @@ use crate::{
     },
 };
 
-/// Maximum number of responses queued for a client. Above it the client's stream waits.
+/// Responses queued for a client above which its stream waits.
 const ANSWERS_MAX: usize = 16;
-/// Approximate memory of a stream without its watchers, in bytes.
+/// Approximate memory of a stream without its watchers.
 const STREAM_BYTES: usize = 32 << 10;
-/// Approximate memory of a response in bytes, excluding its events.
+/// Approximate memory of a response without its events.
 const ANSWER_BYTES: usize = 256;
-/// Maximum time for which a stream waits for memory. Afterwards it ends, and its client reconnects.
+/// Longest wait of a stream for memory, after which it ends and its client reconnects.
 const MEMORY_WAIT: Duration = Duration::from_secs(30);
-/// Maximum number of watchers per stream.
 const WATCHERS_MAX: usize = 100_000;
 /// Interval between progress notifications to watchers that requested them and receive no events.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(600);
 /// Interval between checks for a leader, for clients that require one.
 const LEADER_PERIOD: Duration = Duration::from_secs(1);
-/// Watcher id in responses that do not concern a watcher.
+/// Watcher id in responses that concern no watcher.
 const NO_WATCHER: i64 = -1;
 
 #[derive(Debug)]
@@ -98,27 +97,26 @@ impl WatchService for Watch {
     }
 }
 
-/// Server side of one client's stream, with its watchers.
+/// Server side of a client's stream.
 struct WatchStream {
     asking: Arc<ReplicaAccess>,
     hub: Arc<Hub>,
     asker: Requester,
-    /// Set if the client requires a leader, in which case it is sent an error if there is none.
+    /// The client requires a leader: without one, it gets an error.
     requires_leader: bool,
     answers: mpsc::Sender<Queued<WatchResponse>>,
     watchers: Watchers,
     /// Revision up to which caught-up watchers have been sent everything.
     seen: i64,
-    /// Set if the client requested a progress notification that has not been sent yet.
+    /// A requested progress notification is still to be sent.
     owes_progress: bool,
     _share: Share,
     _counted: CountGuard,
 }
 
-/// Receiver of notifications about changes of users or roles.
 type Changes = watch::Receiver<Option<Mark>>;
 
-/// Reason for ending the stream, with the error for the client if there is one.
+/// Reason for ending the stream, with an error for the client if there is one.
 struct Ends(Option<Status>);
 
 impl From<Status> for Ends {
@@ -149,8 +147,8 @@ impl WatchStream {
         let (mut progress, mut leader) = (ticks(PROGRESS_PERIOD), ticks(LEADER_PERIOD));
         let answers = self.answers.clone();
         loop {
-            // All received requests are handled between two pages of history, and no page is read
-            // before the previous one is sent, so a slow client occupies one page at most.
+            // Handles all received requests between two pages of history, and reads a page after
+            // the previous one was sent: a slow client occupies one page at most.
             let lags = self.watchers.lag(self.seen);
             tokio::select! {
                 biased;
@@ -174,7 +172,7 @@ impl WatchStream {
         }
     }
 
-    /// Serves the existing watchers after the client has sent its last request.
+    /// Serves the watchers after the client's last request.
     async fn listen(
         &mut self,
         mut batches: broadcast::Receiver<Arc<Batch>>,
@@ -211,10 +209,10 @@ impl WatchStream {
         self.send_part(answer, None).await
     }
 
-    /// Sends one response of several whose memory was reserved together.
+    /// Sends one of several responses whose memory was reserved together.
     async fn send_part(&self, answer: WatchResponse, of: Option<Arc<Share>>) -> Result<(), Ends> {
-        // The place in the queue is reserved first, because waiting for it delays only this stream.
-        // Memory is reserved second, because other streams wait for it.
+        // First the place in the queue, for which only this stream waits, then memory, for which
+        // others wait.
         let place = self.answers.reserve().await.map_err(|_| Ends(None))?;
         let bytes = ANSWER_BYTES + answer.events.len() * EVENT_BYTES;
         let own = timeout(MEMORY_WAIT, self.hub.memory.wait_for(bytes)).await;
@@ -223,7 +221,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Returns the revision and size of the state. Retries while the node is busy.
+    /// Returns the revision and size of the state, after retries while the node is busy.
     async fn figures(&self) -> Result<Figures, Status> {
         retry_while_busy(|| self.asking.figures(Freshness::Local)).await
     }
@@ -269,7 +267,7 @@ impl WatchStream {
                 false => Err(status.into()),
             };
         }
-        // Queried after subscribing to batches, so that all later events arrive in them.
+        // After subscribing to batches, so that they have all later events.
         let revision = self.figures().await?.revision;
         if self.seen == 0 {
             self.seen = revision;
@@ -309,7 +307,7 @@ impl WatchStream {
         }
     }
 
-    /// Handles a batch from the hub. After a missed batch, the watchers read history instead.
+    /// Handles a batch from the hub. After a missed one, the watchers read history.
     async fn batch(&mut self, batch: Result<Arc<Batch>, RecvError>) -> Result<(), Ends> {
         let batch = match batch {
             Ok(batch) => batch,
@@ -320,7 +318,7 @@ impl WatchStream {
         if batch.to <= self.seen || self.seen == 0 {
             return Ok(());
         }
-        // A client with many unread responses gets the rest from history once it has read them.
+        // A client with many unread responses gets the rest from history later.
         let is_slow = self.answers.capacity() < ANSWERS_MAX / 2;
         if batch.from <= self.seen + 1 && !is_slow {
             let events = ByKey::new(&batch.events);
@@ -358,7 +356,7 @@ impl WatchStream {
             Err(status) => return Err(status.into()),
         };
         if page.next <= behind.next {
-            // This node was reset to an earlier state, and will catch up again.
+            // This node went back to an earlier state, and will catch up again.
             sleep(Duration::from_millis(50)).await;
         }
         let (events, share) = (ByKey::new(&page.events), Arc::new(share));
@@ -370,7 +368,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Ends the watchers whose next revision is compacted, and sends them the compacted revision.
+    /// Ends the watchers whose next revision is compacted, with the compacted revision.
     async fn end_compacted(&mut self) -> Result<(), Ends> {
         let figures = self.figures().await?;
         for id in self.watchers.before(figures.compacted) {
@@ -387,8 +385,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Sends events to a watcher. Events of one revision are sent together, unless the client
-    /// accepts fragments.
+    /// Sends events to a watcher, those of a revision together unless the client accepts fragments.
     async fn send_events(
         &mut self,
         id: i64,
@@ -415,8 +412,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Sends a progress notification for all watchers, if the client requested one and all watchers
-    /// are caught up.
+    /// Sends a requested progress notification for all watchers, once all are caught up.
     async fn tell_progress(&mut self) -> Result<(), Ends> {
         if !self.owes_progress || self.watchers.lag(self.seen) {
             return Ok(());

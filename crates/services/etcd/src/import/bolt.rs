@@ -1,5 +1,5 @@
-//! The file format of bbolt, as used by snapshots of etcd: two meta pages with the root, and trees
-//! of pages below them. The reader follows the published format and trusts no number in the file.
+//! File format of bbolt, as used by etcd's snapshots: two meta pages with the root, and trees of
+//! pages below them. The reader follows the published format and trusts no number in the file.
 //!
 //! | bytes | page |
 //! |---|---|
@@ -9,19 +9,18 @@
 //! | 4 | number of overflow pages |
 //! | 16 each | elements: position and length of key and value; of a branch, also the page below |
 //!
-//! Numbers are little-endian, as on every machine that etcd supports. No page is read twice, and the
-//! elements of a page must fit in the page, so the total cost is bounded by the length of the file.
+//! Numbers are little-endian, as on every machine that etcd supports. No page is read twice, and
+//! its elements must fit in it, so the length of the file bounds the total cost.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 use super::bad::Bad;
 
-/// Source from which the bytes of a database are read.
+/// Source of a database's bytes.
 pub trait Source {
-    /// Returns the total number of bytes of the database.
     fn bytes(&self) -> u64;
 
-    /// Fills the buffer with the bytes at offset `at`.
+    /// Fills the buffer from offset `at`.
     ///
     /// # Errors
     ///
@@ -29,7 +28,7 @@ pub trait Source {
     fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
-/// A file that must not change while it is read.
+/// File that must not change while it is read.
 #[derive(Debug)]
 pub struct OnDisk {
     file: File,
@@ -37,7 +36,7 @@ pub struct OnDisk {
 }
 
 impl OnDisk {
-    /// Creates a source that contains all bytes of a file.
+    /// Creates a source of all bytes of a file.
     ///
     /// # Errors
     ///
@@ -74,21 +73,20 @@ impl Source for Vec<u8> {
 
 const MAGIC: u32 = 0xed0c_daed;
 const VERSION: u32 = 2;
-/// Size in bytes of a page's header, which precedes the elements.
+/// Header of a page.
 const HEAD: usize = 16;
-/// Size in bytes of a meta page's contents after the header, including the checksum.
+/// Contents of a meta page after the header, with the checksum.
 const META: usize = 64;
 const SUM: usize = 8;
-/// Size of an element in bytes.
 const ELEMENT: usize = 16;
-/// Size in bytes of a bucket's header, which precedes the page of an inline bucket.
+/// Header of a bucket, before the page of an inline one.
 const BUCKET: usize = 16;
 const PAGE_MIN: u64 = 512;
 const PAGE_MAX: u64 = 64 << 10;
-/// Maximum size in bytes of a page with its overflow pages. Requests to etcd are far smaller.
+/// Maximum size of a page with its overflow pages; requests to etcd are far smaller.
 const RUN_MAX: u64 = 64 << 20;
 
-/// Page kinds, as the flags in a page's header.
+/// Flags in a page's header.
 mod kind {
     pub(super) const BRANCH: u16 = 1;
     pub(super) const LEAF: u16 = 2;
@@ -112,26 +110,24 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Returns the 64-bit FNV-1a hash of `bytes`.
+/// 64-bit FNV-1a.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Contents of a meta page.
 #[derive(Clone, Copy, Debug)]
 struct Meta {
     page: u64,
     root: u64,
-    /// Number of pages in use. Pages with this number or a higher one are unused.
+    /// Number of pages in use, from the first on.
     pages: u64,
     transaction: u64,
 }
 
 impl Meta {
-    /// Decodes the contents that follow a meta page's header; `None` if they are incomplete or
-    /// invalid.
+    /// Decodes the contents after a meta page's header, if valid.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (covered, said) = bytes.get(..META)?.split_last_chunk::<SUM>()?;
         let is_one = u32_at(covered, 0)? == MAGIC && u32_at(covered, 4)? == VERSION;
@@ -148,8 +144,7 @@ impl Meta {
         })
     }
 
-    /// Returns the newer of the two meta pages, or the only intact one; `None` if neither is
-    /// intact.
+    /// Returns the newer of the two meta pages that are intact, if any is.
     fn find(source: &dyn Source) -> Result<Option<Self>, Bad> {
         let at = |place: u64| {
             let mut bytes = [0; META];
@@ -162,8 +157,7 @@ impl Meta {
         let mut found = at(0)?;
         let mut page = PAGE_MIN;
         while page <= PAGE_MAX {
-            // The offset of the second one depends on the page size, which a damaged first page
-            // does not show.
+            // Its offset depends on the page size, which a damaged first page does not show.
             if let Some(second) = at(page)?.filter(|second| second.page == page) {
                 let newer = found.is_none_or(|first| first.transaction < second.transaction);
                 found = if newer { Some(second) } else { found };
@@ -174,7 +168,7 @@ impl Meta {
     }
 }
 
-/// The trees of pages in a file.
+/// Trees of pages in a file.
 pub(super) struct Trees<'s> {
     source: &'s dyn Source,
     meta: Meta,
@@ -182,16 +176,14 @@ pub(super) struct Trees<'s> {
     seen: Vec<u64>,
 }
 
-/// Location of a bucket's elements.
 #[derive(Clone, Debug)]
 pub(super) enum Bucket {
-    /// A separate tree with this root page.
+    /// Tree with this root page.
     Tree(u64),
-    /// An inline page, with its offset in the file.
+    /// Inline page, and its offset in the file.
     Here(Vec<u8>, u64),
 }
 
-/// A key and its value in a leaf page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Element<'e> {
     pub(super) key: &'e [u8],
@@ -215,7 +207,7 @@ impl Element<'_> {
     }
 }
 
-/// Callback that receives each element of a bucket.
+/// Receives each element of a bucket.
 pub(super) type Each<'e> = dyn FnMut(Element<'_>) -> Result<(), Bad> + 'e;
 
 impl<'s> Trees<'s> {
@@ -230,17 +222,17 @@ impl<'s> Trees<'s> {
         Ok(Self { source, meta, seen: vec![0; words] })
     }
 
-    /// Returns the root bucket, which contains all other buckets.
+    /// Returns the bucket of all other buckets.
     pub(super) const fn root(&self) -> Bucket {
         Bucket::Tree(self.meta.root)
     }
 
-    /// Returns the size of all pages in use, in bytes, as etcd reports it.
+    /// Returns the size of all pages in use, as etcd reports it.
     pub(super) const fn bytes(&self) -> u64 {
         self.meta.pages * self.meta.page
     }
 
-    /// Marks a page and its overflow pages as read. Fails if one of them was already read.
+    /// Marks a page and its overflow pages as read. Fails if one of them was.
     fn mark(&mut self, first: u64, pages: u64) -> Result<(), Bad> {
         for page in first..first + pages {
             let word = usize::try_from(page / 64).ok();
@@ -261,7 +253,7 @@ impl<'s> Trees<'s> {
     /// Reads a page with its overflow pages.
     fn page(&mut self, id: u64) -> Result<Vec<u8>, Bad> {
         let Meta { page, pages, .. } = self.meta;
-        // The first two pages are meta pages and not part of a tree.
+        // The first two pages are meta pages, not part of a tree.
         if !(2..pages).contains(&id) {
             return Err(self.damaged(id, "a page lies outside of the file"));
         }
@@ -304,7 +296,7 @@ impl<'s> Trees<'s> {
                 Some(kind::LEAF) => leaf(&page, at, &mut last, each)?,
                 Some(kind::BRANCH) => {
                     let below = branch(&page, at)?;
-                    // Reversed, so that the first of these pages is visited next.
+                    // Reversed, so that the first of these pages is next.
                     ahead.extend(below.into_iter().rev());
                 }
                 _ => return Err(Bad::damaged(at, "a page of a tree is of another kind")),
@@ -318,7 +310,7 @@ fn count(page: &[u8]) -> usize {
     u16_at(page, 10).map_or(0, usize::from)
 }
 
-/// Returns the numbers of the pages below a branch page.
+/// Returns the pages below a branch page.
 fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
     let below = (0..count(page)).map(|index| u64_at(page, HEAD + index * ELEMENT + 8));
     let below: Option<Vec<u64>> = below.collect();
@@ -328,7 +320,7 @@ fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
     }
 }
 
-/// Visits the elements of a leaf page. They must sort after the last element of the previous leaf.
+/// Visits the elements of a leaf page, which must sort after the last one of the previous leaf.
 fn leaf(page: &[u8], at: u64, last: &mut Option<Vec<u8>>, each: &mut Each<'_>) -> Result<(), Bad> {
     let count = count(page);
     let cut = || Bad::damaged(at, "a leaf is cut off");

@@ -1,7 +1,7 @@
-//! Contents of etcd's buckets: revisions, leases and access rights.
+//! Contents of etcd's buckets: revisions, leases, access rights.
 //!
-//! For each revision, memory holds the key and the location of its record in the file, which takes
-//! about 80 bytes in addition to the key. Values are read on demand.
+//! Memory holds the key of each revision, and about 80 bytes with the location of its record.
+//! Values are read on demand.
 
 use prost::Message;
 
@@ -15,15 +15,15 @@ use crate::{
     proto::{authpb::Permission, mvccpb::KeyValue},
 };
 
-/// Size in bytes of a revision as a key of its bucket. An additional byte marks a deletion.
+/// Revision as a key of its bucket. One more byte marks a deletion.
 const REVISION_BYTES: usize = 17;
 const DELETED: u8 = b't';
-/// Maximum number of buckets in a file. etcd has ten.
+/// Maximum number of buckets; etcd has ten.
 const BUCKETS_MAX: usize = 1000;
-/// Maximum number of users, and also of roles.
+/// Maximum number of users, and of roles.
 const NAMES_MAX: usize = 100_000;
 
-/// A lease in the form that etcd stores.
+/// Lease as stored by etcd.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct LeaseRow {
     #[prost(int64, tag = "1")]
@@ -32,7 +32,7 @@ struct LeaseRow {
     ttl: i64,
 }
 
-/// A user in the form that etcd stores.
+/// User as stored by etcd.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct UserRow {
     #[prost(bytes = "vec", tag = "1")]
@@ -43,7 +43,7 @@ struct UserRow {
     roles: Vec<String>,
 }
 
-/// A role in the form that etcd stores.
+/// Role as stored by etcd.
 #[derive(Clone, PartialEq, Message)]
 struct RoleRow {
     #[prost(bytes = "vec", tag = "1")]
@@ -52,22 +52,20 @@ struct RoleRow {
     permissions: Vec<Permission>,
 }
 
-/// Figures that `etcdutl snapshot status` prints for a snapshot.
+/// Figures of `etcdutl snapshot status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// CRC-32C over all buckets.
     pub hash: u32,
     /// Revision of the last change.
     pub revision: i64,
-    /// Number of current keys.
     pub total_keys: u64,
-    /// Size of all pages in use, in bytes.
+    /// Size of all pages in use.
     pub total_size: u64,
-    /// Version of etcd whose format the snapshot has; empty for versions before 3.6.
+    /// Version of etcd's format; empty before 3.6.
     pub version: String,
 }
 
-/// A put or a deletion of a key.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     at: Revision,
@@ -79,17 +77,17 @@ struct Change {
     record: (u64, u32),
 }
 
-/// Contents of a snapshot without the values, which are read on demand.
+/// Contents of a snapshot, with values read on demand.
 pub struct Contents<'s> {
     source: &'s dyn Source,
     status: Status,
     /// Keys of the changes, concatenated.
     keys: Vec<u8>,
-    /// All changes in the order of their revisions.
+    /// By revision.
     changes: Vec<Change>,
-    /// Indexes of the changes, ordered by key and, for each key, from the newest to the oldest.
+    /// Indexes of the changes by key, newest first.
     by_key: Vec<usize>,
-    /// Leases with their granted times in seconds, ordered by id.
+    /// Leases and granted seconds by id.
     leases: Vec<(i64, i64)>,
     auth: ImportedAuth,
     scheduled: i64,
@@ -100,7 +98,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// Decodes an etcd revision, and whether its change deleted the key.
+/// Decodes a revision, and whether its change deleted the key.
 fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
     let (revision, mark) = bytes.split_at_checked(REVISION_BYTES)?;
     let deletes = match mark {
@@ -111,7 +109,7 @@ fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
     let (main, rest) = revision.split_first_chunk::<8>()?;
     let (_, sub) = rest.split_first()?;
     let revision = Revision { main: i64::from_be_bytes(*main), sub: number(sub)? };
-    // In etcd both are signed numbers.
+    // Both are signed in etcd.
     let counted = revision.makes_sense() && i64::try_from(revision.sub).is_ok();
     counted.then_some((revision, deletes))
 }
@@ -298,13 +296,11 @@ impl<'s> Contents<'s> {
         Ok(())
     }
 
-    /// Returns the figures that `etcdutl snapshot status` prints for this snapshot.
     pub const fn status(&self) -> &Status {
         &self.status
     }
 
-    /// Returns the revision before which history was compacted; -1 if history has never been
-    /// compacted.
+    /// Returns the compacted revision; -1 if history has never been compacted.
     pub fn compacted(&self) -> i64 {
         self.scheduled.max(self.finished)
     }
@@ -314,25 +310,21 @@ impl<'s> Contents<'s> {
         self.finished.min(self.compacted()).max(0)
     }
 
-    /// Returns the revision of the snapshot. It is the revision of the last change, or the
-    /// compacted revision if that is higher because the last changes were deletions and have been
-    /// removed.
+    /// Returns the revision of the snapshot: that of the last change, or the compacted one if it is
+    /// higher, because the last changes were deletions and have been removed.
     pub fn revision(&self) -> i64 {
         self.status.revision.max(self.compacted()).max(1)
     }
 
-    /// Returns the users, the roles and the state of auth.
     pub const fn auth(&self) -> &ImportedAuth {
         &self.auth
     }
 
-    /// Returns the leases with their granted times in seconds, ordered by their ids as unsigned
-    /// numbers.
+    /// Returns the leases and granted seconds by id, as unsigned numbers.
     pub fn leases(&self) -> &[(i64, i64)] {
         &self.leases
     }
 
-    /// Returns the number of changes.
     pub(super) const fn changes(&self) -> usize {
         self.changes.len()
     }
@@ -345,8 +337,8 @@ impl<'s> Contents<'s> {
         Some((change.at, change.deletes, key))
     }
 
-    /// Returns the index of the change at this position in key order, and whether it produced the
-    /// current record of its key.
+    /// Returns the index of the change at this place in key order, and whether it made the current
+    /// record of its key.
     pub(super) fn by_key(&self, place: usize) -> Option<(usize, bool)> {
         let index = *self.by_key.get(place)?;
         let (_, deletes, key) = self.change_at(index)?;
@@ -356,12 +348,11 @@ impl<'s> Contents<'s> {
         Some((index, is_newest && !deletes))
     }
 
-    /// Returns the lease to which the key is attached after a change; 0 for none.
+    /// Returns the lease of the key after a change; 0 for none.
     pub(super) fn lease_of(&self, index: usize) -> i64 {
         self.changes.get(index).map_or(0, |change| change.lease)
     }
 
-    /// Reads the record of a change from the file.
     pub(super) fn record_at(&self, index: usize) -> Result<Record, Bad> {
         let Some((change, (_, _, key))) = self.changes.get(index).zip(self.change_at(index)) else {
             return Err(Bad::damaged(0, "it changed while it was read"));

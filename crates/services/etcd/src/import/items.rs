@@ -9,23 +9,22 @@ use crate::{
     },
 };
 
-/// Time in milliseconds by which leases are extended beyond their granted times. Clients need this
-/// time until the new cluster has started and they have found it.
+/// Extension of leases, for the time until the new cluster has started and clients have found it.
 pub const LEASE_GRACE_MS: u64 = 300_000;
 
 /// Settings that the snapshot does not contain.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Current time in Unix milliseconds. Leases start anew at this time.
+    /// Current time in Unix milliseconds, at which leases start anew.
     pub now_ms: u64,
     /// Key that will sign tokens, if auth is enabled.
     pub secret: [u8; crate::auth::SECRET_BYTES],
-    /// Hash of a new password for root; `None` to set none. etcd's own hashes have a different
-    /// format, in which no password matches here.
+    /// Hash of a new password for root, if any. etcd's own hashes have another format, in which no
+    /// password matches.
     pub root_hash: Option<String>,
 }
 
-/// Section of the image that is being generated.
+/// Section of the image being generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Head,
@@ -41,23 +40,23 @@ enum Stage {
     End,
 }
 
-/// Generator of the items. Keys are sorted in memory, and values are read from the file.
+/// Generator of the items. Keys are sorted in memory, values read from the file.
 pub struct Items<'c> {
     contents: &'c Contents<'c>,
     auth: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Time in Unix milliseconds at which leases start anew.
+    /// Unix milliseconds at which leases start anew.
     begins_ms: u64,
-    /// Deadlines of the leases, each with the id of its lease.
+    /// Deadlines of leases, with their ids.
     deadlines: Vec<(u64, u64)>,
-    /// Keys attached to leases: the id of the lease, and the index of the key's newest change.
+    /// Attached keys: lease, and index of the key's newest change.
     attached: Vec<(u64, usize)>,
     stage: Stage,
-    /// Position within the current section.
+    /// Position within the section.
     at: usize,
 }
 
 impl<'c> Items<'c> {
-    /// Creates a generator, which starts at the first item.
+    /// Creates a generator at the first item.
     ///
     /// # Errors
     ///
@@ -87,19 +86,18 @@ impl<'c> Items<'c> {
         Ok(items)
     }
 
-    /// Finds the keys that are attached to leases.
     fn attach(&mut self) {
         for place in 0..self.contents.changes() {
             let Some((index, true)) = self.contents.by_key(place) else {
                 continue;
             };
             let lease = self.contents.lease_of(index).cast_unsigned();
-            // A lease that no longer exists remains only as a number in the record.
+            // A lease that is gone remains as a number in the record.
             if lease != 0 && self.is_lease(lease) {
                 self.attached.push((lease, index));
             }
         }
-        // They are already ordered by key.
+        // Already ordered by key.
         self.attached.sort_by_key(|(lease, _)| *lease);
     }
 
@@ -114,7 +112,7 @@ impl<'c> Items<'c> {
         (self.stage, self.at) = (Stage::Head, 0);
     }
 
-    /// Writes the next item to `item`. Returns `false` if there are no more items.
+    /// Writes the next item to `item`. Returns `false` at the end.
     ///
     /// # Errors
     ///
@@ -213,7 +211,7 @@ impl<'c> Items<'c> {
         change.map_or(Row::Over, |(at, deletes, key)| Row::One(bring::revision(at, deletes, key)))
     }
 
-    /// Returns the row of the state. There is none if nothing has ever been changed.
+    /// Returns the row of the state, unless nothing was ever changed.
     fn state(&self, at: usize) -> Row {
         let contents = self.contents;
         let leases = contents.leases().len() as u64;
@@ -230,13 +228,12 @@ impl<'c> Items<'c> {
     }
 }
 
-/// Result of a look-up at a position of a section.
+/// Row at a position of a section.
 enum Row {
-    /// The position has this entry of the store.
     One(Place),
-    /// The position has no entry, but later positions may have entries.
+    /// No entry here, but perhaps later.
     None,
-    /// The section has no more entries.
+    /// End of the section.
     Over,
 }
 

@@ -1,10 +1,9 @@
-//! Import of etcd's data. Converts a snapshot of `etcdctl snapshot save`, or etcd's database file,
+//! Import of etcd's data: converts a snapshot of `etcdctl snapshot save`, or etcd's database file,
 //! to an image of this service.
 //!
 //! [`bolt`] reads the file, [`contents`] its buckets, and [`items`] puts them in the order of an
 //! image. Keys are imported with all revisions in the file, leases with their keys, and users with
-//! their roles and passwords. All contents of the file are validated, because the file may come
-//! from anywhere.
+//! their roles and passwords. The file may come from anywhere, so all of it is validated.
 
 mod bad;
 mod bolt;
@@ -20,20 +19,17 @@ pub use self::{
     items::{Items, LEASE_GRACE_MS, Settings},
 };
 
-/// Size in bytes of the checksum after a snapshot. Without the checksum, the length is a multiple
-/// of [`SECTOR`].
+/// Checksum after a snapshot, whose length is otherwise a multiple of [`SECTOR`].
 const SUM_BYTES: u64 = 32;
 const SECTOR: u64 = 512;
-/// Number of bytes read at a time.
+/// Bytes per read.
 const PIECE: usize = 256 << 10;
 
-/// Returns the length of the database in the file, and whether a checksum confirms that it is
-/// complete.
+/// Returns the length of the database in the file, and whether a checksum confirms it.
 ///
 /// # Errors
 ///
-/// If the file cannot be read, or if it is damaged, for example because its checksum does not
-/// match.
+/// If the file cannot be read or is damaged, e.g. its checksum does not match.
 pub fn verify(source: &dyn Source) -> Result<(u64, bool), Bad> {
     let bytes = source.bytes();
     if bytes % SECTOR != SUM_BYTES {

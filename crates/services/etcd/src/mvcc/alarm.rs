@@ -1,5 +1,5 @@
-//! Alarms, which report faults of members and are known to all members. While a member has no
-//! space, the data may not grow.
+//! Alarms: faults of members, known to all members. While a member has no space, the data may not
+//! grow.
 
 use std::ops::ControlFlow;
 
@@ -14,11 +14,11 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of alarms that can be raised at a time.
+/// Maximum number of raised alarms.
 const ALARMS_MAX: usize = 1000;
 
 impl Mvcc {
-    /// Returns the raised alarms of one kind, or of all kinds.
+    /// Returns the raised alarms of a kind, or of all kinds.
     pub fn alarms(&self, kind: AlarmType) -> Vec<AlarmMember> {
         let mut alarms = Vec::new();
         let from = match kind {
@@ -37,13 +37,12 @@ impl Mvcc {
         alarms
     }
 
-    /// Returns whether no member lacks space. The result is cached, because it is needed before
-    /// every put.
+    /// Returns whether no member lacks space; cached, because every put needs it.
     pub const fn has_space(&self) -> bool {
         !self.lacks_space
     }
 
-    /// Returns whether the store contains an alarm for a lack of space.
+    /// Returns whether the store has an alarm for a lack of space.
     pub(super) fn has_alarm_of_space(&self) -> bool {
         let (from, to) = (alarm(NO_SPACE, 0), alarm(NO_SPACE + 1, 0));
         self.store.first(&from, &to).is_some()
@@ -63,7 +62,7 @@ impl Mvcc {
         Ok(vec![AlarmMember { member_id: member, alarm: kind.into() }])
     }
 
-    /// Disarms an alarm. Returns the alarm if it was raised.
+    /// Disarms an alarm and returns it if it was raised.
     pub fn disarm(&mut self, kind: AlarmType, member: u64) -> Vec<AlarmMember> {
         let place = alarm(kind as u8, member);
         if self.store.get(&place).is_none() {
@@ -75,5 +74,4 @@ impl Mvcc {
     }
 }
 
-/// Kind of the alarm that reports a lack of space.
 const NO_SPACE: u8 = AlarmType::Nospace as u8;

@@ -1,4 +1,4 @@
-//! State of all keys: the store that contains them, and data about it that is cached in memory.
+//! State of all keys: the store, and data cached in memory.
 
 use std::cell::Cell;
 
@@ -11,15 +11,15 @@ use crate::store::{Store, counted::Counted};
 pub struct Mvcc {
     pub(super) store: Counted,
     pub(super) state: State,
-    /// Set if a member has raised the alarm that it lacks space.
+    /// A member has raised the alarm that it lacks space.
     pub(super) lacks_space: bool,
     pub(super) ends: Ends,
-    /// The group's time, in Unix milliseconds.
+    /// Group's time in Unix milliseconds.
     pub(super) time: u64,
 }
 
 impl Mvcc {
-    /// Reads the state from a store. A store without a state is treated as empty.
+    /// Reads the state from a store, which may be empty.
     pub fn new(store: Box<dyn Store>) -> Self {
         let mut mvcc = Self {
             store: Counted::new(store),
@@ -33,7 +33,7 @@ impl Mvcc {
         mvcc
     }
 
-    /// Reads the state again after all entries of the store have been replaced.
+    /// Reads the state again after a load.
     pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
         self.lacks_space = self.has_alarm_of_space();
         self.ends = Ends::default();
@@ -58,28 +58,26 @@ impl Mvcc {
         self.state.revision
     }
 
-    /// Returns the revision before which history is compacted; -1 if history has never been
-    /// compacted.
+    /// Returns the compacted revision; -1 if history has never been compacted.
     pub const fn compacted(&self) -> i64 {
         self.state.compacted
     }
 
-    /// Returns the number of stored leases, including expired ones.
+    /// Number of stored leases, including expired ones.
     pub const fn leases_stored(&self) -> u64 {
         self.state.leases
     }
 
-    /// Returns the total size of all entries, in bytes.
+    /// Total size of all entries.
     pub const fn bytes(&self) -> u64 {
         self.store.bytes()
     }
 
-    /// Returns the store that contains the entries.
     pub fn store(&self) -> &dyn Store {
         &*self.store
     }
 
-    /// Returns the store that contains the entries, for calls that do not change entries.
+    /// Returns the store for calls that change no entries.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         self.store.below()
     }
@@ -89,15 +87,14 @@ impl Mvcc {
     }
 }
 
-/// Cached bounds of deadlines. Keeping a lease alive removes its old deadline. In a store on disk,
-/// removed deadlines precede the existing ones until they are merged away, and a search for the
-/// first deadline must not walk over them each time.
+/// Cached bounds of deadlines. Keeping a lease alive removes its old deadline, which in a store on
+/// disk precedes the existing ones until merged away. The search for the first deadline must not
+/// walk over such each time.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// Lower bound of all deadlines, as a deadline and a lease. Leases with the same deadline are
-    /// ordered by their ids as unsigned numbers. The bound is at most one above the group's time,
-    /// because new deadlines are later.
+    /// Lower bound of all deadlines and leases, by id as unsigned number for equal deadlines. At
+    /// most one above the group's time, because new deadlines are later.
     pub(super) earliest: Cell<(u64, u64)>,
-    /// Time in Unix milliseconds. There is no deadline between the group's time and this time.
+    /// No deadline is between the group's time and this one, in Unix milliseconds.
     pub(super) next: Cell<u64>,
 }

@@ -1,46 +1,44 @@
-//! Entries of the store for data from another cluster, from which an image is made.
+//! Entries of the store for the image of another cluster's data.
 
 use bytes::Bytes;
 
 use super::layout::{self, Change, Lease, Record, Revision, STATE, State};
 
-/// An entry of the store, with its place and its value.
+/// Place and value of an entry.
 pub(crate) type Place = (Vec<u8>, Bytes);
 
-/// Returns the entry of the current record of a key.
+/// Current record of a key.
 pub(crate) fn current(key: &[u8], record: &Record) -> Place {
     (layout::current(key), record.encode())
 }
 
-/// Returns the entry of an earlier record of a key. Its value is empty if the change deleted the
-/// key.
+/// Earlier record of a key; `None` if the change deleted it.
 pub(crate) fn history(key: &[u8], at: Revision, record: Option<&Record>) -> Place {
     let record = record.map_or_else(Bytes::new, Record::encode);
     (layout::history_at(key, at), record)
 }
 
-/// Returns the entry of a change, which is stored under its revision.
+/// Change, stored under its revision.
 pub(crate) fn revision(at: Revision, deletes: bool, key: &[u8]) -> Place {
     (layout::revision(at), Change::encode(deletes, key))
 }
 
-/// Returns the entry of a lease.
 pub(crate) fn lease(id: i64, granted: i64, deadline: u64, keys: u64) -> Place {
     let lease = Lease { granted, deadline, keys };
     (layout::lease(id), lease.encode())
 }
 
-/// Returns the entry that attaches a key to a lease.
+/// Attachment of a key to a lease.
 pub(crate) fn attached(id: i64, key: &[u8]) -> Place {
     (layout::attached(id, key), Bytes::new())
 }
 
-/// Returns the entry of a lease in the index by deadline.
+/// Lease in the index by deadline.
 pub(crate) fn deadline(at: u64, id: i64) -> Place {
     (layout::deadline(at, id), Bytes::new())
 }
 
-/// Returns the revision in an entry if the entry is the state.
+/// Returns the revision in an entry if it is the state.
 pub(crate) fn revision_of(place: &[u8], value: &[u8]) -> Option<i64> {
     State::decode(value).filter(|_| place == STATE).map(|state| state.revision)
 }
@@ -55,7 +53,7 @@ pub(crate) fn raised(value: &[u8], by: u64) -> Option<Bytes> {
     State::decode(&raised).map(|_| raised)
 }
 
-/// Returns the entry of the state. Compacted history before `scrubbed` has been removed.
+/// State, with compacted history before `scrubbed` removed.
 pub(crate) fn state(revision: i64, compacted: i64, scrubbed: i64, leases: u64) -> Place {
     let state = State { revision, compacted, scrubbed: Revision::first_of(scrubbed), leases };
     (STATE.to_vec(), state.encode())

@@ -1,21 +1,19 @@
-//! Budgets that limit how much one request may read and return, so that no request fills the memory
-//! of all replicas or keeps them busy.
-//!
-//! The usage of a command is counted and not measured, because it must exceed the budget at the
-//! same point on every node.
+//! Budgets of what one request may read and return, so that none fills the memory of all replicas
+//! or keeps them busy. A command's use is counted rather than measured: it must exceed the budget
+//! at the same point on every node.
 
 use crate::refusal::Refusal;
 
-/// Maximum size in bytes of the response to a command in the log.
+/// Maximum size of the response to a command.
 pub const COMMAND_BYTES_MAX: u64 = 64 << 20;
-/// Maximum number of keys that a command in the log may visit without changing them.
+/// Maximum number of keys that a command may visit without changing them.
 pub const COMMAND_VISITS_MAX: u64 = 10_000_000;
-/// Maximum size in bytes of the response to a query.
+/// Maximum size of the response to a query.
 pub const QUERY_BYTES_MAX: u64 = 512 << 20;
-/// Approximate overhead in bytes of a key in a response, in addition to the key and its value.
+/// Approximate overhead of a key in a response, besides key and value.
 pub(super) const ENTRY_BYTES: u64 = 64;
 
-/// Approximate memory in bytes of the undo entries for one deleted key, excluding the key itself.
+/// Approximate memory of the undo entries for a deleted key, besides the key.
 const UNDO_BYTES: u64 = 512;
 
 /// Remaining amounts that a request may read and return.
@@ -26,28 +24,24 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Initial budget of a command.
     pub const COMMAND: Self = Self { bytes: COMMAND_BYTES_MAX, visits: COMMAND_VISITS_MAX };
-    /// Initial budget of a query.
     pub const QUERY: Self = Self { bytes: QUERY_BYTES_MAX, visits: u64::MAX };
 
-    /// Returns a budget of the given size, for tests.
+    /// Returns a budget for tests.
     pub const fn of(bytes: u64, visits: u64) -> Self {
         Self { bytes, visits }
     }
 
-    /// Charges a visit to a key.
     pub(super) fn visit(&mut self) -> Result<(), Refusal> {
         self.visits = self.visits.checked_sub(1).ok_or(Refusal::TooMuch)?;
         Ok(())
     }
 
-    /// Returns the number of bytes that may still be returned.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Charges the undo data of a deleted key, which is needed if the transaction fails later.
+    /// Charges the undo data of a deleted key, for the case that the transaction fails later.
     pub(super) fn undo(&mut self, key: usize) -> Result<(), Refusal> {
         let bytes = UNDO_BYTES + (key as u64).saturating_mul(4);
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Refusal::TooMuch)?;

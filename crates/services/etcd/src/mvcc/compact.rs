@@ -1,10 +1,10 @@
-//! Compaction. History is discarded at once, and removed in bounded steps.
+//! Compaction: discards history at once and removes it in bounded steps.
 //!
 //! The steps are commands in the log, so all nodes remove the same history at the same point. A
-//! step visits the changes in order, starting with the oldest revision. The previous record of a
-//! key is garbage if the change that replaced it is itself below the compacted revision. That
-//! change is garbage as well if it deleted the key. The changes at the compacted revision itself
-//! are kept until the next compaction, because a watch may start there.
+//! step visits changes from the oldest revision on. The record that a change replaced is garbage if
+//! the change is below the compacted revision, and then so is the change itself if it deleted the
+//! key. Changes at the compacted revision stay until the next compaction, because a watch may start
+//! there.
 
 use std::ops::ControlFlow;
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// Maximum number of changes visited by one step.
+/// Maximum number of changes per step.
 pub const SCRUB_MAX: usize = 1000;
 
 impl Mvcc {
@@ -34,12 +34,12 @@ impl Mvcc {
         Ok(state.revision)
     }
 
-    /// Returns whether discarded history has yet to be removed.
+    /// Returns whether discarded history remains to be removed.
     pub const fn has_scrap(&self) -> bool {
         self.state.scrubbed.main < self.state.compacted
     }
 
-    /// Removes part of the discarded history, visiting at most `most` changes.
+    /// Removes discarded history, visiting at most `most` changes.
     pub fn scrub(&mut self, most: usize) {
         if !self.has_scrap() || most == 0 {
             return;
@@ -74,10 +74,9 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Removes the record that a key had before this change. There is at most one, and it is
-    /// adjacent, because anything older was removed with an earlier change. A store on disk also
-    /// walks over removed entries, so the search ends at the adjacent entry, and a change that
-    /// created the key needs no search.
+    /// Removes the record that a key had before this change. It is the adjacent entry, as anything
+    /// older was removed with an earlier change. The search ends there, because a store on disk
+    /// also walks over removed entries, and is omitted for a change that created the key.
     fn forget_before(&mut self, change: &Change, at: Revision) {
         let key = &change.key;
         let creates = || {

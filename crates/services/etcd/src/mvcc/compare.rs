@@ -1,4 +1,4 @@
-//! Comparisons: conditions on keys by which a transaction selects a branch.
+//! Comparisons of keys, by which a transaction selects a branch.
 
 use std::{cmp::Ordering, ops::ControlFlow};
 
@@ -16,7 +16,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Record against which a key that does not exist is compared.
+/// Record of a key that does not exist.
 const ABSENT: Record = Record {
     revision: Revision { main: 0, sub: 0 },
     created: 0,
@@ -25,7 +25,7 @@ const ABSENT: Record = Record {
     value: bytes::Bytes::new(),
 };
 
-/// Returns whether the comparison holds for one record.
+/// Returns whether the comparison holds for a record.
 fn holds(compare: &Compare, record: &Record) -> bool {
     let union = compare.target_union.as_ref();
     // A value of another kind than the target counts as zero.
@@ -79,8 +79,7 @@ fn holds(compare: &Compare, record: &Record) -> bool {
 }
 
 impl Mvcc {
-    /// Returns whether all comparisons hold. A comparison of a range holds if it holds for each key
-    /// of the range.
+    /// Returns whether all comparisons hold, those of a range for each of its keys.
     pub(super) fn all_hold(
         &self,
         compares: &[Compare],
@@ -110,8 +109,7 @@ impl Mvcc {
         if any {
             return Ok(all);
         }
-        // An absent value cannot be distinguished from an empty one, so comparisons of absent
-        // values never hold.
+        // An absent value is not distinct from an empty one, so comparisons of it never hold.
         let of_value = compare.target == i32::from(CompareTarget::Value);
         Ok(!of_value && holds(compare, &ABSENT))
     }

@@ -1,4 +1,4 @@
-//! Events starting at a revision, read in pages.
+//! Events from a revision on, in pages.
 
 use std::ops::ControlFlow;
 
@@ -15,15 +15,14 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of changes visited by one page. The changes of one transaction are not split,
-/// even if they exceed this number.
+/// Changes visited per page; more only within one transaction, which is not split.
 const VISITS_MAX: usize = 5_000;
-/// Approximate maximum size of a page, in bytes.
+/// Approximate maximum size of a page.
 const PAGE_BYTES: usize = 1 << 20;
 
 impl Mvcc {
-    /// Returns the events starting at the requested revision: as many complete transactions as fit
-    /// on a page, but at least one.
+    /// Returns events from the requested revision on: as many whole transactions as fit on a page,
+    /// at least one.
     pub fn events(&self, request: &EventsRequest) -> Result<Events, Refusal> {
         if request.from < self.state.compacted {
             return Err(Refusal::Compacted);
@@ -68,7 +67,7 @@ impl Mvcc {
             }
         };
         let is_new = !change.deletes && kv.create_revision == at.main;
-        // The previous record may already be compacted.
+        // The previous record may be compacted.
         let known = at.main > self.state.compacted;
         let before = (prev_kv && known && !is_new).then(|| self.at(key, at.main.saturating_sub(1)));
         let prev_kv = before.flatten().map(|record| {
@@ -82,7 +81,7 @@ impl Mvcc {
         Some(Event { r#type: kind.into(), kv: Some(kv), prev_kv })
     }
 
-    /// Returns the record that a change made; `None` if it deleted the key.
+    /// Returns the record that a change made, unless it deleted the key.
     pub(super) fn record_at(&self, key: &Bytes, at: Revision) -> Option<Record> {
         let now = self.store.get(&current(key));
         let now = now.as_ref().and_then(Record::decode);

@@ -1,8 +1,8 @@
-//! Hash of everything that can be read at a revision. It is the same on equal nodes, regardless of
-//! how much of the compacted history each has removed.
+//! Hash of everything that can be read at a revision, equal on equal nodes however much compacted
+//! history each has removed.
 //!
-//! The hash covers the keys as of the compacted revision, followed by the later changes in order.
-//! It is computed in pages, so that the node can do other work between them.
+//! It covers the keys as of the compacted revision, then the later changes in order, in pages
+//! between which the node does other work.
 
 use std::ops::ControlFlow;
 
@@ -19,14 +19,14 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of keys and changes visited by one page.
+/// Maximum number of keys and changes visited per page.
 const VISITS_MAX: usize = 5_000;
-/// Approximate maximum number of bytes visited by one page.
+/// Approximate number of bytes visited per page.
 const PAGE_BYTES: usize = 4 << 20;
-/// Odd multiplier with well-distributed bits, which makes the hash depend on the order of entries.
+/// Odd multiplier with well-distributed bits, which makes the order of entries count.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A hash in progress, with the work done for the current page.
+/// Hash in progress, and the work for the current page.
 struct Hashing {
     hash: u64,
     visits: usize,
@@ -55,7 +55,7 @@ impl Hashing {
         self.hash = (self.hash.rotate_left(23) ^ hasher.digest()).wrapping_mul(FACTOR);
     }
 
-    /// Counts a visit. Returns whether the page is full.
+    /// Counts a visit and returns whether the page is full.
     fn is_full(&mut self) -> bool {
         self.visits += 1;
         self.visits >= VISITS_MAX || self.bytes >= PAGE_BYTES
@@ -63,7 +63,6 @@ impl Hashing {
 }
 
 impl Mvcc {
-    /// Continues a hash with the next page.
     pub fn hash(&self, request: &HashRequest) -> Result<HashPage, Refusal> {
         let compacted = self.state.compacted;
         let at = match request.at {
@@ -71,7 +70,7 @@ impl Mvcc {
             at if at > self.state.revision => return Err(Refusal::FutureRevision),
             at => at,
         };
-        // The partial hash was computed for another compacted revision.
+        // The partial hash was of another compacted revision.
         let has_moved = request.is_begun && request.compacted != compacted;
         if at < compacted || has_moved {
             return Err(Refusal::Compacted);
@@ -95,8 +94,8 @@ impl Mvcc {
         })
     }
 
-    /// Hashes the keys starting at `from`, as of the compacted revision. Returns the start of the
-    /// next page; `None` if all keys are hashed.
+    /// Hashes the keys from `from` on, as of the compacted revision. Returns the start of the next
+    /// page, if any.
     fn hash_keys(&self, from: &[u8], compacted: i64, hashing: &mut Hashing) -> Option<Bytes> {
         if compacted < 1 {
             return None;
@@ -116,7 +115,7 @@ impl Mvcc {
     }
 
     /// Hashes the changes after the compacted revision. Returns the start of the next page; empty
-    /// if all changes are hashed.
+    /// at the end.
     fn hash_changes(&self, request: &HashRequest, at: i64, hashing: &mut Hashing) -> Bytes {
         let first = revision(Revision::first_of(self.state.compacted.max(0).saturating_add(1)));
         let from = match request.of_changes {

@@ -13,43 +13,35 @@
 //!
 //! Capital letters belong to [`crate::auth`], and `z` is [the size](crate::store::counted).
 //!
-//! Hence the current record of a key takes one look-up, its history is contiguous, and the changes
-//! since a revision are one range. The layout is part of the format of snapshots.
+//! The current record of a key takes one look-up, its history is contiguous, and the changes since
+//! a revision are a range. Part of the format of snapshots.
 
 use bytes::{BufMut as _, Bytes};
 
-/// Place of the entry with the state.
 pub(super) const STATE: &[u8] = b"s";
-/// Prefix of the places of current records.
 const CURRENT: u8 = b'c';
-/// Prefix of the places of earlier records.
 const HISTORY: u8 = b'h';
-/// Prefix of the places of changes, which are ordered by revision.
 const REVISIONS: u8 = b'r';
-/// Prefix of the places of leases.
 const LEASES: u8 = b'l';
-/// Prefix of the places that attach keys to leases.
 const ATTACHED: u8 = b'k';
-/// Prefix of the index of leases by deadline.
 const DEADLINES: u8 = b'd';
-/// Prefix of the places of alarms.
 const ALARMS: u8 = b'a';
 
-/// Maximum length of a key, in bytes. A tree on disk accepts at most 64 KiB, and escaping in
-/// history may double a key. The outcome of a command must not depend on the kind of store.
+/// Maximum length of a key. A tree on disk accepts 64 KiB, and escaping in history may double a
+/// key; the outcome of a command must not depend on the kind of store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
-/// Maximum length in bytes of an entry's place. The longest places are those in the history.
+/// Maximum length of a place, one in the history.
 pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
-/// Maximum revision in an image. The number of revisions above it suffices for any cluster.
+/// Maximum revision in an image. The rest suffices for any cluster.
 const REVISION_MAX: i64 = i64::MAX / 2;
 
-/// Revision of a change: the revision of its transaction, and the number of the change within it.
+/// Revision of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {
-    /// Revision of the whole transaction.
+    /// Revision of the transaction.
     pub main: i64,
-    /// Number of the change within the transaction, starting at 0.
+    /// Number of the change within it, from 0 on.
     pub sub: u64,
 }
 
@@ -59,8 +51,7 @@ impl Revision {
         Self { main, sub: 0 }
     }
 
-    /// Encodes the revision so that the bytes sort like revisions. Stored revisions are never
-    /// negative.
+    /// Encodes the revision as bytes that sort like revisions. Stored ones are never negative.
     fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.main.to_be_bytes());
@@ -81,7 +72,7 @@ impl Revision {
     }
 }
 
-/// Returns the place of the current record of a key.
+/// Place of the current record of a key.
 pub(super) fn current(key: &[u8]) -> Vec<u8> {
     let mut place = Vec::with_capacity(1 + key.len());
     place.push(CURRENT);
@@ -89,17 +80,15 @@ pub(super) fn current(key: &[u8]) -> Vec<u8> {
     place
 }
 
-/// Returns the exclusive end of the range of all current records.
 pub(super) const fn current_end() -> [u8; 1] {
     [CURRENT + 1]
 }
 
-/// Returns the key whose current record is at `place`.
 pub(super) fn current_key(place: &[u8]) -> &[u8] {
     place.get(1..).unwrap_or_default()
 }
 
-/// Returns the start of the range with the history of `key` and of all later keys.
+/// Returns the start of the history of `key` and of all later keys.
 pub(super) fn history(key: &[u8]) -> Vec<u8> {
     let mut place = Vec::with_capacity(3 + key.len() + 16);
     place.push(HISTORY);
@@ -114,7 +103,7 @@ pub(super) fn history(key: &[u8]) -> Vec<u8> {
     place
 }
 
-/// Returns the exclusive end of the range with the history of `key`.
+/// Returns the exclusive end of the history of `key`.
 pub(super) fn history_end_of(key: &[u8]) -> Vec<u8> {
     let mut place = history(key);
     if let Some(last) = place.last_mut() {
@@ -123,20 +112,17 @@ pub(super) fn history_end_of(key: &[u8]) -> Vec<u8> {
     place
 }
 
-/// Returns the exclusive end of the range with all history.
 pub(super) const fn history_end() -> [u8; 1] {
     [HISTORY + 1]
 }
 
-/// Returns the place in history of a key's record at `revision`. Earlier revisions of the key
-/// follow it.
+/// Returns the place in history of a key's record at `revision`, before those of earlier ones.
 pub(super) fn history_at(key: &[u8], revision: Revision) -> Vec<u8> {
     let mut place = history(key);
     place.extend(revision.to_bytes().map(|byte| !byte));
     place
 }
 
-/// Returns the key and the revision of the history entry at `place`.
 pub(super) fn parse_history(place: &[u8]) -> Option<(Vec<u8>, Revision)> {
     let (escaped, revision) = place.get(1..)?.split_last_chunk::<16>()?;
     let escaped = escaped.strip_suffix(&[0, 1])?;
@@ -151,7 +137,6 @@ pub(super) fn parse_history(place: &[u8]) -> Option<(Vec<u8>, Revision)> {
     Some((key, Revision::from_bytes(revision.map(|byte| !byte))))
 }
 
-/// Returns the place of the change with this revision.
 pub(super) fn revision(revision: Revision) -> Vec<u8> {
     let mut place = Vec::with_capacity(17);
     place.push(REVISIONS);
@@ -159,13 +144,12 @@ pub(super) fn revision(revision: Revision) -> Vec<u8> {
     place
 }
 
-/// Returns the revision of the change at `place`.
 pub(super) fn parse_revision(place: &[u8]) -> Option<Revision> {
     let bytes = place.get(1..)?.try_into().ok()?;
     Some(Revision::from_bytes(bytes))
 }
 
-/// A put or a deletion of a key, which is stored under its revision.
+/// Put or deletion of a key, stored under its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) deletes: bool,
@@ -190,16 +174,16 @@ impl Change {
     }
 }
 
-/// State of a key after a change: its value, its lease and its revisions.
+/// State of a key after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Revision of the change that made this record.
     pub revision: Revision,
     /// Revision of the transaction that created the key.
     pub created: i64,
-    /// Number of times that the key was put since its creation.
+    /// Number of puts since the key was created.
     pub version: i64,
-    /// Lease to which the key is attached; 0 for none.
+    /// Lease of the key; 0 for none.
     pub lease: i64,
     pub value: Bytes,
 }
@@ -207,8 +191,7 @@ pub struct Record {
 impl Record {
     const HEAD_BYTES: usize = 40;
 
-    /// Returns whether the values are in their valid ranges, so that later arithmetic on them does
-    /// not overflow.
+    /// Returns whether the values are in their ranges, so that later arithmetic does not overflow.
     pub(crate) fn makes_sense(&self) -> bool {
         let sane = |count| (1..=REVISION_MAX).contains(&count);
         self.revision.makes_sense() && sane(self.created) && sane(self.version)
@@ -224,7 +207,7 @@ impl Record {
         bytes.into()
     }
 
-    /// Decodes a record; `None` if the bytes are empty, which marks a deleted key.
+    /// Decodes a record, or returns `None` for no bytes, which mark a deleted key.
     pub(super) fn decode(bytes: &Bytes) -> Option<Self> {
         let (head, _) = bytes.split_first_chunk::<{ Self::HEAD_BYTES }>()?;
         let (revision, numbers) = head.split_first_chunk::<16>()?;
@@ -242,14 +225,14 @@ impl Record {
     }
 }
 
-/// A lease. Its keys are deleted when it ends.
+/// Lease, whose keys are deleted when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Granted time to live, in seconds.
+    /// Granted time to live in seconds.
     pub granted: i64,
-    /// Time at which the lease expires, in Unix milliseconds.
+    /// Unix milliseconds.
     pub deadline: u64,
-    /// Number of keys attached to the lease.
+    /// Number of attached keys.
     pub keys: u64,
 }
 
@@ -275,28 +258,25 @@ impl Lease {
     }
 }
 
-/// Returns the place of a lease.
 pub(super) fn lease(id: i64) -> Vec<u8> {
     [&[LEASES][..], &id.to_be_bytes()].concat()
 }
 
-/// Returns the exclusive end of the range of all leases.
 pub(super) const fn leases_end() -> [u8; 1] {
     [LEASES + 1]
 }
 
-/// Returns the id of the lease at `place`.
 pub(super) fn parse_lease(place: &[u8]) -> Option<i64> {
     let id = place.get(1..)?.try_into().ok()?;
     Some(i64::from_be_bytes(id))
 }
 
-/// Returns the place of the entry that attaches a key to a lease.
+/// Place of the attachment of a key to a lease.
 pub(super) fn attached(id: i64, key: &[u8]) -> Vec<u8> {
     [&[ATTACHED][..], &id.to_be_bytes(), key].concat()
 }
 
-/// Returns the exclusive end of the range of entries that attach keys to a lease.
+/// Returns the exclusive end of a lease's attachments.
 pub(super) fn attached_end(id: i64) -> Vec<u8> {
     let number = u64::from_be_bytes(id.to_be_bytes());
     match number.checked_add(1) {
@@ -305,59 +285,54 @@ pub(super) fn attached_end(id: i64) -> Vec<u8> {
     }
 }
 
-/// Returns the key that the entry at `place` attaches to a lease.
+/// Returns the attached key at `place`.
 pub(super) fn parse_attached(place: &[u8]) -> Option<&[u8]> {
     place.get(9..)
 }
 
-/// Returns the place of a lease in the index by deadline.
+/// Place of a lease in the index by deadline.
 pub(super) fn deadline(at: u64, id: i64) -> Vec<u8> {
     [&[DEADLINES][..], &at.to_be_bytes(), &id.to_be_bytes()].concat()
 }
 
-/// Returns the start of the range of leases whose deadline is `at` or later.
+/// Returns the start of the deadlines from `at` on.
 pub(super) fn deadlines(at: u64) -> Vec<u8> {
     [&[DEADLINES][..], &at.to_be_bytes()].concat()
 }
 
-/// Returns the exclusive end of the range of all deadlines.
 pub(super) const fn deadlines_end() -> [u8; 1] {
     [DEADLINES + 1]
 }
 
-/// Returns the deadline and the lease at a place of the index by deadline.
 pub(super) fn parse_deadline(place: &[u8]) -> Option<(u64, i64)> {
     let (at, id) = place.get(1..)?.split_first_chunk::<8>()?;
     let id = i64::from_be_bytes(id.try_into().ok()?);
     Some((u64::from_be_bytes(*at), id))
 }
 
-/// Returns the place of an alarm.
 pub(super) fn alarm(kind: u8, member: u64) -> Vec<u8> {
     [&[ALARMS, kind][..], &member.to_be_bytes()].concat()
 }
 
-/// Returns the exclusive end of the range of all alarms.
 pub(super) const fn alarms_end() -> [u8; 1] {
     [ALARMS + 1]
 }
 
-/// Returns the kind and the member of the alarm at `place`.
 pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
     let (kind, member) = place.get(1..)?.split_first()?;
     Some((*kind, u64::from_be_bytes(member.try_into().ok()?)))
 }
 
-/// State of the service apart from its keys, leases and alarms.
+/// State of the service other than keys, leases and alarms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     /// Revision of the last transaction that changed something; 1 if none has.
     pub(super) revision: i64,
-    /// Revision before which history was compacted; -1 if history has never been compacted.
+    /// Revision before which history was compacted; -1 if never.
     pub(super) compacted: i64,
     /// Revision before which compacted history has been removed.
     pub(super) scrubbed: Revision,
-    /// Number of stored leases, including expired ones.
+    /// Stored leases, including expired ones.
     pub(super) leases: u64,
 }
 
@@ -393,8 +368,8 @@ impl State {
     }
 }
 
-/// Returns whether this release could have written the entry, so that later arithmetic on its
-/// values does not overflow.
+/// Returns whether this release could have written the entry, so that later arithmetic on it does
+/// not overflow.
 pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
     let is_record = || {
         let record = value.split_first_chunk::<{ Record::HEAD_BYTES }>();
@@ -424,7 +399,7 @@ pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// History sorts by key, then from the newest revision to the oldest, whatever bytes keys have.
+    /// History sorts by key, then by revision from the newest, whatever bytes keys have.
     #[test]
     fn history_sorts_by_key_and_then_backwards() {
         let keys: [&[u8]; 9] =

@@ -1,8 +1,8 @@
-//! Leases. The keys attached to a lease are deleted together when it is not kept alive.
+//! Leases: attached keys are deleted together when their lease is not kept alive.
 //!
 //! A lease that has expired by the group's time does not exist ([time-2]). Its keys exist until a
-//! command removes them, because their deletion needs a revision. The leader proposes such commands
-//! as soon as there are keys to remove.
+//! command removes them, because that needs a revision. The leader proposes such commands as soon
+//! as they are due.
 
 use std::ops::ControlFlow;
 
@@ -19,52 +19,49 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// Maximum time to live of a lease, in seconds.
+/// Maximum time to live in seconds.
 pub const TTL_MAX: i64 = 9_000_000_000;
-/// Minimum time to live of a lease, in seconds. Shorter requests are raised to it.
+/// Minimum time to live in seconds, to which shorter requests are raised.
 pub const TTL_MIN: i64 = 1;
-/// Maximum number of stored leases.
 pub const LEASES_MAX: u64 = 1_000_000;
-/// Maximum number of keys attached to one lease. It is limited because one command deletes them
-/// all.
+/// Maximum number of keys per lease. One command deletes them all.
 pub const LEASE_KEYS_MAX: u64 = 100_000;
-/// Maximum number of expired leases that one command ends.
+/// Maximum number of expired leases that a command ends.
 const ENDED_MAX: usize = 100;
-/// Number of deleted keys after which a command ends no further expired leases.
+/// Number of deleted keys after which a command ends no more leases.
 const ENDED_KEYS_MAX: u64 = 10_000;
-/// Maximum number of leases visited by one page of a list.
+/// Maximum number of leases visited per page.
 const LEASES_PAGE: usize = 5_000;
-/// Number of a lease's keys that are copied at a time.
+/// Number of a lease's keys copied at a time.
 const KEYS_STEP: usize = 1000;
 
-/// Returns the end of the leases with deadline `at` in the index by deadline.
+/// Returns the end of the leases with deadline `at`.
 fn behind(at: u64) -> Vec<u8> {
     at.checked_add(1).map_or_else(|| deadlines_end().to_vec(), deadlines)
 }
 
 impl Mvcc {
-    /// Sets the group's time, in Unix milliseconds.
     pub fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // The service was reset to an earlier state.
+            // The service went back to an earlier state.
             self.ends = Ends::default();
         }
         self.time = group_ms;
     }
 
-    /// Returns a lease as stored, even if it has expired.
+    /// Returns a stored lease, even if expired.
     fn stored_lease(&self, id: i64) -> Option<Lease> {
         Lease::decode(&self.store.get(&lease(id))?)
     }
 
-    /// Returns a lease; `None` if it does not exist or has expired.
+    /// Returns a lease, unless it has expired.
     pub fn lease(&self, id: i64) -> Option<Lease> {
         let found = self.stored_lease(id);
         found.filter(|lease| lease.deadline > self.time)
     }
 
-    /// Returns a page of the unexpired leases, starting at id `from` and ordered by their ids as
-    /// unsigned numbers, and the start of the next page.
+    /// Returns a page of the leases that have not expired, from id `from` on as unsigned number,
+    /// and the start of the next page.
     pub fn leases(&self, from: i64) -> (Vec<i64>, Option<i64>) {
         let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
         self.store.scan(&lease(from), &leases_end(), &mut |place, bytes| {
@@ -81,7 +78,7 @@ impl Mvcc {
         (found, next)
     }
 
-    /// Returns the keys attached to a lease, in order. Fails if they exceed the budget.
+    /// Returns the keys of a lease, in order. Fails if they exceed the budget.
     pub fn keys_of(&self, id: i64, mut budget: Budget) -> Result<Vec<Bytes>, Refusal> {
         let (mut keys, mut outcome) = (Vec::new(), Ok(()));
         self.each_key_of(id, &[], &mut |key| {
@@ -95,7 +92,7 @@ impl Mvcc {
         outcome.map(|()| keys)
     }
 
-    /// Visits the keys attached to a lease, starting at `from`.
+    /// Visits the keys of a lease from `from` on.
     fn each_key_of(&self, id: i64, from: &[u8], visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
         let (from, to) = (attached(id, from), attached_end(id));
         self.store.scan(&from, &to, &mut |place, _| {
@@ -103,14 +100,13 @@ impl Mvcc {
         });
     }
 
-    /// Returns whether a key from `from` (inclusive) to `to` (exclusive, if given) is attached to a
-    /// lease.
+    /// Returns whether a lease has a key from `from` (inclusive) to `to` (exclusive, if given).
     pub(crate) fn has_key_in(&self, id: i64, from: &[u8], to: Option<&[u8]>) -> bool {
         let end = to.map_or_else(|| attached_end(id), |to| attached(id, to));
         self.store.first(&attached(id, from), &end).is_some()
     }
 
-    /// Checks that one more key may be attached to a lease. An `id` of 0 means no lease.
+    /// Checks that a lease may have one more key. An `id` of 0 means no lease.
     pub(super) fn has_room_for_key(&self, id: i64) -> Result<(), Refusal> {
         match self.stored_lease(id) {
             Some(lease) if lease.keys >= LEASE_KEYS_MAX => Err(Refusal::LeaseFull),
@@ -118,15 +114,15 @@ impl Mvcc {
         }
     }
 
-    /// Returns the deadline of a lease that is granted or extended now. It is never earlier than
-    /// the group's time allows, whatever the node's clock shows.
+    /// Returns the deadline of a lease granted or extended now, whatever the node's clock shows not
+    /// earlier than by the group's time.
     fn deadline_of(&self, granted: i64, now_ms: u64) -> u64 {
         let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);
         now_ms.max(self.time).saturating_add(ms)
     }
 
-    /// Grants a lease and returns its time to live in seconds, which may differ from the requested
-    /// `ttl`. `now_ms` is the time at the node that accepted the request ([time-2]).
+    /// Grants a lease and returns its time to live, which may differ from `ttl`. `now_ms` is the
+    /// clock of the node that accepted the request ([time-2]).
     pub fn grant(&mut self, id: i64, ttl: i64, now_ms: u64) -> Result<i64, Refusal> {
         if id == 0 {
             return Err(Refusal::LeaseNotFound);
@@ -161,8 +157,7 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Extends a lease and returns its time to live in seconds. The deadline never becomes earlier,
-    /// even if another node's clock is slow.
+    /// Extends a lease and returns its time to live. A slow clock never makes the deadline earlier.
     pub fn keep_alive(&mut self, id: i64, now_ms: u64) -> Result<i64, Refusal> {
         let mut found = self.lease(id).ok_or(Refusal::LeaseNotFound)?;
         let new = self.deadline_of(found.granted, now_ms);
@@ -192,7 +187,7 @@ impl Mvcc {
         let mut writing = Transaction::alone(self);
         let mut from = Vec::new();
         loop {
-            // Only some keys are copied at a time.
+            // Some keys at a time.
             let mut keys: Vec<Vec<u8>> = Vec::new();
             writing.mvcc.each_key_of(id, &from, &mut |key| {
                 keys.push(key.to_vec());
@@ -212,7 +207,7 @@ impl Mvcc {
         writing.finish();
     }
 
-    /// Returns the earliest deadline that is after the group's time and at most `until_ms`.
+    /// Returns the earliest deadline after the group's time and up to `until_ms`.
     pub fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let from = self.time.checked_add(1)?.max(self.ends.next.get());
         if from > until_ms {
@@ -225,7 +220,7 @@ impl Mvcc {
         at
     }
 
-    /// Visits the expired leases, starting with the earliest deadline.
+    /// Visits the expired leases, earliest deadline first.
     fn each_ended(&self, visit: &mut dyn FnMut(i64) -> ControlFlow<()>) {
         let (at, id) = self.ends.earliest.get();
         if at > self.time {
@@ -244,7 +239,7 @@ impl Mvcc {
         self.ends.earliest.set(first);
     }
 
-    /// Returns whether there are expired leases that still have to be ended.
+    /// Returns whether expired leases remain to be ended.
     pub fn has_ended_leases(&self) -> bool {
         let mut found = false;
         self.each_ended(&mut |_| {
@@ -254,7 +249,7 @@ impl Mvcc {
         found
     }
 
-    /// Ends some of the expired leases, starting with the earliest deadline.
+    /// Ends some of the expired leases, earliest deadline first.
     pub fn expire(&mut self) {
         let mut ended = Vec::new();
         self.each_ended(&mut |id| {

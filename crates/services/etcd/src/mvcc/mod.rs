@@ -4,8 +4,8 @@
 //! ([`layout`]). On top of the state and the store ([`base`]), reads see the current revision or an
 //! earlier one ([`read`], [`range`], [`paging`]), [`write`] makes changes, and [`txn`] evaluates
 //! comparisons and executes a branch. [`compact`] removes history in small steps, and [`events`]
-//! reads it. Keys with a [`lease`] are deleted when the lease ends, an [`alarm`] reports a fault of
-//! a member, and a [`hash`] compares the data of nodes. Nothing here uses a clock, a socket or a
+//! reads it. Keys with a [`lease`] are deleted when it ends, an [`alarm`] reports a fault of a
+//! member, and a [`hash`] compares the data of nodes. Nothing here uses a clock, a socket or a
 //! node: time comes from the log.
 
 mod alarm;

@@ -1,7 +1,6 @@
-//! Paged ranges. A large range is read in pages, between which the node does other work.
-//!
-//! All pages show the revision of the first page, so together they are the range at one moment,
-//! regardless of concurrent writes. The reader assembles and sorts them.
+//! Paged ranges: a large range is read in pages, between which the node does other work. All show
+//! the revision of the first one, whatever is written meanwhile. The reader assembles and sorts
+//! them.
 
 use std::ops::ControlFlow;
 
@@ -24,18 +23,18 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of keys visited by one page.
+/// Maximum number of keys visited per page.
 pub const PAGE_VISITS_MAX: u64 = 5_000;
-/// Approximate maximum size of a page, in bytes.
+/// Approximate maximum size of a page.
 const PAGE_BYTES: usize = 1 << 20;
 
 /// Progress of a range that is read in pages.
 #[derive(Clone, Debug)]
 pub struct Paging {
     request: RangeRequest,
-    /// Revision that the pages show; `None` before the first page.
+    /// Revision of the pages; `None` before the first one.
     at: Option<i64>,
-    /// Revision of the state when the first page was read.
+    /// Revision of the state at the first page.
     now: i64,
     /// First key of the next page.
     next: Bytes,
@@ -45,7 +44,6 @@ pub struct Paging {
 }
 
 impl Paging {
-    /// Starts a range, of which no page has been read.
     pub fn new(request: RangeRequest) -> Self {
         Self {
             request,
@@ -58,25 +56,24 @@ impl Paging {
         }
     }
 
-    /// Returns whether a page has been read. Further pages then show the same revision, whatever
-    /// freshness is requested.
+    /// Returns whether a page has been read, whose revision the others show, whatever freshness is
+    /// requested.
     pub const fn is_begun(&self) -> bool {
         self.at.is_some()
     }
 
-    /// Returns whether the range may be restarted if its revision is compacted while it is read. A
-    /// range at a revision named by the request may not.
+    /// Returns whether the range may restart if its revision is compacted: not if the request names
+    /// it.
     pub const fn may_restart(&self) -> bool {
         self.at.is_some() && self.request.revision <= 0
     }
 
-    /// Returns the range without the pages read so far.
     #[must_use]
     pub fn restarted(self) -> Self {
         Self::new(self.request)
     }
 
-    /// Returns the request for the next page, which visits at most `visits` keys.
+    /// Returns the request for the next page, of at most `visits` keys.
     pub fn next(&self, visits: u64) -> PageRequest {
         let wanted = most(&self.request).saturating_sub(self.found.len());
         PageRequest {
@@ -88,7 +85,7 @@ impl Paging {
         }
     }
 
-    /// Adds a page. Returns whether it was the last page.
+    /// Adds a page and returns whether it was the last one.
     pub fn add(&mut self, page: Page) -> Result<bool, Refusal> {
         if self.at.is_none() {
             (self.at, self.now) = (Some(page.at), page.revision);
@@ -118,12 +115,12 @@ impl Paging {
         Ok(self.next.is_empty())
     }
 
-    /// Returns the approximate size of the keys read so far, in bytes.
+    /// Returns the approximate size of the keys.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the response, once all pages have been added.
+    /// Returns the response, after all pages.
     pub fn finish(mut self) -> RangeResponse {
         let more = arrange(&self.request, &mut self.found);
         RangeResponse { header: header(self.now), kvs: self.found, more, count: self.count }
@@ -131,7 +128,7 @@ impl Paging {
 }
 
 impl Mvcc {
-    /// Reads one page of a range, as requested by [`Paging::next`].
+    /// Reads one page, as requested by [`Paging::next`].
     pub fn page(&self, page: &PageRequest) -> Result<Page, Refusal> {
         let request = page.request.as_ref().ok_or(Refusal::Malformed)?;
         let now = self.state.revision;

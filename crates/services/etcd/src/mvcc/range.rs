@@ -1,4 +1,4 @@
-//! Ranges: selects keys at a revision, then filters, sorts and limits them.
+//! Ranges: select keys at a revision, then filter, sort and limit them.
 
 use std::{cmp::Ordering, ops::ControlFlow};
 
@@ -22,7 +22,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Returns the requested order of the response; `None` if it is the order of the keys.
+/// Returns the order of the response, unless it is that of the keys.
 fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     let target = request.sort_target();
     match (target, request.sort_order()) {
@@ -33,14 +33,14 @@ fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     }
 }
 
-/// Returns the maximum number of keys to return; `None` if it is not limited.
+/// Returns the maximum number of keys to return, if limited.
 fn limit_of(request: &RangeRequest) -> Option<usize> {
     let limit = usize::try_from(request.limit).ok();
     limit.filter(|limit| *limit > 0)
 }
 
-/// Returns the number of keys to find. If they must be sorted, there is no limit; otherwise it is
-/// one more than the limit, to determine whether there are more.
+/// Returns the number of keys to find: without limit if they must be sorted, otherwise one more
+/// than the limit, to know whether there are more.
 pub(super) fn most(request: &RangeRequest) -> usize {
     match (order_of(request), limit_of(request)) {
         _ if request.count_only => 0,
@@ -59,8 +59,8 @@ fn compare(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
     }
 }
 
-/// Sorts the keys and drops those that are needed neither for the response nor to determine whether
-/// there are more.
+/// Sorts the keys, and drops those needed neither for the response nor to know whether there are
+/// more.
 pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     match order_of(request) {
         None => {}
@@ -73,7 +73,7 @@ pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     found.truncate(most);
 }
 
-/// Arranges the keys for the response. Returns whether there are more.
+/// Arranges the keys for the response, and returns whether there are more.
 pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool {
     sort(request, found);
     let limit = limit_of(request).unwrap_or(usize::MAX);
@@ -85,7 +85,7 @@ pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool
     more
 }
 
-/// Returns whether a key's revisions are within the requested bounds. A bound of 0 means no bound.
+/// Returns whether a key's revisions are within the bounds, where 0 is none.
 pub(super) fn is_wanted(request: &RangeRequest, found: &Record) -> bool {
     let within = |revision: i64, min: i64, max: i64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
@@ -94,8 +94,8 @@ pub(super) fn is_wanted(request: &RangeRequest, found: &Record) -> bool {
         && within(found.created, request.min_create_revision, request.max_create_revision)
 }
 
-/// Returns a key with its record as it appears in the response. Leaves out values that neither the
-/// response nor sorting needs.
+/// Returns a key and its record for the response. Omits a value that neither the response nor
+/// sorting needs.
 pub(super) fn entry(request: &RangeRequest, key: &[u8], record: Record) -> KeyValue {
     let key = Bytes::copy_from_slice(key);
     let mut kv = KeyValue::from(Found { key, record });
@@ -105,7 +105,7 @@ pub(super) fn entry(request: &RangeRequest, key: &[u8], record: Record) -> KeyVa
     kv
 }
 
-/// Returns the approximate size of a key-value pair in the response, in bytes.
+/// Returns the approximate size of a key-value pair in the response.
 pub(super) fn bytes_of(kv: &KeyValue) -> u64 {
     ENTRY_BYTES + (kv.key.len() + kv.value.len()) as u64
 }
@@ -140,8 +140,8 @@ impl<'t> Taking<'t> {
         if self.bytes <= most {
             return Ok(());
         }
-        // A limited, sorted range returns only a few of many keys. They may use at most half of the
-        // budget; otherwise every further key would cause another sort.
+        // A limited, sorted range returns a few of many keys. They may use half of the budget at
+        // most; otherwise every further key would cause another sort.
         sort(self.request, &mut self.kvs);
         self.bytes = self.kvs.iter().map(bytes_of).sum();
         match self.bytes <= most / 2 {
@@ -152,7 +152,7 @@ impl<'t> Taking<'t> {
 }
 
 impl Mvcc {
-    /// Returns the revision that a request reads. `now` is the revision that counts as current.
+    /// Returns the revision that a request reads, where `now` is the current one.
     pub(super) fn revision_of(&self, request: &RangeRequest, now: i64) -> Result<i64, Refusal> {
         if request.revision > now {
             return Err(Refusal::FutureRevision);
@@ -167,7 +167,7 @@ impl Mvcc {
         }
     }
 
-    /// Executes a range within a transaction. `now` is the revision that counts as current.
+    /// Executes a range within a transaction, where `now` is the current revision.
     pub(super) fn range(
         &self,
         request: &RangeRequest,

@@ -1,4 +1,4 @@
-//! Look-up of the records of keys, at the current revision or an earlier one.
+//! Look-up of keys' records, at the current revision or an earlier one.
 
 use std::ops::ControlFlow;
 
@@ -13,18 +13,17 @@ use super::{
 };
 use crate::proto::mvccpb::KeyValue;
 
-/// Keys that a request selects: one key or a range.
+/// Keys that a request selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys<'k> {
-    /// A single key.
     One(&'k [u8]),
-    /// Start key and exclusive end; `None` means that there is no upper bound.
+    /// Start key and exclusive end, if bounded.
     Span(&'k [u8], Option<&'k [u8]>),
 }
 
 impl<'k> Keys<'k> {
-    /// Decodes the range of a request. Without a range end, the range is a single key. A range end
-    /// of one zero byte means that there is no upper bound.
+    /// Decodes the range of a request: a single key without a range end, unbounded with a range end
+    /// of one zero byte.
     pub fn of(key: &'k [u8], range_end: &'k [u8]) -> Self {
         match range_end {
             [] => Self::One(key),
@@ -35,7 +34,6 @@ impl<'k> Keys<'k> {
 }
 
 impl Keys<'_> {
-    /// Returns whether the range contains a key.
     pub fn contain(&self, key: &[u8]) -> bool {
         match *self {
             Self::One(one) => key == one,
@@ -44,7 +42,6 @@ impl Keys<'_> {
     }
 }
 
-/// A key and its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub key: Bytes,
@@ -65,20 +62,17 @@ impl From<Found> for KeyValue {
     }
 }
 
-/// Callback that receives a key and its record.
+/// Visitor of keys and records.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
-/// Callback like `Visit`, but also called for keys that have no record at the revision, because
-/// visiting such keys takes just as long.
+/// Visitor that also gets keys without a record at the revision, because they take as long.
 pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
 
 impl Mvcc {
-    /// Returns the current record of a key.
     pub(super) fn now(&self, key: &[u8]) -> Option<Record> {
         Record::decode(&self.store.get(&current(key))?)
     }
 
-    /// Returns the record that a key has at the end of `revision`; `None` if the key does not exist
-    /// then.
+    /// Returns the record of a key at the end of `revision`, if it exists then.
     pub(super) fn at(&self, key: &[u8], revision: i64) -> Option<Record> {
         match self.now(key) {
             Some(record) if record.revision.main <= revision => Some(record),
@@ -86,7 +80,7 @@ impl Mvcc {
         }
     }
 
-    /// Returns the record that a key has at the end of `revision`, according to its history.
+    /// Returns the record of a key at the end of `revision`, by its history.
     fn past(&self, key: &[u8], revision: i64) -> Option<Record> {
         let newest = Revision { main: revision, sub: u64::MAX };
         let (_, bytes) = self.store.first(&history_at(key, newest), &history_end_of(key))?;
@@ -115,8 +109,7 @@ impl Mvcc {
         }
     }
 
-    /// Visits all keys that exist now or existed earlier, in order, with their records at the end
-    /// of `revision`.
+    /// Visits all present and former keys, in order, with their records at the end of `revision`.
     pub(super) fn each_at(&self, keys: Keys<'_>, revision: i64, visit: &mut VisitPast<'_>) {
         let (from, to) = match keys {
             Keys::One(key) => {
@@ -125,7 +118,7 @@ impl Mvcc {
             }
             Keys::Span(from, to) => (from, to),
         };
-        // The current keys, and before each of them the keys that have only history.
+        // The current keys, and before each of them the keys with only history.
         let mut next = self.next_past(&history(from), to);
         let mut over = false;
         let mut visit_until = |before: Option<&[u8]>, visit: &mut VisitPast<'_>| {
@@ -136,7 +129,7 @@ impl Mvcc {
                     return ControlFlow::Break(());
                 }
             }
-            // A current key with history is visited only once, as a current key.
+            // A current key with history is visited once, as a current key.
             if let Some(before) = before
                 && next.as_deref() == Some(before)
             {

@@ -1,5 +1,5 @@
-//! Transactions. Comparisons select the branches, all operations are checked, and then all of them
-//! are executed or none.
+//! Transactions: comparisons select the branches, all operations are checked, and then all are
+//! executed or none.
 
 use super::{
     base::Mvcc,
@@ -14,10 +14,10 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Branches selected for a transaction. They are determined before anything changes.
+/// Branches of a transaction, selected before anything changes.
 struct Path {
     succeeded: bool,
-    /// Paths of the nested transactions in the selected branch, in order.
+    /// Paths of the nested transactions in the selected branch.
     inner: Vec<Self>,
 }
 
@@ -30,15 +30,14 @@ impl Path {
     }
 }
 
-/// Returns whether neither branch of a transaction changes anything. A nested transaction counts as
-/// a change.
+/// Returns whether neither branch changes anything. A nested transaction counts as a change.
 pub fn is_readonly(txn: &TxnRequest) -> bool {
     let mut ops = txn.success.iter().chain(&txn.failure);
     ops.all(|op| matches!(op.request, Some(Request::RequestRange(_))))
 }
 
-/// Returns whether a node may execute the transaction on its local state. A transaction that reads
-/// nothing does not qualify.
+/// Returns whether a node may execute the transaction on its local state. One that reads nothing
+/// does not qualify.
 pub fn is_serializable(txn: &TxnRequest) -> bool {
     let mut ops = txn.success.iter().chain(&txn.failure).peekable();
     ops.peek().is_some()
@@ -69,7 +68,7 @@ impl Mvcc {
         Ok(TxnResponse { header: header(now), succeeded, responses })
     }
 
-    /// Executes a transaction. If it fails, nothing is changed.
+    /// Executes a transaction. On failure, nothing is changed.
     pub fn txn(&mut self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
         let path = self.path(txn, &mut budget)?;
         self.check(txn, &path)?;
@@ -96,8 +95,7 @@ impl Mvcc {
         Ok(path)
     }
 
-    /// Checks that all operations in the selected branches are possible in the state before the
-    /// first change.
+    /// Checks the operations of the selected branches in the state before the first change.
     fn check(&self, txn: &TxnRequest, path: &Path) -> Result<(), Refusal> {
         let mut inner = path.inner.iter();
         for op in path.branch(txn) {

@@ -1,4 +1,4 @@
-//! Changes. A transaction in progress numbers its changes and can undo them.
+//! Changes: a transaction in progress numbers its changes and can undo them.
 
 use std::ops::ControlFlow;
 
@@ -20,22 +20,20 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Number of keys that are deleted at a time. It bounds the keys in memory, however many are
-/// deleted in total.
+/// Number of keys deleted at a time, which bounds those in memory.
 const DELETED_MAX: usize = 1000;
 
-/// Returns a response header that contains only the revision.
+/// Returns a response header with only the revision.
 pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
     Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
-/// A transaction that may change something. Its changes become a revision when it is finished.
+/// Transaction that may change something. Its changes become a revision in the end.
 pub(super) struct Transaction<'m> {
     pub(super) mvcc: &'m mut Mvcc,
-    /// Number of changes made so far.
     changes: u64,
-    /// Previous values of the changed places, in the order of the changes; `None` if no failure can
-    /// occur after the first change.
+    /// Previous values of the changed places, in order; `None` if nothing can fail after the first
+    /// change.
     undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }
 
@@ -45,18 +43,18 @@ impl<'m> Transaction<'m> {
         Self { mvcc, changes: 0, undo: Some(Vec::new()) }
     }
 
-    /// Starts a transaction for a single request. It is never undone, so no undo data is stored,
-    /// however much the request deletes.
+    /// Starts a transaction of a single request, which is never undone: no undo data, however much
+    /// it deletes.
     pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: None }
     }
 
-    /// Returns the revision of the transaction's changes.
+    /// Returns the revision of the changes.
     const fn revision(&self) -> i64 {
         self.mvcc.state.revision.saturating_add(1)
     }
 
-    /// Returns the revision that the transaction's reads see.
+    /// Returns the revision that reads see.
     pub(super) const fn now(&self) -> i64 {
         match self.changes {
             0 => self.mvcc.state.revision,
@@ -64,7 +62,7 @@ impl<'m> Transaction<'m> {
         }
     }
 
-    /// Commits the transaction. Returns the current revision.
+    /// Commits the transaction and returns the current revision.
     pub(super) fn finish(self) -> i64 {
         let mut state = self.mvcc.state;
         state.revision = self.now();
@@ -72,7 +70,6 @@ impl<'m> Transaction<'m> {
         state.revision
     }
 
-    /// Undoes all changes of the transaction.
     pub(super) fn take_back(self) {
         for (place, old) in self.undo.into_iter().flatten().rev() {
             match old {
@@ -89,14 +86,13 @@ impl<'m> Transaction<'m> {
         }
     }
 
-    /// Returns the revision for the next change.
     fn next(&mut self) -> Revision {
         let next = Revision { main: self.revision(), sub: self.changes };
         self.changes += 1;
         next
     }
 
-    /// Copies the current record of a key to history, before the key changes. Returns the record.
+    /// Copies the current record of a key to history, before it changes, and returns it.
     fn retire(&mut self, key: &[u8], old: &Bytes) -> Option<Record> {
         let record = Record::decode(old)?;
         let place = history_at(key, record.revision);
@@ -104,13 +100,12 @@ impl<'m> Transaction<'m> {
         Some(record)
     }
 
-    /// Attaches a key to another lease. A lease id of 0 means none.
+    /// Attaches a key to another lease. An id of 0 means none.
     fn move_lease(&mut self, key: &[u8], old: i64, new: i64) {
         if old == new {
             return;
         }
-        // A lease that no longer existed when the data was imported from etcd is only a number
-        // here.
+        // A lease that was gone when the data was imported from etcd is only a number.
         if old != 0
             && let place = attached(old, key)
             && let Some(there) = self.mvcc.store.get(&place)
@@ -124,7 +119,7 @@ impl<'m> Transaction<'m> {
         }
     }
 
-    /// Applies `count` to the number of keys attached to a lease, if the lease is stored.
+    /// Applies `count` to the number of a lease's keys, if it is stored.
     fn count_keys(&mut self, id: i64, count: impl FnOnce(u64) -> u64) {
         let place = lease(id);
         let old = self.mvcc.store.get(&place);
@@ -207,7 +202,7 @@ impl<'m> Transaction<'m> {
                 Keys::Span(_, to) => Keys::Span(&from, to),
                 one => one,
             };
-            // With previous values, the size of the response is charged before anything changes.
+            // With previous values, the response is charged before anything changes.
             let most = match request.prev_kv {
                 true => usize::MAX,
                 false => DELETED_MAX,
@@ -278,7 +273,7 @@ impl Mvcc {
         Ok(done)
     }
 
-    /// Deletes the keys of a range in one revision.
+    /// Deletes a range in one revision.
     pub fn delete(
         &mut self,
         request: &DeleteRangeRequest,
@@ -290,7 +285,7 @@ impl Mvcc {
         Ok(done)
     }
 
-    /// Checks that a put is possible in the current state.
+    /// Checks that a put is possible.
     pub(super) fn check_put(&self, request: &PutRequest) -> Result<(), Refusal> {
         if request.key.len() > KEY_BYTES_MAX {
             return Err(Refusal::KeyTooLong);

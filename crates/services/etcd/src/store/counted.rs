@@ -1,7 +1,6 @@
-//! A store that also counts the size of its entries.
-//!
-//! Responses contain the size, and responses are part of the state. Hence the size must be the same
-//! with every kind of store, and is counted here instead of being read from the store. The size has
+//! A store that counts the size of its entries. Responses contain it and are part of the state, so
+//! it must not depend on the kind of store. It has a row, which a store on disk still has after a
+//! restart.
 //! a row of its own, which a store on disk still has after a restart.
 
 use std::ops::Deref;
@@ -11,10 +10,10 @@ use quorate::{LoadError, MetaChange, Metadata, Slot};
 
 use super::Store;
 
-/// Place of the row with the size. Like the other rows, it is part of the format of snapshots.
+/// Place of the size. Part of the format of snapshots.
 const SIZE: &[u8] = b"z";
 
-/// Returns whether an entry is a valid row with the size.
+/// Returns whether an entry is a valid size.
 pub(crate) fn is_place(key: &[u8], value: &[u8]) -> bool {
     key == SIZE && size(value).is_some()
 }
@@ -23,12 +22,12 @@ fn size(value: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(value.try_into().ok()?))
 }
 
-/// A store with the size of its entries. Reads go directly to the store.
+/// Store with the size of its entries, which reads bypass.
 pub(crate) struct Counted {
     store: Box<dyn Store>,
-    /// Size of all keys and values in bytes, except for the row with the size.
+    /// Size of all keys and values, except for the row with the size.
     bytes: u64,
-    /// Size that the row contains; `None` if there is no row.
+    /// Size in the row, if there is one.
     stored: Option<u64>,
 }
 
@@ -52,23 +51,23 @@ impl Counted {
         self.bytes = self.stored.unwrap_or(0);
     }
 
-    /// Returns the size of all entries, in bytes.
+    /// Size of all entries.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the underlying store, for calls that do not change entries.
+    /// Returns the underlying store, for calls that change no entries.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         &mut *self.store
     }
 
-    /// Sets the value of `key`, and adjusts the size.
+    /// Sets a value and adjusts the size.
     pub(crate) fn put(&mut self, key: &[u8], value: Bytes) {
         let old = self.store.get(key);
         self.replace(key, old.as_ref(), Some(value));
     }
 
-    /// Removes the entry of `key`, if there is one.
+    /// Removes an entry, if there is one.
     pub(crate) fn remove(&mut self, key: &[u8]) {
         if let Some(old) = self.store.get(key) {
             self.replace(key, Some(&old), None);
@@ -86,7 +85,7 @@ impl Counted {
         }
     }
 
-    /// Like [`Store::commit`]. Also stores the size.
+    /// Commits with the size.
     pub(crate) fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         if self.bytes != self.stored.unwrap_or(0) {
             self.stored = Some(self.bytes);
@@ -95,20 +94,19 @@ impl Counted {
         self.store.commit(applied_to, meta);
     }
 
-    /// Like [`Store::recovered`]. Also reads the size.
+    /// Returns the recovered state and reads the size.
     pub(crate) fn recovered(&mut self) -> (Slot, Metadata) {
         let recovered = self.store.recovered();
         self.read();
         recovered
     }
 
-    /// Like [`Store::begin_load`].
     pub(crate) fn begin_load(&mut self) -> Result<(), LoadError> {
         (self.bytes, self.stored) = (0, None);
         self.store.begin_load()
     }
 
-    /// Like [`Store::load`]. Also counts the entry.
+    /// Loads and counts an entry.
     pub(crate) fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError> {
         match key {
             SIZE => self.stored = size(&value),
@@ -117,12 +115,11 @@ impl Counted {
         self.store.load(key, value)
     }
 
-    /// Like [`Store::finish_load`].
     pub(crate) fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         match self.stored {
-            // Nodes that did not load this image continue to count from the same size.
+            // Nodes that did not load this image continue from the same size.
             Some(bytes) => self.bytes = bytes,
-            // An image of etcd's data, or of an earlier version, does not contain the size.
+            // An image of etcd's data, or of an earlier version, has no size.
             None if self.bytes > 0 => {
                 self.stored = Some(self.bytes);
                 self.store.load(SIZE, row(self.bytes))?;

@@ -1,9 +1,7 @@
-//! The store on disk. All entries are rows of one collection in the engine of the key-value
-//! service.
-//!
-//! The engine stores the rows in order, and commits everything since the last commit together with
-//! its slot as one atomic unit. It also handles images, loads, syncing, and full or failing disks
-//! ([`quorate_kv::store::lsm`]). This module defines only the names of rows.
+//! The store on disk: all entries are rows of one collection in the engine of the key-value
+//! service. The engine orders the rows, commits atomically with the slot, and handles images,
+//! loads, syncing, and full or failing disks ([`quorate_kv::store::lsm`]); this module defines only
+//! the names of rows.
 
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
@@ -23,8 +21,7 @@ use crate::mvcc::PLACE_BYTES_MAX;
 // Every entry fits: a longer name would fail an assertion in the tree.
 const _: () = assert!(PLACE_BYTES_MAX <= NAME_BYTES_MAX);
 
-/// The only key of the engine. Images and loads iterate over keys, and find all rows under this
-/// one.
+/// The only key of the engine, under which images and loads find all rows.
 const KEY: &[u8; 4] = b"etcd";
 const VERSION: Version = Version { slot: 1, index: 0 };
 const ROWS: Id = Id { version: VERSION, number: 0 };
@@ -32,16 +29,15 @@ const ROWS: Id = Id { version: VERSION, number: 0 };
 const HEADER: Header = Header { id: ROWS, count: 1, bytes: 0, first: 0, timed: None };
 const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash };
 
-/// A store whose entries are in a tree on disk.
 #[derive(Debug)]
 pub struct LsmStore {
     engine: Engine,
-    /// Set if the key of the collection has been created.
+    /// The key of the collection has been created.
     has_key: bool,
 }
 
 impl LsmStore {
-    /// Creates a store in an engine that nothing else uses.
+    /// Creates a store in an engine without other users.
     pub const fn new(engine: Engine) -> Self {
         Self { engine, has_key: false }
     }

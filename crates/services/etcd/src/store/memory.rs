@@ -1,4 +1,4 @@
-//! The store in memory. After a restart it is rebuilt from a snapshot and the log.
+//! The store in memory, rebuilt from a snapshot and the log after a restart.
 
 mod image;
 
@@ -10,23 +10,20 @@ use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Slot};
 use self::image::Image;
 use super::{Store, Visit};
 
-/// A store whose entries are in a tree in memory.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     entries: BTreeMap<Box<[u8]>, Bytes>,
-    /// Size of all entries in bytes. It determines how much memory an image may use.
+    /// Size of all entries, which determines how much memory an image may use.
     bytes: u64,
-    /// The image in progress, if any.
     image: Option<Image>,
 }
 
 impl MemoryStore {
-    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Saves an entry that is about to change, if an image in progress still needs it.
+    /// Saves an entry that is about to change, if an image in progress needs it.
     fn keep_for_image(&mut self, key: &[u8]) {
         if let Some(image) = &mut self.image
             && !image.keep(&self.entries, key)
@@ -41,8 +38,7 @@ impl MemoryStore {
     }
 }
 
-/// Returns the entries from `from` (inclusive) to `to` (exclusive). There are none if `to` is not
-/// after `from`.
+/// Returns the entries from `from` (inclusive) to `to` (exclusive), if `to` is after `from`.
 fn between<'e>(
     entries: &'e BTreeMap<Box<[u8]>, Bytes>,
     from: &[u8],

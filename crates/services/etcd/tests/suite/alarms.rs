@@ -1,4 +1,4 @@
-//! Alarms. While a member has no space the data may not grow, on any node.
+//! Alarms: while a member has no space, the data may not grow on any node.
 
 use prost::Message;
 use quorate_etcd::{

@@ -1,5 +1,4 @@
-//! The service compared with a model. Every response is compared, through snapshots and
-//! compactions.
+//! The service compared with a model: every response, through snapshots and compactions.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{
@@ -127,7 +126,6 @@ fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
     }
 }
 
-/// Returns all pages of events.
 fn all_events(service: &Service, from: i64) -> Result<Vec<Event>, Refusal> {
     let (mut events, mut next) = (Vec::new(), from);
     loop {
@@ -159,7 +157,7 @@ fn compare_leases_and_events(service: &Service, model: &Model) {
     for from in [first - 1, first, i64::midpoint(first, model.revision), model.revision + 1] {
         assert_eq!(all_events(service, from), model.events(from), "{from}");
     }
-    // Events of only some keys.
+    // Events of some keys.
     let request =
         EventsRequest { from: first, prev_kv: true, key: "a".into(), range_end: "b".into() };
     let page: Events = ask(service, &Query::Events(request)).unwrap();
@@ -225,13 +223,13 @@ fn answers_are_those_of_a_plain_list_of_revisions() {
     answers_are_those_of_the_model(Home::in_memory, 0..60);
 }
 
-/// The service on disk returns the same responses, also through restarts.
+/// The service on disk gives the same responses, also through restarts.
 #[test]
 fn answers_on_disk_are_those_of_a_plain_list_of_revisions() {
     answers_are_those_of_the_model(Home::on_disk, 1000..1010);
 }
 
-/// A compaction that takes more than a thousand steps removes exactly the unreadable history.
+/// A compaction of more than a thousand steps removes exactly the unreadable history.
 #[test]
 fn compaction_removes_what_nobody_can_see_in_small_steps() {
     let (mut service, mut model) = (service(), Model::new());

@@ -334,12 +334,11 @@ fn ranges_are_allowed_as_their_keys_are() {
             }
         }
         let ann = user(&service, "ann");
-        // A single key is the range up to the position right after it, and here there is nothing
-        // between letters.
+        // A single key is the range up to right after it, and nothing is between letters here.
         let expected = |from: &[u8], to: &[u8], no: Type| {
             let asked = b'a'..=b'z';
             let mut asked = asked.filter(|key| holds(from, to, *key));
-            // Longer keys lie between letters, and permissions for single keys do not cover them.
+            // Longer keys are between letters, and permissions for single keys do not cover them.
             let wide = !to.is_empty();
             asked.all(|key| {
                 all.iter().any(|(_, f, t, kind)| {
@@ -375,24 +374,24 @@ fn a_request_of_an_older_auth_revision_is_refused() {
     let ann = user(&service, "ann");
     let put = Command::Put(put("b"));
     assert_eq!(apply(&mut service, &ann, &put), Ok(()));
-    // Any change of users and roles counts, even one that concerns others.
+    // Any change of users and roles counts.
     change(&mut service, What::RoleAdd("other".to_owned())).unwrap();
     assert_eq!(apply(&mut service, &ann, &put), Err(Refusal::AuthOldRevision));
     assert_eq!(asked(&service, &ann, &page("a", "")), Err(Refusal::AuthOldRevision));
     let ann = user(&service, "ann");
     assert_eq!(apply(&mut service, &ann, &put), Ok(()));
-    // Root's requests as well.
+    // Also for root's requests.
     let root = user(&service, "root");
     change(&mut service, revoke("ann", "some")).unwrap();
     let compact = Command::Compact(CompactionRequest::default());
     assert_eq!(apply(&mut service, &root, &compact), Err(Refusal::AuthOldRevision));
     let ann = user(&service, "ann");
     assert_eq!(apply(&mut service, &ann, &put), Err(Refusal::PermissionDenied));
-    // A request admitted under a later revision than this node's.
+    // Admitted under a later revision than this node's.
     let early =
         By::User { name: "root".to_owned(), revision: credentials(&service, "").revision + 1 };
     assert_eq!(asked(&service, &early, &page("a", "")), Err(Refusal::AuthBehind));
-    // A request admitted where auth was already enabled.
+    // Admitted where auth was already enabled.
     let mut before = common::service();
     for what in [user_add("root", "h"), grant("root", "root")] {
         change(&mut before, what).unwrap();
@@ -515,8 +514,7 @@ fn the_role_root_is_told_as_everything() {
     assert_eq!(users.users, ["root"]);
 }
 
-/// A token is invalidated by a new password, by a new user of the same name, and when auth is
-/// enabled again.
+/// A new password, a new user of the same name, and enabling auth again invalidate a token.
 #[test]
 fn credentials_are_of_one_password_and_one_enabling() {
     let mut service = with_ann();

@@ -1,4 +1,4 @@
-//! Budgets of requests. A transaction that exceeds its budget changes nothing.
+//! Budgets of requests: a transaction that exceeds its budget changes nothing.
 
 use quorate_etcd::{
     mvcc::{Budget, Mvcc, is_serializable},
@@ -30,7 +30,6 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// Returns all entries of the store.
 fn entries(mvcc: &Mvcc) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut entries = Vec::new();
     mvcc.store().scan(&[], &[u8::MAX], &mut |key, value| {
@@ -97,7 +96,7 @@ fn at(revision: i64) -> RangeRequest {
     RangeRequest { revision, ..everything() }
 }
 
-/// A visit to a key is charged even if the key did not exist at the revision.
+/// Visiting a key is charged even if it did not exist at the revision.
 #[test]
 fn keys_that_were_not_there_yet_count_too() {
     let mut mvcc = filled();
@@ -150,7 +149,7 @@ fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
     assert_eq!(ask(9, 5000), Err(Refusal::TooMuch));
 }
 
-/// Undo data of deletions in a transaction is charged. A single deletion stores none.
+/// A transaction is charged for the undo data of deletions. A single deletion has none.
 #[test]
 fn deleting_within_a_transaction_counts() {
     let all = DeleteRangeRequest { key: vec![0].into(), range_end: vec![0].into(), prev_kv: false };
@@ -167,7 +166,7 @@ fn deleting_within_a_transaction_counts() {
     assert_eq!(mvcc.delete(&all, Budget::of(0, 0)).unwrap().deleted, 10);
 }
 
-/// More keys than are deleted at a time are still deleted in one revision.
+/// More keys than are deleted at a time still go in one revision.
 #[test]
 fn many_keys_are_deleted_in_one_revision() {
     let mut mvcc = Mvcc::new(Box::new(MemoryStore::new()));
@@ -183,7 +182,7 @@ fn many_keys_are_deleted_in_one_revision() {
     assert_eq!(mvcc.delete(&most, Budget::COMMAND).unwrap().deleted, 0);
 }
 
-/// A transaction is serializable only if its reads are; comparisons do not count.
+/// A transaction is serializable if its reads are, of which comparisons are none.
 #[test]
 fn a_transaction_that_only_compares_is_not_serializable() {
     let compare = TxnRequest { compare: vec![Compare::default()], ..TxnRequest::default() };

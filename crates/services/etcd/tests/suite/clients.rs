@@ -58,7 +58,7 @@ mod health_client;
 
 const MEMORY_BYTES: usize = 32 << 20;
 
-/// A node in this process, whose server is dropped first.
+/// Node in this process, whose server is dropped first.
 struct Node {
     server: Option<Server>,
     replica: Option<Embedded>,
@@ -71,7 +71,7 @@ impl Node {
         Self::start_with(folder, node, cluster, service, 0)
     }
 
-    /// Starts a node with a quota of `quota_bytes` bytes.
+    /// Starts a node with a quota.
     fn within(folder: &Path, quota_bytes: u64) -> Self {
         let service = || Service::new(Box::new(MemoryStore::new()));
         Self::start_with(folder, 1, &[], service, quota_bytes)
@@ -139,7 +139,7 @@ impl Node {
     }
 }
 
-/// Keeps the node's thread blocked and its request queue full until it is dropped.
+/// Blocks the node's thread and fills its request queue until dropped.
 struct Busy {
     _release: std::sync::mpsc::Sender<()>,
 }
@@ -175,7 +175,7 @@ fn three(folder: &Path) -> Vec<Node> {
 fn three_with(folder: &Path, tokens: &[Tokens]) -> Vec<Node> {
     let address = |_| format!("127.0.0.1:{}", free_port().expect("a port"));
     let cluster: Vec<(u32, String)> = (1..).zip(tokens.iter().map(address)).collect();
-    // A first start waits for the founder, so the nodes start concurrently.
+    // Concurrently, because a first start waits for the founder.
     std::thread::scope(|scope| {
         let starts: Vec<_> = (1..)
             .zip(tokens)
@@ -275,7 +275,7 @@ fn a_transaction_compares_and_chooses() {
     });
 }
 
-/// Refusals have etcd's codes and messages, because clients match on both.
+/// Refusals have etcd's codes and messages, as clients match on both.
 #[test]
 fn what_is_refused_is_refused_in_the_words_of_etcd() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -340,8 +340,7 @@ fn a_request_that_is_too_large_is_refused() {
     });
 }
 
-/// A response counts against the budget until it is sent, and requests above the budget are
-/// refused.
+/// A response counts against the budget until it is sent. Requests above the budget are refused.
 #[test]
 fn memory_for_answers_is_bounded() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -371,7 +370,7 @@ fn three_nodes_tell_one_story() {
     runtime().block_on(async {
         for (node, key) in nodes.iter().zip(["a", "b", "c"]) {
             node.kv().put(put(key, "1")).await.unwrap();
-            // Writes acknowledged here are visible at every other node.
+            // Writes acknowledged here are visible at every node.
             for other in &nodes {
                 let found = other.kv().range(get(key)).await.unwrap().into_inner();
                 assert_eq!(found.count, 1);
@@ -470,7 +469,7 @@ fn pages_say_version_and_health() {
     assert!(page(&node.address, "/livez").ends_with("ok\n"));
 }
 
-/// Malformed input gets an error or ends the connection, and other clients are served.
+/// Malformed input gets an error or ends the connection; other clients are served.
 #[test]
 fn strangers_do_not_disturb_clients() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -485,7 +484,7 @@ fn strangers_do_not_disturb_clients() {
         stream.shutdown(std::net::Shutdown::Write).expect("half-closed");
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    // More connections than allowed, all of them idle.
+    // More idle connections than allowed.
     let idle: Vec<_> =
         (0..40).map(|_| TcpStream::connect(&node.address).expect("listens")).collect();
     drop(idle);

@@ -1,4 +1,4 @@
-//! A service without a node, and functions to use it.
+//! A service without a node.
 
 use std::ops::{Deref, DerefMut};
 
@@ -19,18 +19,16 @@ pub fn service() -> Service {
     Service::new(Box::new(MemoryStore::new()))
 }
 
-/// Returns limits that retain little in memory above the tree, so that most reads go to the tree.
+/// Limits with little in memory above the tree, so that most reads go to it.
 pub fn limits() -> Limits {
     Limits { held_bytes: 500, ..Limits::default() }
 }
 
-/// Opens a store on disk in this folder.
 pub fn on_disk(folder: &TempDir, options: impl Into<Options>) -> LsmStore {
     let opened = Engine::open_with(&folder.path().join("etcd"), options);
     LsmStore::new(opened.expect("it opens").0)
 }
 
-/// A service with its folder, if it has one.
 pub struct Home {
     service: Option<Service>,
     folder: Option<TempDir>,
@@ -49,7 +47,7 @@ impl Home {
         }
     }
 
-    /// Restarts the service; returns the slot that it recovers. A service in memory is unchanged.
+    /// Restarts the service and returns the slot that it recovers. No-op in memory.
     pub fn restart(&mut self) -> Slot {
         let Some(folder) = &self.folder else {
             return Slot::FIRST;
@@ -76,7 +74,7 @@ impl DerefMut for Home {
     }
 }
 
-/// Returns a service for each kind of store.
+/// Returns a service on each kind of store.
 pub fn both() -> [Home; 2] {
     [Home::in_memory(), Home::on_disk()]
 }
@@ -99,7 +97,7 @@ pub fn ask<M: Message + Default>(service: &Service, query: &Query) -> Result<M, 
     read_reply(reply).expect("it makes sense")
 }
 
-/// Reads a range in pages of `visits` keys; `between` runs after each page.
+/// Reads a range in pages of `visits` keys, with `between` after each.
 pub fn range_while(
     service: &mut Service,
     request: RangeRequest,
@@ -131,7 +129,6 @@ pub fn range(
     }
 }
 
-/// Returns the items of an image of the service.
 pub fn image(service: &mut Service, bytes: usize) -> Vec<Vec<u8>> {
     assert!(service.begin_image());
     let mut items = Vec::new();
@@ -139,7 +136,6 @@ pub fn image(service: &mut Service, bytes: usize) -> Vec<Vec<u8>> {
     items
 }
 
-/// Returns a service loaded from these items.
 pub fn loaded(items: &[Vec<u8>]) -> Service {
     let mut service = service();
     load(&mut service, items);

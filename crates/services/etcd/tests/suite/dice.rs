@@ -1,6 +1,6 @@
 //! Random numbers, reproducible from their seed.
 
-/// A random number generator (splitmix64).
+/// Random number generator (splitmix64).
 pub struct Dice(u64);
 
 impl Dice {

@@ -37,7 +37,7 @@ fn put(service: &mut Service, key: Vec<u8>) {
     apply::<PutResponse>(service, &Command::Put(request)).unwrap();
 }
 
-/// Compacted history is removed gradually, which does not change the hash.
+/// Gradual removal of compacted history does not change the hash.
 #[test]
 fn a_hash_is_of_what_can_be_read() {
     for seed in 0..40 {

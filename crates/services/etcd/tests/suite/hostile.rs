@@ -20,9 +20,9 @@ fn some_command(dice: &mut Dice) -> Vec<u8> {
     match dice.below(4) {
         0 => Command::Put(random::put(dice)).encode(),
         2 => Command::Delete(random::delete(dice)).encode(),
-        // Not validated, as another version might not validate it.
+        // Not validated, as by another version.
         1 => Command::Txn(random::txn(dice, 5, 3)).encode(),
-        // A random kind with random bytes.
+        // Random bytes of a random kind.
         _ => {
             let kind = u8::try_from(dice.below(12)).unwrap();
             let bytes = (0..dice.below(30)).map(|_| u8::try_from(dice.below(256)).unwrap());
@@ -80,7 +80,7 @@ fn a_transaction_within_a_transaction_and_so_on_has_an_end() {
     assert_eq!(apply_bytes(&mut service(), &shallow)[0], 0);
 }
 
-/// At the maximum depth the response can be decoded. One level deeper is refused before it is
+/// At the maximum depth the response can be decoded; one level deeper is refused before it is
 /// proposed.
 #[test]
 fn nested_transactions_are_as_deep_as_their_answers_can_be_read() {

@@ -1,4 +1,4 @@
-//! Images: of one moment, the same on every node, and refused if they are inconsistent.
+//! Images: of one moment, the same on every node, and refused if inconsistent.
 
 use quorate::{Imaged, LoadError, Slot, StateMachine as _};
 use quorate_etcd::{
@@ -57,8 +57,8 @@ fn an_image_is_not_begun_in_the_middle_of_a_batch() {
 }
 
 /// An image with a raised revision, as after `etcdutl snapshot restore --bump-revision
-/// --mark-compacted`: revisions seen since the image was taken are never reused, and clients that
-/// saw them learn of the compaction.
+/// --mark-compacted`: revisions seen since the image are never reused, and clients that saw them
+/// learn of the compaction.
 #[test]
 fn an_image_whose_revision_is_raised_goes_on_above_it() {
     let mut service = service();
@@ -142,7 +142,7 @@ fn an_image_with_revisions_without_end_is_refused() {
         let mut items = items.clone();
         let item = items.iter_mut().skip(1).find(|item| begins(item, kind)).unwrap();
         let length = usize::try_from(u32::from_le_bytes(item[..4].try_into().unwrap())).unwrap();
-        // In the place of a change, and at the start of the other values.
+        // In the place of a change, at the start of the other values.
         let at = if kind == b'r' { 5 } else { 4 + length };
         item[at..at + 8].copy_from_slice(&i64::MAX.to_be_bytes());
         if kind == b'r' {

@@ -1,4 +1,4 @@
-//! Limits of leases and of their keys, and the expiry of leases.
+//! Limits of leases and of their keys, and expiry.
 
 use bytes::Bytes;
 use quorate::StateMachine as _;
@@ -26,7 +26,7 @@ fn put(service: &mut Service, key: &str, lease: i64) -> Result<PutResponse, Refu
 }
 
 /// Returns a service with the same state, except for the number at the end of the entry whose place
-/// starts with `place`.
+/// begins with `place`.
 fn with_count(service: &mut Service, place: &[u8], count: u64) -> Service {
     let mut items = image(service, 100);
     let is_there = |item: &&mut Vec<u8>| item[4..].starts_with(place);
@@ -64,7 +64,7 @@ fn keys_of_a_lease_are_bounded_in_number() {
     assert_eq!(put(&mut full, "c", 1), Err(Refusal::LeaseFull));
 }
 
-/// Leases with more keys than are copied at a time, and than one command deletes, end in bounded
+/// Leases with more keys than are copied at a time, and than a command deletes, end in bounded
 /// steps.
 #[test]
 fn leases_with_many_keys_end_in_bounded_steps() {
@@ -116,7 +116,7 @@ fn leases_are_listed_in_pages() {
     assert!(all.into_iter().eq((1..=11_000).chain([-5])));
 }
 
-/// A keep-alive by a node whose clock is slower than the granting node's never shortens the lease.
+/// A keep-alive by a node with a slower clock than the granting one's never shortens the lease.
 #[test]
 fn keeping_a_lease_alive_never_ends_it_earlier() {
     let mut service = service();

@@ -1,4 +1,4 @@
-//! The integration tests of this crate: a model, hostile bytes, and clients.
+//! Integration tests of `quorate-etcd`: a model, hostile bytes, and clients.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod alarms;

@@ -1,5 +1,5 @@
-//! The model: a plain list of all changes, and the outcomes of requests on it. It shares no code
-//! with the service except the messages.
+//! The model: a plain list of all changes, and the outcomes of requests on it. Shares no code with
+//! the service except the messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +17,14 @@ use quorate_etcd::{
 
 type Keys = BTreeMap<Vec<u8>, KeyValue>;
 
-/// A change: the revision, the key, and the value with its lease, unless the key was deleted.
+/// Revision, key, and the value with its lease unless deleted.
 type Change = (i64, Vec<u8>, Option<(Vec<u8>, i64)>);
 
 #[derive(Clone)]
 pub struct Model {
     pub revision: i64,
     pub compacted: i64,
-    /// The group's time.
+    /// Group's time.
     pub time: u64,
     log: Vec<Change>,
     /// Granted seconds and deadline of each lease.
@@ -43,7 +43,6 @@ fn is_in(key: &[u8], from: &[u8], end: &[u8]) -> bool {
     }
 }
 
-/// Applies a change to the keys.
 fn step(keys: &mut Keys, (main, key, value): &Change) {
     let Some((value, lease)) = value else {
         keys.remove(key);
@@ -72,7 +71,7 @@ impl Model {
         keys
     }
 
-    /// Returns the number of changes that remain once all discarded history is removed.
+    /// Returns the number of changes left once all discarded history is removed.
     pub fn kept(&self) -> usize {
         let below: Vec<_> = self.log.iter().filter(|change| change.0 < self.compacted).collect();
         let last: BTreeMap<_, _> = below.iter().map(|(_, key, value)| (key, value)).collect();
@@ -327,7 +326,7 @@ impl Model {
         Ok(self.revision)
     }
 
-    /// Returns a lease, unless it has expired.
+    /// Returns a lease, unless expired.
     fn lease(&self, id: i64) -> Result<(i64, u64), Refusal> {
         let lease = self.leases.get(&id).copied();
         let lease = lease.filter(|(_, deadline)| *deadline > self.time);
@@ -371,7 +370,7 @@ impl Model {
         Ok(self.revision)
     }
 
-    /// Ends expired leases; returns whether there were any.
+    /// Ends expired leases and returns whether there were any.
     pub fn expire(&mut self) -> bool {
         let ended = self.leases.iter().filter(|(_, lease)| lease.1 <= self.time);
         let mut ended: Vec<_> = ended.map(|(id, lease)| (lease.1, *id)).collect();

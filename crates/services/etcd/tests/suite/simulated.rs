@@ -1,6 +1,5 @@
-//! The service in a simulated cluster whose frames are lost and whose nodes crash, are partitioned
-//! and return. The clients' responses and the watchers' events are compared with the one history
-//! that must exist.
+//! The service in a simulated cluster that loses frames and whose nodes crash, are partitioned and
+//! return. Responses and watchers' events are compared with the one history that must exist.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +33,7 @@ use crate::{
 
 const NODES: u32 = 3;
 const CLIENTS: usize = 5;
-/// Unix time of the simulated start, in milliseconds.
+/// Unix milliseconds of the simulated start.
 const START_MS: u64 = 1_700_000_000_000;
 /// Granted time of a lease, in seconds and microseconds.
 const TTL: i64 = 1;
@@ -42,15 +41,14 @@ const TTL_US: u64 = 1_000_000;
 
 type Etcd = Cluster<Service>;
 
-/// Kind of a client's request.
 #[derive(Clone, Debug, PartialEq)]
 enum Asked {
-    /// A put of a unique value.
+    /// Put of a unique value.
     Put {
         key: usize,
         value: String,
     },
-    /// A put on the condition that the key was last changed at this revision.
+    /// Put if the key was last changed at this revision.
     Swap {
         key: usize,
         value: String,
@@ -63,7 +61,7 @@ enum Asked {
         key: usize,
     },
     Compact,
-    /// A grant of the lease with this id, followed by a put with it and by keep-alives.
+    /// Grant of the lease with this id, followed by a put with it and keep-alives.
     Grant(i64),
     Leased {
         lease: i64,
@@ -71,25 +69,23 @@ enum Asked {
     KeepAlive(i64),
 }
 
-/// A request in flight.
 #[derive(Clone, Debug)]
 struct Open {
     node: NodeId,
     tag: Tag,
     asked: Asked,
-    /// Time of the request, and the highest revision that any client had received earlier.
+    /// Time of the request, and the highest revision that any client had received before.
     at_us: u64,
     told: i64,
 }
 
-/// Response to a request.
 #[derive(Debug)]
 struct Answer {
     asked: Asked,
-    /// Revision named in the response.
+    /// Revision in the response.
     revision: i64,
     told: i64,
-    /// For a swap: whether it was executed. For a range: the value with its revision.
+    /// For a swap: whether it was executed. For a range: the value and its revision.
     done: bool,
     found: Option<(String, i64)>,
 }
@@ -105,14 +101,14 @@ struct World {
     watchers: BTreeMap<NodeId, i64>,
     /// Events by revision, as first received by any watcher.
     history: BTreeMap<i64, Vec<Event>>,
-    /// Number of times that a watcher continued after a compacted revision.
+    /// Watchers that continued after a compacted revision.
     jumps: u64,
     /// Highest revision that any client has received.
     told: i64,
     values: u64,
-    /// Time of the last successful grant or keep-alive request of each lease.
+    /// Last successful grant or keep-alive of each lease.
     leases: BTreeMap<i64, u64>,
-    /// Nodes that are down, with the times of their restarts; and the partitioned node.
+    /// Nodes that are down, with the times of their restarts, and the partitioned node.
     down: BTreeMap<NodeId, u64>,
     cut: Option<(NodeId, u64)>,
 }
@@ -297,7 +293,7 @@ impl World {
                 }
             },
             Asked::Grant(id) => {
-                // The lease was granted earlier and still exists.
+                // Granted earlier and still in existence.
                 let Ok(answer) = read::<LeaseGrantResponse>(bytes) else {
                     return;
                 };
@@ -453,7 +449,7 @@ impl World {
             self.cluster.run_ms(1);
             self.strike();
             // Watchers have seen all answered requests: a lease that was granted again had ended
-            // earlier.
+            // before.
             self.watch();
             (0..CLIENTS).for_each(|client| self.hears(client));
         }
@@ -491,7 +487,7 @@ impl World {
         assert!(digests.iter().all(|digest| *digest == digests[0]));
     }
 
-    /// Returns the last value of a key with its revision, as of revision `at`.
+    /// Returns the last value of a key and its revision, as of revision `at`.
     fn last(&self, key: usize, at: i64) -> Option<(String, i64)> {
         let key = self::key(key);
         let events = self.history.range(..=at).rev().flat_map(|(_, events)| events);
@@ -555,7 +551,7 @@ impl World {
     }
 }
 
-/// Puts and transactions are linearizable by revision. The events of each watcher are a part of the
+/// Puts and transactions are linearizable by revision. Each watcher's events are a part of the
 /// history without gaps. No lease ends early, nor late while there are no faults.
 #[test]
 fn a_cluster_has_one_history() {

@@ -50,8 +50,8 @@ fn an_image_of_an_earlier_version_has_no_size_and_gets_one() {
     assert_eq!(image(&mut copy, 100), now);
 }
 
-/// A lease that no longer exists is only a number, as in a snapshot of etcd taken between the end
-/// of a lease and the deletion of its keys.
+/// A lease that is gone is only a number, as in a snapshot of etcd between the end of a lease and
+/// the deletion of its keys.
 #[test]
 fn a_lease_that_is_gone_is_only_a_number() {
     let mut service = service();
@@ -159,7 +159,7 @@ fn an_image_with_longer_keys_is_refused() {
         let mut items = items.clone();
         let item = items.iter_mut().find(|item| item.get(4) == Some(&kind));
         let item = item.unwrap();
-        // Adds a byte to the key, and adjusts its length field.
+        // Adds a byte to the key, and adjusts its length.
         if kind == b'r' {
             item.push(1);
         } else {

@@ -1,5 +1,5 @@
 //! Both stores have the same contents, whatever happens to the one on disk: it returns to any
-//! commit, its disk fails, and images of either are loaded by the other.
+//! commit, its disk fails, and each loads images of the other.
 
 mod failing;
 
@@ -50,7 +50,7 @@ fn is_let_in(command: &Command) -> bool {
     }
 }
 
-/// Proposed commands, with the group's time and the response of the service in memory.
+/// Commands, with the group's time and the response of the service in memory.
 #[derive(Default)]
 struct Log(Vec<(u64, Vec<u8>, Vec<u8>)>);
 
@@ -69,7 +69,7 @@ impl Log {
         }
     }
 
-    /// Executes commands and commits. Returns the position reached, and whether all responses equal
+    /// Executes commands and commits. Returns the position reached and whether all responses equal
     /// the earlier ones; `None` if the service failed.
     fn apply(&mut self, service: &mut Service, range: Range<usize>) -> Option<(usize, bool)> {
         let mut same = true;
@@ -93,7 +93,6 @@ impl Log {
     }
 }
 
-/// Returns the slot of the command at this index.
 fn slot(at: usize) -> Slot {
     Slot(Slot::FIRST.0 + at as u64)
 }
@@ -129,7 +128,7 @@ fn a_store_that_goes_back_to_any_commit_comes_to_the_same() {
                 let to = (at + 1 + dice.below(5)).min(log.0.len());
                 let goes_back = dice.one_in(25);
                 if goes_back {
-                    // Later data stays in memory and is therefore lost.
+                    // Later data stays in memory and is lost.
                     disk.logged(slot(at));
                 }
                 let (now, same) = log.apply(&mut disk, at..to).unwrap();

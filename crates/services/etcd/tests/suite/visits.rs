@@ -1,5 +1,5 @@
-//! Numbers of visited entries, with a store that walks over removed entries like a tree on disk: a
-//! key that changed often, or leases that were kept alive for long, cost no more.
+//! Numbers of visited entries, with a store that walks over removed ones as a tree on disk does: a
+//! key that changed often, or leases kept alive for long, cost no more.
 
 use std::{
     collections::BTreeMap,
@@ -24,11 +24,11 @@ use quorate_etcd::{
 
 use crate::common::{apply, apply_bytes};
 
-/// Entries; the value of a removed entry is `None`.
+/// Entries, `None` for a removed one.
 #[derive(Default)]
 struct Tree {
     entries: BTreeMap<Vec<u8>, Option<Bytes>>,
-    /// Number of scans and of entries met by them.
+    /// Scans, and entries met by them.
     visits: Arc<AtomicUsize>,
 }
 
@@ -129,7 +129,7 @@ impl Watched {
         apply::<DeleteRangeResponse>(&mut self.service, &Command::Delete(request)).unwrap();
     }
 
-    /// Discards all history and removes it; returns the number of entries visited.
+    /// Discards and removes all history. Returns the number of entries visited.
     fn compact(&mut self) -> usize {
         let request =
             CompactionRequest { revision: self.service.mvcc().revision(), physical: true };
@@ -142,8 +142,8 @@ impl Watched {
     }
 }
 
-/// A compaction visits few entries, however often a key changed; without the bound the number would
-/// be quadratic.
+/// A compaction visits few entries, however often a key changed; without the bound they would be
+/// quadratic.
 #[test]
 fn compaction_looks_at_few_entries_however_often_a_key_changed() {
     let mut watched = Watched::new();
@@ -176,7 +176,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
     }
     let (mut looked, mut asked) = (0, 0);
     for _ in 0..100 {
-        // Each in a command of its own, at a time of its own.
+        // Each in a command and at a time of its own.
         for id in 1..=leases {
             now_ms += 10;
             watched.service.set_time(now_ms);
@@ -207,7 +207,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
     assert!(looked < 1500, "{looked}");
 }
 
-/// Many leases end together, a few with each command, and each is visited once.
+/// Many leases end together, a few per command, and each is visited once.
 #[test]
 fn leases_that_ended_are_looked_at_once() {
     let mut watched = Watched::new();

@@ -1,5 +1,4 @@
-//! Hostile tables of users and hostile commands: the corpus of the fuzz target `users`, and
-//! mutations of it.
+//! Hostile tables of users and commands: the corpus of the fuzz target `users` and mutations of it.
 
 mod tables;
 
@@ -16,7 +15,6 @@ fn hash() -> Password {
     Password::Hash(HASH.to_owned())
 }
 
-/// Packs a table, and commands to execute on it.
 fn packed(table: &[Command], commands: &[Command]) -> Vec<u8> {
     let mut users = Users::default();
     for command in table {
@@ -70,8 +68,7 @@ fn no_bytes_of_a_table_of_users_break_the_rules() {
     driver::run("users", &seeds(), 40_000, tables::check);
 }
 
-/// The seeds are accepted, because otherwise the mutations would start from bytes that are refused
-/// at once.
+/// The seeds are accepted: mutations of bytes that are refused at once would test nothing.
 #[test]
 fn the_seeds_are_read() {
     for seed in seeds() {

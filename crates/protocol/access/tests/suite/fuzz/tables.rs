@@ -2,17 +2,16 @@
 
 use quorate_access::{Command, Role, Users, Who, command};
 
-/// Unit of the first byte, which is the length of the table. Commands follow the table, each with
-/// its length in a byte in front.
+/// Unit of the table's length, the first byte. Commands follow, each after a byte with its length.
 pub(crate) const UNIT: usize = 4;
 
-/// Checks a table from a snapshot, and commands from the log that follow it.
+/// Checks a table from a snapshot, and commands from the log on it.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((&units, rest)) = bytes.split_first() else {
         return;
     };
     let (table, commands) = rest.split_at(rest.len().min(usize::from(units) * UNIT));
-    // The table is padded to a multiple of the unit.
+    // Padded to a multiple of the unit.
     let end = table.iter().rposition(|byte| *byte != PAD).map_or(0, |last| last + 1);
     let mut users = Users::default();
     if let Some(read) = Users::decode(&table[..end]) {
@@ -24,7 +23,7 @@ pub(crate) fn check(bytes: &[u8]) {
     execute(&mut users, commands);
 }
 
-/// Padding byte, with which no table and no name ends.
+/// Ends no table and no name.
 pub(crate) const PAD: u8 = 0xff;
 
 fn execute(users: &mut Users, mut commands: &[u8]) {
@@ -47,8 +46,7 @@ fn execute(users: &mut Users, mut commands: &[u8]) {
     }
 }
 
-/// [access-3] Checks that every caller may change an open table, and that at least one user may
-/// change any other.
+/// [access-3] Checks that every caller may change an open table, and at least one user any other.
 fn can_be_changed(users: &Users) {
     let admin = |(name, _): (&quorate_access::Name, &quorate_access::User)| {
         let by_certificate = users.role(&Who::Client(name.to_string()), None);

@@ -1,5 +1,5 @@
-//! Commands and queries on behalf of a client. They are repeated if users or roles change between
-//! authentication and execution.
+//! Commands and queries for a client, repeated if users or roles change between authentication and
+//! execution.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -21,19 +21,17 @@ use crate::{
     proto::etcdserverpb::{AlarmRequest, AlarmResponse},
 };
 
-/// Maximum number of times that a request is repeated because users or roles changed.
+/// Maximum number of repetitions because users or roles changed.
 const AUTH_TRIES: u32 = 5;
 
-/// A request to send to the replica.
 #[derive(Clone)]
 enum Work {
     Command(Vec<u8>),
-    /// A command that the function builds from its time of acceptance.
+    /// Command built from its time of acceptance.
     CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
     Query(Vec<u8>, Freshness),
 }
 
-/// Kind of a request: command or query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Command,
@@ -41,8 +39,8 @@ enum Asked {
 }
 
 impl Asked {
-    /// Returns the failure to report when there is no memory for the response. For a command it is
-    /// [`Failure::Unknown`], because the command was executed.
+    /// Returns the failure when there is no memory for the response. A command was executed, so its
+    /// outcome is [`Failure::Unknown`].
     const fn without_memory(self) -> Failure {
         match self {
             Self::Command => Failure::Unknown,
@@ -55,8 +53,7 @@ type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 impl ReplicaAccess {
     /// Orders and executes a command. The response counts against the memory budget until its share
-    /// is dropped. If there is not enough memory for the response, returns an error even if the
-    /// command has been executed.
+    /// is dropped. Without memory for it, returns an error even if the command was executed.
     pub(in crate::front) async fn execute<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -70,7 +67,7 @@ impl ReplicaAccess {
         self.ask(asker, &self.memory, &work).await
     }
 
-    /// Like `execute`, for a command that is built from its time of acceptance.
+    /// Executes a command that is built from its time of acceptance.
     pub(in crate::front) async fn execute_at<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -80,7 +77,7 @@ impl ReplicaAccess {
         self.ask(asker, &self.memory, &work).await
     }
 
-    /// Queries the state on behalf of a client.
+    /// Queries the state for a client.
     pub(in crate::front) async fn query<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -90,7 +87,7 @@ impl ReplicaAccess {
         self.query_within(asker, &self.memory, query, freshness).await
     }
 
-    /// Like `query`, but the response counts against another memory budget.
+    /// Queries the state against another memory budget.
     pub(in crate::front) async fn query_within<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -102,7 +99,7 @@ impl ReplicaAccess {
         self.ask(asker, memory, &work).await
     }
 
-    /// Queries the state for an identity that is already known, without repeating the query.
+    /// Queries the state for a known identity, without repetition.
     pub(in crate::front) async fn query_once<M: Message + Default>(
         &self,
         by: &By,
@@ -113,8 +110,8 @@ impl ReplicaAccess {
         self.ask_once(by, &self.memory, &work).await
     }
 
-    /// Sends a request on behalf of a client, and repeats it if users or roles changed between
-    /// authentication and execution.
+    /// Sends a request for a client, again if users or roles changed between authentication and
+    /// execution.
     async fn ask<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -175,7 +172,7 @@ impl ReplicaAccess {
 
     /// Requires an authenticated client, if auth is enabled.
     pub(in crate::front) async fn needs_user(&self, asker: &Requester) -> Result<(), Status> {
-        // Every authenticated user may make this query.
+        // Allowed for every authenticated user.
         let query = Query::Alarms(AlarmRequest::default());
         let asked = self.query::<AlarmResponse>(asker, &query, Freshness::Local);
         asked.await.map(drop)
@@ -195,7 +192,7 @@ impl ReplicaAccess {
                 true => Ok((reply, share)),
                 false => Err(NotDone(asked.without_memory())),
             });
-            // The send fails if the client gave up, which does not matter to the node.
+            // Fails if the client gave up, which is of no interest here.
             drop(tell.send(counted));
         });
         let not_done = |failure| {

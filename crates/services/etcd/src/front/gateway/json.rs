@@ -1,16 +1,15 @@
-//! Conversion between JSON and Protobuf by the library, with the field names of the definitions, as
-//! in etcd's gateway.
+//! Conversion between JSON and Protobuf with the field names of the definitions, as in etcd's
+//! gateway.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message as _;
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
 use tonic::Status;
 
-/// Approximate memory of each JSON value while a request is parsed, in bytes.
+/// Approximate memory of a JSON value being parsed.
 const VALUE_BYTES: usize = 256;
 
-/// Returns the approximate memory needed to parse a request, in bytes. It is estimated from the
-/// number of characters that precede values.
+/// Estimates the memory to parse a request, by the characters that precede values.
 pub(super) fn bytes_of(body: &[u8]) -> usize {
     let begins = body.iter().filter(|byte| b"{[,:".contains(byte)).count();
     body.len() * 3 + begins * VALUE_BYTES
@@ -29,7 +28,7 @@ fn read(
     read.map(|message| message.encode_to_vec()).map_err(|error| malformed(&error))
 }
 
-/// Converts a request to gRPC frames, one per message. An empty body becomes one empty message.
+/// Converts a request to gRPC frames, one per message. An empty body is one empty message.
 pub(super) fn frames(
     kind: &MessageDescriptor,
     body: &[u8],
@@ -64,7 +63,7 @@ fn put(message: &[u8], all: &mut BytesMut) -> Result<(), Status> {
     Ok(())
 }
 
-/// Converts an encoded Protobuf message to JSON.
+/// Converts a Protobuf message to JSON.
 pub(super) fn encode(kind: &MessageDescriptor, message: Bytes) -> Result<Vec<u8>, Status> {
     let message = DynamicMessage::decode(kind.clone(), message);
     let message = message.map_err(|error| Status::internal(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! gRPC responses that are read message by message and converted to lines of JSON.
+//! gRPC responses, read message by message and converted to lines of JSON.
 
 use std::{
     pin::Pin,
@@ -14,14 +14,14 @@ use tonic::{Code, Status};
 use super::json::encode;
 use crate::front::errors::http_code;
 
-/// Size in bytes of a message's prefix, which contains a compression flag and the length.
+/// Prefix of a message: compression flag and length.
 const HEAD_BYTES: usize = 5;
 
 /// Messages of a gRPC response from a service in this process.
 pub(super) struct Frames {
     body: Body,
     bytes: BytesMut,
-    /// Outcome of the stream; `None` until the stream has ended.
+    /// Outcome of the stream, once it has ended.
     end: Option<Result<(), Status>>,
 }
 
@@ -66,7 +66,7 @@ impl Frames {
         }
     }
 
-    /// Returns the next message; `None` at the end of the stream.
+    /// Returns the next message, or `None` at the end of the stream.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         std::future::poll_fn(|context| self.poll(context)).await
     }

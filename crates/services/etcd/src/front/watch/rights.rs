@@ -1,5 +1,4 @@
-//! Access checks of a stream's watchers. They are made when a watcher is created and after each
-//! change of users or roles.
+//! Access checks of watchers, when they are created and after each change of users or roles.
 
 use bytes::Bytes;
 use quorate::Role;
@@ -13,18 +12,17 @@ use crate::{
     proto::etcdserverpb::{WatchCreateRequest, WatchResponse},
 };
 
-/// Maximum number of ranges checked by one query.
+/// Maximum number of ranges per query.
 const RANGES_MAX: usize = 1000;
 
-/// Returns whether the error denies access, as opposed to a failure of the check itself.
+/// Returns whether the error denies access, i.e. the check itself did not fail.
 pub(super) fn is_refusal(status: &Status) -> bool {
     let codes = [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument];
     codes.contains(&status.code())
 }
 
 impl WatchStream {
-    /// Checks that the client may watch a range. The first check fixes the identity of the stream's
-    /// client.
+    /// Checks that the client may watch a range. The first check fixes the client's identity.
     pub(super) async fn let_in(&mut self, range: (Bytes, Bytes)) -> Result<(), Status> {
         self.asking.allow_again(&self.asker, Role::Reader)?;
         let asker = retry_while_busy(|| self.asking.stay(&self.asker)).await?;
@@ -50,7 +48,7 @@ impl WatchStream {
         retry_while_busy(ask).await.map(drop)
     }
 
-    /// After a change of users or roles, ends the watchers that are no longer allowed.
+    /// Ends the watchers that are no longer allowed after a change of users or roles.
     pub(super) async fn look_again(&mut self) -> Result<(), Ends> {
         let all = self.watchers.ranges();
         for some in all.chunks(RANGES_MAX) {

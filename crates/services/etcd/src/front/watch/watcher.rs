@@ -1,4 +1,4 @@
-//! The watchers of a stream, each with its keys and its progress.
+//! Watchers of a stream, with their keys and progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,31 +22,30 @@ use crate::{
     },
 };
 
-/// One watcher of a stream.
 #[derive(Debug)]
 pub(super) struct Watcher {
     key: Bytes,
     range_end: Bytes,
     no_puts: bool,
     no_deletes: bool,
-    /// Registration for previous key-value pairs; `None` if the client did not request them.
+    /// Registration for previous key-value pairs, if requested.
     prev: Option<WantsPrev>,
-    /// Set if the client accepts the events of one revision in fragments.
+    /// The client accepts the events of a revision in fragments.
     fragment: bool,
-    /// Set if the client requested progress notifications.
+    /// The client requested progress notifications.
     progress: bool,
-    /// Set if no event has been sent to the watcher since the last check.
+    /// No event has been sent since the last check.
     pub(super) is_quiet: bool,
-    /// First revision whose events the watcher has not been sent.
+    /// First revision that has not been sent.
     next: i64,
-    /// Memory reserved for the watcher, and the guard that counts the watcher.
+    /// Memory of the watcher, and the guard that counts it.
     _held: (Share, CountGuard),
 }
 
-/// Approximate memory of a watcher in bytes, excluding its keys.
+/// Approximate memory of a watcher without its keys.
 const WATCHER_BYTES: usize = 512;
 
-/// Returns the approximate memory of a requested watcher, in bytes.
+/// Returns the approximate memory of a requested watcher.
 pub(super) fn bytes_of(request: &WatchCreateRequest) -> usize {
     WATCHER_BYTES + request.key.len() + request.range_end.len()
 }
@@ -89,12 +88,12 @@ impl Watcher {
         Keys::of(&self.key, &self.range_end)
     }
 
-    /// Returns whether the watcher needs previous key-value pairs that the batch does not include.
+    /// Returns whether the watcher needs previous key-value pairs that the batch lacks.
     const fn lacks(&self, batch: &Batch) -> bool {
         self.prev.is_some() && !batch.has_prev
     }
 
-    /// Returns the event as sent to the watcher; `None` if the watcher filters it out.
+    /// Returns the event for the watcher, unless filtered out.
     fn of(&self, event: &Event) -> Option<Event> {
         let kv = event.kv.as_ref()?;
         let deletes = event.r#type == i32::from(EventType::Delete);
@@ -112,8 +111,8 @@ impl Watcher {
         Some(event)
     }
 
-    /// Splits events into responses. There is only one, unless the events are large and the client
-    /// accepts fragments.
+    /// Splits events into responses: only one, unless they are large and the client accepts
+    /// fragments.
     pub(super) fn parts(&self, events: Vec<Event>) -> Vec<Vec<Event>> {
         if !self.fragment {
             return vec![events];
@@ -133,7 +132,7 @@ impl Watcher {
     }
 }
 
-/// Events by key. Each of many watchers can then find its events without visiting all of them.
+/// Events by key: each of many watchers finds its own without visiting all.
 #[derive(Debug)]
 pub(super) struct ByKey<'e> {
     events: &'e [Event],
@@ -171,29 +170,28 @@ impl<'e> ByKey<'e> {
     }
 }
 
-/// Range of events that lagging watchers have to read from history.
+/// Events that lagging watchers read from history.
 #[derive(Debug)]
 pub(super) struct MissingEvents {
     /// First revision whose events are needed.
     pub(super) next: i64,
-    /// Set if previous key-value pairs are needed.
+    /// Previous key-value pairs are needed.
     pub(super) prev: bool,
-    /// First key of the needed range; empty for all keys.
+    /// First key of the range; empty for all keys.
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
-    /// Ids of the lagging watchers that wait for these events.
+    /// Watchers that wait for these events.
     pub(super) ids: Vec<i64>,
 }
 
-/// All watchers of a stream, by id.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     all: BTreeMap<i64, Watcher>,
-    /// Ids of the watchers of single keys, by key.
+    /// Watchers of single keys, by key.
     single: BTreeMap<Bytes, BTreeSet<i64>>,
-    /// Ids of the watchers of ranges.
+    /// Watchers of ranges.
     spans: BTreeSet<i64>,
-    /// All watchers ordered by progress, each with its next revision and its id.
+    /// Next revision and id of each watcher: by progress.
     order: BTreeSet<(i64, i64)>,
     last: i64,
 }
@@ -207,14 +205,13 @@ impl Watchers {
         self.all.is_empty()
     }
 
-    /// Returns the id and the range of each watcher.
     pub(super) fn ranges(&self) -> Vec<(i64, (Bytes, Bytes))> {
         let ranges = self.all.iter();
         let ranges = ranges.map(|(id, one)| (*id, (one.key.clone(), one.range_end.clone())));
         ranges.collect()
     }
 
-    /// Adds a watcher with this id, or with an unused id if `id` is 0.
+    /// Adds a watcher with this id, or with an unused one for 0.
     pub(super) fn add(&mut self, id: i64, watcher: Watcher) -> Result<i64, &'static str> {
         let id = match id {
             0 => {
@@ -273,13 +270,13 @@ impl Watchers {
         }
     }
 
-    /// Returns whether any watcher has not been sent everything up to revision `seen`.
+    /// Returns whether any watcher lags behind revision `seen`.
     pub(super) fn lag(&self, seen: i64) -> bool {
         self.order.first().is_some_and(|(next, _)| *next <= seen)
     }
 
-    /// Returns the next events to read for watchers that lag behind revision `seen`. All watchers
-    /// at the lowest revision are served together.
+    /// Returns the events to read next for watchers that lag behind revision `seen`. All at the
+    /// lowest revision are served together.
     pub(super) fn first_behind(&self, seen: i64) -> Option<MissingEvents> {
         let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
@@ -306,7 +303,7 @@ impl Watchers {
         before.map(|(_, id)| *id).collect()
     }
 
-    /// Returns the caught-up watchers that need events of a batch. A watcher that needs previous
+    /// Returns the caught-up watchers that need events of a batch. One that needs previous
     /// key-value pairs that the batch lacks reads history instead.
     pub(super) fn watchers_to_notify(
         &self,
@@ -323,7 +320,7 @@ impl Watchers {
         ids.filter(is_told).collect()
     }
 
-    /// Returns the events of a batch that must be sent to one watcher.
+    /// Returns the events of a batch for a watcher.
     pub(super) fn told(&self, id: i64, events: &ByKey<'_>) -> Vec<Event> {
         let Some(watcher) = self.all.get(&id) else {
             return Vec::new();
@@ -332,7 +329,7 @@ impl Watchers {
         found.filter_map(|event| watcher.of(event)).collect()
     }
 
-    /// Advances the caught-up watchers to the end of a batch whose events have been sent.
+    /// Advances the caught-up watchers to the end of a batch that was sent.
     pub(super) fn pass(&mut self, batch: &Batch, seen: i64) {
         let level = self.order.range((seen + 1, i64::MIN)..);
         let level = level.filter(|(next, id)| {
@@ -414,7 +411,7 @@ mod tests {
         all.pass(&batch, 4);
         assert!(!all.lag(7));
         assert!(all.lag(8));
-        // A watcher that lags does not get a batch.
+        // A lagging watcher does not get a batch.
         let later = watchers(&[("a", "", 3)]);
         assert_eq!(later.watchers_to_notify(&batch, &events, 4), [0_i64; 0]);
         assert!(later.lag(4));

@@ -1,32 +1,29 @@
-//! An image of the store in memory that is taken while commands continue. Entries that change
-//! before the image has passed them are saved; nothing else is copied.
+//! Image of the store in memory, while commands continue: an entry ahead of the image is saved
+//! before it changes, and nothing else is copied.
 
 use std::{collections::BTreeMap, ops::Bound};
 
 use bytes::Bytes;
 use quorate::Imaged;
 
-/// Maximum number of bytes that are saved for an image.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Divisor of the store's size that gives the number of bytes to save, within the other two limits.
+/// Divisor of the store's size for the bytes to save, within the other two limits.
 const KEPT_PART: u64 = 4;
-/// Lower bound for the maximum number of saved bytes, enough for the writes of a few batches.
+/// Bytes that a small store may save, about what a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// Approximate overhead of a saved entry, in bytes.
+/// Approximate overhead of a saved entry.
 const ENTRY_BYTES: usize = 96;
 
 type Entries = BTreeMap<Box<[u8]>, Bytes>;
 
-/// An image in progress, with the entries saved for it.
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Last key that the image has passed; `None` at the start.
+    /// Last key that the image has passed.
     passed: Option<Box<[u8]>>,
-    /// Original values of entries that the image has not passed and that have changed since it
-    /// began. `None` stands for an entry that did not exist.
+    /// Original values of changed entries ahead of the image; `None` for one that did not exist.
     kept: BTreeMap<Box<[u8]>, Option<Bytes>>,
     kept_bytes: usize,
-    /// Maximum number of bytes that may be saved.
+    /// Maximum number of saved bytes.
     bytes_max: usize,
 }
 
@@ -45,8 +42,8 @@ impl Image {
         ENTRY_BYTES + key.len() + value.map_or(0, Bytes::len)
     }
 
-    /// Saves an entry before it changes. Returns `false` if that would exceed the limit, in which
-    /// case the image must be abandoned.
+    /// Saves an entry before it changes. Returns `false` if that exceeds the limit, which ends the
+    /// image.
     pub(super) fn keep(&mut self, entries: &Entries, key: &[u8]) -> bool {
         let has_passed = self.passed.as_deref().is_some_and(|passed| key <= passed);
         if has_passed || self.kept.contains_key(key) {
@@ -61,13 +58,13 @@ impl Image {
         true
     }
 
-    /// Returns whether the image must advance before more entries are saved, so that there is
-    /// always space for one more run of commands.
+    /// Returns whether the image must advance before more is saved. Half of the limit is reserved
+    /// for the next run of commands.
     pub(super) const fn is_behind(&self) -> bool {
         self.kept_bytes > self.bytes_max / 2
     }
 
-    /// Returns the next entries of the image. `entries` are the current entries of the store.
+    /// Returns the next entries of the image, given the store's current ones.
     pub(super) fn next(
         &mut self,
         entries: &Entries,
@@ -135,7 +132,7 @@ mod tests {
         store
     }
 
-    /// Writes during the image, before and after its position, do not change it.
+    /// Writes during the image, on either side of it, do not change it.
     #[test]
     fn an_image_is_the_store_as_it_was() {
         let mut store = filled(2000);

@@ -80,8 +80,8 @@ fn permission(
     }
 }
 
-/// Enables auth with root and with the user ann, who has all rights to keys from `a` up to `b`.
-/// Returns root's token.
+/// Enables auth with root and ann, who has all rights to keys from `a` up to `b`. Returns root's
+/// token.
 pub async fn enable(node: &Node) -> String {
     add(node, "", "root", "r00t").await;
     grant(node, "", "root", "root").await;
@@ -103,7 +103,7 @@ fn a_token_is_good_at_every_member() {
         let ann = login(&nodes[1], "ann", "sesame").await.unwrap();
         for node in &nodes {
             let mut kv = node.kv();
-            // Once it has answered this, the node has caught up with the others.
+            // The node has caught up with the others once it answers.
             kv.range(with(&root, get("a"))).await.unwrap();
             kv.put(with(&ann, put("a", "1"))).await.unwrap();
             let serializable =
@@ -131,7 +131,7 @@ fn a_token_is_good_at_every_member() {
     });
 }
 
-/// Some requests need the role root, and others any user.
+/// Some requests need the role root, others any user.
 #[test]
 fn what_looks_after_the_cluster_needs_root() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,7 +190,7 @@ fn a_token_is_of_one_password_and_one_enabling() {
             let mut kv = node.kv();
             async move { kv.range(with(&token, get("a"))).await.map(drop) }
         };
-        // Roles are granted and revoked, and the token stays valid.
+        // The token stays valid while roles are granted and revoked.
         grant(&node, &root, "ann", "root").await;
         reads(ann.clone()).await.unwrap();
         node.kv().put(with(&ann, put("x", "1"))).await.unwrap();
@@ -242,7 +242,6 @@ fn a_token_is_of_one_password_and_one_enabling() {
     });
 }
 
-/// A client's watch stream.
 struct Watching {
     answers: Streaming<WatchResponse>,
     ask: mpsc::Sender<WatchRequest>,
@@ -325,7 +324,7 @@ fn watchers_end_with_the_right_to_watch() {
         node.kv().put(with(&ann, put("a", "1"))).await.unwrap();
         let told = watching.next().await;
         assert_eq!((told.watch_id, told.events.len()), (one.watch_id, 1));
-        // Then the user is deleted.
+        // The user is deleted.
         let delete = AuthUserDeleteRequest { name: "ann".to_owned() };
         auth(&node).user_delete(with(&root, delete)).await.unwrap();
         let gone = watching.next().await;

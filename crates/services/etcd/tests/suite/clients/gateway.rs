@@ -8,8 +8,8 @@ use std::{
 
 use super::{Node, runtime};
 
-/// Posts a body to a path and reads the head of the response. Returns the status code, and a reader
-/// for the rest.
+/// Posts a body and reads the head of the response. Returns the status code, and a reader for the
+/// rest.
 fn post(node: &Node, path: &str, token: &str, body: &str) -> (u16, BufReader<TcpStream>) {
     let mut stream = TcpStream::connect(&node.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -49,7 +49,7 @@ fn ask(node: &Node, path: &str, body: &str) -> (u16, serde_json::Value) {
     ask_as(node, "", path, body)
 }
 
-/// Returns the next line of a stream, skipping the lengths of chunks.
+/// Returns the next line of a stream, without the lengths of chunks.
 fn next(reader: &mut BufReader<TcpStream>) -> serde_json::Value {
     loop {
         let mut line = String::new();
@@ -103,7 +103,7 @@ fn json_does_what_grpc_does() {
     for bad in ["{", "[]", r#"{"key":1}"#, "\u{1}", &"[".repeat(5000)] {
         assert_eq!(ask(&node, "/v3/kv/put", bad).0, 400, "{bad}");
     }
-    // A stream that fails reports the error in a line.
+    // A failing stream reports the error in a line.
     let (code, ended) = ask(&node, "/v3/election/observe", "{");
     assert_eq!((code, &ended["code"]), (400, &3.into()));
 }
@@ -115,7 +115,7 @@ fn bodies_are_bounded() {
     let value = "A".repeat(5 << 20);
     let body = format!(r#"{{"key":"Zm9v","value":"{value}"}}"#);
     assert!(post_fails(&node, &body));
-    // Small as text, but large once it is parsed.
+    // Small as text, but large once parsed.
     let body = format!(r#"{{"compare":[{}{{}}]}}"#, "{},".repeat(500_000));
     let (code, refused) = ask(&node, "/v3/kv/txn", &body);
     assert_eq!((code, &refused["message"]), (429, &"etcdserver: too many requests".into()));
@@ -126,8 +126,7 @@ fn bodies_are_bounded() {
     assert_eq!(found["kvs"][0]["value"], largest.as_str());
 }
 
-/// Returns whether the body is refused with a code, or the connection ends while the body is being
-/// sent.
+/// Returns whether the body is refused with a code, or the connection ends while it is sent.
 fn post_fails(node: &Node, body: &str) -> bool {
     let sent = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         post(node, "/v3/kv/put", "", body).0
@@ -166,14 +165,14 @@ fn json_logs_in() {
     assert_eq!((code, &refused["code"]), (401, &16.into()));
 }
 
-/// Reflection lists the services in both versions, because programs use either.
+/// Reflection lists the services in both versions, as programs use either.
 #[test]
 fn a_server_says_what_it_offers() {
     use prost_reflect::prost::Message;
     use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery};
     use tonic_prost::ProstCodec;
 
-    /// The reflection request that lists the services, which is the same in both versions.
+    /// Reflection request for the list of services, the same in both versions.
     #[derive(Clone, PartialEq, Message)]
     struct Ask {
         #[prost(string, tag = "7")]

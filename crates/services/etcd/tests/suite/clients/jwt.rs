@@ -1,5 +1,4 @@
-//! JSON Web Tokens, which are signed with a key that an operator provides and accepted by every
-//! holder of the public key.
+//! JSON Web Tokens: signed with an operator's key, accepted by every holder of the public key.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -44,8 +43,8 @@ fn claims(name: &str, revision: u64, seconds: i64) -> Value {
     json!({ "username": name, "revision": revision, "exp": exp })
 }
 
-/// A token is valid at every member that has the key. The third node has only the public key, so it
-/// accepts the tokens of the other nodes and refuses logins.
+/// A token is valid at every member with the key. The third node has only the public key: it
+/// accepts tokens of the others and refuses logins.
 #[test]
 fn a_web_token_is_good_at_every_member_that_has_the_key() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,8 +67,7 @@ fn a_web_token_is_good_at_every_member_that_has_the_key() {
         let refused = login(&nodes[2], "ann", "sesame").await;
         let what = "auth: token signing attempted with verify-only key";
         check(refused, Code::Unknown, what);
-        // Another issuer may sign as well, if it knows the revision; but not with another key or
-        // another algorithm.
+        // Another issuer may sign if it knows the revision, but not with another key or algorithm.
         let key = EncodingKey::from_ec_pem(signs.serialize_pem().as_bytes()).unwrap();
         let other = fs::read(at.join("other")).unwrap();
         let other = EncodingKey::from_ec_pem(&other).unwrap();
@@ -141,7 +139,7 @@ fn a_web_token_ends_when_it_says_so_however_often_it_is_used() {
             assert!(get_current_timestamp() < begun + 20, "it does not end");
         };
         check::<()>(Err(refused), Code::Unauthenticated, INVALID);
-        // The token is not rejected before its expiry, to the second.
+        // Not rejected before its expiry, to the second.
         assert!(get_current_timestamp() > begun);
     });
 }

@@ -40,7 +40,7 @@ fn a_lease_is_granted_listed_and_revoked() {
         for key in ["a", "b"] {
             kv.put(with(77, key)).await.unwrap();
         }
-        // The key is attached to another lease from now on.
+        // From here on, the key is attached to another lease.
         kv.put(with(granted.id, "b")).await.unwrap();
         let mut ids: Vec<i64> = leases
             .lease_leases(LeaseLeasesRequest {})
@@ -71,8 +71,8 @@ fn a_lease_is_granted_listed_and_revoked() {
     });
 }
 
-/// Keys are deleted at every node when their lease expires by the group's time, not earlier and
-/// only a little later.
+/// When a lease expires by the group's time, its keys go at every node, not earlier and only a
+/// little later.
 #[test]
 fn keys_go_when_nobody_keeps_their_lease_alive() {
     let folder = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ fn keys_go_when_nobody_keeps_their_lease_alive() {
         kv.put(with(1, "a")).await.unwrap();
         kv.put(with(1, "b")).await.unwrap();
         kv.put(with(2, "kept")).await.unwrap();
-        // A stream with one request at a time, at another node.
+        // One request at a time, at another node.
         let mut alive = LeaseClient::new(nodes[2].channel());
         let mut gone = None;
         while begun.elapsed() < Duration::from_secs(6) {
@@ -114,7 +114,7 @@ fn keys_go_when_nobody_keeps_their_lease_alive() {
     });
 }
 
-/// A service that counts the commands that keep leases alive.
+/// Counts the commands that keep leases alive.
 struct Counting {
     service: Service,
     kept: Arc<AtomicUsize>,
@@ -146,8 +146,7 @@ impl StateMachine for Counting {
     }
 }
 
-/// Requests that arrive while a command is in flight are combined into the next one. Responses keep
-/// the order of the requests.
+/// Requests that arrive while a command is in flight share the next one. Responses keep the order.
 #[test]
 fn leases_are_kept_alive_many_at_a_time() {
     const LEASES: i64 = 400;
@@ -179,6 +178,6 @@ fn leases_are_kept_alive_many_at_a_time() {
         assert!(answers.message().await.unwrap().is_none());
     });
     let commands = kept.load(Ordering::Relaxed);
-    // Some requests arrive separately once the node is free again, and more of them if it is slow.
+    // Some arrive separately once the node is free again, more of them if it is slow.
     assert!((1..300).contains(&commands), "{commands}");
 }

@@ -28,7 +28,7 @@ fn equal_nodes_have_equal_hashes() {
         }
         let mut hashes = Vec::new();
         for node in &nodes {
-            // Once it has answered this, the node has caught up with the others.
+            // The node has caught up with the others once it answers.
             node.kv().range(get("a")).await.unwrap();
             let mut client = MaintenanceClient::new(node.channel());
             let request = HashKvRequest { revision: 3 };
@@ -83,8 +83,8 @@ fn a_snapshot_is_a_backup_in_an_envelope() {
     assert_eq!(service.mvcc().revision(), 3);
 }
 
-/// The data grows up to the quota. Deletions and compactions free space; other writes are refused
-/// until the alarm is disarmed.
+/// The data grows up to the quota. Only deletions and compactions are accepted until the alarm is
+/// disarmed.
 #[test]
 fn data_grow_up_to_the_quota() {
     let folder = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn data_grow_up_to_the_quota() {
         assert!(health.ends_with(r#"{"health":"false","reason":"ALARM NOSPACE"}"#));
         let health = page(&node.address, "/health?exclude=NOSPACE");
         assert!(health.starts_with("HTTP/1.1 200"), "{health}");
-        // A small write as well: all writes are refused.
+        // Also a small write.
         check(kv.put(put("b", "1")).await, Code::ResourceExhausted, text);
         let delete = DeleteRangeRequest { key: "a".into(), ..DeleteRangeRequest::default() };
         let deleted = kv.delete_range(delete).await.unwrap().into_inner();

@@ -33,7 +33,7 @@ fn lock(lease: i64) -> LockRequest {
     LockRequest { name: "l".into(), lease }
 }
 
-/// One client holds the lock, and the others wait in the order of their requests, at any node.
+/// One client holds the lock; the others wait in the order of their requests, at any node.
 #[test]
 fn a_lock_goes_from_one_to_the_next() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ fn a_lock_goes_from_one_to_the_next() {
         assert_eq!(second.unwrap().into_inner().key, &b"l/12"[..]);
         let mut last = waits.remove(0);
         assert!(timeout(SHORTLY, &mut last).await.is_err());
-        // The holder's lease ends, and with it its lock.
+        // The holder's lease ends, and with it the lock.
         revoke(&nodes[1], 18).await;
         let last = timeout(WAIT, last).await.expect("it is its turn").unwrap();
         assert_eq!(last.into_inner().key, &b"l/14"[..]);

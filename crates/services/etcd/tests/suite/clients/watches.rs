@@ -14,7 +14,7 @@ use super::{Busy, Node, client::watch_client::WatchClient, get, put, runtime, th
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Stream of requests that a client sends.
+/// Stream of a client's requests.
 struct Requests(mpsc::Receiver<WatchRequest>);
 
 impl Stream for Requests {
@@ -28,7 +28,6 @@ impl Stream for Requests {
     }
 }
 
-/// A client's watch stream.
 struct Watching {
     requests: mpsc::Sender<WatchRequest>,
     answers: Streaming<WatchResponse>,
@@ -52,7 +51,7 @@ impl Watching {
         answer.unwrap().expect("the stream goes on")
     }
 
-    /// Creates a watcher and returns the server's response.
+    /// Creates a watcher and returns the response.
     async fn create(&mut self, request: WatchCreateRequest) -> WatchResponse {
         self.send(RequestUnion::CreateRequest(request)).await;
         let answer = self.next().await;
@@ -60,7 +59,6 @@ impl Watching {
         answer
     }
 
-    /// Returns the next `count` events.
     async fn events(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -78,7 +76,7 @@ fn of(key: &'static str, range_end: &'static str) -> WatchCreateRequest {
     }
 }
 
-/// Returns the key of an event, the value if it is a put, and the revision.
+/// Returns the key of an event, the value of a put, and the revision.
 fn said(event: &Event) -> (String, Option<String>, i64) {
     let kv = event.kv.as_ref().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -178,8 +176,8 @@ fn a_watcher_begins_in_the_past_if_that_is_still_known() {
     });
 }
 
-/// A watcher that leaves more events unread than any queue holds still receives all of them, once
-/// and in order, at any node.
+/// A watcher that leaves more events unread than any queue holds still gets all, once and in order,
+/// at any node.
 #[test]
 fn a_slow_watcher_misses_nothing_and_stops_nobody() {
     const PUTS: usize = 3000;
@@ -223,7 +221,7 @@ fn a_slow_watcher_misses_nothing_and_stops_nobody() {
     });
 }
 
-/// A stream survives a busy node, because its query is retried until the node answers.
+/// A stream survives a busy node: its query is retried until the node answers.
 #[test]
 fn a_busy_node_ends_no_stream() {
     let folder = tempfile::tempdir().unwrap();
@@ -278,7 +276,7 @@ fn memory_for_watchers_is_bounded() {
     });
 }
 
-/// Each of many watchers of one key gets all events, and those of one revision together.
+/// Each of many watchers of a key gets all events, those of a revision together.
 #[test]
 fn many_watchers_of_one_key_are_told_the_same() {
     const WATCHERS: usize = 300;

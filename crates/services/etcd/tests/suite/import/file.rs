@@ -1,4 +1,4 @@
-//! Writer of bbolt files with etcd's buckets of a service's history.
+//! Writer of bbolt files with etcd's buckets for a service's history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,15 +15,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::common::ask;
 
-/// Elements of a bucket, by key.
 pub type Bucket = BTreeMap<Vec<u8>, Vec<u8>>;
-/// Buckets, by name.
+/// Buckets by name.
 pub type Buckets = BTreeMap<&'static str, Bucket>;
 
 const HEAD: usize = 16;
 const ELEMENT: usize = 16;
 
-/// A file under construction.
 struct Writer {
     page: usize,
     bytes: Vec<u8>,
@@ -65,7 +63,7 @@ fn page(id: u64, is_leaf: bool, elements: &[(u64, &[u8], &[u8])], length: usize)
 }
 
 impl Writer {
-    /// Adds a page; returns its number.
+    /// Adds a page and returns its number.
     fn add(&mut self, is_leaf: bool, elements: &[(u64, &[u8], &[u8])]) -> u64 {
         let id = (self.bytes.len() / self.page) as u64;
         let mut bytes = page(id, is_leaf, elements, 0);
@@ -76,7 +74,7 @@ impl Writer {
         id
     }
 
-    /// Adds a tree; returns its root page.
+    /// Adds a tree and returns its root page.
     fn tree(&mut self, elements: Vec<(u64, Vec<u8>, Vec<u8>)>) -> u64 {
         let (mut level, mut is_leaf) = (elements, true);
         loop {
@@ -90,7 +88,7 @@ impl Writer {
                     left.is_some()
                 };
                 let count = rest.iter().take_while(|one| fits(one)).count();
-                // An element larger than a page gets a page with overflow pages.
+                // An element larger than a page gets overflow pages.
                 let (now, later) = rest.split_at(count.max(1).min(rest.len()));
                 rest = later;
                 let elements: Vec<_> = now
@@ -125,7 +123,7 @@ impl Writer {
     }
 }
 
-/// Returns a file with these buckets, and pages of this length.
+/// Returns a file with these buckets and pages of this length.
 pub fn write(buckets: &Buckets, length: usize) -> Vec<u8> {
     let mut writer = Writer { page: length, bytes: vec![0; 2 * length] };
     let mut roots = Vec::new();
@@ -151,14 +149,13 @@ pub fn write(buckets: &Buckets, length: usize) -> Vec<u8> {
     writer.bytes
 }
 
-/// Appends a checksum to the file, as `etcdctl` does.
+/// Appends a checksum, as `etcdctl` does.
 pub fn saved(mut file: Vec<u8>) -> Vec<u8> {
     let sum = Sha256::digest(&file);
     file.extend_from_slice(&sum);
     file
 }
 
-/// Returns all events of a service, in order.
 fn events(service: &Service) -> Vec<Event> {
     let (mut all, mut from) = (Vec::new(), 1);
     loop {
@@ -176,8 +173,8 @@ fn revision(main: i64, sub: usize) -> Vec<u8> {
     [&main.to_be_bytes()[..], b"_", &(sub as u64).to_be_bytes()].concat()
 }
 
-/// Returns the buckets of an etcd with the same history, compacted at a revision if given. The
-/// service itself must not be compacted.
+/// Returns etcd's buckets for the same history, compacted if given. The service must not be
+/// compacted.
 pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
     let events = events(service);
     let (mut last, mut sub) = (0, 0);
@@ -226,7 +223,7 @@ pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
     ])
 }
 
-/// Returns the element of a lease, which encodes two numbers.
+/// Returns the element of a lease: two numbers.
 pub fn lease(id: i64, ttl: i64) -> (Vec<u8>, Vec<u8>) {
     #[derive(Clone, PartialEq, Eq, Message)]
     struct Lease {
@@ -257,7 +254,6 @@ pub fn user(name: &str, hash: &str, roles: &[&str]) -> (Vec<u8>, Vec<u8>) {
     (name.as_bytes().to_vec(), row.encode_to_vec())
 }
 
-/// Returns the element of a role with permissions.
 pub fn role(name: &str, permissions: Vec<Permission>) -> (Vec<u8>, Vec<u8>) {
     #[derive(Clone, PartialEq, Message)]
     struct Role {

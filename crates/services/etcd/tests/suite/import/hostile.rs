@@ -1,4 +1,4 @@
-//! Files that are not snapshots, are cut or have flipped bits, or are crafted to be costly.
+//! Files that are no snapshots, are cut, have flipped bits, or are crafted to be costly.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn sample(page: usize) -> Vec<u8> {
     write(&buckets, page)
 }
 
-/// Checks that a file is either refused or imported as a whole; returns whether it was imported.
+/// Checks that a file is refused or imported whole, and returns whether it was imported.
 fn survive(file: &Vec<u8>) -> bool {
     let Ok(items) = import(file) else {
         return false;
@@ -81,7 +81,7 @@ fn what_is_no_snapshot_is_named() {
     assert!(import(&write(&Buckets::new(), 4096)).is_err());
 }
 
-/// One of the two meta pages is enough, if it is intact.
+/// One intact meta page is enough.
 #[test]
 fn a_torn_first_page_is_made_up_for() {
     for page in [512, 4096] {
@@ -135,13 +135,13 @@ fn no_mutation_of_a_file_makes_it_panic() {
     assert!(taken > 100 && refused > 1000, "{taken} taken, {refused} refused");
 }
 
-/// Pages referenced twice are refused, because the work would multiply with the references.
+/// Pages referenced twice are refused: the work would multiply with the references.
 #[test]
 fn pages_that_are_in_use_twice_are_refused() {
     let mut file = sample(512);
     let branch = (2..file.len() / 512).map(|page| page * 512).find(|at| file[at + 8] == 1);
     let first = branch.unwrap() + 16;
-    // The second element refers to the same page as the first one.
+    // The second element refers to the page of the first one.
     file.copy_within(first + 8..first + 16, first + 16 + 8);
     match import(&file) {
         Err(Bad::Damaged { what, .. }) => assert_eq!(what, "a page is in use twice"),
@@ -154,7 +154,7 @@ fn pages_that_are_in_use_twice_are_refused() {
     assert!(import(&file).is_err());
 }
 
-/// Overlapping elements are refused, because they would have more bytes than the file.
+/// Overlapping elements are refused: they would have more bytes than the file.
 #[test]
 fn elements_over_each_other_are_refused() {
     let elements = (0..9_u8).map(|key| (vec![key], vec![key; 40])).collect();

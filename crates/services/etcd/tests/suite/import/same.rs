@@ -1,4 +1,4 @@
-//! A service imported from a snapshot of etcd equals the one with the same history.
+//! A service imported from a snapshot of etcd equals one with the same history.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{
@@ -31,7 +31,7 @@ use crate::{
     random,
 };
 
-/// Applies the same random change to all services and checks that the responses are equal.
+/// Applies a random change to all services and checks that the responses are equal.
 fn change(services: &mut [&mut Service], dice: &mut Dice, revision: i64) {
     let command = match dice.below(4) {
         0 | 1 => {

@@ -27,10 +27,10 @@ use crate::{
     dice::Dice,
 };
 
-/// A disk that fails when a test requests it.
+/// Disk that fails as a test requests.
 #[derive(Debug, Default)]
 struct Moody {
-    /// Kind of access that fails, and the number of accesses that succeed first.
+    /// Failing access, and the number of accesses that succeed first.
     fails: Mutex<Option<(Access, u64)>>,
 }
 
@@ -72,7 +72,7 @@ fn options(disk: &Arc<Moody>) -> Options {
     }
 }
 
-/// Waits until the store works again and has been read, as a replica does; returns its slot.
+/// Waits until the store works again and has been read, as a replica does. Returns its slot.
 fn until_back(service: &mut Service) -> Slot {
     let (_alive, never) = channel::<()>();
     for _ in 0..60_000 {
@@ -88,8 +88,7 @@ fn until_back(service: &mut Service) -> Slot {
     panic!("it never came back");
 }
 
-/// A failure of a read, at any point of a command, voids the whole run, and the log is executed
-/// again.
+/// A failed read, at any point of a command, voids the whole run, and the log is executed again.
 #[test]
 fn a_read_that_fails_in_a_command_voids_the_run() {
     let mut failures = 0;
@@ -135,8 +134,8 @@ fn a_read_that_fails_in_a_command_voids_the_run() {
     assert!(failures > 10, "{failures}");
 }
 
-/// A store that is not open reads as an empty one, which would not require a login; clients are
-/// therefore refused until users are read.
+/// A store that is not open reads as an empty one, which would require no login. So clients are
+/// refused until users are read.
 #[test]
 fn nobody_is_let_in_before_users_are_read() {
     let disk = Arc::new(Moody::default());
@@ -175,7 +174,7 @@ fn nobody_is_let_in_before_users_are_read() {
     assert!(ask(&service, &user).is_ok());
 }
 
-/// [scrub-8] A damaged store discards all its data and loads another node's image.
+/// [scrub-8] A damaged store discards all data and loads another node's image.
 #[test]
 fn a_store_is_built_anew() {
     let mut dice = Dice::new(5);
