@@ -20,8 +20,8 @@ pub enum Claimed {
 }
 
 impl Claimed {
-    /// Evaluates a claim to be this user. An unknown user leads to a check as well, which takes as
-    /// long.
+    /// Evaluates a claim to be this user. An unknown user also leads to a check, so that timing
+    /// does not reveal which users exist.
     pub fn of(users: &Users, name: &[u8]) -> Self {
         let name = std::str::from_utf8(name).ok().and_then(Name::new);
         let user = name.as_ref().and_then(|name| users.get(name.as_str()));
@@ -42,7 +42,7 @@ impl Claimed {
 }
 
 impl Claim {
-    /// Hash that the password must match.
+    /// Returns the hash that the password must match.
     pub fn hash(&self) -> &str {
         &self.hash
     }

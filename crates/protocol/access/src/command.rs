@@ -1,4 +1,4 @@
-//! Commands to the table of users and replies, as values and as bytes.
+//! Commands to the table of users, and the replies to them, as values and as bytes.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub enum Password {
 
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not a real secret, but not for a log either.
+        // A hash is no great secret, but it does not belong in a log.
         f.write_str(match self {
             Self::Keep => "Keep",
             Self::None => "None",
@@ -52,13 +52,13 @@ pub enum Denied {
     Name = 17,
     /// No user has this name.
     Unknown = 18,
-    /// A new user needs a role.
+    /// The new user has no role.
     NoRole = 19,
     /// [`USERS_MAX`](crate::users::USERS_MAX) is reached.
     Full = 20,
     /// No user that may change users would be left.
     LastAdmin = 21,
-    /// Not a hash in a format that this version accepts.
+    /// The hash is not in a format that this version accepts.
     Hash = 22,
 }
 

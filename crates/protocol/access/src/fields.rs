@@ -24,7 +24,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends a length-prefixed text. All are short: a longer one is truncated, and refused by the
+/// Appends a length-prefixed text. A text that is too long is truncated, and then refused by the
 /// node that executes the command.
 pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];

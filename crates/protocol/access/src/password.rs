@@ -7,7 +7,7 @@ use argon2::{
 
 /// Maximum length of a password in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 512;
-/// Maximum costs of a hash, which comes from the log and must not exhaust the memory.
+/// Limits on the cost of a hash, which comes from the log and must not exhaust the memory.
 const MEMORY_KIB_MAX: u32 = 64 << 10;
 const PASSES_MAX: u32 = 8;
 const LANES_MAX: u32 = 4;
@@ -16,7 +16,7 @@ const LANES_MAX: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
     Empty,
-    /// More than [`PASSWORD_BYTES_MAX`] bytes.
+    /// The password has more than [`PASSWORD_BYTES_MAX`] bytes.
     TooLong,
     /// The system lacks randomness or memory.
     System,
@@ -48,7 +48,7 @@ pub fn hash(password: &[u8]) -> Result<String, Unusable> {
     }
 }
 
-/// Returns whether the password matches the hash, in the same time if it does not.
+/// Returns whether the password matches the hash. A mismatch takes as long as a match.
 pub fn fits(hash: &str, password: &[u8]) -> bool {
     let Ok(hash) = PasswordHash::new(hash) else {
         return false;

@@ -6,14 +6,14 @@ use std::{fmt, str::FromStr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {
-    /// Read data and view the state of the cluster.
+    /// May read data and view the state of the cluster.
     Reader = 1,
-    /// Change data.
+    /// May change data.
     Writer = 2,
-    /// Operate the cluster: transfer leadership, take snapshots and backups, change settings,
-    /// delete all data.
+    /// May operate the cluster: transfer leadership, take snapshots and backups, change settings,
+    /// and delete all data.
     Operator = 3,
-    /// Change the members of the cluster and the roles of users.
+    /// May change the members of the cluster and the roles of users.
     Admin = 4,
 }
 

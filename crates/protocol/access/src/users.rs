@@ -15,7 +15,7 @@ pub const USERS_MAX: usize = 1024;
 /// Maximum length of a password hash in bytes.
 pub const HASH_BYTES_MAX: usize = 255;
 const HASH_BEGINS: &str = "$argon2id$";
-/// Hash that no password matches, with which a login as an unknown user takes as long as any other.
+/// Hash that no password matches. Makes a login as an unknown user take as long as any other.
 pub const UNMATCHABLE_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$\
     AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
@@ -25,7 +25,7 @@ const FORMAT: u8 = 1;
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
     pub role: Role,
-    /// In PHC format; `None` if only a certificate lets the user in.
+    /// Password hash in PHC format; `None` if only a certificate lets the user in.
     pub hash: Option<Box<str>>,
 }
 
@@ -47,7 +47,8 @@ impl Users {
     /// Table without users, under which every caller has all permissions.
     pub const NONE: Self = Self { by_name: BTreeMap::new() };
 
-    /// [access-1] Returns whether every admitted client has all permissions, as there are no users.
+    /// [access-1] Returns whether there are no users, and every admitted client has all
+    /// permissions.
     pub fn is_open(&self) -> bool {
         self.by_name.is_empty()
     }
@@ -148,7 +149,7 @@ impl Users {
         out
     }
 
-    /// Decodes a table, unless malformed or from a later version.
+    /// Decodes a table. Fails if the bytes are malformed or from a later version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.byte()? != FORMAT {
@@ -173,7 +174,7 @@ impl Users {
     }
 }
 
-/// Returns whether the text has the form of a hash. [`crate::password`] compares it.
+/// Returns whether the text has the form of a hash. [`crate::password`] verifies passwords.
 fn is_hash(text: &str) -> bool {
     let fine = text.bytes().all(|byte| byte.is_ascii_graphic());
     fine && text.len() <= HASH_BYTES_MAX && text.starts_with(HASH_BEGINS)
@@ -303,7 +304,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert_eq!(Users::decode(&bytes[..cut]), None, "cut at {cut}");
         }
-        // Whatever can be decoded is exactly what is encoded.
+        // Any bytes that can be decoded are exactly the encoding of the result.
         let mut dice = Dice::new(7);
         for _ in 0..20_000 {
             let mut damaged = bytes.clone();

@@ -3,7 +3,7 @@
 /// Identity that a peer proved when it connected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Who {
-    /// Certificates are not used.
+    /// No identity, because certificates are not used.
     #[default]
     Anonymous,
     /// Node of this cluster, which may read everything because it has the log.

@@ -84,10 +84,10 @@ pub struct Client {
     at: usize,
     options: Options,
     link: Option<Link>,
-    /// Ids of the requests in flight, in order; `None` for an acknowledgement.
+    /// Ids of the requests in flight on the connection, in order; `None` for an acknowledgement.
     in_flight: VecDeque<Option<u64>>,
-    /// The node needs to know which replies were received: it has no list of them, or stores as
-    /// many as it can.
+    /// The node must be sent the numbers of the received replies: it has no list of them, or its
+    /// store of replies is full.
     acknowledge: bool,
     session: Option<String>,
     next_number: u64,
@@ -158,7 +158,7 @@ impl Client {
         let number = self.next_number;
         self.next_number += 1;
         self.push(arguments, Some(number));
-        // Not reported: `receive` sends the command again.
+        // A failure is not reported here: `receive` sends the command again.
         if let Some(link) = self.link.take()
             && self.session.is_some()
         {
@@ -188,7 +188,7 @@ impl Client {
             if matches!(front.state, State::Done(_)) || Instant::now() >= front.until {
                 let open = self.open.pop_front().expect("looked at just above");
                 self.first += 1;
-                // Its number is free although no reply arrived.
+                // Its number in the session is free although no reply arrived.
                 self.acknowledge |= open.is_open();
                 return open.outcome();
             }
@@ -406,7 +406,7 @@ impl Open {
     }
 }
 
-/// Runs a command of the client's own, which sets up the connection.
+/// Runs a command that sets up the connection and does not come from the caller.
 fn prepare(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<Reply> {
     let mut bytes = Vec::new();
     encode(arguments, &mut bytes);

@@ -1,12 +1,12 @@
-//! Errors of commands, by whether the command may have been executed.
+//! Reasons why a command has no reply, and whether it may have been executed.
 
 use std::fmt;
 
 /// Reason why a command has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The service rejected the command (e.g. type, number of arguments, size). Nothing was
-    /// executed, and a retry does not help.
+    /// The service rejected the command, e.g. for its type, number of arguments or size. Nothing
+    /// was executed, and a retry does not help.
     Refused(String),
     /// The deadline passed and the command was **not** executed. Describes the last failure.
     NotExecuted(String),

@@ -1,4 +1,4 @@
-//! Connection to a node that sends whole commands and receives whole replies.
+//! A connection to one node. Sends whole commands and receives whole replies.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -52,7 +52,7 @@ impl Link {
         (&self.stream).write_all(command)
     }
 
-    /// Returns the next reply. Fails with `TimedOut` after `wait`.
+    /// Returns the next reply. Fails with `TimedOut` if none arrives within `wait`.
     pub(crate) fn receive(&mut self, wait: Duration) -> io::Result<Reply> {
         let until = Instant::now() + wait;
         loop {
@@ -72,7 +72,7 @@ impl Link {
         }
     }
 
-    /// Returns whether bytes have arrived after the last reply returned.
+    /// Returns whether bytes have arrived that are not part of a returned reply.
     pub(crate) const fn has_surplus(&self) -> bool {
         !self.input.is_empty()
     }

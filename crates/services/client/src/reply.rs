@@ -56,7 +56,7 @@ impl fmt::Display for Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// Parses the reply at the start of `bytes`. Returns it with its length; `None` if incomplete.
+/// Parses the reply at the start of `bytes`. Returns it with its length, or `None` if incomplete.
 pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Option<(Reply, usize)>, Malformed> {
     let mut reader = Reader { bytes, at: 0 };
     match reader.reply(0, bytes_max) {
@@ -159,7 +159,7 @@ mod tests {
 
     const MAX: usize = 1 << 20;
 
-    /// Each kind of reply parses when complete, and is incomplete at every cut.
+    /// Every kind of reply parses when it is complete, and is incomplete at every cut.
     #[test]
     fn a_reply_is_read_whole_or_not_at_all() {
         let nested = Reply::Array(vec![Reply::Bulk(b"a\r\nb".to_vec()), Reply::Nil]);

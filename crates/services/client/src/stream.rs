@@ -47,11 +47,11 @@ pub use writer::{How, Progress, StreamWriter, Watch};
 /// Timeouts, buffers and credentials of a stream client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Written bytes not known to be durable above which a writer blocks.
+    /// Maximum number of written bytes that are not known to be durable. Above it a writer blocks.
     pub buffer: usize,
     /// Timeout for connecting, including the handshake.
     pub attempt: Duration,
-    /// Time without any byte in either direction after which a node that owes a response is
+    /// Time without sending or receiving a byte after which a node that owes a response is
     /// abandoned.
     pub stall: Duration,
     /// Time without input after which a following reader repeats its request, because its node may

@@ -59,7 +59,7 @@ pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
 /// Validates a transaction and everything in it.
 pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     operations(request, TXN_OPS_MAX, TXN_DEPTH_MAX)?;
-    // Bounded now, so overlaps can be computed.
+    // The number of operations is bounded now, so overlaps can be computed.
     overlaps(&request.success)?;
     overlaps(&request.failure)?;
     Ok(())
@@ -157,15 +157,15 @@ struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End<'t> {
-    /// Just after this key.
+    /// The range includes this key and ends just after it.
     Behind(&'t [u8]),
-    /// Just before this key.
+    /// The range excludes this key and ends just before it.
     Before(&'t [u8]),
 }
 
 impl<'t> End<'t> {
-    /// Returns the end in sortable form: just after a key precedes every longer key that begins
-    /// with it.
+    /// Returns the end in a sortable form. The position just after a key precedes every longer key
+    /// that begins with it.
     fn place(&self) -> (&'t [u8], bool) {
         match *self {
             Self::Before(key) => (key, false),

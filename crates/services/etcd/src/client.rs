@@ -28,7 +28,7 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 const KEYS_MAX: usize = 100;
 
-/// Client of a cluster by its members' addresses.
+/// Client of a cluster, which knows the addresses of the members.
 #[derive(Debug)]
 pub struct Client {
     runtime: Runtime,
@@ -145,8 +145,8 @@ impl Client {
         Ok(all)
     }
 
-    /// Returns the first member's hash of all data and the revision of the hash, the current one if
-    /// `revision` is 0.
+    /// Returns the first member's hash of all data, and the revision of that hash. A `revision` of
+    /// 0 stands for the current one.
     pub fn hash(&self, revision: i64) -> Result<(u32, i64), Status> {
         let request = HashKvRequest { revision };
         let answer: HashKvResponse = self.ask("/etcdserverpb.Maintenance/HashKV", request)?;

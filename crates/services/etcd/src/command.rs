@@ -1,7 +1,7 @@
-//! Encoding of commands, queries and replies: a byte for the kind and a Protobuf message, after the
-//! sender ([`By`](crate::auth::By)) if auth is enabled.
+//! Encoding of commands, queries and replies: a byte for the kind and a Protobuf message, preceded
+//! by the sender ([`By`](crate::auth::By)) if auth is enabled.
 //!
-//! Input may be any bytes. Decoding allocates no more memory than their length. Messages may be
+//! Input may be any bytes. Decoding allocates no more memory than the input has. Messages may be
 //! nested as deeply as the decoder allows, far deeper than the transactions of etcd's clients.
 
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Changes the state, in log order.
+/// Request that changes the state and is executed in log order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     Put(PutRequest),
@@ -39,7 +39,7 @@ pub enum Command {
     Auth(AuthChange),
 }
 
-/// Reads the state, without changing it.
+/// Request that reads the state and changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
     /// One page of the keys in a range.
@@ -195,7 +195,8 @@ pub struct Lasting {
     /// Revision when the leases were extended.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// In seconds and in the order of the requested ids; 0 for a lease that does not exist.
+    /// Times to live in seconds, in the order of the requested ids; 0 for a lease that does not
+    /// exist.
     #[prost(int64, repeated, tag = "2")]
     pub ttls: Vec<i64>,
 }
@@ -221,7 +222,7 @@ pub struct LeasesPage {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct PageRequest {
-    /// Whole range.
+    /// Request for the whole range.
     #[prost(message, optional, tag = "1")]
     pub request: Option<RangeRequest>,
     /// Revision of the earlier pages; 0 for the first one.
@@ -230,7 +231,7 @@ pub struct PageRequest {
     /// First key of the page; empty for the start of the range.
     #[prost(bytes = "bytes", tag = "3")]
     pub from: Bytes,
-    /// Keys to return; further ones are only counted.
+    /// Number of keys to return. Further keys are only counted.
     #[prost(uint64, tag = "4")]
     pub wanted: u64,
     /// Maximum number of visited keys.
@@ -258,10 +259,10 @@ pub struct Page {
 
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct EventsRequest {
-    /// First revision of interest.
+    /// First revision whose events are requested.
     #[prost(int64, tag = "1")]
     pub from: i64,
-    /// Include the previous key-value pairs.
+    /// Events must include the previous key-value pairs.
     #[prost(bool, tag = "2")]
     pub prev_kv: bool,
     /// First key of the range; empty for all keys.
@@ -272,7 +273,7 @@ pub struct EventsRequest {
     pub range_end: Bytes,
 }
 
-/// Events in order, of whole transactions.
+/// Events in order. Transactions are never split.
 #[derive(Clone, PartialEq, Message)]
 pub struct Events {
     /// Revision of the state when the events were read.
@@ -290,7 +291,7 @@ pub struct HashRequest {
     /// Revision to hash; 0 for the current one.
     #[prost(int64, tag = "1")]
     pub at: i64,
-    /// Not the first page. The fields below are those of the previous page.
+    /// Set after the first page. The fields below are then those of the previous page.
     #[prost(bool, tag = "2")]
     pub is_begun: bool,
     /// Compacted revision at the first page.
@@ -299,7 +300,7 @@ pub struct HashRequest {
     /// Hash of all previous pages.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// All keys are hashed; changes follow.
+    /// All keys have been hashed, so this page starts with the changes.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
     /// Key or revision at which the page starts.
@@ -321,7 +322,7 @@ pub struct HashPage {
     /// Hash of all pages up to this one.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// All keys are hashed; changes follow.
+    /// All keys have been hashed, so the next page starts with the changes.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
     /// Start of the next page; empty for the last one.
@@ -371,7 +372,7 @@ pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     }
 }
 
-/// Decodes a reply, unless it is malformed, e.g. by another release.
+/// Decodes a reply. Fails if it is malformed, e.g. because another release encoded it.
 pub fn read_reply<M: Message + Default>(reply: Vec<u8>) -> Option<Result<M, Refusal>> {
     let mut reply = Bytes::from(reply);
     match *reply.first()? {

@@ -9,7 +9,7 @@ use crate::{auth, mvcc, store::counted};
 const HEAD: &[u8] = b"etcd\x03";
 /// First item of the version without a size row.
 const HEAD_2: &[u8] = b"etcd\x02";
-/// Size of the length before a key.
+/// Size of the length field before a key.
 const LENGTH_BYTES: usize = 4;
 
 pub(crate) fn encode_head(item: &mut Vec<u8>) {
@@ -34,14 +34,14 @@ fn entry(item: &[u8]) -> Option<Entry<'_>> {
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
-/// Returns the revision of the whole state, if in this item.
+/// Returns the revision of the whole state, if this item contains it.
 pub fn revision_of(item: &[u8]) -> Option<i64> {
     let (key, value) = entry(item)?;
     mvcc::bring::revision_of(key, value)
 }
 
-/// Returns a replacement for the item with the revision: raised by `by`, with all earlier history
-/// compacted. Returns `None` if it cannot be that high.
+/// Returns a replacement for the item with the revision, which is raised by `by`, with all earlier
+/// history compacted. Returns `None` if the revision cannot be that high.
 pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     let (key, value) = entry(item)?;
     let mut raised = Vec::new();

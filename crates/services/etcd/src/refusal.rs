@@ -1,10 +1,10 @@
 //! Refusals of requests by the state machine, the same on every node.
 
-/// Reason for refusing a request, with etcd's code and message, as clients match on both.
+/// Reason for refusing a request. Code and message are etcd's, because clients match on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
-    /// Not a valid command or query.
+    /// The bytes are not a valid command or query.
     Malformed = 0,
     /// The requested history was compacted.
     Compacted = 1,
@@ -14,12 +14,12 @@ pub enum Refusal {
     KeyNotFound = 3,
     /// The lease does not exist or has expired.
     LeaseNotFound = 4,
-    /// More is read or returned than the budget allows.
+    /// The request reads or returns more than its budget allows.
     TooMuch = 5,
     EmptyKey = 6,
-    /// Both a value and `ignore_value`.
+    /// The request has both a value and `ignore_value`.
     ValueProvided = 7,
-    /// Both a lease and `ignore_lease`.
+    /// The request has both a lease and `ignore_lease`.
     LeaseProvided = 8,
     TooManyOps = 9,
     /// The transaction puts a key twice, or puts and deletes it.

@@ -34,7 +34,7 @@ pub struct Service {
     owes_head: bool,
     /// Validator of the image being loaded.
     loading: Option<Items>,
-    /// Last notice to listeners.
+    /// Last notice that listeners received.
     told: Option<Notice>,
 }
 
@@ -67,7 +67,7 @@ impl Service {
         hasher.digest128()
     }
 
-    /// Returns the remaining time of a lease, -1 for none as in etcd.
+    /// Returns the remaining time of a lease. As in etcd, it is -1 if the lease does not exist.
     fn lease(
         &self,
         request: &LeaseTimeToLiveRequest,
@@ -170,7 +170,8 @@ impl StateMachine for Service {
         }
         let mvcc = &mut self.mvcc;
         match command {
-            // While a member has no space, only deletions and compactions, which free some.
+            // While a member has no space, only deletions and compactions are executed, which free
+            // space.
             command if grows(&command) && !mvcc.has_space() => {
                 reply::<Figures>(Err(Refusal::NoSpace), out);
             }
@@ -288,7 +289,8 @@ impl StateMachine for Service {
         self.mvcc.store().has_failed()
     }
 
-    /// Notifies listeners of a change of revision, size or auth state. They query the events.
+    /// Notifies listeners of a change of the revision, the size or the auth state. Listeners then
+    /// query the events.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
         let now = Notice {
             revision: self.mvcc.revision(),

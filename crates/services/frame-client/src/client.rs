@@ -31,15 +31,15 @@ impl Default for Options {
     }
 }
 
-/// Failure to open a client, or to continue.
+/// Reason why a client cannot be opened or must stop.
 #[derive(Debug)]
 pub enum Error {
-    /// No leader was found in time whose device receives raw frames and counts votes for a volatile
-    /// group. Describes the last failure.
+    /// No leader was found in time with a device that receives raw frames and counts votes for a
+    /// volatile group. Describes the last failure.
     NoDevice(String),
-    /// Network interface that cannot be used.
+    /// The network interface cannot be used.
     Interface(Failed),
-    /// Failure of the operating system to wait for the sockets.
+    /// The operating system failed to wait for the sockets.
     Io(io::Error),
 }
 
@@ -173,7 +173,7 @@ impl FrameClient {
     }
 
     fn now(&self) -> Micros {
-        // Half a million years.
+        // The range is half a million years.
         Micros::try_from(self.started.elapsed().as_micros()).unwrap_or(Micros::MAX)
     }
 

@@ -2,9 +2,9 @@
 //! decision frames ([offload-22]–[offload-24]), so its commands wake no process of a node. A
 //! connection to a node makes up for lost frames.
 //!
-//! Serves the log service of a volatile group whose nodes vote by devices that receive raw frames
-//! (`--device kernel`, `tc`, `packet`). Needs an interface on their network segment and the right
-//! to open raw sockets.
+//! The client works with the log service of a volatile group whose nodes vote by devices that
+//! receive raw frames (`--device kernel`, `tc`, `packet`). It needs an interface on their network
+//! segment and the right to open raw sockets.
 //!
 //! Reading order: [`machine`] (what to send when, and which batches are executed), `walk`
 //! (conclusions from decisions), `station` (frames), `desk` (the connection), [`client`].

@@ -1,9 +1,10 @@
-//! A client of devices without its sockets: what to send when, and which batches are known to be
-//! executed ([offload-22]–[offload-24]).
+//! A client of devices without its sockets: decides what to send when, and which batches are known
+//! to be executed ([offload-22]–[offload-24]).
 //!
-//! Batches are numbered, and execute in that order or not at all. A lost batch thus invalidates
-//! those sent after it, and all outstanding ones are sent again, which has no effect on those
-//! already decided. Frames and the connection carry the same bytes under the same name.
+//! Batches are numbered, and execute in the order of their numbers or not at all. A lost batch
+//! therefore invalidates those sent after it, and all outstanding batches are sent again, which has
+//! no effect on those already decided. Frames and the connection carry the same bytes under the
+//! same name.
 
 use std::collections::VecDeque;
 
@@ -30,7 +31,7 @@ pub const OPEN_MAX: usize = 1 << 14;
 /// Bound on slots and batch numbers that no log or session reaches. Larger ones are rejected, so
 /// that arithmetic cannot overflow.
 const NUMBER_MAX: u64 = 1 << 62;
-/// First and longest time on the connection only, after frames were late. Doubles each time.
+/// Initial and maximum time on the connection only, after frames were late. Doubles each time.
 const REST_US: (Micros, Micros) = (20_000, 1_000_000);
 
 /// Outcome of a batch, as far as known.
@@ -302,7 +303,7 @@ impl Machine {
     fn on_own(&mut self, now: Micros, slot: u64, heard: &Heard) {
         let number = heard.value.counter;
         let Some(ahead) = number.checked_sub(self.first) else {
-            // Executed earlier.
+            // The batch was executed earlier.
             return;
         };
         let known = usize::try_from(ahead).ok().and_then(|at| self.open.get(at));
@@ -363,8 +364,8 @@ impl Machine {
         if stand.applied_to > self.walk.next() {
             let next = self.first + self.open.len() as u64;
             if !(self.first..=next).contains(&stand.next) {
-                // Executed a batch that was never submitted, or other bytes: the group lost its
-                // memory, or a frame was forged.
+                // The session executed a batch that was never submitted, or other bytes: the group
+                // lost its memory, or a frame was forged.
                 self.counts.conflicts += 1;
                 return self.end();
             }

@@ -40,7 +40,7 @@ impl Station {
         self.socket.local().0
     }
 
-    /// Sends a frame, which without buffer space is lost, as it might be on the network.
+    /// Sends a frame. Without buffer space the frame is lost, as it might be on the network.
     pub(super) fn send(&self, frame: &[u8]) -> Result<(), Failed> {
         self.socket.send(frame).map(drop)
     }

@@ -1,10 +1,10 @@
-//! Walk over the decisions in frames, slot by slot. A client may draw conclusions only from it
-//! ([offload-23]).
+//! Walk over the decisions in frames, slot by slot. A client may draw conclusions only from the
+//! walk ([offload-23]).
 //!
-//! It starts where a node states that it has applied all earlier slots, and advances by decision
-//! frames alone, in the era in which it began, never past a slot that begins or ends a session. So
-//! two facts are known at each slot: the session table, as far as it concerns the client's session,
-//! and the configuration whose quorum counted.
+//! The walk starts where a node states that it has applied all earlier slots, and advances by
+//! decision frames alone, in the era in which it began, never past a slot that begins or ends a
+//! session. So two facts are known at each slot: the session table, as far as it concerns the
+//! client's session, and the configuration whose quorum counted.
 
 use std::collections::BTreeMap;
 

@@ -142,7 +142,7 @@ pub enum SubscriptionKind {
     Shard,
 }
 
-/// Client's reference to the script to execute.
+/// Form in which a client names the script to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptBy {
     /// By the text of the script, as in EVAL.

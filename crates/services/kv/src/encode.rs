@@ -9,8 +9,8 @@ use crate::key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Reason for rejecting a command without effect. A function of the command and the state, so all
-/// nodes agree.
+/// Reason for rejecting a command without effect. It depends only on the command and the state, so
+/// all nodes agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Malformed,
@@ -36,8 +36,8 @@ impl Fault {
     ask for fewer elements, or go step by step as with SCAN"
             }
             Self::Budget => {
-                // Not BUSY, which asks for a retry: a session stores this reply for good under the
-                // number.
+                // The code is not BUSY, which asks for a retry, because a session stores this reply
+                // permanently under the number.
                 "TOOBIG not executed: commands that are under way together may copy 256 MiB within \
                  the store; send fewer at a time"
             }

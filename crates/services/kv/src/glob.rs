@@ -22,7 +22,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
 /// Parsed pattern.
 #[derive(Debug)]
 pub struct Pattern {
-    /// Up to the first star, or the whole pattern.
+    /// Elements before the first star, or the whole pattern if it has none.
     first: Vec<Element>,
     rest: Option<Rest>,
 }
@@ -111,7 +111,7 @@ impl Segment {
 }
 
 impl Pattern {
-    /// Parses a pattern; every byte string is one.
+    /// Parses a pattern. Every byte string is a valid pattern.
     pub fn new(pattern: &[u8]) -> Self {
         let mut segments = vec![Vec::new()];
         let mut at = 0;
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// Reference by backtracking, for short patterns only.
+    /// Matches by backtracking at every star. Only suitable for short patterns.
     fn slow(pattern: &[u8], text: &[u8]) -> bool {
         let Some((first, rest)) = pattern.split_first() else {
             return text.is_empty();
@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Linear in the lengths: their product would be 2^32 steps.
+    /// Matching takes linear time: the product of both lengths would be 2^32 steps.
     #[test]
     fn long_patterns_take_as_long_as_they_are() {
         let text = "a".repeat(65_000);

@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-/// Maximum length of a key in bytes.
+/// Maximum length of a key in bytes: 64 KiB less 16.
 ///
-/// It decides whether a replicated command is executed, so all nodes and versions agree on it. The
-/// tree on disk accepts keys of 65 535 bytes, and the store adds a prefix of up to 15 bytes
+/// The limit decides whether a replicated command is executed, so all nodes and versions agree on
+/// it. The tree on disk accepts keys of 65 535 bytes, and the store adds a prefix of up to 15 bytes
 /// ([`crate::store::lsm`] asserts that they fit, including the index of deadlines). This is the
 /// largest limit that lets every key have a deadline, so all keys of earlier versions remain
 /// reachable.
-/// that an earlier version could store remains reachable.
 pub const KEY_BYTES_MAX: usize = (64 << 10) - 16;
 
 /// Error for a key or key pattern that is too long.
 pub const KEY_TOO_LONG: &str =
     "TOOBIG not executed: a key, or a pattern of keys, may have 65520 bytes";
 
-/// Maximum length in bytes of a field or member. Less than a key's, as rows have a longer prefix.
+/// Maximum length of a field or member: 64 KiB less 64, because rows have a longer prefix than
+/// keys.
 pub const FIELD_BYTES_MAX: usize = (64 << 10) - 64;
 
 pub const FIELD_TOO_LONG: &str = "TOOBIG not executed: a field or a member may have 65472 bytes; values and elements of lists may be longer";

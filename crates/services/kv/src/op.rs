@@ -6,8 +6,8 @@ use crate::encode::{Decoder, Encoder, Malformed};
 /// same reply to a replicated command.
 pub const REPLY_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Operation number, the first byte of a command or query. Never reused, because logs contain it.
-/// Operations below [`Op::FIRST_WRITE`] only read and may be queries.
+/// Operation number, the first byte of a command or query. A number is never reused, because logs
+/// contain it. Operations below [`Op::FIRST_WRITE`] only read and may be queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named after the commands; docs/commands.md has them")]
 #[repr(u8)]
@@ -335,9 +335,9 @@ pub mod set_flag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
     Never,
-    /// Unix time in milliseconds.
+    /// The key expires at this Unix time in milliseconds.
     At(u64),
-    /// Already past when the front encoded it: the key is removed at once.
+    /// The deadline had passed when the front encoded it, so the key is removed at once.
     Past,
 }
 
@@ -354,7 +354,7 @@ impl Deadline {
         match from.byte()? {
             0 => Ok(Self::Never),
             1 => match from.word()? {
-                // Stores may represent a missing deadline by this.
+                // Stores may represent a missing deadline by this number.
                 u64::MAX => Err(Malformed),
                 at => Ok(Self::At(at)),
             },

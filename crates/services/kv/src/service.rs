@@ -36,7 +36,7 @@ pub struct Service {
     budget: Budget,
     /// Scratch buffer of the keys to prefetch.
     prefetched: Vec<Position>,
-    /// Notices since the fronts last took them.
+    /// Notices that commands have produced since the fronts last took them.
     notices: Vec<Notice>,
     events: Setting,
     /// A command has been executed since the last commit.
@@ -197,7 +197,7 @@ impl StateMachine for Service {
             waits: &self.waits,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
-            // Not limited: a digest reads all data.
+            // A digest reads all data, so its visits are not limited.
             Some(Op::Digest) => read(Op::Digest, &mut decoder, &state, &mut Reply(reply)),
             Some(op) => {
                 let answer = || read(op, &mut decoder, &state, &mut Reply(reply));
@@ -274,9 +274,9 @@ impl StateMachine for Service {
 
     fn begin_image(&mut self) -> bool {
         self.end_image();
-        // The keys and the blocked clients are all that is replicated. The budget ends with a
-        // batch, so with a commit; notices and prefetched positions are local. The replica stores
-        // the group's time.
+        // Only the keys and the blocked clients are replicated. The budget belongs to a batch,
+        // which a commit ends; notices and prefetched positions belong to this node. The replica
+        // stores the group's time.
         if self.uncommitted || self.loading.is_some() {
             return false;
         }

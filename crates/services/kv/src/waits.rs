@@ -1,7 +1,7 @@
 //! Queue of blocked clients and the keys that they wait for, in log order.
 //!
-//! Replicated state, in memory on every node. A store on disk saves it in the metadata of its
-//! commits, and snapshots contain it after the keys. `docs/decisions/0023` has the reasons.
+//! The queue is replicated state, in memory on every node. A store on disk saves it in the metadata
+//! of its commits, and snapshots contain it after the keys. `docs/decisions/0023` has the reasons.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +49,7 @@ impl Owner {
         Ok(Self { node, life: from.word()? })
     }
 
-    /// Lower bound of all owners on a node.
+    /// Returns a lower bound of all owners on a node.
     const fn first(node: u32) -> Self {
         Self { node, life: 0 }
     }
@@ -135,7 +135,7 @@ impl Share {
     }
 }
 
-/// Limit that a client would exceed.
+/// Error for a client that cannot join the queue because this limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     Node,
@@ -383,7 +383,7 @@ impl Waits {
         for (key, bytes) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
             let since = key.get(META.len()..).and_then(since_from);
             if let (Some(since), Ok(wait)) = (since, Wait::decode(&bytes)) {
-                // Checked at admission, by limits that depend only on the release.
+                // The limits were checked at admission, and they depend only on the release.
                 waits.enter(since, wait).ok();
             }
         }

@@ -1,10 +1,10 @@
-//! Errors of streams.
+//! Reasons why a stream cannot be written, read or changed.
 
 use std::{error, fmt, io};
 
 use quorate_wire::streams::Code;
 
-/// Permanent failure. What another attempt or node could fix is retried instead.
+/// Permanent failure. Failures that another attempt or node could fix are retried instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// A node refused the request permanently.
@@ -73,7 +73,8 @@ impl Error {
         error.get_ref()?.downcast_ref()
     }
 
-    /// Returns the error for a login that does not fit in a frame. No user's is that long.
+    /// Returns the error for a login that does not fit in a frame. No user has a login of that
+    /// length.
     pub(super) fn bad_login() -> Self {
         Self::Refused(Refusal {
             code: Code::WrongPassword.number(),
@@ -83,7 +84,8 @@ impl Error {
         })
     }
 
-    /// Returns the error for a name that does not fit in a frame. No stream's is that long.
+    /// Returns the error for a name that does not fit in a frame. No stream has a name of that
+    /// length.
     pub(super) fn bad_name(name: &str) -> Self {
         Self::Refused(Refusal {
             code: Code::Name.number(),
@@ -140,7 +142,7 @@ impl error::Error for Error {}
 pub(super) enum Trouble {
     /// Another attempt or node may succeed.
     Later(String),
-    /// Permanent: no further attempt.
+    /// The failure is permanent, and no further attempt is made.
     Final(Error),
 }
 

@@ -1,4 +1,4 @@
-//! Connection to a node that sends and receives frames.
+//! A connection to one node. Sends and receives frames.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -82,12 +82,12 @@ impl Link {
         (&self.socket).write_all(&bytes)
     }
 
-    /// Returns the next frame, an error frame as `Err`. Fails if nothing arrives for `wait`.
+    /// Returns the next frame, or an error frame as `Err`. Fails if nothing arrives for `wait`.
     pub(super) fn next_frame(&mut self, wait: Duration) -> Result<Answer<'_>, Trouble> {
         self.hear_within(wait)?.ok_or_else(|| Trouble::Later("the node says nothing".to_owned()))
     }
 
-    /// Returns the next frame, an error frame as `Err`; `None` if nothing arrives for `wait`.
+    /// Returns the next frame, or an error frame as `Err`; `None` if nothing arrives for `wait`.
     pub(super) fn hear_within(&mut self, wait: Duration) -> Result<Option<Answer<'_>>, Trouble> {
         let timeout = Some(wait.max(WAIT_MIN));
         self.socket.socket().set_read_timeout(timeout)?;

@@ -1,4 +1,4 @@
-//! Selection of the node to try next, the delay before, and the time to give up.
+//! Selection of the node to try next, of the delay before that, and of the time to give up.
 
 use std::time::{Duration, Instant};
 
@@ -69,9 +69,9 @@ impl Nodes {
         }
     }
 
-    /// Connects to the leader that the next node in turn names, if the user gave several addresses:
-    /// a writer's bytes pass through the leader anyway. Stays with that node if the leader is
-    /// unreachable or failed last.
+    /// Connects to the leader that the next node in turn names, if the user gave several addresses,
+    /// because a writer's bytes pass through the leader anyway. Stays with that node if the leader
+    /// is unreachable or failed last.
     pub(super) fn dial_leader(&mut self) -> Result<Link, Trouble> {
         let link = self.dial()?;
         let avoided = self.avoid.as_ref() == Some(&link.leader);
@@ -81,8 +81,8 @@ impl Nodes {
         Ok(self.dial_to(&link.leader).unwrap_or(link))
     }
 
-    /// Records a failed attempt. Returns the delay before the next one, or an error to give up. If
-    /// no node has ever accepted a connection, each address gets only one attempt.
+    /// Records a failed attempt. Returns the delay before the next one, or an error if the client
+    /// gives up. If no node has ever accepted a connection, each address gets only one attempt.
     pub(super) fn failed(&mut self, why: String) -> Result<Duration, Error> {
         let all = self.addresses.len();
         self.at = (self.at + 1) % all;
@@ -97,7 +97,8 @@ impl Nodes {
         if none_listens || since.elapsed() >= patience {
             return Err(Error::Unreachable(why));
         }
-        // Delays start once every address has failed: one says nothing about the others.
+        // Delays start once every address has failed: one failure says nothing about the other
+        // nodes.
         let rounds = self.failures as usize / all;
         let wait = rounds.checked_sub(1).map_or(Duration::ZERO, |doublings| {
             self.options.backoff_min * (1 << doublings.min(10))

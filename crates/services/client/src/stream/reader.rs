@@ -24,8 +24,8 @@ pub struct End {
     pub finished: bool,
 }
 
-/// Reader of a stream from a position. After the loss of a connection or a node, it continues at
-/// the next node. Nothing is skipped: trimmed bytes and a replaced stream are errors.
+/// Reader of a stream that starts at any position. After the loss of a connection or a node, it
+/// continues at the next node. Nothing is skipped: trimmed bytes and a replaced stream are errors.
 ///
 /// The reader stops at the end that the stream has when it gets there; a following reader continues
 /// until the stream is closed permanently. All positions, including those of [`Seek`], are
@@ -38,7 +38,7 @@ pub struct StreamReader {
     position: u64,
     to: u64,
     follow: bool,
-    /// Connection on which a response to a read from `position` is pending.
+    /// Connection with a pending response to a read from `position`.
     link: Option<Link>,
     /// Received bytes that the caller has not consumed: the last ones of the previous frame.
     left: usize,

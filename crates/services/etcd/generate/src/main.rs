@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     say(&server.join("v3lockpb.rs"), "The service Lock")?;
     say(&server.join("v3electionpb.rs"), "The service Election")?;
     say(&server.join("health.rs"), "The service Health of gRPC")?;
-    // Clients for its tests, with the same messages.
+    // Clients for the tests, with the same messages.
     let client = root.join("tests/suite/client");
     fs::create_dir_all(&client)?;
     tonic_prost_build::configure()

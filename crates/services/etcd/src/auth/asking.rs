@@ -19,7 +19,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Permission that etcd reports for the role root, whatever was granted to it.
+/// Returns the permission that etcd reports for the role root, whatever the role was granted.
 fn everything() -> Permission {
     Permission {
         perm_type: Type::Readwrite.into(),
@@ -29,7 +29,7 @@ fn everything() -> Permission {
 }
 
 impl Auth {
-    /// Answers a query that the user may make ([`Auth::may_ask`], checked by the caller).
+    /// Answers a query. The caller has checked that the user may make it ([`Auth::may_ask`]).
     pub(crate) fn answer(
         &self,
         ask: &AuthAsk,
@@ -40,7 +40,7 @@ impl Auth {
         match &ask.what {
             None => reply::<Credentials>(Err(Refusal::Malformed), out),
             Some(What::Credentials(name)) => reply(Ok(self.credentials(name, now_ms)), out),
-            // The check was the whole answer.
+            // Passing the check is the whole answer.
             Some(What::Root(_) | What::Read(_) | What::Keep(_)) => {
                 reply(Ok(self.credentials("", now_ms).without_secrets()), out);
             }

@@ -15,25 +15,25 @@ type Row = (Vec<u8>, Vec<u8>);
 pub struct ImportedAuth {
     pub enabled: bool,
     pub revision: u64,
-    /// By name.
+    /// Users, ordered by name.
     pub users: Vec<BroughtUser>,
-    /// By name.
+    /// Roles, ordered by name.
     pub roles: Vec<BroughtRole>,
 }
 
 #[derive(Clone, Debug)]
 pub struct BroughtUser {
     pub name: String,
-    /// Hash of the password; empty without one.
+    /// Hash of the password; empty if the user has none.
     pub hash: String,
-    /// In any order.
+    /// Roles of the user, in any order.
     pub roles: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
 pub struct BroughtRole {
     pub name: String,
-    /// In any order.
+    /// Permissions of the role, in any order.
     pub permissions: Vec<Permission>,
 }
 

@@ -1,4 +1,4 @@
-//! Sender of a command or query, encoded in front of it.
+//! Sender of a command or query, encoded in front of the request.
 
 /// Sender of a request, whose rights decide whether it is executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub enum By {
     /// User that a node has authenticated.
     User {
         name: String,
-        /// Auth revision at which that was.
+        /// Auth revision at which the node authenticated the user.
         revision: u64,
     },
     /// Node, which has access to everything.

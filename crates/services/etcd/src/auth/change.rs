@@ -27,15 +27,15 @@ fn bounded(name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Change in progress, of memory and store.
+/// Change in progress, applied to memory and to the store.
 struct Changing<'c> {
     auth: &'c mut Auth,
     store: &'c mut Counted,
 }
 
 impl Auth {
-    /// Changes users, roles or permissions, as the sender may ([`Auth::may`], checked by the
-    /// caller).
+    /// Changes users, roles or permissions. The caller has checked that the sender may do so
+    /// ([`Auth::may`]).
     pub(crate) fn change(
         &mut self,
         change: AuthChange,

@@ -70,7 +70,7 @@ pub struct Credentials {
     /// Auth revision at which the password was set; 0 if the user does not exist.
     #[prost(uint64, tag = "5")]
     pub since: u64,
-    /// Hash of the password; empty without one.
+    /// Hash of the password; empty if the user has none.
     #[prost(string, tag = "6")]
     pub hash: String,
     /// Clock of the answering node, in Unix milliseconds.

@@ -46,7 +46,7 @@ const JOINED_MAX: usize = 1000;
 pub struct Mark {
     /// Incremented by every change of users or roles.
     pub revision: u64,
-    /// Requests need a user.
+    /// Auth is enabled, so requests need a user.
     pub enabled: bool,
 }
 
@@ -76,7 +76,7 @@ impl Default for Auth {
 const MALFORMED: LoadError =
     LoadError::Malformed("users, roles and permissions contradict each other");
 
-/// Receives the name and value of a row.
+/// Callback that receives the name and value of a row.
 type Take<'t> = dyn FnMut(&str, &[u8]) -> Result<(), DecodeError> + 't;
 
 /// Passes the name and value of each row in a range to a callback.

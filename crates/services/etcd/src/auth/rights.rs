@@ -164,7 +164,7 @@ impl Auth {
                 true if kept.auth_revision != self.state.revision => Err(Refusal::AuthOldRevision),
                 _ => Ok(()),
             },
-            // Only work that is due anyway.
+            // These commands only do work that is due anyway.
             Command::Scrub | Command::Expire => Ok(()),
         }
     }

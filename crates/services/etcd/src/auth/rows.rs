@@ -47,20 +47,20 @@ pub(super) struct StateRow {
 
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct UserRow {
-    /// Hash of the password; empty without one.
+    /// Hash of the password; empty if the user has none.
     #[prost(string, tag = "1")]
     pub(super) hash: String,
-    /// In order.
+    /// Roles of the user, sorted.
     #[prost(string, repeated, tag = "2")]
     pub(super) roles: Vec<String>,
-    /// Auth revision at which the password was set, or the user created without one.
+    /// Auth revision at which the password was set, or at which the user was created without one.
     #[prost(uint64, tag = "3")]
     pub(super) since: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct RoleRow {
-    /// By key and range end.
+    /// Permissions of the role, ordered by key and range end.
     #[prost(message, repeated, tag = "1")]
     pub(super) permissions: Vec<Permission>,
 }
@@ -76,7 +76,7 @@ pub(super) fn role(name: &str) -> Vec<u8> {
 pub(super) const USERS_RANGE: [&[u8]; 2] = [&[USERS], &[USERS + 1]];
 pub(super) const ROLES_RANGE: [&[u8]; 2] = [&[ROLES], &[ROLES + 1]];
 
-/// Returns the user or role of the row at `place`.
+/// Returns the name of the user or role whose row is at `place`.
 pub(super) fn name(place: &[u8]) -> Option<&str> {
     std::str::from_utf8(place.get(1..)?).ok()
 }

@@ -1,11 +1,11 @@
-//! Merged ranges of keys: several permissions may cover a range together.
+//! Merged ranges of keys, because several permissions may cover a range only together.
 
 use crate::mvcc::Keys;
 
-/// Start key and exclusive end, if bounded.
+/// Start key and exclusive end; `None` if the range has no end.
 type Span = (Box<[u8]>, Option<Box<[u8]>>);
 
-/// Disjoint and ascending.
+/// Disjoint ranges in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spans(Vec<Span>);
 
@@ -49,7 +49,7 @@ impl Spans {
         Self(joined)
     }
 
-    /// Returns whether all of `keys` are covered. Of an empty range, only the start key counts.
+    /// Returns whether all of `keys` are covered. An empty range counts as its start key.
     pub(super) fn cover(&self, keys: Keys<'_>) -> bool {
         let from = match keys {
             Keys::One(from) | Keys::Span(from, _) => from,
@@ -68,7 +68,7 @@ impl Spans {
         from < end && reaches
     }
 
-    /// Returns the gaps between the ranges: start key and exclusive end, if bounded.
+    /// Returns the gaps between the ranges, as start keys and exclusive ends; `None` for no end.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let begins = std::iter::once(Some(&[][..]));
         let begins = begins.chain(self.0.iter().map(|(_, end)| end.as_deref()));
@@ -85,9 +85,9 @@ mod tests {
     /// Merged spans cover exactly the keys that their parts cover.
     #[test]
     fn joined_spans_cover_what_their_parts_cover_together() {
-        // Ordered, with no key between them that the ranges below could name.
+        // In order, and no range below can name a key between two of these.
         let keys: Vec<Vec<u8>> = (1..9_u8).flat_map(|at| [vec![at], vec![at, 0]]).collect();
-        // With the key right after each one, which a permission for a single key does not cover.
+        // Also the key right after each one, which a permission for a single key does not cover.
         let behind = keys.iter().map(|key| [&key[..], &[0]].concat());
         let probes: Vec<Vec<u8>> = keys.iter().cloned().chain(behind).collect();
         let mut seed = 5_u64;

@@ -137,7 +137,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns the user of a token in this service's own format.
+    /// Returns the user that a token in this service's own format identifies.
     async fn stated(&self, token: &str) -> Result<AuthenticatedUser, Status> {
         let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
         let name = &signed.statement.name;
@@ -148,7 +148,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns the user of a JSON Web Token, with its expiry.
+    /// Returns the user that a JSON Web Token identifies, with the token's expiry.
     async fn claimed(
         &self,
         jwt: &Jwt,
@@ -157,7 +157,7 @@ impl ReplicaAccess {
         let claims = jwt.read(token).ok_or_else(errors::invalid_token)?;
         let mut now = self.credentials(&claims.username).await?;
         if now.revision < claims.revision {
-            // Issued at another member, while this one may lag.
+            // The token was issued at another member, and this one may lag.
             let freshest = self.credentials_as(&claims.username, Freshness::Linearizable);
             now = freshest.await?;
         }

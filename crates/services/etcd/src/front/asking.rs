@@ -48,7 +48,7 @@ const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 pub(super) enum Freshness {
     /// Reflects every write acknowledged earlier by any node.
     Linearizable,
-    /// Reflects this node's state.
+    /// Reflects only the local state of this node.
     Local,
 }
 
@@ -200,7 +200,7 @@ impl ReplicaAccess {
         self.cluster
     }
 
-    /// Returns the header of all responses.
+    /// Returns the header that all responses have in common.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
         Some(ResponseHeader {
             cluster_id: self.cluster,
@@ -228,7 +228,7 @@ impl ReplicaAccess {
     pub(super) async fn wait_for_access(&self) {
         if self.local.role(&Who::default()).is_err() {
             let (tell, told) = tokio::sync::oneshot::channel();
-            // Otherwise the check of the request fails.
+            // If they are still unknown then, the check of the request fails.
             let tell = move |_: Result<Vec<u8>, _>| {
                 let _ = tell.send(());
             };

@@ -1,5 +1,5 @@
 //! Bodies of requests and responses. Their memory counts against the budget from arrival until they
-//! are sent, their bytes for the metrics.
+//! are sent, and the metrics count their bytes.
 
 use std::{
     pin::Pin,
@@ -17,8 +17,8 @@ use super::{
     memory::Share,
 };
 
-/// Memory reserved for a request, until its response begins: by then it is no longer stored, unless
-/// it is a stream of small messages.
+/// Memory reserved for a request until its response begins. By then the request is no longer
+/// stored, unless it is a stream, whose messages are small.
 pub(super) type Counted = Arc<Mutex<Option<Share>>>;
 
 /// Body of a request, counted as it arrives.
@@ -90,7 +90,7 @@ impl<B> Sending<B> {
     }
 }
 
-/// Returns the gRPC code in the trailers, or 0.
+/// Returns the gRPC code in the trailers, or 0 if there is none.
 pub(super) fn code_of(end: &HeaderMap) -> usize {
     let code = end.get("grpc-status").and_then(|code| code.to_str().ok());
     code.and_then(|code| code.parse().ok()).unwrap_or(0)

@@ -40,7 +40,7 @@ fn not_found() -> Status {
     Status::not_found("etcdserver: member not found")
 }
 
-/// Returns the peer address in a request's list of URLs, its only entry.
+/// Returns the peer address in a request's list of URLs, which must have exactly one entry.
 fn peer_of(urls: &[String]) -> Result<String, Status> {
     let [url] = urls else {
         return Err(bad_urls());
@@ -132,7 +132,8 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// Waits for a plan. After a timeout it continues, and a repeated request waits for it again.
+    /// Waits until a plan is complete. After a timeout the plan continues, and a repeated request
+    /// waits again.
     async fn ended(&self, plan: u64) -> Result<(), Status> {
         let begun = Instant::now();
         while begun.elapsed() < PLAN_WAIT {

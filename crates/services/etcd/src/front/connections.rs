@@ -69,7 +69,7 @@ struct Serving {
     limits: Limits,
     memory: Memory,
     counters: Arc<Counters>,
-    /// TLS configuration from the files, and a copy with the protocols.
+    /// TLS configuration read from the files, and a copy with the protocols added.
     offered: Mutex<Option<(Arc<ServerConfig>, Arc<ServerConfig>)>>,
 }
 
@@ -134,7 +134,7 @@ impl Serving {
         }
     }
 
-    /// Returns the TLS configuration of the current files, with the protocols.
+    /// Returns the TLS configuration of the current files, with the protocols added.
     fn offer(&self, trust: &Trust) -> Arc<ServerConfig> {
         let now = trust.clients_config();
         let offered = self.offered.lock();

@@ -123,7 +123,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Records the current leader, and a change of it.
+    /// Records the current leader, and counts a change.
     pub(super) fn see_leader(&self, leader: u32) {
         if self.leader.swap(leader, Ordering::Relaxed) != leader {
             self.leader_changes.fetch_add(1, Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl Counters {
     }
 }
 
-/// Increments a counter, and decrements it on drop.
+/// Guard that increments a counter, and decrements it on drop.
 #[derive(Debug)]
 pub(super) struct CountGuard(Arc<Counters>, fn(&Counters) -> &AtomicI64);
 
@@ -148,7 +148,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// Request in flight, handled on drop.
+/// Request in flight, counted as handled on drop.
 #[derive(Debug)]
 pub(super) struct InFlightRequest {
     counters: Arc<Counters>,

@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// Responses queued for a client above which its stream waits.
+/// Maximum number of responses queued for a client. Above it the client's stream waits.
 const ANSWERS_MAX: usize = 4;
 /// Approximate memory of a stream.
 const STREAM_BYTES: usize = 16 << 10;
@@ -56,7 +56,7 @@ impl ElectionService for Election {
         let prefix = prefix_of(&name);
         let mut place = self.0.enter(&asker, &prefix, lease, value.clone()).await?;
         if place.before.as_ref().is_some_and(|before| before.value != value) {
-            // The client was in the queue already, with another value.
+            // The client was already in the queue, with another value.
             let put = PutRequest {
                 key: place.key.clone(),
                 value,

@@ -1,4 +1,4 @@
-//! Errors for clients, with etcd's codes and messages, as clients match on both.
+//! Errors for clients. Codes and messages are those of etcd, because clients match on both.
 
 use axum::http::StatusCode;
 use quorate::{Failure, NotDone};
@@ -15,7 +15,7 @@ pub(super) fn denied() -> Status {
     Status::new(Code::PermissionDenied, "etcdserver: permission denied")
 }
 
-/// Returns the error for a token that is malformed, expired, or of a user that has changed.
+/// Returns the error for a token that is malformed or expired, or whose user has changed.
 pub(super) fn invalid_token() -> Status {
     Status::unauthenticated("etcdserver: invalid auth token")
 }
@@ -63,7 +63,7 @@ pub(super) fn written(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
-/// Returns the error for a request that does not fit into memory next to the concurrent ones.
+/// Returns the error for a request for which the concurrent ones leave no memory.
 pub(super) fn too_many() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
 }
@@ -73,7 +73,7 @@ pub(super) fn is_too_many(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message() == too_many().message()
 }
 
-/// Returns the error for a request to another node than the leader.
+/// Returns the error for a request that only the leader can execute.
 pub(super) fn not_leader() -> Status {
     Status::new(Code::FailedPrecondition, "etcdserver: not leader")
 }
@@ -114,7 +114,7 @@ pub(super) fn refused(refusal: Refusal) -> Status {
         Refusal::InvalidSortOption => (Code::InvalidArgument, "etcdserver: invalid sort option"),
         Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
         Refusal::LeaseTooLong => (Code::OutOfRange, "etcdserver: too large lease TTL"),
-        // Nor these limits.
+        // etcd does not have these limits, either.
         Refusal::TooManyLeases => {
             (Code::ResourceExhausted, "etcdserver: too many leases; there may be 1000000 at a time")
         }
@@ -189,7 +189,7 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
             Code::FailedPrecondition,
             "etcdserver: the cluster does not use the feature level of this request yet",
         ),
-        // May have been executed. With this message clients do not retry automatically.
+        // The command may have been executed. With this message clients do not retry automatically.
         Failure::Unknown
         | Failure::NotLasting
         | Failure::Stale

@@ -16,7 +16,7 @@ use tonic::Request;
 use super::token::LIFE_MS;
 use crate::auth::{By, Credentials, Mark};
 
-/// Maximum number of cached tokens. The least recently used ones are dropped.
+/// Maximum number of cached tokens. Above it the least recently used ones are dropped.
 const SESSIONS_MAX: usize = 10_000;
 const LIFE: Duration = Duration::from_millis(LIFE_MS);
 
@@ -31,7 +31,7 @@ pub(super) struct Caller {
 
 #[derive(Clone, Debug)]
 pub(super) enum Requester {
-    /// This node, for purposes of its own.
+    /// This node itself.
     Member,
     Client(Client),
 }
@@ -52,7 +52,7 @@ pub(super) struct Client {
 pub(super) enum PresentedToken {
     Nothing,
     Text(Arc<str>),
-    /// Not valid text.
+    /// The token is not valid text.
     Unreadable,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct AuthenticatedUser {
 struct Session {
     known: AuthenticatedUser,
     last: Instant,
-    /// Expiry of a session even if it is used.
+    /// Time at which the session expires even if it is used.
     ends: Option<Instant>,
 }
 
@@ -140,7 +140,7 @@ impl SessionCache {
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         if sessions.len() >= SESSIONS_MAX && !sessions.contains_key(token) {
             sessions.retain(|_, session| !session.is_over(now));
-            // A tenth of the tokens at a time, so that this is rare.
+            // Drops a tenth of the tokens at a time, so that this is rare.
             if sessions.len() >= SESSIONS_MAX {
                 let mut ages: Vec<Instant> =
                     sessions.values().map(|session| session.last).collect();

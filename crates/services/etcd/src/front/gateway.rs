@@ -85,7 +85,7 @@ const ROUTES: [(&str, &str, &str); 55] = [
     ("/v3/election/leader", "v3electionpb.Election", "Leader"),
     ("/v3/election/observe", "v3electionpb.Election", "Observe"),
     ("/v3/election/resign", "v3electionpb.Election", "Resign"),
-    // Spellings of older clients.
+    // Paths that older clients use.
     ("/v3/kv/lease/grant", "etcdserverpb.Lease", "LeaseGrant"),
     ("/v3/kv/lease/keepalive", "etcdserverpb.Lease", "LeaseKeepAlive"),
     ("/v3/kv/compact", "etcdserverpb.KV", "Compact"),
@@ -151,7 +151,7 @@ impl Gate {
             Some(status) => status,
             None => errors::too_large(),
         })?;
-        // For the parsed request; the service counts its own memory.
+        // Counts the parsed request; the service counts its own memory.
         let share = self.asking.memory.take(json::bytes_of(&body));
         let share = share.ok_or_else(errors::too_many)?;
         let (streams, input) = (self.method.is_client_streaming(), self.method.input());
@@ -200,7 +200,7 @@ impl Gate {
         let message = frames.next().await?;
         let message =
             message.ok_or_else(|| Status::internal("etcdserver: the method returned nothing"))?;
-        // More than Base64 and field names need.
+        // Base64 and field names need less than this.
         let share = self.asking.memory.take(message.len().saturating_mul(3));
         let share = share.ok_or_else(errors::too_many)?;
         let text = encode(&self.method.output(), message)?;

@@ -1,4 +1,4 @@
-//! Health of this member by the gRPC health protocol.
+//! Health checks of this member by the gRPC health protocol.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Approximate memory of a stream.
 const STREAM_BYTES: usize = 8 << 10;
 
-/// Services with a health. The empty name is the whole member.
+/// Services whose health can be queried. The empty name stands for the whole member.
 const SERVICES: [&str; 10] = [
     "",
     "etcdserverpb.Auth",

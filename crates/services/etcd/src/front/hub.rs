@@ -39,13 +39,13 @@ pub(super) struct Batch {
     pub(super) share: Option<Arc<Share>>,
 }
 
-/// Reader of events, which all streams follow.
+/// Reader of events, from which all streams receive their batches.
 #[derive(Debug)]
 pub(super) struct Hub {
     batches: broadcast::Sender<Arc<Batch>>,
     /// Memory budget of watchers and the events queued for them.
     pub(super) memory: Memory,
-    /// Watchers that need previous key-value pairs.
+    /// Number of watchers that need previous key-value pairs.
     wants_prev: AtomicUsize,
 }
 

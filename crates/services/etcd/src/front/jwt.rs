@@ -21,7 +21,7 @@ use crate::auth::Credentials;
 
 const TOKEN_BYTES_MAX: usize = 8 << 10;
 const KEY_BYTES_MAX: u64 = 64 << 10;
-/// Minimum length of an HMAC secret, that of the shortest hash.
+/// Minimum length of an HMAC secret: the length of the shortest hash.
 const SECRET_BYTES_MIN: usize = 32;
 const LIFE: Duration = Duration::from_secs(300);
 /// Maximum lifetime of a token. Longer-lived ones could not be revoked in time.
@@ -88,7 +88,7 @@ pub(super) struct Claims {
     pub(super) username: String,
     /// Auth revision at the login.
     pub(super) revision: u64,
-    /// Expiry in Unix seconds, with fractions from some issuers.
+    /// Expiry in Unix seconds. Some issuers use fractions.
     exp: f64,
 }
 
@@ -110,7 +110,7 @@ impl Claims {
     }
 }
 
-/// Verifies JSON Web Tokens, and signs them given a private key.
+/// Verifier of JSON Web Tokens, which also signs them if there is a private key.
 pub struct Jwt {
     signs: Option<EncodingKey>,
     checks: DecodingKey,
@@ -125,7 +125,7 @@ impl std::fmt::Debug for Jwt {
     }
 }
 
-/// Uninterpreted options of the flag.
+/// Options of the flag, not interpreted yet.
 #[derive(Default)]
 struct Options<'f> {
     method: Option<&'f str>,

@@ -21,7 +21,7 @@ use crate::{
 const IDS_MAX: usize = 1000;
 /// Maximum number of requests queued for the next command; others wait in their streams.
 const WAITING_MAX: usize = 4096;
-/// Maximum number of rebuilds of a command because users or roles changed.
+/// Maximum number of times that a command is rebuilt because users or roles changed.
 const AUTH_TRIES: u32 = 5;
 
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +71,8 @@ impl Keeper {
     }
 }
 
-/// Checks that a client may keep a lease alive, i.e. write all of its keys. Returns the auth
-/// revision of the check; 0 if auth is disabled.
+/// Checks that a client may keep a lease alive, which requires write access to all of its keys.
+/// Returns the auth revision of the check; 0 if auth is disabled.
 async fn may_keep(asking: &ReplicaAccess, asker: &Requester, id: i64) -> Result<u64, Status> {
     if asking.is_open().await? {
         return Ok(0);

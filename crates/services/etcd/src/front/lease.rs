@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Responses queued for a client above which its stream waits.
+/// Maximum number of responses queued for a client. Above it the client's stream waits.
 const ANSWERS_MAX: usize = 16;
 /// Maximum number of keep-alives in flight per stream.
 const KEPT_MAX: usize = 128;
@@ -131,7 +131,8 @@ impl LeaseService for Lease {
         while let Some(first) = from {
             let query = Query::Leases(LeasesRequest { from: first });
             let (page, _): (LeasesPage, _) = self.asking.query(&asker, &query, freshness).await?;
-            // Later pages are also from this node, whose state cannot fall behind the first one.
+            // Later pages are also read from this node, whose state cannot fall behind the first
+            // page.
             freshness = Freshness::Local;
             if !share.grow(page.ids.len() * LEASE_BYTES) {
                 return Err(errors::too_many());

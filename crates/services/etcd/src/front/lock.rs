@@ -1,4 +1,4 @@
-//! Service Lock: a client holds a lock while its key exists, which is at most as long as its lease.
+//! Service Lock: a client holds a lock while its key exists. The key is deleted with its lease.
 
 use bytes::Bytes;
 use quorate::Role;

@@ -42,7 +42,7 @@ const fn fold(hash: u64) -> u32 {
 }
 
 impl Maintenance {
-    /// Hashes all data on this node. Returns the last page, which has the hash.
+    /// Hashes all data on this node. Returns the last page, which contains the hash.
     async fn hash_at(&self, asker: &Requester, at: i64) -> Result<HashPage, Status> {
         let first = HashRequestPage { at, ..HashRequestPage::default() };
         let (mut request, mut restarts) = (first.clone(), 0);
@@ -53,7 +53,7 @@ impl Maintenance {
                     Some(next) => request = next,
                     None => return Ok(page),
                 },
-                // The partial hash was of another compacted revision.
+                // The partial hash is for another compacted revision.
                 Err(status)
                     if status.code() == Code::OutOfRange
                         && request.is_begun
@@ -111,7 +111,7 @@ impl MaintenanceService for Maintenance {
         let alarms = self.0.alarms(&asker).await?;
         errors.extend(alarms.iter().map(|alarm| {
             let kind = alarm.alarm().as_str_name();
-            // The text is etcd's.
+            // The text is that of etcd.
             format!("memberID:{} alarm:{kind} ", alarm.member_id)
         }));
         let mut peers = status.peers.iter();

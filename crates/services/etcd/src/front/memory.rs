@@ -1,6 +1,6 @@
-//! Memory budget of a node for requests, responses and the work for them. What would exceed it is
-//! refused or waits. Watching has only a part, so that clients that do not read their events leave
-//! the rest to others.
+//! Memory budget of a node for requests, responses and the work for them. A request that would
+//! exceed it is refused or waits. Watchers may use only a part, so that clients that do not read
+//! their events leave the rest to others.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ struct Use {
     most: usize,
     /// Budget of which this one is a part.
     whole: Option<Memory>,
-    /// Notified of memory released in this budget or in one that shares its memory.
+    /// Notified when memory is released in this budget or in one that shares its memory.
     released: Arc<Notify>,
 }
 

@@ -1,5 +1,5 @@
-//! The page `/metrics`, with the names of etcd's dashboards and alerts for metrics of the same
-//! meaning.
+//! The page `/metrics`. Metrics with the same meaning as in etcd have the names that etcd's
+//! dashboards and alerts use.
 
 use std::{
     fmt::Write as _,

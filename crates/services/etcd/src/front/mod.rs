@@ -86,14 +86,14 @@ const THREADS_MAX: usize = 8;
 pub enum BindError {
     #[error("cannot listen on --client {address}: {source}")]
     Listen { address: String, source: io::Error },
-    /// Other machines could connect, without authentication.
+    /// Other machines could connect, but authentication is not configured.
     #[error(
         "cannot listen on --client {address}: other machines can reach this address, and there is no authentication"
     )]
     Unprotected { address: String },
 }
 
-/// Bound listener, on which clients wait to be served.
+/// Bound listener. Clients can connect to it and wait until it is served.
 #[derive(Debug)]
 pub struct Door {
     listener: TcpListener,
@@ -102,7 +102,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// Binds an address; only a loopback one without protection.
+    /// Binds an address. Without protection, only a loopback address is accepted.
     pub fn bind(address: &str, protection: Protection) -> Result<Self, BindError> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;

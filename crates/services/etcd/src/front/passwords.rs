@@ -13,11 +13,11 @@ use super::errors;
 
 /// Maximum number of concurrent hashes, each of tens of milliseconds of CPU time and 19 MiB.
 const AT_ONCE: usize = 2;
-/// Maximum number of waiting checks. With the rest refused, a client that guesses passwords delays
-/// others by a second or two at most.
+/// Maximum number of waiting checks. More are refused, so that a client that guesses passwords
+/// delays others by a second or two at most.
 const WAITING_MAX: usize = 64;
 
-/// Runs a limited number of password hashes.
+/// Runner of password hashes, which limits their number.
 #[derive(Clone, Debug)]
 pub(super) struct Passwords(Arc<Places>);
 
@@ -74,7 +74,8 @@ impl Passwords {
         })
     }
 
-    /// Returns whether a password matches `hash`. An empty hash never does, in the same time.
+    /// Returns whether a password matches `hash`. An empty hash never matches, but takes as long to
+    /// check.
     pub(super) async fn fits(&self, hash: String, password: String) -> Result<bool, Status> {
         self.work(move || {
             let (hash, is_somebody) = match &*hash {

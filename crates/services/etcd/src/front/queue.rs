@@ -11,16 +11,16 @@ use tonic::{Status, codegen::tokio_stream::Stream};
 
 use super::memory::Share;
 
-/// Queued response, or the error that ends the stream.
+/// Response in the queue of a stream, or the error that ends the stream.
 #[derive(Debug)]
 pub(super) struct Queued<T> {
     answer: Result<T, Status>,
-    /// Memory of the response itself, and of its batch.
+    /// Memory reserved for the response itself, and for the batch that it is part of.
     _held: (Option<Share>, Option<Arc<Share>>),
 }
 
 impl<T> Queued<T> {
-    /// Creates a response with memory of its own and a share of its batch's.
+    /// Creates a response with memory of its own and a share of the memory of its batch.
     pub(super) const fn of(answer: T, own: Share, of: Option<Arc<Share>>) -> Self {
         Self { answer: Ok(answer), _held: (Some(own), of) }
     }

@@ -16,8 +16,8 @@ pub struct Settings {
     pub connections_max: usize,
     /// Memory budget of requests, responses and the work for them.
     pub memory_bytes: usize,
-    /// Size of the data, 0 for no limit, above which it may not grow until an operator disarms the
-    /// alarm.
+    /// Maximum size of the data, or 0 for no limit. Above it the data may not grow until an
+    /// operator disarms the alarm.
     pub quota_bytes: u64,
     /// Kind of tokens for clients that log in.
     pub tokens: Tokens,

@@ -21,12 +21,12 @@ use super::{
 };
 use crate::proto::etcdserverpb::SnapshotResponse;
 
-/// Pieces queued for the client above which reading waits.
+/// Maximum number of pieces queued for the client. Above it reading waits.
 const PIECES_MAX: usize = 2;
 const PIECE_BYTES: usize = 256 << 10;
 /// Time after which a client that reads nothing is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// Unit of the size of etcd's files.
+/// Unit of the size of etcd's files in bytes.
 const PAGE: u64 = 512;
 
 /// Returns what follows a backup of `bytes` bytes, before the checksum.
@@ -85,7 +85,8 @@ pub(super) async fn stream(
     let figures = asking.figures(Freshness::Linearizable).await?;
     let at: Slot = asking.status().await?.applied_to;
     let (pieces, receiver) = mpsc::channel(PIECES_MAX + 1);
-    // Reserves a place for the error of an incomplete snapshot, however slow the client is.
+    // Reserves a place for the error that reports an incomplete snapshot, however slow the client
+    // is.
     let last = pieces.clone().try_reserve_owned().map_err(|_| errors::stopped())?;
     let mut reader = Reader {
         asking: Arc::clone(asking),

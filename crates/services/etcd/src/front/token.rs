@@ -1,5 +1,5 @@
-//! Tokens: signed statements of a login's user, time and password revision. Every member can verify
-//! one without storing it (decision 25). Input may be any text.
+//! Tokens: signed statements of the user, the time and the password revision of a login. Every
+//! member can verify a token without storing it (decision 25). Input may be any text.
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
@@ -11,7 +11,7 @@ const HEAD_BYTES: usize = 1 + 3 * 8;
 const SIGNATURE_BYTES: usize = 32;
 /// Lifetime of a token since the login, or since its last use at a member that has cached it.
 pub(super) const LIFE_MS: u64 = 300_000;
-/// Maximum lead of the issuing member's clock.
+/// Maximum time by which the issuing member's clock may be ahead of this one's.
 const AHEAD_MS: u64 = 10_000;
 
 /// Contents of a token without the signature.
@@ -86,7 +86,7 @@ impl Signed {
     /// and password of `now`.
     pub(super) fn holds(&self, now: &Credentials, cluster: u64) -> bool {
         let signature = sign(&now.secret, cluster, &self.bytes);
-        // In constant time.
+        // The comparison takes constant time.
         let is_signed = signature.is_some_and(|signature| signature == self.signature);
         let Statement { since, epoch, at_ms, .. } = self.statement;
         is_signed

@@ -1,5 +1,5 @@
-//! Queues of locks and elections: the keys under a prefix in order of creation, of which the first
-//! has the turn. Compatible with queues that clients create themselves.
+//! Queues of locks and elections. The keys under a prefix form a queue in the order of their
+//! creation, and the first key has the turn. Clients can also create such queues themselves.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ const LEASE_TTL: i64 = 60;
 /// Approximate memory of a waiting client.
 const PLACE_BYTES: usize = 8 << 10;
 
-/// Access to queues.
+/// Access to queues, including waiting for a turn.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     pub(super) asking: Arc<ReplicaAccess>,
@@ -79,7 +79,7 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// Returns the comparison that the key was created at `revision`, or does not exist for revision 0.
+/// Returns the comparison that the key was created at `revision`. Revision 0 stands for no key.
 fn is_created(key: &Bytes, revision: i64) -> Compare {
     Compare {
         target: 1,
@@ -94,7 +94,7 @@ pub(super) fn prefix_of(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
 
-/// Returns the end of the range of a prefix.
+/// Returns the end of the range of all keys with this prefix.
 fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -203,8 +203,8 @@ impl Turns {
         }
     }
 
-    /// Waits until no place is ahead of this one. Returns the revision, or `None` if this place is
-    /// gone.
+    /// Waits until no place is ahead of this one. Returns the current revision, or `None` if this
+    /// place no longer exists.
     pub(super) async fn wait(
         &self,
         asker: &Requester,
@@ -225,7 +225,8 @@ impl Turns {
                 _ => self.find(asker, before).await?.0,
             };
             let Some(ahead) = ahead else { break };
-            // Waits for the place just ahead only: a moving queue does not wake all its clients.
+            // Waits only for the place just ahead, so that a moving queue does not wake all its
+            // clients.
             wait_for(&mut batches, Keys::One(&ahead.key)).await?;
         }
         let own = RangeRequest {
@@ -287,7 +288,7 @@ fn first_of(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// Waits as `wait_for` does, for the keys of a prefix.
+/// Waits as `wait_for` does, for any key with this prefix.
 pub(super) async fn wait_for_prefix(
     batches: &mut Receiver<Arc<Batch>>,
     prefix: &[u8],

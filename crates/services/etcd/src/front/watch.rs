@@ -41,13 +41,13 @@ use crate::{
     },
 };
 
-/// Responses queued for a client above which its stream waits.
+/// Maximum number of responses queued for a client. Above it the client's stream waits.
 const ANSWERS_MAX: usize = 16;
 /// Approximate memory of a stream without its watchers.
 const STREAM_BYTES: usize = 32 << 10;
 /// Approximate memory of a response without its events.
 const ANSWER_BYTES: usize = 256;
-/// Longest wait of a stream for memory, after which it ends and its client reconnects.
+/// Maximum time for which a stream waits for memory. Then it ends, and its client reconnects.
 const MEMORY_WAIT: Duration = Duration::from_secs(30);
 const WATCHERS_MAX: usize = 100_000;
 /// Interval between progress notifications to watchers that requested them and receive no events.
@@ -102,7 +102,7 @@ struct WatchStream {
     asking: Arc<ReplicaAccess>,
     hub: Arc<Hub>,
     asker: Requester,
-    /// The client requires a leader: without one, it gets an error.
+    /// The client requires a leader, and gets an error without one.
     requires_leader: bool,
     answers: mpsc::Sender<Queued<WatchResponse>>,
     watchers: Watchers,
@@ -211,8 +211,8 @@ impl WatchStream {
 
     /// Sends one of several responses whose memory was reserved together.
     async fn send_part(&self, answer: WatchResponse, of: Option<Arc<Share>>) -> Result<(), Ends> {
-        // First the place in the queue, for which only this stream waits, then memory, for which
-        // others wait.
+        // Reserves the place in the queue first, because only this stream waits for it, and memory
+        // second, because others wait for that.
         let place = self.answers.reserve().await.map_err(|_| Ends(None))?;
         let bytes = ANSWER_BYTES + answer.events.len() * EVENT_BYTES;
         let own = timeout(MEMORY_WAIT, self.hub.memory.wait_for(bytes)).await;
@@ -267,7 +267,7 @@ impl WatchStream {
                 false => Err(status.into()),
             };
         }
-        // After subscribing to batches, so that they have all later events.
+        // Queried after subscribing to batches, so that all later events arrive in them.
         let revision = self.figures().await?.revision;
         if self.seen == 0 {
             self.seen = revision;
@@ -368,7 +368,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Ends the watchers whose next revision is compacted, with the compacted revision.
+    /// Ends the watchers whose next revision is compacted, and sends them the compacted revision.
     async fn end_compacted(&mut self) -> Result<(), Ends> {
         let figures = self.figures().await?;
         for id in self.watchers.before(figures.compacted) {
@@ -385,7 +385,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Sends events to a watcher, those of a revision together unless the client accepts fragments.
+    /// Sends events to a watcher. Events of one revision stay together unless the client accepts
+    /// fragments.
     async fn send_events(
         &mut self,
         id: i64,

@@ -73,13 +73,13 @@ impl Source for Vec<u8> {
 
 const MAGIC: u32 = 0xed0c_daed;
 const VERSION: u32 = 2;
-/// Header of a page.
+/// Size of a page's header.
 const HEAD: usize = 16;
-/// Contents of a meta page after the header, with the checksum.
+/// Size of a meta page's contents after the header, including the checksum.
 const META: usize = 64;
 const SUM: usize = 8;
 const ELEMENT: usize = 16;
-/// Header of a bucket, before the page of an inline one.
+/// Size of a bucket's header, before the page of an inline bucket.
 const BUCKET: usize = 16;
 const PAGE_MIN: u64 = 512;
 const PAGE_MAX: u64 = 64 << 10;
@@ -110,7 +110,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// 64-bit FNV-1a.
+/// Returns the 64-bit FNV-1a hash of `bytes`.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -121,7 +121,7 @@ fn sum(bytes: &[u8]) -> u64 {
 struct Meta {
     page: u64,
     root: u64,
-    /// Number of pages in use, from the first on.
+    /// Number of pages in use. Pages from this number on are unused.
     pages: u64,
     transaction: u64,
 }
@@ -157,7 +157,8 @@ impl Meta {
         let mut found = at(0)?;
         let mut page = PAGE_MIN;
         while page <= PAGE_MAX {
-            // Its offset depends on the page size, which a damaged first page does not show.
+            // The second one's offset depends on the page size, which a damaged first page does not
+            // show.
             if let Some(second) = at(page)?.filter(|second| second.page == page) {
                 let newer = found.is_none_or(|first| first.transaction < second.transaction);
                 found = if newer { Some(second) } else { found };
@@ -207,7 +208,7 @@ impl Element<'_> {
     }
 }
 
-/// Receives each element of a bucket.
+/// Callback that receives each element of a bucket.
 pub(super) type Each<'e> = dyn FnMut(Element<'_>) -> Result<(), Bad> + 'e;
 
 impl<'s> Trees<'s> {
@@ -222,7 +223,7 @@ impl<'s> Trees<'s> {
         Ok(Self { source, meta, seen: vec![0; words] })
     }
 
-    /// Returns the bucket of all other buckets.
+    /// Returns the root bucket, which contains all other buckets.
     pub(super) const fn root(&self) -> Bucket {
         Bucket::Tree(self.meta.root)
     }
@@ -232,7 +233,7 @@ impl<'s> Trees<'s> {
         self.meta.pages * self.meta.page
     }
 
-    /// Marks a page and its overflow pages as read. Fails if one of them was.
+    /// Marks a page and its overflow pages as read. Fails if one of them was already read.
     fn mark(&mut self, first: u64, pages: u64) -> Result<(), Bad> {
         for page in first..first + pages {
             let word = usize::try_from(page / 64).ok();

@@ -1,6 +1,6 @@
 //! Contents of etcd's buckets: revisions, leases, access rights.
 //!
-//! Memory holds the key of each revision, and about 80 bytes with the location of its record.
+//! For each revision, memory holds the key and about 80 bytes with the location of the record.
 //! Values are read on demand.
 
 use prost::Message;
@@ -15,7 +15,7 @@ use crate::{
     proto::{authpb::Permission, mvccpb::KeyValue},
 };
 
-/// Revision as a key of its bucket. One more byte marks a deletion.
+/// Size of a revision as a key of its bucket. One more byte marks a deletion.
 const REVISION_BYTES: usize = 17;
 const DELETED: u8 = b't';
 /// Maximum number of buckets; etcd has ten.
@@ -52,7 +52,7 @@ struct RoleRow {
     permissions: Vec<Permission>,
 }
 
-/// Figures of `etcdutl snapshot status`.
+/// Figures that `etcdutl snapshot status` prints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// CRC-32C over all buckets.
@@ -62,7 +62,7 @@ pub struct Status {
     pub total_keys: u64,
     /// Size of all pages in use.
     pub total_size: u64,
-    /// Version of etcd's format; empty before 3.6.
+    /// Version of etcd whose format the snapshot has; empty for versions before 3.6.
     pub version: String,
 }
 
@@ -83,11 +83,11 @@ pub struct Contents<'s> {
     status: Status,
     /// Keys of the changes, concatenated.
     keys: Vec<u8>,
-    /// By revision.
+    /// All changes, ordered by revision.
     changes: Vec<Change>,
-    /// Indexes of the changes by key, newest first.
+    /// Indexes of the changes, ordered by key, and newest first for each key.
     by_key: Vec<usize>,
-    /// Leases and granted seconds by id.
+    /// Leases with their granted seconds, ordered by id.
     leases: Vec<(i64, i64)>,
     auth: ImportedAuth,
     scheduled: i64,
@@ -109,7 +109,7 @@ fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
     let (main, rest) = revision.split_first_chunk::<8>()?;
     let (_, sub) = rest.split_first()?;
     let revision = Revision { main: i64::from_be_bytes(*main), sub: number(sub)? };
-    // Both are signed in etcd.
+    // In etcd both are signed.
     let counted = revision.makes_sense() && i64::try_from(revision.sub).is_ok();
     counted.then_some((revision, deletes))
 }
@@ -320,7 +320,7 @@ impl<'s> Contents<'s> {
         &self.auth
     }
 
-    /// Returns the leases and granted seconds by id, as unsigned numbers.
+    /// Returns the leases with their granted seconds, ordered by id as unsigned numbers.
     pub fn leases(&self) -> &[(i64, i64)] {
         &self.leases
     }

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// Extension of leases, for the time until the new cluster has started and clients have found it.
+/// Time added to the leases, until the new cluster has started and clients have found it.
 pub const LEASE_GRACE_MS: u64 = 300_000;
 
 /// Settings that the snapshot does not contain.
@@ -48,7 +48,7 @@ pub struct Items<'c> {
     begins_ms: u64,
     /// Deadlines of leases, with their ids.
     deadlines: Vec<(u64, u64)>,
-    /// Attached keys: lease, and index of the key's newest change.
+    /// Keys attached to leases, as the id of the lease and the index of the key's newest change.
     attached: Vec<(u64, usize)>,
     stage: Stage,
     /// Position within the section.
@@ -92,12 +92,12 @@ impl<'c> Items<'c> {
                 continue;
             };
             let lease = self.contents.lease_of(index).cast_unsigned();
-            // A lease that is gone remains as a number in the record.
+            // A lease that no longer exists remains only as a number in the record.
             if lease != 0 && self.is_lease(lease) {
                 self.attached.push((lease, index));
             }
         }
-        // Already ordered by key.
+        // The keys are already in order.
         self.attached.sort_by_key(|(lease, _)| *lease);
     }
 
@@ -231,9 +231,9 @@ impl<'c> Items<'c> {
 /// Row at a position of a section.
 enum Row {
     One(Place),
-    /// No entry here, but perhaps later.
+    /// The position has no entry, but later positions may have entries.
     None,
-    /// End of the section.
+    /// The section has no more entries.
     Over,
 }
 

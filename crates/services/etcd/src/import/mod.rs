@@ -19,10 +19,10 @@ pub use self::{
     items::{Items, LEASE_GRACE_MS, Settings},
 };
 
-/// Checksum after a snapshot, whose length is otherwise a multiple of [`SECTOR`].
+/// Size of the checksum after a snapshot, whose length is otherwise a multiple of [`SECTOR`].
 const SUM_BYTES: u64 = 32;
 const SECTOR: u64 = 512;
-/// Bytes per read.
+/// Number of bytes per read.
 const PIECE: usize = 256 << 10;
 
 /// Returns the length of the database in the file, and whether a checksum confirms it.

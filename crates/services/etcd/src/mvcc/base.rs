@@ -63,12 +63,12 @@ impl Mvcc {
         self.state.compacted
     }
 
-    /// Number of stored leases, including expired ones.
+    /// Returns the number of stored leases, including expired ones.
     pub const fn leases_stored(&self) -> u64 {
         self.state.leases
     }
 
-    /// Total size of all entries.
+    /// Returns the total size of all entries.
     pub const fn bytes(&self) -> u64 {
         self.store.bytes()
     }
@@ -77,7 +77,7 @@ impl Mvcc {
         &*self.store
     }
 
-    /// Returns the store for calls that change no entries.
+    /// Returns the store, for calls that do not change entries.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         self.store.below()
     }
@@ -87,14 +87,14 @@ impl Mvcc {
     }
 }
 
-/// Cached bounds of deadlines. Keeping a lease alive removes its old deadline, which in a store on
-/// disk precedes the existing ones until merged away. The search for the first deadline must not
-/// walk over such each time.
+/// Cached bounds of deadlines. Keeping a lease alive removes its old deadline. In a store on disk,
+/// removed deadlines precede the existing ones until they are merged away, and the search for the
+/// first deadline must not walk over them each time.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// Lower bound of all deadlines and leases, by id as unsigned number for equal deadlines. At
-    /// most one above the group's time, because new deadlines are later.
+    /// Lower bound of all pairs of deadline and lease, whose ids are ordered as unsigned numbers.
+    /// At most one above the group's time, because new deadlines are later.
     pub(super) earliest: Cell<(u64, u64)>,
-    /// No deadline is between the group's time and this one, in Unix milliseconds.
+    /// There is no deadline between the group's time and this time, in Unix milliseconds.
     pub(super) next: Cell<u64>,
 }

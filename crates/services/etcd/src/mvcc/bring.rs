@@ -7,18 +7,18 @@ use super::layout::{self, Change, Lease, Record, Revision, STATE, State};
 /// Place and value of an entry.
 pub(crate) type Place = (Vec<u8>, Bytes);
 
-/// Current record of a key.
+/// Returns the entry of the current record of a key.
 pub(crate) fn current(key: &[u8], record: &Record) -> Place {
     (layout::current(key), record.encode())
 }
 
-/// Earlier record of a key; `None` if the change deleted it.
+/// Returns the entry of an earlier record of a key. `None` means that the change deleted the key.
 pub(crate) fn history(key: &[u8], at: Revision, record: Option<&Record>) -> Place {
     let record = record.map_or_else(Bytes::new, Record::encode);
     (layout::history_at(key, at), record)
 }
 
-/// Change, stored under its revision.
+/// Returns the entry of a change, which is stored under its revision.
 pub(crate) fn revision(at: Revision, deletes: bool, key: &[u8]) -> Place {
     (layout::revision(at), Change::encode(deletes, key))
 }
@@ -28,12 +28,12 @@ pub(crate) fn lease(id: i64, granted: i64, deadline: u64, keys: u64) -> Place {
     (layout::lease(id), lease.encode())
 }
 
-/// Attachment of a key to a lease.
+/// Returns the entry that attaches a key to a lease.
 pub(crate) fn attached(id: i64, key: &[u8]) -> Place {
     (layout::attached(id, key), Bytes::new())
 }
 
-/// Lease in the index by deadline.
+/// Returns the entry of a lease in the index by deadline.
 pub(crate) fn deadline(at: u64, id: i64) -> Place {
     (layout::deadline(at, id), Bytes::new())
 }
@@ -53,7 +53,7 @@ pub(crate) fn raised(value: &[u8], by: u64) -> Option<Bytes> {
     State::decode(&raised).map(|_| raised)
 }
 
-/// State, with compacted history before `scrubbed` removed.
+/// Returns the entry of the state. Compacted history before `scrubbed` has been removed.
 pub(crate) fn state(revision: i64, compacted: i64, scrubbed: i64, leases: u64) -> Place {
     let state = State { revision, compacted, scrubbed: Revision::first_of(scrubbed), leases };
     (STATE.to_vec(), state.encode())

@@ -1,6 +1,6 @@
-//! Budgets of what one request may read and return, so that none fills the memory of all replicas
-//! or keeps them busy. A command's use is counted rather than measured: it must exceed the budget
-//! at the same point on every node.
+//! Budgets that limit how much one request reads and returns, so that no request fills the memory
+//! of all replicas or keeps them busy. The use of a command is counted rather than measured,
+//! because it must exceed the budget at the same point on every node.
 
 use crate::refusal::Refusal;
 
@@ -41,7 +41,7 @@ impl Budget {
         self.bytes
     }
 
-    /// Charges the undo data of a deleted key, for the case that the transaction fails later.
+    /// Charges the undo data of a deleted key, which is needed if the transaction fails later.
     pub(super) fn undo(&mut self, key: usize) -> Result<(), Refusal> {
         let bytes = UNDO_BYTES + (key as u64).saturating_mul(4);
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Refusal::TooMuch)?;

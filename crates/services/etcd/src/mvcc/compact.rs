@@ -74,9 +74,10 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Removes the record that a key had before this change. It is the adjacent entry, as anything
-    /// older was removed with an earlier change. The search ends there, because a store on disk
-    /// also walks over removed entries, and is omitted for a change that created the key.
+    /// Removes the record that a key had before this change. The record is in the adjacent entry,
+    /// because anything older was removed with an earlier change. The search goes no further,
+    /// because a store on disk also walks over removed entries. A change that created the key needs
+    /// no search.
     fn forget_before(&mut self, change: &Change, at: Revision) {
         let key = &change.key;
         let creates = || {

@@ -16,7 +16,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Record of a key that does not exist.
+/// Record against which a key that does not exist is compared.
 const ABSENT: Record = Record {
     revision: Revision { main: 0, sub: 0 },
     created: 0,
@@ -109,7 +109,8 @@ impl Mvcc {
         if any {
             return Ok(all);
         }
-        // An absent value is not distinct from an empty one, so comparisons of it never hold.
+        // An absent value cannot be told from an empty one, so comparisons of absent values never
+        // hold.
         let of_value = compare.target == i32::from(CompareTarget::Value);
         Ok(!of_value && holds(compare, &ABSENT))
     }

@@ -15,14 +15,14 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Changes visited per page; more only within one transaction, which is not split.
+/// Maximum number of changes visited per page, unless a single transaction has more.
 const VISITS_MAX: usize = 5_000;
 /// Approximate maximum size of a page.
 const PAGE_BYTES: usize = 1 << 20;
 
 impl Mvcc {
-    /// Returns events from the requested revision on: as many whole transactions as fit on a page,
-    /// at least one.
+    /// Returns the events from the requested revision on: as many whole transactions as fit on a
+    /// page, but at least one.
     pub fn events(&self, request: &EventsRequest) -> Result<Events, Refusal> {
         if request.from < self.state.compacted {
             return Err(Refusal::Compacted);

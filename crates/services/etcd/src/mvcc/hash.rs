@@ -1,8 +1,8 @@
-//! Hash of everything that can be read at a revision, equal on equal nodes however much compacted
-//! history each has removed.
+//! Hash of everything that can be read at a revision. Equal nodes have equal hashes, however much
+//! compacted history each has removed.
 //!
-//! It covers the keys as of the compacted revision, then the later changes in order, in pages
-//! between which the node does other work.
+//! The hash covers the keys as of the compacted revision, then the later changes in order. It is
+//! computed in pages, between which the node does other work.
 
 use std::ops::ControlFlow;
 
@@ -70,7 +70,7 @@ impl Mvcc {
             at if at > self.state.revision => return Err(Refusal::FutureRevision),
             at => at,
         };
-        // The partial hash was of another compacted revision.
+        // The partial hash is for another compacted revision.
         let has_moved = request.is_begun && request.compacted != compacted;
         if at < compacted || has_moved {
             return Err(Refusal::Compacted);

@@ -30,10 +30,10 @@ const ALARMS: u8 = b'a';
 /// Maximum length of a key. A tree on disk accepts 64 KiB, and escaping in history may double a
 /// key; the outcome of a command must not depend on the kind of store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
-/// Maximum length of a place, one in the history.
+/// Maximum length of a place. The places in the history are the longest.
 pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
-/// Maximum revision in an image. The rest suffices for any cluster.
+/// Maximum revision in an image. The revisions above it suffice for any cluster.
 const REVISION_MAX: i64 = i64::MAX / 2;
 
 /// Revision of a change.
@@ -72,7 +72,7 @@ impl Revision {
     }
 }
 
-/// Place of the current record of a key.
+/// Returns the place of the current record of a key.
 pub(super) fn current(key: &[u8]) -> Vec<u8> {
     let mut place = Vec::with_capacity(1 + key.len());
     place.push(CURRENT);
@@ -116,7 +116,7 @@ pub(super) const fn history_end() -> [u8; 1] {
     [HISTORY + 1]
 }
 
-/// Returns the place in history of a key's record at `revision`, before those of earlier ones.
+/// Returns the place in history of a key's record at `revision`. Earlier revisions follow it.
 pub(super) fn history_at(key: &[u8], revision: Revision) -> Vec<u8> {
     let mut place = history(key);
     place.extend(revision.to_bytes().map(|byte| !byte));
@@ -207,7 +207,7 @@ impl Record {
         bytes.into()
     }
 
-    /// Decodes a record, or returns `None` for no bytes, which mark a deleted key.
+    /// Decodes a record. Empty bytes mark a deleted key, and give `None`.
     pub(super) fn decode(bytes: &Bytes) -> Option<Self> {
         let (head, _) = bytes.split_first_chunk::<{ Self::HEAD_BYTES }>()?;
         let (revision, numbers) = head.split_first_chunk::<16>()?;
@@ -230,7 +230,7 @@ impl Record {
 pub struct Lease {
     /// Granted time to live in seconds.
     pub granted: i64,
-    /// Unix milliseconds.
+    /// Time at which the lease expires, in Unix milliseconds.
     pub deadline: u64,
     /// Number of attached keys.
     pub keys: u64,
@@ -271,7 +271,7 @@ pub(super) fn parse_lease(place: &[u8]) -> Option<i64> {
     Some(i64::from_be_bytes(id))
 }
 
-/// Place of the attachment of a key to a lease.
+/// Returns the place of the entry that attaches a key to a lease.
 pub(super) fn attached(id: i64, key: &[u8]) -> Vec<u8> {
     [&[ATTACHED][..], &id.to_be_bytes(), key].concat()
 }
@@ -290,7 +290,7 @@ pub(super) fn parse_attached(place: &[u8]) -> Option<&[u8]> {
     place.get(9..)
 }
 
-/// Place of a lease in the index by deadline.
+/// Returns the place of a lease in the index by deadline.
 pub(super) fn deadline(at: u64, id: i64) -> Vec<u8> {
     [&[DEADLINES][..], &at.to_be_bytes(), &id.to_be_bytes()].concat()
 }
@@ -328,11 +328,11 @@ pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
 pub(super) struct State {
     /// Revision of the last transaction that changed something; 1 if none has.
     pub(super) revision: i64,
-    /// Revision before which history was compacted; -1 if never.
+    /// Revision before which history was compacted; -1 if history has never been compacted.
     pub(super) compacted: i64,
     /// Revision before which compacted history has been removed.
     pub(super) scrubbed: Revision,
-    /// Stored leases, including expired ones.
+    /// Number of stored leases, including expired ones.
     pub(super) leases: u64,
 }
 
@@ -399,7 +399,7 @@ pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// History sorts by key, then by revision from the newest, whatever bytes keys have.
+    /// History sorts by key, then from the newest revision to the oldest, whatever bytes keys have.
     #[test]
     fn history_sorts_by_key_and_then_backwards() {
         let keys: [&[u8]; 9] =

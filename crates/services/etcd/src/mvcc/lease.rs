@@ -60,8 +60,8 @@ impl Mvcc {
         found.filter(|lease| lease.deadline > self.time)
     }
 
-    /// Returns a page of the leases that have not expired, from id `from` on as unsigned number,
-    /// and the start of the next page.
+    /// Returns a page of the leases that have not expired, and the start of the next page. Ids are
+    /// ordered as unsigned numbers.
     pub fn leases(&self, from: i64) -> (Vec<i64>, Option<i64>) {
         let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
         self.store.scan(&lease(from), &leases_end(), &mut |place, bytes| {
@@ -114,8 +114,8 @@ impl Mvcc {
         }
     }
 
-    /// Returns the deadline of a lease granted or extended now, whatever the node's clock shows not
-    /// earlier than by the group's time.
+    /// Returns the deadline of a lease that is granted or extended now. If the node's clock is
+    /// slow, the group's time counts instead.
     fn deadline_of(&self, granted: i64, now_ms: u64) -> u64 {
         let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);
         now_ms.max(self.time).saturating_add(ms)
@@ -187,7 +187,7 @@ impl Mvcc {
         let mut writing = Transaction::alone(self);
         let mut from = Vec::new();
         loop {
-            // Some keys at a time.
+            // Copies only some keys at a time.
             let mut keys: Vec<Vec<u8>> = Vec::new();
             writing.mvcc.each_key_of(id, &from, &mut |key| {
                 keys.push(key.to_vec());

@@ -1,6 +1,6 @@
-//! Paged ranges: a large range is read in pages, between which the node does other work. All show
-//! the revision of the first one, whatever is written meanwhile. The reader assembles and sorts
-//! them.
+//! Paged ranges. A large range is read in pages, between which the node does other work. All pages
+//! show the revision of the first one, whatever is written meanwhile. The reader assembles and
+//! sorts them.
 
 use std::ops::ControlFlow;
 
@@ -56,14 +56,14 @@ impl Paging {
         }
     }
 
-    /// Returns whether a page has been read, whose revision the others show, whatever freshness is
-    /// requested.
+    /// Returns whether a page has been read. Later pages show the same revision, whatever freshness
+    /// is requested.
     pub const fn is_begun(&self) -> bool {
         self.at.is_some()
     }
 
-    /// Returns whether the range may restart if its revision is compacted: not if the request names
-    /// it.
+    /// Returns whether the range may restart if its revision is compacted. A range at a revision
+    /// that the request names may not.
     pub const fn may_restart(&self) -> bool {
         self.at.is_some() && self.request.revision <= 0
     }
@@ -73,7 +73,7 @@ impl Paging {
         Self::new(self.request)
     }
 
-    /// Returns the request for the next page, of at most `visits` keys.
+    /// Returns the request for the next page, which visits at most `visits` keys.
     pub fn next(&self, visits: u64) -> PageRequest {
         let wanted = most(&self.request).saturating_sub(self.found.len());
         PageRequest {
@@ -115,12 +115,12 @@ impl Paging {
         Ok(self.next.is_empty())
     }
 
-    /// Returns the approximate size of the keys.
+    /// Returns the approximate size of the keys that have been read.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the response, after all pages.
+    /// Returns the response after all pages have been added.
     pub fn finish(mut self) -> RangeResponse {
         let more = arrange(&self.request, &mut self.found);
         RangeResponse { header: header(self.now), kvs: self.found, more, count: self.count }

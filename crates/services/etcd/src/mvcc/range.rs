@@ -1,4 +1,4 @@
-//! Ranges: select keys at a revision, then filter, sort and limit them.
+//! Ranges: selection of keys at a revision, then filters, order and limits.
 
 use std::{cmp::Ordering, ops::ControlFlow};
 
@@ -85,7 +85,7 @@ pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool
     more
 }
 
-/// Returns whether a key's revisions are within the bounds, where 0 is none.
+/// Returns whether a key's revisions are within the requested bounds, where 0 means no bound.
 pub(super) fn is_wanted(request: &RangeRequest, found: &Record) -> bool {
     let within = |revision: i64, min: i64, max: i64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
@@ -140,8 +140,8 @@ impl<'t> Taking<'t> {
         if self.bytes <= most {
             return Ok(());
         }
-        // A limited, sorted range returns a few of many keys. They may use half of the budget at
-        // most; otherwise every further key would cause another sort.
+        // A limited, sorted range returns a few of many keys. They may use at most half of the
+        // budget; otherwise every further key would cause another sort.
         sort(self.request, &mut self.kvs);
         self.bytes = self.kvs.iter().map(bytes_of).sum();
         match self.bytes <= most / 2 {

@@ -17,7 +17,7 @@ use crate::proto::mvccpb::KeyValue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys<'k> {
     One(&'k [u8]),
-    /// Start key and exclusive end, if bounded.
+    /// Start key and exclusive end; `None` if the range has no end.
     Span(&'k [u8], Option<&'k [u8]>),
 }
 
@@ -64,7 +64,7 @@ impl From<Found> for KeyValue {
 
 /// Visitor of keys and records.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
-/// Visitor that also gets keys without a record at the revision, because they take as long.
+/// Visitor that is also called for keys without a record at the revision, which take as long.
 pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
 
 impl Mvcc {

@@ -14,7 +14,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Branches of a transaction, selected before anything changes.
+/// Branches selected for a transaction before anything changes.
 struct Path {
     succeeded: bool,
     /// Paths of the nested transactions in the selected branch.

@@ -28,7 +28,7 @@ pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
     Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
-/// Transaction that may change something. Its changes become a revision in the end.
+/// Transaction that may change something. Its changes become a revision when it is finished.
 pub(super) struct Transaction<'m> {
     pub(super) mvcc: &'m mut Mvcc,
     changes: u64,
@@ -43,8 +43,8 @@ impl<'m> Transaction<'m> {
         Self { mvcc, changes: 0, undo: Some(Vec::new()) }
     }
 
-    /// Starts a transaction of a single request, which is never undone: no undo data, however much
-    /// it deletes.
+    /// Starts a transaction for a single request. It is never undone, so no undo data is stored,
+    /// however much the request deletes.
     pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: None }
     }

@@ -1,7 +1,6 @@
-//! A store that counts the size of its entries. Responses contain it and are part of the state, so
-//! it must not depend on the kind of store. It has a row, which a store on disk still has after a
-//! restart.
-//! a row of its own, which a store on disk still has after a restart.
+//! A store that counts the size of its entries. Responses contain the size and are part of the
+//! state, so the size must not depend on the kind of store. The size has a row of its own, which a
+//! store on disk still has after a restart.
 
 use std::ops::Deref;
 
@@ -10,10 +9,10 @@ use quorate::{LoadError, MetaChange, Metadata, Slot};
 
 use super::Store;
 
-/// Place of the size. Part of the format of snapshots.
+/// Place of the row with the size. Part of the format of snapshots.
 const SIZE: &[u8] = b"z";
 
-/// Returns whether an entry is a valid size.
+/// Returns whether an entry is a valid row with the size.
 pub(crate) fn is_place(key: &[u8], value: &[u8]) -> bool {
     key == SIZE && size(value).is_some()
 }
@@ -22,7 +21,7 @@ fn size(value: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(value.try_into().ok()?))
 }
 
-/// Store with the size of its entries, which reads bypass.
+/// Store with the size of its entries. Reads go directly to the store.
 pub(crate) struct Counted {
     store: Box<dyn Store>,
     /// Size of all keys and values, except for the row with the size.
@@ -51,7 +50,7 @@ impl Counted {
         self.bytes = self.stored.unwrap_or(0);
     }
 
-    /// Size of all entries.
+    /// Returns the size of all entries.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -85,7 +84,7 @@ impl Counted {
         }
     }
 
-    /// Commits with the size.
+    /// Commits the changes and the size, as [`Store::commit`] does.
     pub(crate) fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         if self.bytes != self.stored.unwrap_or(0) {
             self.stored = Some(self.bytes);
@@ -94,7 +93,7 @@ impl Counted {
         self.store.commit(applied_to, meta);
     }
 
-    /// Returns the recovered state and reads the size.
+    /// Returns the recovered state, and reads the size.
     pub(crate) fn recovered(&mut self) -> (Slot, Metadata) {
         let recovered = self.store.recovered();
         self.read();

@@ -37,7 +37,7 @@ pub struct LsmStore {
 }
 
 impl LsmStore {
-    /// Creates a store in an engine without other users.
+    /// Creates a store in an engine that nothing else uses.
     pub const fn new(engine: Engine) -> Self {
         Self { engine, has_key: false }
     }

@@ -38,7 +38,7 @@ impl MemoryStore {
     }
 }
 
-/// Returns the entries from `from` (inclusive) to `to` (exclusive), if `to` is after `from`.
+/// Returns the entries from `from` (inclusive) to `to` (exclusive), if `to` comes after `from`.
 fn between<'e>(
     entries: &'e BTreeMap<Box<[u8]>, Bytes>,
     from: &[u8],

@@ -12,11 +12,11 @@ use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
 /// Visitor of entries.
 pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 
-/// Map ordered by key, used by one thread.
+/// Map ordered by key. All calls come from one thread.
 ///
-/// Values are shared, so one that was read does not change. For a store on disk, [`Store::health`]
-/// reports whether it can continue, and [`Store::has_failed`] whether its results since the last
-/// commit are void.
+/// Values are shared, so a value that was read does not change. For a store on disk,
+/// [`Store::health`] reports whether it can continue, and [`Store::has_failed`] whether its results
+/// since the last commit are void.
 pub trait Store: Send {
     fn get(&self, key: &[u8]) -> Option<Bytes>;
 
@@ -72,7 +72,7 @@ pub trait Store: Send {
     /// [`StateMachine::begin_load`](quorate::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
-    /// Loads an entry, in order.
+    /// Loads an entry. Entries must be loaded in order.
     fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError>;
 
     /// See [`StateMachine::finish_load`](quorate::StateMachine::finish_load).

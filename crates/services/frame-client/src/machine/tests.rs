@@ -445,7 +445,7 @@ fn frames_that_prove_nothing_are_not_believed() {
     // Flips each bit of the frame in transit.
     let whole = frame(group.station(), to, &sound, &room);
     for bit in 0..whole.len() * 8 {
-        // Not covered by the checksum: the sender's address.
+        // The checksum does not cover the sender's address.
         if (48..96).contains(&bit) {
             continue;
         }

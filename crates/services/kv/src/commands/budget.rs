@@ -7,19 +7,19 @@
 
 use crate::{encode::Fault, store::Entry};
 
-/// Maximum number of bytes that one batch may copy. Replicated format: never changes.
+/// Maximum number of bytes that one batch may copy. Part of the replicated format: never changes.
 pub const COPIED_BYTES_MAX: usize = 256 << 20;
 
-/// Maximum number of visits per command. Replicated format: never changes.
+/// Maximum number of visits per command. Part of the replicated format: never changes.
 pub const VISITS_MAX: u64 = 1 << 20;
 /// Cost of changing a row, in visits.
 pub(super) const CHANGED_ROW: u64 = 4;
 
-/// Maximum number of visits per batch. Twice the command's limit, since a heavy command has a batch
-/// to itself but its data may grow after admission. Replicated format: never changes.
+/// Maximum number of visits per batch. A heavy command gets a batch to itself, unless its data has
+/// grown since it was admitted. Part of the replicated format: never changes.
 const BATCH_VISITS_MAX: u64 = 2 * VISITS_MAX;
 
-/// Remaining budget of a batch. Depends only on the batch and the state, so all nodes refuse the
+/// Remaining budget of a batch. It depends only on the batch and the state, so all nodes refuse the
 /// same commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {

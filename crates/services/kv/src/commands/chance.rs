@@ -94,7 +94,7 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
         return drawn;
     }
     let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
-    // Bounded, since each draw finds a new member only with high probability.
+    // Bounded, because a draw finds a new member only with high probability.
     for _ in 0..most.saturating_mul(16) {
         if drawn.len() as u64 >= most {
             break;

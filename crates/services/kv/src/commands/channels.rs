@@ -134,7 +134,7 @@ fn encode_spublish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// Executes PUBLISH. Replies the same on all nodes, as none knows the subscribers of the others.
+/// Executes PUBLISH. All nodes reply alike, because no node knows the subscribers of the others.
 pub(super) fn publish(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

@@ -1,5 +1,6 @@
 //! Compare-and-set and compare-and-delete: the conditions of SET, DELEX and DELIFEQ, and DIGEST,
-//! which replaces values too long to be sent for a comparison. As in Redis 8.4 and Valkey 9.
+//! which replaces values too long to be sent for a comparison. Compatible with Redis 8.4 and Valkey
+//! 9.
 
 use xxhash_rust::xxh3::xxh3_64;
 

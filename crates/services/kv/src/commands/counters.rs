@@ -189,8 +189,8 @@ pub(super) fn incr_by_float(
 
 /// Decimal fraction in units of 10^-17, the precision that Redis prints.
 ///
-/// Exact (0.1 + 0.2 is 0.3), while binary floating point would depend on how each machine and
-/// library rounds and prints.
+/// Sums are exact (0.1 + 0.2 is 0.3), while binary floating point would depend on how each machine
+/// and library rounds and prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decimal(i128);
 

@@ -38,7 +38,7 @@ const OUT_OF_RANGE: &str = "ERR value is out of range";
 pub(super) const OUT_OF_LONG: &str =
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
-/// Prefix of the row names of this type's elements, which are ordered by position.
+/// Returns the prefix of this type's row names, which are ordered by position.
 pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     match kind {
         Kind::Zset => MEMBER,
@@ -328,7 +328,8 @@ pub(super) fn remove(
         for member in members {
             removed += usize::from(change.remove(&placed(b"", member)));
         }
-        // A removal without effect keeps the version, which WATCH compares.
+        // A removal without effect keeps the version, so that watchers of the key are not
+        // disturbed.
         if removed > 0 {
             match kind {
                 Kind::Set => change.event(class::SET, "srem"),

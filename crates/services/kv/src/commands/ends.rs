@@ -31,8 +31,8 @@ pub(super) fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
     [&BY_TIME[..], &deadline.to_be_bytes(), name].concat()
 }
 
-/// Splits a name by time into the deadline and the name of the field's row. Missing bytes of a
-/// short name, which is never written, count as zeros, as in the sort order.
+/// Splits a row name by time into the deadline and the name of the field's row. If the name is too
+/// short, missing bytes count as zeros, as in the sort order. This code never writes such a name.
 fn parse(by_time: &[u8]) -> (u64, &[u8]) {
     let rest = by_time.get(BY_TIME.len()..).unwrap_or_default();
     let (deadline, name) = rest.split_at(rest.len().min(8));
@@ -143,8 +143,8 @@ pub(super) fn settled(
     (Header { timed, ..header }, end)
 }
 
-/// Removes up to `most` expired fields, from the hash with the earliest deadline on, and returns
-/// their number. Depends only on the data and the group's time.
+/// Removes up to `most` expired fields, starting with the hash that has the earliest deadline, and
+/// returns their number. The choice depends only on the data and the group's time.
 pub(super) fn remove_ended(state: &mut WriteContext<'_>, most: usize) -> usize {
     let mut hashes: Vec<Box<[u8]>> = Vec::new();
     if most > 0 {

@@ -1,6 +1,6 @@
 //! Keyspace events: notifications about keys that commands change, as in Redis.
 //!
-//! Every node generates events as it executes commands, selected by its own [`Setting`]. They are
+//! Every node generates events as it executes commands, selected by its own [`Setting`]. Events are
 //! not part of the state.
 
 use std::sync::{
@@ -58,7 +58,7 @@ const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 pub struct Setting(Arc<AtomicU32>);
 
 impl Setting {
-    /// Returns the selected classes, or 0 without a form of notification.
+    /// Returns the selected classes, or 0 if neither form of notification is selected.
     pub(crate) fn wanted(&self) -> u32 {
         // Relaxed: a command in execution may still use the old setting.
         let set = self.0.load(Ordering::Relaxed);

@@ -15,9 +15,9 @@ pub struct Family {
     pub operations: &'static [Operation],
 }
 
-/// Executes a read-only operation: encoded arguments, data, reply.
+/// Function that executes a read-only operation on encoded arguments and data, and replies.
 pub type Read = fn(&mut Decoder<'_>, &ReadContext<'_>, &mut Reply<'_>) -> Result<(), Fault>;
-/// Executes an operation that may change data: encoded arguments, data, reply.
+/// Function that executes an operation that may change data, and replies.
 pub type Write = fn(&mut Decoder<'_>, &mut WriteContext<'_>, &mut Reply<'_>) -> Result<(), Fault>;
 
 #[derive(Clone, Copy, Debug)]

@@ -221,9 +221,11 @@ const COMMANDS: &[Spec] = &[
 
 /// Maximum number of keys that one SCAN examines, regardless of COUNT.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// Maximum number of removed keys that FLUSHALL records one by one ([watch-2]). Replicated format.
+/// Maximum number of removed keys that FLUSHALL records one by one ([watch-2]). Part of the
+/// replicated format.
 const FLUSHED_KEYS_MAX: usize = 1024;
-/// Maximum total size in bytes of removed keys recorded one by one ([watch-2]). Replicated format.
+/// Maximum total size in bytes of removed keys recorded one by one ([watch-2]). Part of the
+/// replicated format.
 const FLUSHED_BYTES_MAX: usize = 1 << 20;
 /// Size in bytes at which a page of SCAN is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;

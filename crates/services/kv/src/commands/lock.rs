@@ -1,7 +1,7 @@
 //! Lock record: the state of a Redisson lock, stored as a string.
 
-/// Prefix of a lock record. Stored format: a client that sets a string with it creates a lock
-/// record.
+/// Prefix of a lock record. Part of the stored format: a client that sets a string with this prefix
+/// creates a lock record.
 const RECORD: &[u8] = b"\0\xffquorate-lock\x01";
 
 /// Redisson lock that is held.

@@ -40,7 +40,7 @@ enum Held {
     /// Acquired by the caller this many times.
     Own(u64),
     Other,
-    /// Another string than a lock record.
+    /// The key has a value that is not a lock record.
     String,
 }
 

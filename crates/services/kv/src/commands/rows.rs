@@ -261,8 +261,9 @@ pub(super) fn after(mut name: Vec<u8>) -> Vec<u8> {
     name
 }
 
-/// Returns the row name of a field or member. It contains the position, computed as for keys:
-/// cursors mean the same for keys and elements, and a draw can start anywhere. Stored format.
+/// Returns the row name of a field or member, which contains the position, computed as for keys. So
+/// cursors mean the same for keys and elements, and a draw can start anywhere. Part of the stored
+/// format.
 pub(super) fn placed(prefix: &[u8], member: &[u8]) -> Vec<u8> {
     [prefix, &Position::of(member).to_bytes(), member].concat()
 }

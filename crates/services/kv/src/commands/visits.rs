@@ -2,7 +2,6 @@
 //! ([visit-1] to [visit-3]).
 //!
 //! A visit takes about as long as examining one element of a collection in memory, a tenth of a
-//! microsecond. All work beyond processing the command's own bytes is counted in visits.
 //! microsecond. All work of a command beyond processing its own bytes is counted in visits.
 
 use quorate_replica::service::Weight;
@@ -24,7 +23,7 @@ use crate::{
     waits::Owner,
 };
 
-/// Visits from which on a command gets a batch to itself.
+/// Minimum number of visits for which a command gets a batch to itself.
 const HEAVY: u64 = VISITS_MAX / 16;
 /// Cost of finding a key or an element by name.
 const FOUND: u64 = 2;
@@ -69,8 +68,8 @@ pub const fn weigh(visits: u64) -> Weight {
     }
 }
 
-/// [visit-1] Returns an upper bound on the visits of a replicated command beyond its arguments.
-/// Inexact above `allowed`.
+/// [visit-1] Returns an upper bound on the visits of a replicated command beyond its arguments. The
+/// bound is not exact above `allowed`.
 pub fn visits(command: &[u8], state: &ReadContext<'_>, allowed: u64) -> u64 {
     let mut from = Decoder(command);
     match from.byte().ok().and_then(Op::from_byte) {

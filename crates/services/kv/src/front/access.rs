@@ -113,8 +113,8 @@ impl Login {
     }
 }
 
-/// Returns the lowest role that may make this request, if it needs one. `queued` is the role that
-/// the commands queued since MULTI need.
+/// Returns the lowest role that may make this request, or `None` if any client may. `queued` is the
+/// role that the commands queued since MULTI need.
 pub(super) fn needs(
     spec: &Spec,
     arguments: &Arguments<'_>,
@@ -163,8 +163,8 @@ pub(super) fn needs(
     }
 }
 
-/// Returns the name that the error for a lacking role mentions: of the inner command, unless only
-/// its number in a session needs the role.
+/// Returns the command to name in the error for a lacking role. For a numbered command this is the
+/// inner command, unless only the number needs the role.
 pub(super) fn name_needing(
     needs: Role,
     spec: &Spec,

@@ -104,7 +104,7 @@ fn config_set(
     r.ok();
 }
 
-/// Answers FUNCTION: functions are not supported.
+/// Answers FUNCTION, although functions are not supported.
 pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match &*sub {
@@ -164,7 +164,7 @@ pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut R
     }
 }
 
-/// Answers WAIT. An acknowledged write is at a quorum, hence at the other members of a majority.
+/// Answers WAIT. An acknowledged write is at a quorum, so the other members of a majority have it.
 pub(super) fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
     match (parse_integer(arguments.at(1)), parse_integer(arguments.at(2))) {
         (Some(_), Some(timeout)) if timeout >= 0 => {

@@ -1,4 +1,4 @@
-//! Reads and writes of a connection that are not sent yet.
+//! Reads and writes of a connection that have not been sent yet.
 
 use quorate_replica::front::Sequenced;
 
@@ -7,11 +7,11 @@ use crate::{command::SubscriptionKind, commands::transactions::encode_versions, 
 /// Use of the answer to a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Query {
-    /// Is sent as the reply.
+    /// Send the answer as the reply.
     Reply,
-    /// Tells a WATCH of this epoch the versions.
+    /// Record the versions for a WATCH of this epoch.
     Watch(u64),
-    /// Is empty: at this point in the order of requests the connection subscribes (`true`) or
+    /// Send no query. At this point in the order of requests the connection subscribes (`true`) or
     /// unsubscribes.
     Listen(SubscriptionKind, bool),
 }
@@ -32,7 +32,7 @@ pub(super) enum Freshness {
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
     pub(super) fresh: Freshness,
-    /// Must not run between the commands of a batch, so waits until no write is in flight.
+    /// The read must not run between the commands of a batch, so it waits for all writes in flight.
     pub(super) alone: bool,
     pub(super) what: Query,
 }

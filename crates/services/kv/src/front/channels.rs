@@ -59,7 +59,8 @@ impl Channels {
         }
     }
 
-    /// Returns the receivers of a message in order of delivery, with the matching pattern, if any.
+    /// Returns the receivers of a message in order of delivery, with the pattern that matched, if
+    /// any.
     pub(super) fn receivers(&self, channel: &[u8]) -> Vec<(ConnectionId, Option<Box<[u8]>>)> {
         let named = self.channels.get(channel).into_iter().flatten();
         let mut all: Vec<_> = named.map(|listener| (*listener, None)).collect();
@@ -80,7 +81,7 @@ impl Channels {
         listeners.copied().collect()
     }
 
-    /// Returns the numbers of subscribed channels, patterns and shard channels.
+    /// Returns the numbers of channels, patterns and shard channels that have subscribers.
     pub(super) fn counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(Listeners::len)
     }
@@ -293,7 +294,7 @@ impl Published {
     /// Takes the reply to the request at `place`. Returns the number of receivers of a published
     /// message.
     pub(super) fn take(&mut self, place: u64, reply: &[u8], channels: &Channels) -> Option<usize> {
-        // Earlier messages have failed, and their replies did not pass here.
+        // Earlier messages have failed, and their replies did not pass through here.
         while self.open.front().is_some_and(|(at, ..)| *at < place) {
             self.pop();
         }

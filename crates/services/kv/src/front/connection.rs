@@ -45,8 +45,8 @@ const OPEN_BYTES_MAX: usize = 1024 * 1024;
 /// Commands of a subscriber besides PING, QUIT and RESET.
 const LISTENS: [&str; 6] =
     ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe"];
-/// Error for a blocking command in another durability class than the cluster's: the client that
-/// supplies the element acknowledges only in the cluster's class.
+/// Error for a blocking command in another durability class than the cluster's. A blocked client is
+/// always answered in the cluster's class, which does not wait for a disk.
 const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
     class; QUORATE CLASS group allows them";
 /// Memory of a blocked client besides its command.
@@ -247,9 +247,9 @@ impl Connection {
         let may = match (needs, standing) {
             (None, _) => true,
             (Some(needs), Standing::May(role)) => role >= needs,
-            // Reveals no data, and no more about the cluster than every client may see. Includes
-            // MULTI: if only its successors were permitted, they would be executed outside a
-            // transaction.
+            // Reveals no data, and no more about the cluster than every client may see. MULTI is
+            // among these: if it were refused but the next command permitted, that command would be
+            // executed outside a transaction.
             (Some(_), Standing::Unknown) => {
                 matches!(
                     spec.handler,
@@ -273,7 +273,7 @@ impl Connection {
             match spec.handler {
                 Handler::Local(Local::Exec) => self.abort_exec(&text, shared),
                 Handler::Local(Local::Watch) => {
-                    // EXEC may become permitted later, and needs the versions.
+                    // EXEC may become permitted later, and must not run without the versions.
                     self.watching.failed(self.watching.epoch());
                     self.refuse(&text, shared);
                 }
@@ -430,7 +430,7 @@ impl Connection {
         order.read_now(number, &mut own, shared, state);
     }
 
-    /// Counts an executed in-order read.
+    /// Records that an in-order read has been executed.
     pub(super) const fn read_in_order(&mut self) {
         self.order.read_in_order();
     }
@@ -646,7 +646,7 @@ impl Connection {
         }
         let place = self.order.end();
         self.execute(spec, arguments, shared, requests);
-        // Never sees a password: AUTH and HELLO are answered at once or delay later requests.
+        // Passwords never get here: AUTH and HELLO are answered at once or delay later requests.
         if shared.tally.slow.keeps(shared.tally.now_ms) && self.order.is_open(place) {
             shared.tally.slow.keep_note(self.seat, place, arguments);
         }
@@ -762,7 +762,7 @@ impl Connection {
         });
         self.write(&command, true, shared, requests);
         if !self.order.is_open(place) {
-            // Was refused at once.
+            // The request was refused at once.
             self.unpark(shared);
         }
     }
@@ -784,7 +784,7 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// Replies with an error, which EXEC returns if within a transaction.
+    /// Replies with an error, which EXEC returns within a transaction.
     fn refuse_in_place(&mut self, text: &str, shared: &mut Shared, requests: &mut dyn Requests) {
         shared.fresh_reply().error(text);
         if self.multi.is_some() {

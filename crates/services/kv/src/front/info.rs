@@ -13,7 +13,7 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Corresponding version of Redis, by which some clients choose their requests.
+/// Version of Redis that the commands correspond to. Some clients choose their requests by it.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 const SECTIONS: [&str; 8] =
@@ -113,7 +113,7 @@ fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result 
     encode_keyspace(&mut Encoder(&mut query));
     write!(text, "# Keyspace\r\n")?;
     if requests.query(&query, &mut reply).is_err() {
-        // The rest of INFO is useful without them.
+        // The rest of INFO is still useful without the counts.
         return Ok(());
     }
     let counts = String::from_utf8_lossy(&reply);

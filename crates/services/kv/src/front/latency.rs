@@ -29,9 +29,9 @@ struct Sample {
 struct Event {
     name: &'static str,
     what: &'static str,
-    /// Oldest first.
+    /// Samples, oldest first.
     samples: VecDeque<Sample>,
-    /// Maximum in milliseconds since the last RESET.
+    /// Maximum latency in milliseconds since the last RESET.
     most_ms: u64,
 }
 

@@ -1,12 +1,11 @@
 //! Order of a connection's requests. Replies are sent in the order of requests, and a read runs
 //! between the writes before and after it.
 //!
-//! Writes are sent to the replica as they arrive. Consecutive reads away from writes share one
-//! confirmation as a *run*. A read next to a write is sent *in order* with the writes and executed
-//! between them without waiting. WATCH, and reads of all data, wait for earlier writes and delay
-//! later ones. A read never joins a run that was requested before it arrived: it might miss writes
-//! that another client completed in between.
-//! arrived, since it might miss writes that another client completed in between.
+//! Writes are sent to the replica as they arrive. Reads that have no write next to them share one
+//! confirmation and form a *run*. A read next to a write is sent *in order* with the writes and
+//! executed between them without waiting. WATCH, and reads of all data, wait for earlier writes,
+//! and later writes wait for them. A read never joins a run that was requested before it arrived:
+//! it might miss writes that another client completed in between.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -64,22 +63,22 @@ fn ask(
     }
 }
 
-/// Executes a query and appends the answer to the buffer.
+/// Function that executes a query and appends the answer to the buffer.
 type RunQuery<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
 
 /// Progress of a request.
 #[derive(Debug)]
 enum State {
-    /// Rendered; waits for earlier replies.
+    /// The rendered reply waits for earlier replies.
     Done(Vec<u8>),
     Writing(Tag),
     /// The client is blocked, or the reply depends on another client's blocked request.
     Parked,
-    /// Waits for earlier reads.
+    /// The write waits for earlier reads.
     Held(Write),
-    /// Waits for earlier writes, or belongs to a run in flight.
+    /// The read waits for earlier writes, or belongs to a run in flight.
     Reading(Read),
-    /// Sent in order, to be executed between the writes before and after it.
+    /// The read was sent in order, to be executed between the writes before and after it.
     InOrder(Tag, Read),
 }
 
@@ -110,7 +109,8 @@ pub(super) struct Order {
     pub(super) stamp: Stamp,
     /// The client has turned off the reply to the request being handled.
     pub(super) silent: bool,
-    /// If the request being handled is a write, its reply waits for stable storage at a quorum.
+    /// The reply to the request being handled, if it is a write, waits for stable storage at a
+    /// quorum.
     pub(super) lasting: bool,
     seat: ClientSlot,
     places: VecDeque<Place>,
@@ -190,7 +190,7 @@ impl Order {
         writes.chain(self.runs.iter().map(|run| run.tag)).collect()
     }
 
-    /// Number of the next request.
+    /// Returns the number that the next request will get.
     pub(super) fn end(&self) -> u64 {
         self.first + self.places.len() as u64
     }

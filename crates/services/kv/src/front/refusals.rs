@@ -2,7 +2,7 @@
 
 use quorate_replica::front::Failure;
 
-/// Error while the memory for all clients is used up.
+/// Error for requests refused because the memory for all clients is used up.
 pub(super) const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
     node has for them (--client-memory)";
 

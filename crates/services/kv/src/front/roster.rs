@@ -15,22 +15,22 @@ pub(super) struct ClientEntry {
     /// Client library, as reported by the client.
     pub(super) library: String,
     pub(super) library_version: String,
-    /// Time of connecting, Unix time in milliseconds.
+    /// Time at which the client connected, in Unix milliseconds.
     pub(super) opened_ms: u64,
-    /// Time of the last input, Unix time in milliseconds.
+    /// Time of the last input, in Unix milliseconds.
     pub(super) seen_ms: u64,
     pub(super) command: &'static str,
-    /// Subscribed channels, patterns and shard channels.
+    /// Numbers of subscribed channels, patterns and shard channels.
     pub(super) listens: [usize; 3],
     pub(super) blocked: bool,
     pub(super) monitors: bool,
-    /// Commands queued since MULTI; `None` outside a transaction.
+    /// Number of commands queued since MULTI; `None` outside a transaction.
     pub(super) queued: Option<usize>,
     pub(super) protocol: u8,
     pub(super) stale: bool,
-    /// Unanswered requests.
+    /// Number of unanswered requests.
     pub(super) waiting: usize,
-    /// Unsent replies.
+    /// Size of unsent replies.
     pub(super) output_bytes: usize,
     /// All memory used for the connection.
     pub(super) held_bytes: usize,
@@ -90,7 +90,7 @@ impl ClientEntry {
 pub(super) struct ClientTable {
     seats: Vec<Option<ClientEntry>>,
     free: Vec<ClientSlot>,
-    /// Connections accepted since the start.
+    /// Number of connections accepted since the start.
     pub(super) connections_total: u64,
 }
 

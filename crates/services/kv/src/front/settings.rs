@@ -11,9 +11,9 @@ pub struct Settings {
     pub client_bytes_max: usize,
     /// TCP port for clients, or 0 if unknown.
     pub tcp_port: u16,
-    /// Start of the process, Unix time in milliseconds, or 0 if unknown.
+    /// Start of the process in Unix milliseconds, or 0 if unknown.
     pub started_ms: u64,
-    /// Returns the memory of the process and of the machine.
+    /// Function that returns the memory of the process and of the machine.
     pub memory: fn() -> Memory,
 }
 

@@ -26,7 +26,7 @@ use crate::{
     scripts::{self, Scripts},
 };
 
-/// Connection and part of it that wait for a completion.
+/// Connection, and the part of it that waits for a completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) connection: ConnectionId,
@@ -69,7 +69,7 @@ pub(super) struct Shared {
     pub(super) roster: ClientTable,
     pub(super) settings: Settings,
     pub(super) events: Setting,
-    /// Requests handled since the start.
+    /// Number of requests handled since the start.
     pub(super) processed: u64,
     /// Bytes charged to the memory limit over all connections.
     pub(super) held_bytes: usize,
@@ -83,9 +83,9 @@ pub(super) struct Shared {
     pub(super) waiting: Waiting,
     pub(super) monitors: Monitors,
     pub(super) desk: PendingChecks<ConnectionId>,
-    /// Wrong passwords since the start.
+    /// Number of wrong passwords since the start.
     pub(super) wrong_passwords: u64,
-    /// Requests refused since the start for the client's role.
+    /// Number of requests refused since the start because the client's role did not permit them.
     pub(super) forbidden: u64,
     /// Connections whose next request waits until this node knows the permissions and the time,
     /// or until a pause ends.
@@ -96,7 +96,7 @@ pub(super) struct Shared {
     patience: Patience,
     /// Version of the user table when subscriptions were last checked.
     users_version: u64,
-    /// Seeds generated since the start.
+    /// Number of seeds generated since the start.
     seeds: u64,
 }
 
@@ -134,7 +134,7 @@ impl Shared {
         }
     }
 
-    /// Names the clients of new slow log entries.
+    /// Records which clients sent the new entries of the slow log.
     pub(super) fn sign_slow(&mut self) {
         self.tally.slow.sign_entries(&mut self.roster);
     }
@@ -146,7 +146,7 @@ impl Shared {
     }
 
     /// Returns whether a request may wait for the permissions and the time ([access-4], [time-4]).
-    /// The wait is as limited as that for a leader.
+    /// The wait is limited, like a wait for a leader.
     pub(super) fn has_patience(&mut self, now_ms: u64) -> bool {
         !self.patience.is_over(now_ms)
     }

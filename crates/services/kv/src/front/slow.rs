@@ -14,7 +14,7 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
-/// Milliseconds from arrival to reply from which on a command is slow.
+/// Minimum time in milliseconds from arrival to reply for a command to count as slow.
 pub(super) const SLOW_MS: u64 = 10;
 pub(super) const ENTRIES_MAX: usize = 128;
 /// Maximum number of arguments per entry, including the name and the note on omitted ones.
@@ -33,9 +33,9 @@ const NOT_KEPT: &[u8] = b"(arguments not kept: no command was slow in the minute
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
-    /// From arrival to reply.
+    /// Time from arrival to reply.
     pub(super) took_ms: u64,
-    /// Part of it before the command was sent, while it waited for earlier commands of its
+    /// Part of that time before the command was sent, while it waited for earlier commands of its
     /// connection.
     pub(super) waited_ms: u64,
 }
@@ -78,7 +78,7 @@ fn shortened(word: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 struct Entry {
     id: i64,
-    /// Time of arrival, Unix time in milliseconds.
+    /// Time of arrival in Unix milliseconds.
     at_ms: u64,
     split: Split,
     note: Note,
@@ -97,14 +97,14 @@ struct Fresh {
 
 #[derive(Debug, Default)]
 pub(super) struct SlowLog {
-    /// Latest first.
+    /// Entries, latest first.
     entries: VecDeque<Entry>,
     fresh: Vec<Fresh>,
     next_id: i64,
     /// Notes of unanswered commands by client and request number.
     notes: BTreeMap<(ClientSlot, u64), Note>,
     notes_bytes: usize,
-    /// End of recording arguments, Unix time in milliseconds.
+    /// Time until which arguments are recorded, in Unix milliseconds.
     keeps_until_ms: u64,
 }
 
@@ -161,7 +161,7 @@ impl SlowLog {
         });
     }
 
-    /// Names the clients of the new entries while they are still connected.
+    /// Records which clients sent the new entries, while they are still connected.
     #[inline]
     pub(super) fn sign_entries(&mut self, roster: &mut ClientTable) {
         if !self.fresh.is_empty() {

@@ -59,7 +59,7 @@ fn describe(spec: &Spec, r: &mut Reply<'_>) {
     r.array(spec.flags.len());
     spec.flags.iter().for_each(|flag| r.simple(flag));
     [first, last, step].into_iter().for_each(|place| r.integer(place.into()));
-    // No categories, tips, key specifications or subcommands.
+    // There are no categories, tips, key specifications or subcommands.
     (0..4).for_each(|_| r.array(0));
 }
 

@@ -13,7 +13,7 @@ use crate::{
     waits::Owner,
 };
 
-/// Polling interval without a notification.
+/// Polling interval if no notification arrives.
 const LOOK_MS: u64 = 250;
 /// Interval between polls for all queued clients of this node.
 const ALL_MS: u64 = 1000;
@@ -25,14 +25,14 @@ const PATIENCE_MS: u64 = 2000;
 pub(super) enum Stage {
     Asked,
     InLine,
-    /// A claim is in flight, which takes an element or lets the client join the queue again.
+    /// A claim is in flight, which takes an element or puts the client back into the queue.
     Claiming(Tag),
 }
 
-/// Reply to the client that CLIENT UNBLOCK ends.
+/// Reply that CLIENT UNBLOCK selects for the blocked client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnblockReply {
-    /// As after a timeout.
+    /// The reply is the same as after a timeout.
     Timeout,
     Error,
 }
@@ -43,7 +43,7 @@ pub(super) type Asker = (ConnectionId, u64);
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) connection: ConnectionId,
-    /// Blocked request on its connection.
+    /// Number of the blocked request on its connection.
     pub(super) place: u64,
     pub(super) until_ms: Option<u64>,
     /// Command that joins the queue.
@@ -156,7 +156,8 @@ impl Waiting {
         self.forget(number);
     }
 
-    /// Removes a disconnected client. Returns the tag of the request or claim that is void.
+    /// Removes a disconnected client. Returns the tag of the request or claim that is no longer
+    /// needed.
     pub(super) fn leaves(&mut self, number: u64) -> Option<Tag> {
         let client = self.forget(number)?;
         self.gone.push(number);
@@ -198,7 +199,7 @@ impl Waiting {
         unblocks || (!self.is_idle() && (self.news || !self.gone.is_empty()))
     }
 
-    /// Returns when the next action is due, in Unix milliseconds.
+    /// Returns the time of the next action in Unix milliseconds.
     pub(super) fn wake_ms(&self) -> Option<u64> {
         if self.is_idle() {
             return None;

@@ -27,7 +27,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// The first version of the parser, with which old logs were executed. Both must agree.
+    /// First version of the parser, with which old logs were executed. Both versions must agree.
     fn first_parse_integer(text: &[u8]) -> Option<i64> {
         let digits = text.strip_prefix(b"-").unwrap_or(text);
         let plain = digits == b"0" && digits.len() == text.len();
@@ -64,7 +64,7 @@ mod tests {
             assert_eq!(parse_integer(word.as_bytes()), number, "{word}");
             assert_eq!(first_parse_integer(word.as_bytes()), number, "{word}");
         }
-        // Every short text over the relevant bytes, and numbers of every length.
+        // Checks every short text over the relevant bytes, and numbers of every length.
         let alphabet = b"-+/0159: ";
         for first in alphabet {
             for second in alphabet {

@@ -1,8 +1,7 @@
 //! Incremental parser of requests: arrays of bulk strings, or lines of words.
 //!
-//! Works on the caller's bytes without copying. It remembers its progress, so a request that
-//! arrives in many reads is parsed once; the caller presents unconsumed bytes again, followed by
-//! new ones. Every length is checked before use.
+//! The parser works on the caller's bytes without copying them. It remembers its progress, so a
+//! request that arrives in many reads is parsed once. The caller presents unconsumed bytes again,
 //! followed by new ones. Every length is checked before use.
 
 use std::fmt;
@@ -19,24 +18,24 @@ pub const SKIPPED_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// Maximum length of a line with a number: type, sign and twenty digits.
 const NUMBER_BYTES_MAX: usize = 24;
 
-/// Invalid RESP: the client gets this error, then the connection is closed.
+/// Error for invalid RESP. The client gets this error once, then the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// Not a valid number of arguments.
+    /// The number of arguments is not a valid integer.
     ArgumentCount,
-    /// More than [`ARGUMENTS_MAX`].
+    /// There are more than [`ARGUMENTS_MAX`] arguments.
     TooManyArguments,
-    /// Not a valid length, or too large.
+    /// The length of an argument is not a valid integer, or is too large.
     BulkLength,
-    /// This byte instead of `$`.
+    /// An argument starts with this byte instead of `$`.
     ExpectedBulk(u8),
-    /// No CR LF after an argument.
+    /// An argument is not followed by CR LF.
     Unterminated,
-    /// Inline request longer than [`INLINE_BYTES_MAX`].
+    /// An inline request is longer than [`INLINE_BYTES_MAX`].
     InlineTooBig,
-    /// Unbalanced quotes in an inline request.
+    /// An inline request has unbalanced quotes.
     Quotes,
-    /// TLS handshake.
+    /// The client started a TLS handshake.
     Tls,
 }
 
@@ -79,7 +78,7 @@ impl<'a> Arguments<'a> {
         Self { bytes, spans }
     }
 
-    /// Number of arguments, including the name.
+    /// Returns the number of arguments, including the name.
     pub const fn len(&self) -> usize {
         self.spans.len()
     }
@@ -88,7 +87,7 @@ impl<'a> Arguments<'a> {
         self.spans.is_empty()
     }
 
-    /// Returns an argument; an empty one if `index` is out of range.
+    /// Returns an argument, or an empty one if `index` is out of range.
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.spans.get(index).map_or(&[], |span| &self.bytes[span.from..span.to])
     }
@@ -124,7 +123,7 @@ pub enum Parsed<'a> {
     Nothing { used: usize },
     /// A complete request.
     Request { arguments: Arguments<'a>, used: usize },
-    /// Over the limit. The rest is skipped without being buffered.
+    /// The request exceeds the limit. The rest of it is skipped without being buffered.
     TooBig { used: usize },
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Lua is not executed. But common libraries release locks by a script, for which Redis long had no
 //! command. Those scripts are recognised by the SHA-1 of their text (EVALSHA), or of their tokens,
-//! which ignores blanks, comments and the kind of quotes (EVAL, SCRIPT LOAD). `table` maps each to
-//! an operation. All others are refused.
+//! which do not depend on blanks, comments and the kind of quotes (EVAL, SCRIPT LOAD). `table` maps
+//! each to an operation. All others are refused.
 
 use std::fmt::Write as _;
 

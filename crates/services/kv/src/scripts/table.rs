@@ -19,31 +19,32 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Deletes a key with this value: `key`, `value`. Replies 1 or 0. Release of redis-py, and in
-    /// Redis' documentation.
+    /// Deletes a key with this value: `key`, `value`. Replies 1 or 0. Used by redis-py's release
+    /// and in Redis' documentation.
     DeleteEqual,
-    /// Deletes every key with this value: `key…`, `value`. Replies with their number. Release of
-    /// node-redlock.
+    /// Deletes every key with this value: `key…`, `value`. Replies with their number. Used by
+    /// node-redlock's release.
     DeleteEqualEach,
     /// Sets the lifetime of a key with this value: `key`, `value seconds`. Replies 1 or 0.
     ExpireEqual,
-    /// Sets the lifetime of a key with this value: `key`, `value ms`. Replies 1 or 0. Reacquire of
-    /// redis-py, among others.
+    /// Sets the lifetime of a key with this value: `key`, `value ms`. Replies 1 or 0. Used, among
+    /// others, by redis-py's reacquire.
     PexpireEqual,
     /// Extends the lifetime of a key with this value: `key`, `value ms replace`. If `replace` is
-    /// `0`, adds to the remaining lifetime. Extend of redis-py.
+    /// `0`, adds to the remaining lifetime. Used by redis-py's extend.
     Extend,
     /// Sets several keys if all are absent: `key…`, `value ms`. Replies with their number or 0.
-    /// Acquire of node-redlock.
+    /// Used by node-redlock's acquire.
     SetAllAbsent,
     /// Sets several keys if all have this value: `key…`, `value ms`. Replies with their number or
-    /// 0. Extend of node-redlock.
+    /// 0. Used by node-redlock's extend.
     SetAllEqual,
     /// Acquires a reentrant Redisson lock: `key`, `ms holder`. Replies null, or the remaining time
     /// if another client holds it.
     Lock,
     /// Releases a Redisson lock once: `key channel`, `message ms holder`. Replies 1 if the lock is
-    /// free, 0 if it is still held, null if the caller did not hold it. Redisson up to 3.2x.
+    /// free, 0 if it is still held, null if the caller did not hold it. Used by Redisson up to
+    /// 3.2x.
     Unlock,
     /// Releases a Redisson lock once and stores the reply for retries: `key channel latch`,
     /// `message ms holder publish latch-ms`.
@@ -229,9 +230,9 @@ pub(super) fn encode(
     }
     let all = || (0..keys).map(|at| r.at(at));
     let arg = |at| r.at(keys + at);
-    // Deadline of an argument in milliseconds.
+    // Returns the deadline of an argument in milliseconds.
     let ms = |at| deadline_at(r, Unit::MILLISECONDS, keys + at);
-    // Deadline of an argument that the script passes to SET, which must be positive.
+    // Returns the deadline of an argument that the script passes to SET, which must be positive.
     let lasting = |at| positive_deadline(r, Unit::MILLISECONDS, keys + at);
     match meaning {
         Meaning::DeleteEqual => write_del_if(Condition::Equal(arg(0)), r.at(0), out),

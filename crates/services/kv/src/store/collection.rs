@@ -38,7 +38,7 @@ impl Kind {
         })
     }
 
-    /// Reply of TYPE.
+    /// Returns the name with which TYPE replies.
     pub const fn name(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -97,7 +97,7 @@ impl Id {
     }
 }
 
-/// Value of a collection's key.
+/// Header of a collection, stored as the value of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub id: Id,
@@ -190,7 +190,7 @@ impl Header {
     pub const fn rows(&self, kind: Kind) -> u64 {
         let rows = self.count.saturating_mul(kind.rows_each());
         match self.timed {
-            // By field and by time.
+            // Each deadline has a row by field and a row by time.
             Some(timed) => rows.saturating_add(timed.fields.saturating_mul(2)),
             None => rows,
         }

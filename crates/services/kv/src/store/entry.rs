@@ -11,7 +11,7 @@ use super::{
 #[derive(Debug)]
 pub enum Bytes<'a> {
     Borrowed(&'a [u8]),
-    /// From the LSM tree. A stored prefix of this length precedes the value.
+    /// A value from the LSM tree, after a stored prefix of this length.
     Shared(fjall::Slice, usize),
 }
 

@@ -156,7 +156,7 @@ struct Load {
 /// Store of keys and values in an LSM tree on disk.
 pub struct LsmStore {
     path: PathBuf,
-    /// `None` while it is being opened.
+    /// The tree, or `None` while it is being opened.
     tree: Option<Tree>,
     state: State,
     /// State of the tree after the writes in flight.
@@ -166,22 +166,22 @@ pub struct LsmStore {
     /// Position above which nothing may be written to the tree yet.
     logged_to: Slot,
     limits: Limits,
-    /// Changes not sent to the tree.
+    /// Changes that have not been sent to the tree yet.
     active: Changes,
     /// Changes to send next, oldest first, frozen because a snapshot needed them unchanged.
     waiting: VecDeque<Arc<Changes>>,
     /// Changes being written to the tree.
     frozen: Option<Arc<Changes>>,
-    /// Last written changes. Still looked up before the tree: recently written keys are likely to
-    /// be used again, and a table is faster.
+    /// Changes written last. They are still looked up before the tree, because recently written
+    /// keys are likely to be used again and a table is faster.
     settled: Option<Arc<Changes>>,
     writer: Writer,
     condition: Condition,
     /// Failed read, which voids all results and changes since.
     misread: OnceCell<Failure>,
-    /// Failed reads that reopening the tree may cure.
+    /// Number of failed reads that reopening the tree may cure.
     failed_reads: u32,
-    /// The tree has been reopened, which is still to be reported, with a description of lost data.
+    /// Set after the tree was reopened, until this is reported, with a description of lost data.
     back: Option<Option<String>>,
     image: Option<Image>,
     /// Load in progress, during which nothing is read or committed.
@@ -209,7 +209,7 @@ pub struct LsmStore {
     suspicion: scrub::Suspicion,
     /// Renewal in progress, which rebuilds the store because some files are damaged.
     renewal: Option<renewal::Renewal>,
-    /// Unreadable snapshots since the tree was opened or a snapshot completed.
+    /// Number of unreadable snapshots since the tree was opened or a snapshot was completed.
     failed_images: u32,
 }
 
@@ -296,7 +296,7 @@ impl LsmStore {
         Ok((store, note))
     }
 
-    /// Syncs all data, which must be committed, to stable storage.
+    /// Syncs all data to stable storage. Everything must be committed.
     pub fn persist(&mut self) -> Result<(), StoreError> {
         self.flush();
         let synced = match (&self.tree, &self.condition) {
@@ -422,7 +422,7 @@ impl LsmStore {
         }
     }
 
-    /// Freezes the active changes, all committed, and returns them.
+    /// Freezes the active changes and returns them. All of them must be committed.
     fn freeze_active(&mut self) -> Arc<Changes> {
         debug_assert!(!self.dirty);
         self.state.oldest = self.state.oldest.max(self.writer.purged_below());
@@ -433,7 +433,7 @@ impl LsmStore {
         Arc::new(full)
     }
 
-    /// Sends the oldest changes to the tree, while none are in flight.
+    /// Sends the oldest changes to the tree. No changes may be in flight.
     fn freeze(&mut self) {
         debug_assert!(self.frozen.is_none());
         let full = match self.waiting.pop_front() {
@@ -573,8 +573,8 @@ impl Store for LsmStore {
         if span.is_empty() {
             return;
         }
-        // The tree asserts a maximum key length. No stored name is as long, so a cut keeps the
-        // order.
+        // The tree asserts a maximum key length. No stored name is this long, so truncating the
+        // name does not change the order.
         let cut = |name: &'_ [u8]| name.len().min(NAME_BYTES_MAX + 1);
         let span = Span {
             from: &span.from[..cut(span.from)],
@@ -811,8 +811,8 @@ impl Store for LsmStore {
                 self.failed_images = 0;
                 whole
             }
-            // [scrub-2] Clients may never need the unreadable part, so a peer's need for a snapshot
-            // is no reason to abandon the sound data.
+            // [scrub-2] Clients may never request the unreadable part, so the sound data is not
+            // given up just because a peer needs a snapshot.
             Err(_) => {
                 self.failed_images += 1;
                 Imaged::Failed

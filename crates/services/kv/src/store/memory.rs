@@ -333,14 +333,14 @@ mod tests {
         store
     }
 
-    /// Keys in stored order.
+    /// Returns keys in stored order.
     fn in_order() -> Vec<[u8; 8]> {
         let mut keys: Vec<_> = (0..KEYS).map(u64::to_le_bytes).collect();
         keys.sort_by_key(|key| Position::of(key));
         keys
     }
 
-    /// Bytes saved for the snapshot, checked against a recount.
+    /// Returns the bytes saved for the snapshot, checked against a recount.
     fn kept(store: &MemoryStore) -> usize {
         let image = store.image.as_ref().expect("an image is going on");
         assert!(image.kept_bytes() >= image.count_kept());

@@ -3,7 +3,7 @@
 /// Bytes of a value that count as one more visit.
 const BYTES_PER_VISIT: u64 = 1024;
 
-/// Visits that a command has left.
+/// Counter of the visits that a command has left.
 #[derive(Debug)]
 pub struct Meter(std::cell::Cell<u64>);
 
@@ -37,7 +37,7 @@ impl Meter {
         self.0.get() == 0
     }
 
-    /// Returns the number of visits used of those allowed.
+    /// Returns the number of visits used, given the number allowed at the start.
     pub(crate) fn used(&self, allowed: u64) -> u64 {
         (allowed + 1).saturating_sub(self.0.get())
     }

@@ -53,11 +53,11 @@ pub type VisitRow<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 /// Range of a collection's rows, and the direction of visits.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// Inclusive start.
+    /// Name at which the range starts, inclusive.
     pub from: &'a [u8],
-    /// Exclusive end, if any.
+    /// Name at which the range ends, exclusive; `None` if it has no end.
     pub to: Option<&'a [u8]>,
-    /// Last row first.
+    /// Visit the last row first.
     pub back: bool,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Span<'a> {
 /// Metadata of the replica, stored with the data: arbitrary keys and values.
 pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Store of keys in the order of their positions, used by one thread.
+/// Store of keys in the order of their positions. All calls come from one thread.
 ///
 /// **Time.** A key whose deadline is not above the group's time does not exist ([time-2]), but is
 /// stored until [`Store::sweep`] or a new value replaces it. [`Store::get`], [`Store::contains`],
@@ -115,7 +115,8 @@ pub trait Store: Send {
         self.set(key, value, Stamp::string(version, deadline));
     }
 
-    /// Removes the entry of `key` and drops its rows. Returns the old deadline of a stored key.
+    /// Removes the entry of `key` with its rows. Returns the old deadline; `None` if there was no
+    /// entry.
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>>;
 
     /// Removes the entry of `key` without its rows, which are gone or belong to another key.
@@ -139,11 +140,10 @@ pub trait Store: Send {
     /// Visits rows of a collection without limit.
     fn all_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>);
 
-    /// Counter of visits.
+    /// Returns the meter that counts visits.
     fn meter(&self) -> &Meter;
 
-    /// Returns the number of rows before a name, or `None` if this store cannot tell without a
-    /// walk.
+    /// Returns the number of rows before a name, or `None` if this store would have to count them.
     fn rank(&self, _id: Id, _name: &[u8]) -> Option<u64> {
         None
     }
@@ -162,8 +162,8 @@ pub trait Store: Send {
         self.take(key).is_some_and(|deadline| exists_at(deadline, group_ms))
     }
 
-    /// Removes up to `most` expired keys, earliest deadline first, and returns their number.
-    /// Depends only on the stored keys and the group's time.
+    /// Removes up to `most` expired keys, earliest deadline first, and returns their number. The
+    /// choice depends only on the stored keys and the group's time.
     fn sweep(&mut self, most: usize) -> usize {
         let mut dead: Vec<Box<[u8]>> = Vec::new();
         if most > 0 {
@@ -184,7 +184,7 @@ pub trait Store: Send {
     /// Removes all keys without recording them in [`Store::removals`].
     fn clear(&mut self);
 
-    /// Versions of removed keys.
+    /// Returns the record of removed keys' versions.
     fn removals(&self) -> &Removals;
 
     fn removals_mut(&mut self) -> &mut Removals;
@@ -264,7 +264,7 @@ pub trait Store: Send {
         false
     }
 
-    /// Begins a snapshot, with everything committed, and returns its number of keys; see
+    /// Begins a snapshot and returns its number of keys. Everything must be committed; see
     /// [`StateMachine::begin_image`](quorate_replica::service::StateMachine::begin_image).
     fn begin_image(&mut self) -> Option<u64>;
 
@@ -278,10 +278,10 @@ pub trait Store: Send {
     /// [`StateMachine::begin_load`](quorate_replica::service::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
-    /// Loads a key, once each.
+    /// Loads a key. Each key may be loaded once.
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError>;
 
-    /// Loads a row of a loaded key, once each.
+    /// Loads a row of a loaded key. Each row may be loaded once.
     fn load_row(&mut self, id: Id, name: &[u8], value: &[u8]) -> Result<(), LoadError>;
 
     /// See [`StateMachine::finish_load`](quorate_replica::service::StateMachine::finish_load).

@@ -1,4 +1,5 @@
-//! Coordinates: versions locate a command in the log, positions a key in the store's order.
+//! Coordinates: a version locates a command in the log, a position locates a key in the store's
+//! order.
 
 use quorate_replica::service::CommandId;
 use xxhash_rust::xxh3::xxh3_64;
@@ -12,7 +13,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Lower than the version of every command.
+    /// Version that is lower than that of every command.
     pub const ABSENT: Self = Self { slot: 0, index: 0 };
 }
 
@@ -31,7 +32,7 @@ impl From<CommandId> for Version {
 pub struct Position(u64);
 
 impl Position {
-    /// Lower than the position of every key.
+    /// Position that is lower than that of every key.
     pub const START: Self = Self(0);
     pub(crate) const FIRST: Self = Self(1);
     pub(super) const BITS: u32 = 48;

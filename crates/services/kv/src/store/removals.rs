@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::places::{Position, Version};
 use crate::encode::{Decoder, Encoder, Malformed};
 
-/// Low bits of a position, which do not select the group.
+/// Number of low bits of a position that do not select the group of a key.
 const SHIFT: u32 = Position::BITS - u16::BITS;
 /// Prefix of the record's metadata keys, which the replica does not use.
 const META: &[u8] = b"kv.gone.";
@@ -36,7 +36,8 @@ const fn group_of(position: Position) -> u16 {
 impl Removals {
     /// Creates a record that does not know the removals below `slot`.
     pub fn from(slot: Slot) -> Self {
-        // Precedes every later command, including the one that makes the record replicated.
+        // The floor precedes every later command, including the one that makes the record
+        // replicated.
         let floor = Version { slot: slot.0.saturating_sub(1), index: u32::MAX };
         Self { floor, ..Self::default() }
     }

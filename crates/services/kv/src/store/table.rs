@@ -1,9 +1,9 @@
 //! Flat hash table in the order of positions, in which a lookup touches one memory location.
 //!
-//! A position is a hash, whose upper bits are the home slot of an item: open addressing with linear
-//! probing, with sorted runs. Shards by position let the table grow a small part at a time. A
-//! client that chooses keys by their hashes could build runs of any length, so an item further than
-//! [`REACH`] from its home slot is spilled into a tree.
+//! A position is a hash, so its upper bits determine the home slot of an item. The table uses open
+//! addressing with linear probing, and runs are kept sorted. Shards by position let it grow a small
+//! part at a time. A client that chooses keys by their hashes could build runs of any length, so an
+//! item further than [`REACH`] from its home slot is spilled into a tree.
 
 mod record;
 
@@ -62,7 +62,7 @@ struct Item {
 
 impl Item {
     fn compare(&self, position: Position, key: &[u8]) -> Ordering {
-        // Nearly every comparison is settled without reading the record.
+        // Positions settle nearly every comparison without reading the record.
         let by_position = self.position.cmp(&position);
         by_position.then_with(|| self.record.key().cmp(key))
     }
@@ -236,8 +236,8 @@ impl Shard {
         let (Ok(at) | Err(at)) = self.find(item.position, item.record.key());
         let run = self.slots[at..].iter().take_while(|slot| slot.is_some());
         let end = at + run.count();
-        // Moved items have home slots at or after that of the new one, so none ends up further from
-        // home than it.
+        // The home slot of each moved item is at or after that of the new item, so none ends up
+        // further from home than the new item does.
         if end - place > REACH {
             return self.spill(item);
         }

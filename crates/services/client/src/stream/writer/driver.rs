@@ -34,7 +34,8 @@ pub(super) struct Driver {
 /// Result of reopening the stream.
 enum Reopened {
     Open(Link),
-    /// Closed permanently with all its bytes, as the caller requested, at this end.
+    /// The stream is closed permanently at this position with all its bytes, as the caller
+    /// requested.
     Finished(u64),
 }
 
@@ -80,7 +81,7 @@ impl Driver {
     }
 
     /// Opens the stream for the first time. If the response is lost, a repetition reopens the same
-    /// piece: the table of streams knows the writer.
+    /// piece, because the table of streams knows the writer.
     fn open_first(&mut self) -> Result<(Link, u64), Trouble> {
         let mut link = self.nodes.dial_leader()?;
         let first = self.ask_to_open(&mut link)?;
@@ -175,7 +176,7 @@ impl Driver {
     }
 
     /// Handles a refusal to reopen the stream. If only the response to a close was lost, the stream
-    /// is in the requested state.
+    /// is already in the requested state.
     fn explain(&self, mut link: Link, error: Error) -> Result<Reopened, Trouble> {
         let (closing, written, durable) = {
             let state = self.shared.lock();

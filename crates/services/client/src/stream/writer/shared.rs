@@ -94,7 +94,7 @@ impl Shared {
 impl State {
     pub(super) fn hang_up(&self) {
         if let Some(socket) = &self.socket {
-            // May be disconnected already.
+            // The socket may be disconnected already.
             let _ = socket.shutdown();
         }
     }

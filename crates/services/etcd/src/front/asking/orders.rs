@@ -21,7 +21,7 @@ use crate::{
     proto::etcdserverpb::{AlarmRequest, AlarmResponse},
 };
 
-/// Maximum number of repetitions because users or roles changed.
+/// Maximum number of times that a request is repeated because users or roles changed.
 const AUTH_TRIES: u32 = 5;
 
 #[derive(Clone)]
@@ -39,8 +39,8 @@ enum Asked {
 }
 
 impl Asked {
-    /// Returns the failure when there is no memory for the response. A command was executed, so its
-    /// outcome is [`Failure::Unknown`].
+    /// Returns the failure to report when there is no memory for the response. A command has been
+    /// executed by then, so its outcome is [`Failure::Unknown`].
     const fn without_memory(self) -> Failure {
         match self {
             Self::Command => Failure::Unknown,
@@ -110,8 +110,8 @@ impl ReplicaAccess {
         self.ask_once(by, &self.memory, &work).await
     }
 
-    /// Sends a request for a client, again if users or roles changed between authentication and
-    /// execution.
+    /// Sends a request for a client, and repeats it if users or roles changed between
+    /// authentication and execution.
     async fn ask<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -172,7 +172,7 @@ impl ReplicaAccess {
 
     /// Requires an authenticated client, if auth is enabled.
     pub(in crate::front) async fn needs_user(&self, asker: &Requester) -> Result<(), Status> {
-        // Allowed for every authenticated user.
+        // Every authenticated user may make this query.
         let query = Query::Alarms(AlarmRequest::default());
         let asked = self.query::<AlarmResponse>(asker, &query, Freshness::Local);
         asked.await.map(drop)
@@ -192,7 +192,7 @@ impl ReplicaAccess {
                 true => Ok((reply, share)),
                 false => Err(NotDone(asked.without_memory())),
             });
-            // Fails if the client gave up, which is of no interest here.
+            // The send fails if the client gave up, which does not concern the node.
             drop(tell.send(counted));
         });
         let not_done = |failure| {

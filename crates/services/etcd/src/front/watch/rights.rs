@@ -15,7 +15,7 @@ use crate::{
 /// Maximum number of ranges per query.
 const RANGES_MAX: usize = 1000;
 
-/// Returns whether the error denies access, i.e. the check itself did not fail.
+/// Returns whether the error denies access, as opposed to a failure of the check itself.
 pub(super) fn is_refusal(status: &Status) -> bool {
     let codes = [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument];
     codes.contains(&status.code())

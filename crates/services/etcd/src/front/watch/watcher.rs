@@ -93,7 +93,7 @@ impl Watcher {
         self.prev.is_some() && !batch.has_prev
     }
 
-    /// Returns the event for the watcher, unless filtered out.
+    /// Returns the event as sent to the watcher, unless the watcher filters it out.
     fn of(&self, event: &Event) -> Option<Event> {
         let kv = event.kv.as_ref()?;
         let deletes = event.r#type == i32::from(EventType::Delete);
@@ -132,7 +132,7 @@ impl Watcher {
     }
 }
 
-/// Events by key: each of many watchers finds its own without visiting all.
+/// Events by key, so that each of many watchers finds its events without visiting all of them.
 #[derive(Debug)]
 pub(super) struct ByKey<'e> {
     events: &'e [Event],
@@ -191,7 +191,7 @@ pub(super) struct Watchers {
     single: BTreeMap<Bytes, BTreeSet<i64>>,
     /// Watchers of ranges.
     spans: BTreeSet<i64>,
-    /// Next revision and id of each watcher: by progress.
+    /// All watchers by progress, as pairs of next revision and id.
     order: BTreeSet<(i64, i64)>,
     last: i64,
 }
@@ -211,7 +211,7 @@ impl Watchers {
         ranges.collect()
     }
 
-    /// Adds a watcher with this id, or with an unused one for 0.
+    /// Adds a watcher with this id, or with an unused id if `id` is 0.
     pub(super) fn add(&mut self, id: i64, watcher: Watcher) -> Result<i64, &'static str> {
         let id = match id {
             0 => {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use quorate::Imaged;
 
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Divisor of the store's size for the bytes to save, within the other two limits.
+/// Part of the store's size that may be saved, within the other two limits.
 const KEPT_PART: u64 = 4;
 /// Bytes that a small store may save, about what a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
@@ -132,7 +132,7 @@ mod tests {
         store
     }
 
-    /// Writes during the image, on either side of it, do not change it.
+    /// Writes before or after the position of the image do not change it.
     #[test]
     fn an_image_is_the_store_as_it_was() {
         let mut store = filled(2000);

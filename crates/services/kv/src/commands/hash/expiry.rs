@@ -280,7 +280,7 @@ fn expire_one(hash: &mut Change<'_, '_>, field: &[u8], flags: u8, new: Deadline)
 }
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // For the same reason as in TTL, the command carries the time of the request.
+    // The command carries the time of the request, for the same reason as TTL does.
     out.byte(Op::HTtl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
     write_fields(r, 1, NOT_POSITIVE, out)
 }

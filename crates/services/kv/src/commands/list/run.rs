@@ -420,7 +420,7 @@ pub(super) fn trim(
                 list.drop_end(end, value.len());
             }
         }
-        // As in Redis, even if nothing was removed.
+        // As in Redis, the event is generated even if nothing was removed.
         list.event(class::LIST, "ltrim");
         if kept < count {
             list.close();

@@ -33,7 +33,7 @@ impl SetOperation {
         }
     }
 
-    /// Event generated when the result is stored.
+    /// Returns the event generated when the result is stored.
     const fn stored(self) -> &'static str {
         match self {
             Self::Intersection => "sinterstore",
@@ -118,7 +118,7 @@ pub(super) fn random(
     Ok(())
 }
 
-/// Returns the sets at these keys, `None` for an absent one. Replies with an error for another
+/// Returns the sets at these keys; `None` for an absent one. Replies with an error for another
 /// type.
 fn sets<'s>(
     store: &'s dyn Store,

@@ -5,7 +5,7 @@ use crate::encode::{Decoder, Fault, List};
 /// Requested order of the elements, and the values to return for each element.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
-    /// Largest element first.
+    /// Return the largest element first.
     pub(super) back: bool,
     /// Compare as bytes instead of numbers.
     pub(super) alpha: bool,

@@ -1,5 +1,5 @@
-//! Attempts to take elements, of which a blocking command consists. Every node executes each
-//! attempt.
+//! Attempts to take elements. A blocking command is a series of attempts, which every node
+//! executes.
 
 use crate::{
     commands::list::end::End,
@@ -92,7 +92,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Writes the reply of an attempt without elements that does not block.
+    /// Writes the reply of an attempt that finds no elements and does not block.
     pub(super) fn nothing(&self, reply: &mut Reply<'_>) {
         match self.action {
             Action::Move(..) => reply.null(),

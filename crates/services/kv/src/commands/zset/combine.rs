@@ -30,7 +30,7 @@ enum ZsetOperation {
 }
 
 impl ZsetOperation {
-    /// Event generated when the result is stored.
+    /// Returns the event generated when the result is stored.
     const fn stored(self) -> &'static str {
         match self {
             Self::Union => "zunionstore",
@@ -274,7 +274,7 @@ fn intersect(
     });
 }
 
-/// Returns the result by score, or `None` if it has more bytes than a batch may copy.
+/// Returns the result in order of score, or `None` if it has more bytes than a batch may copy.
 fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> Option<Vec<Member>> {
     let mut bytes = 0;
     let mut scores: BTreeMap<Vec<u8>, Score> = BTreeMap::new();

@@ -1,13 +1,13 @@
-//! The two rows of a sorted set's member: by name, with the score, and by score.
+//! The two rows of each member of a sorted set: one by name, with the score, and one by score.
 
 use crate::commands::{
     rows::{Change, View, placed},
     score::Score,
 };
 
-/// Prefix of the rows by name, which store the scores. Stored format.
+/// Prefix of the rows by name, which store the scores. Part of the stored format.
 pub(crate) const MEMBER: &[u8] = &[0];
-/// Prefix of the rows by score. Stored format.
+/// Prefix of the rows by score. Part of the stored format.
 pub(super) const ORDER: u8 = 1;
 
 /// Formats a stored score as Redis does.

@@ -570,8 +570,7 @@ fn encode_zlexcount(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusa
     Ok(())
 }
 
-/// Encodes a range command. Options determine what its name leaves open.
-/// else from its options.
+/// Encodes a range command, whose name or options give the type and direction of the range.
 fn write_range(
     by: Option<By>,
     back: Option<bool>,

@@ -121,11 +121,11 @@ impl Limit {
         Ok(Self { score, excluded })
     }
 
-    /// Returns the first row by score that has this score, or the first one after those if
-    /// `behind`.
+    /// Returns the first row in the order of scores that has this score, or, if `behind`, the first
+    /// row after all of those.
     fn row(self, behind: bool) -> Vec<u8> {
         let order = u64::from_be_bytes(self.score.order());
-        // Cannot overflow: no score is encoded as `u64::MAX`.
+        // Does not saturate: no score is encoded as `u64::MAX`.
         let order = order.saturating_add(u64::from(behind));
         [&[ORDER][..], &order.to_be_bytes()].concat()
     }
@@ -141,7 +141,7 @@ pub(super) enum Range<'a> {
 pub(crate) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
 
 impl<'a> Range<'a> {
-    /// Event generated when the range is removed.
+    /// Returns the event generated when the range is removed.
     pub(super) const fn removed(&self) -> &'static str {
         match self {
             Self::Ranks(..) => "zremrangebyrank",
@@ -183,7 +183,7 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// Visits the members by score, or backwards if `back`, after skipping `skip` of them.
+    /// Visits the members in order of score, or backwards if `back`, after skipping `skip` of them.
     pub(super) fn visit(self, view: &View<'_>, back: bool, skip: u64, visit: &mut Visit<'_>) {
         if let Self::Ranks(start, stop) = self {
             if let Some((first, behind)) = places(start, stop, view.count()) {
@@ -224,7 +224,7 @@ impl<'a> Range<'a> {
         count
     }
 
-    /// Returns the range of rows by score, or `None` if it may include other members.
+    /// Returns the range of rows in order of score, or `None` if it may include other members.
     fn ends(&self, view: &View<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
         match *self {
             Self::Ranks(..) => None,
@@ -237,13 +237,13 @@ impl<'a> Range<'a> {
 }
 
 impl View<'_> {
-    /// Returns the number of rows before a row by score, or `None` if the store has no ranks.
+    /// Returns the rank of a row in the order of scores, or `None` if the store has no ranks.
     pub(super) fn rank(&self, row: &[u8]) -> Option<u64> {
         let rank = |row: &[u8]| self.store.rank(self.header.id, row);
         Some(rank(row)?.saturating_sub(rank(&[ORDER])?))
     }
 
-    /// Returns the row of this rank by score.
+    /// Returns the row of this rank in the order of scores.
     fn nth(&self, rank: u64) -> Option<Vec<u8>> {
         let first = self.store.rank(self.header.id, &[ORDER])?;
         self.store.nth(self.header.id, first.saturating_add(rank))
@@ -287,7 +287,7 @@ fn passed(view: &View<'_>, from: &mut Vec<u8>, to: &mut Vec<u8>, back: bool, cou
     true
 }
 
-/// Visits the members between two rows by score.
+/// Visits the members between two rows in the order of scores.
 fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Visit<'_>) {
     let span = Span { from, to: Some(to), back };
     view.rows(span, &mut |name, _| {
@@ -302,7 +302,7 @@ fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Vis
     });
 }
 
-/// Visits all members by score.
+/// Visits all members in order of score.
 pub(crate) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
     in_order(view, &[ORDER], &[ORDER + 1], back, visit);
 }

@@ -5,7 +5,7 @@ use quorate_replica::front::{Sequenced, SessionId};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attached {
     session: Option<SessionId>,
-    /// Acknowledged: the client has all replies with lower sequence numbers.
+    /// The client has acknowledged all replies with lower sequence numbers.
     acknowledged_below: u64,
 }
 

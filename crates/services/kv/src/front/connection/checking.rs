@@ -1,4 +1,4 @@
-//! A password check in progress.
+//! A password check in progress, and the action after it.
 
 use quorate_access::Claim;
 
@@ -11,7 +11,7 @@ pub(super) struct Checking {
     pub(super) then: Then,
 }
 
-/// Action after a right password.
+/// Action to take if the password is right.
 #[derive(Debug)]
 pub(super) enum Then {
     Ok,

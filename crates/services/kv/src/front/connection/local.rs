@@ -1,4 +1,5 @@
-//! Commands that a connection answers itself: greetings, settings, and the bounds of transactions.
+//! Commands that a connection answers itself: greetings, settings, and the start and end of
+//! transactions.
 
 use quorate_replica::front::{Requests, Sequenced};
 

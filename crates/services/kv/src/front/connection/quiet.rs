@@ -1,5 +1,5 @@
-//! CLIENT REPLY: suppressed replies. As in Redis, messages and confirmations of subscriptions are
-//! always sent.
+//! CLIENT REPLY: which replies to suppress. As in Redis, messages and confirmations of
+//! subscriptions are always sent.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Quiet {

@@ -89,8 +89,8 @@ impl Connection {
         }
     }
 
-    /// Handles `QUORATE CLASS`, the durability class in which writes of this connection are
-    /// answered ([class-2]).
+    /// Handles `QUORATE CLASS`, which reports or sets the durability class in which writes of this
+    /// connection are answered ([class-2]).
     fn class(&mut self, word: &[u8], shared: &mut Shared, requests: &dyn Requests) {
         let lasting = match &*word.to_ascii_lowercase() {
             b"" => {
@@ -119,7 +119,7 @@ impl Connection {
         self.reply(shared, |r| r.ok());
     }
 
-    /// Handles `QUORATE READ`, the freshness of reads.
+    /// Handles `QUORATE READ`, which reports or sets the freshness of reads.
     fn read_mode(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         let word = |at: usize| arguments.iter().nth(at).unwrap_or_default().to_ascii_lowercase();
         let (mode, bound) = (word(0), word(1));

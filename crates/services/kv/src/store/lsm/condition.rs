@@ -5,9 +5,9 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Well,
-    /// The writer waits for the disk; commits continue in memory within its capacity.
+    /// The writer waits for the disk. Commits continue in memory while there is capacity for them.
     Waiting(String),
-    /// Readable, but no longer writable.
+    /// The tree accepts no more writes but can still be read.
     Failed(String),
     Closed(String),
 }

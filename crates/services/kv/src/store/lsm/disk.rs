@@ -37,7 +37,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
         File::open(folder)?.sync_all()
     }
 
-    /// Returns an error to replace an access, before it is made.
+    /// Called before each access. An error replaces the access.
     fn allows(&self, access: Access) -> io::Result<()> {
         let _ = access;
         Ok(())
@@ -57,8 +57,8 @@ impl Disk for RealDisk {
     }
 
     fn try_writing(&self, folder: &Path) -> io::Result<()> {
-        // In the folder itself if it exists, as it may be another file system. fjall ignores the
-        // file.
+        // Uses the folder itself if it exists, since it may be on another file system. fjall
+        // ignores the file.
         let place = if folder.is_dir() { folder.join("try") } else { folder.with_extension("try") };
         let written = write_some(&place);
         let removed = fs::remove_file(&place);

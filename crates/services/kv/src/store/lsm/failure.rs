@@ -27,10 +27,10 @@ pub enum Failure {
     /// Reopening may help.
     #[error("an earlier write, or one in the background, failed")]
     Poisoned,
-    /// Data just written is damaged: the disk is at fault.
+    /// Data that was just written is damaged, so the disk is at fault.
     #[error("a new tree cannot be read: {0}")]
     NewIsDamaged(#[source] Box<dyn StdError + Send + Sync>),
-    /// The log can rebuild the contents.
+    /// The contents are damaged, but the log can rebuild them.
     #[error("{0}")]
     Damaged(#[source] Box<dyn StdError + Send + Sync>),
     #[error("in use by another process")]
@@ -39,7 +39,7 @@ pub enum Failure {
     LibraryVersion(#[source] fjall::Error),
     #[error("format {0}, but this version knows {FORMAT} only")]
     Format(u8),
-    /// Being opened or set aside.
+    /// The tree is being opened or set aside.
     #[error("it is not open")]
     NotOpen,
     #[error("{0}")]

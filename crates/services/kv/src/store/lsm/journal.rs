@@ -132,7 +132,7 @@ impl<R: Read> Reader<R> {
         Ok((read == BYTES).then_some(bytes))
     }
 
-    /// Adds `count` bytes to the checksum. Returns `false` if too few are left.
+    /// Reads `count` bytes into the checksum. Returns `false` if too few are left.
     fn many(&mut self, mut count: u64, checksum: &mut Xxh3) -> io::Result<bool> {
         let mut chunk = vec![0; usize::try_from(count.min(CHUNK_BYTES)).unwrap_or(0)];
         while count > 0 {

@@ -26,21 +26,22 @@ pub(super) mod kind {
 
 /// Key of the last commit's state.
 pub(super) const STATE_KEY: [u8; 1] = [kind::STATE];
-/// Key of the newest generation begun by a load. Above that of the state, it has left data behind.
+/// Key of the newest generation begun by a load. If that is above the state's, the load left data
+/// behind.
 pub(super) const NEWEST_KEY: [u8; 2] = [kind::STATE, 1];
 
 pub(super) const FORMAT: u8 = 1;
-/// Header of a stored value: slot, index with type, deadline.
+/// Size of the header of a stored value: slot, index with type, deadline.
 const HEADER_BYTES: usize = 8 + 4 + 8;
-/// Bits of the index, below the type: no batch has 2^28 commands.
+/// Number of bits of the index, below the type. No batch has 2^28 commands.
 const INDEX_BITS: u32 = 28;
-/// Prefix of a stored key: kind and generation.
+/// Size of the prefix of a stored key: kind and generation.
 const PREFIX_BYTES: usize = 1 + 6;
-/// Prefix and position, before a client's key.
+/// Size of the prefix and position before a client's key.
 const KEY_BYTES: usize = PREFIX_BYTES + 6;
-/// Prefix and deadline, before a client's key.
+/// Size of the prefix and deadline before a client's key.
 const DEADLINE_BYTES: usize = PREFIX_BYTES + 8;
-/// Prefix and id, before a row's name.
+/// Size of the prefix and id before a row's name.
 const ROW_BYTES: usize = PREFIX_BYTES + Id::BYTES;
 /// Encoding of a missing deadline.
 const NO_DEADLINE: u64 = u64::MAX;
@@ -106,7 +107,7 @@ pub(super) fn data_key(generation: u64, position: Position, key: &[u8]) -> Vec<u
     stored
 }
 
-/// Splits a stored key into the position and the client's key.
+/// Splits the stored key of a client's key into the position and the client's key.
 pub(super) fn parse_data_key(stored: &[u8]) -> Option<(Position, &[u8])> {
     let (head, key) = stored.split_at_checked(KEY_BYTES)?;
     let (_, position) = head.split_last_chunk()?;
@@ -129,7 +130,7 @@ pub(super) fn deadline_key(
     stored
 }
 
-/// Splits a stored deadline into the deadline and the client's key.
+/// Splits the stored key of a deadline into the deadline and the client's key.
 pub(super) fn parse_deadline_key(stored: &[u8]) -> Option<(u64, &[u8])> {
     let (_, rest) = stored.split_at_checked(PREFIX_BYTES)?;
     let (deadline, key) = rest.split_first_chunk()?;
@@ -158,7 +159,7 @@ pub(super) fn row_key(generation: u64, id: Id, name: &[u8]) -> Vec<u8> {
 /// Returns the exclusive upper bound of a collection's rows.
 pub(super) fn behind_rows(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = row_key(generation, id, b"");
-    // Not all bytes are 255: no generation is that high.
+    // Not all bytes are 255, because no generation is that high.
     while stored.pop_if(|last| *last == u8::MAX).is_some() {}
     if let Some(last) = stored.last_mut() {
         *last += 1;
@@ -193,7 +194,7 @@ fn header(stored: &[u8]) -> Option<Stamp> {
     Some(Stamp { version, deadline: (deadline != NO_DEADLINE).then_some(deadline), kind })
 }
 
-/// Decodes what a change of a key needs of its old value.
+/// Decodes the data of a key that is about to change.
 pub(super) fn old(stored: &[u8]) -> Option<Old> {
     let stamp = header(stored)?;
     let old = Old::new(&stored[HEADER_BYTES..], stamp);

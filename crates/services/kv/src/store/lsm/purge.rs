@@ -1,5 +1,5 @@
 //! Purge: removes generations ended by FLUSHALL or a load, remains of failed loads, and rows of
-//! dropped collections. Not atomic, because readers cannot observe it.
+//! dropped collections. Readers cannot observe the removal, so it need not be atomic.
 
 use std::sync::{
     Arc,
@@ -37,10 +37,10 @@ pub(super) struct Purge {
 }
 
 pub(super) enum PurgeStep {
-    /// Keys of ended generations were removed. Has the stored key at which to resume, if any are
-    /// left.
+    /// Keys of ended generations were removed. Contains the stored key at which to resume, if any
+    /// are left.
     Generations(Option<Vec<u8>>),
-    /// Rows of a dropped collection were removed. Has the stored keys at which to resume.
+    /// Rows of a dropped collection were removed. Contains the stored keys at which to resume.
     Rows(Vec<u8>, Vec<u8>),
     /// No dropped collections are left from the resume position on.
     Nothing,
@@ -129,7 +129,7 @@ impl Purge {
         let rows_from = match last {
             Some(last) if keys.len() == PURGED_MAX => last,
             _ => {
-                // The mark goes with the last rows or after them.
+                // The mark is removed with the last rows, or after them.
                 keys.push(Slice::from(marker.as_slice()));
                 Vec::new()
             }
@@ -141,7 +141,7 @@ impl Purge {
     fn step_generations(&self, tree: &Tree) -> Result<Option<Vec<u8>>, Failure> {
         let mut keys = Vec::with_capacity(PURGED_MAX);
         let behind = self.below + 1;
-        // Ranges in the tree's order.
+        // The ranges are in the tree's order.
         let generations = [0..self.below, behind..self.left.map_or(behind, |left| left + 1)];
         let kinds = [kind::DEADLINE, kind::DATA, kind::ROW, kind::ENDED, kind::FIELD_DEADLINE];
         let each = |kind| generations.clone().map(|generations| (kind, generations));

@@ -1,6 +1,6 @@
 //! Renewal of a store with damaged files. Once a snapshot to replace it is on this node's disk
-//! ([scrub-8]), the folder is set aside, for an operator in case anything happens to the new store.
-//! It is removed once the new store has reached the old position and is synced.
+//! ([scrub-8]), the folder is set aside, where an operator finds it if the new store fails too. It
+//! is removed once the new store has reached the old position and is synced.
 
 use std::{
     fs, io,
@@ -34,7 +34,7 @@ impl LsmStore {
             Some(tree) if !self.has_failed() => tree,
             _ => return Err(self.condition.to_string()),
         };
-        // Running out of space half-way would end the service of the old store.
+        // A renewal must not run out of space half-way while the old store still serves clients.
         let needed = tree.disk_space().saturating_add(RESERVE_BYTES);
         let room = tree.room(&self.path).and_then(|room| {
             may_be_renamed(&self.path)?;
@@ -52,7 +52,7 @@ impl LsmStore {
             Err(error) => return Err(format!("the store cannot be set aside: {error}")),
         }
         self.renewal = Some(Renewal { to: self.state.applied_to, aside: None });
-        // [store-1] Only the old store has the synced data.
+        // [store-1] Only the old store contains the synced data.
         self.synced = None;
         self.close_for_reopen(WHY.to_owned(), Some(WHY.to_owned()));
         Ok(())
@@ -62,8 +62,8 @@ impl LsmStore {
     pub(super) fn set_aside(&mut self, aside: Option<PathBuf>) {
         match &mut self.renewal {
             Some(renewal) if renewal.aside.is_none() => renewal.aside = aside,
-            // Another tree was damaged during the renewal. The first one, the last complete one,
-            // stays.
+            // Another tree was damaged during the renewal. The first one is the last that was
+            // complete, so it is retained.
             Some(_) if aside.is_some() => self.renewal = None,
             _ => {}
         }
@@ -98,7 +98,7 @@ fn may_be_renamed(folder: &Path) -> io::Result<()> {
         return Err(io::Error::other("its folder is a file system of its own"));
     }
     let probe = folder.with_extension("probe");
-    // Left by a process that ended here.
+    // A process that ended at this point may have left the probe folder behind.
     match fs::create_dir(&probe) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,

@@ -2,9 +2,8 @@
 //!
 //! The thread has no handle of the tree, which may be reopened meanwhile. Compaction removes files
 //! all the time, so a finding is only a suspicion: a file counts as damaged if the owner still
-//! finds it in the tree. Even then the store continues to serve clients, until a snapshot is
+//! finds it in the tree. Even then the store continues to serve clients until a snapshot is
 //! available to rebuild it from (`renewal`).
-//! serve clients until a snapshot is available to rebuild it from (`renewal`).
 
 use std::{
     fs::{File, OpenOptions},
@@ -35,7 +34,7 @@ enum Report {
 #[derive(Debug)]
 pub(super) struct Scrub {
     told: Receiver<Report>,
-    /// Disconnected to end the thread.
+    /// Channel that is disconnected to end the thread.
     wanted: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,7 +62,7 @@ impl Scrub {
 
 struct Work {
     tell: Sender<Report>,
-    /// Without messages; disconnects when the thread should end.
+    /// Channel without messages, which disconnects when the thread should end.
     wants: Receiver<()>,
     bytes_per_second: u64,
     /// Delay due before the next read, to keep to the configured rate.
@@ -93,7 +92,8 @@ impl Work {
     fn check(&mut self, file: &TreeFile, buffer: &mut [u8]) -> Result<Result<(), String>, Stopped> {
         let mut open = match open(&file.path) {
             Ok(open) => open,
-            // Proves nothing about the file: e.g. no free descriptors.
+            // The error proves nothing about the file. For example, there may be no free
+            // descriptors.
             Err(error) if error.kind() != ErrorKind::NotFound => return Ok(Ok(())),
             Err(_) => return Ok(Err("the file is gone".to_owned())),
         };

@@ -38,7 +38,7 @@ const WAITING_TABLES_MAX: usize = 1;
 const RUNS_MAX: usize = 20;
 /// Minimum number of open files that fjall requires.
 const FILES_MIN: usize = 10;
-/// Size from which on a value is stored apart from its key.
+/// Minimum size of a value that is stored apart from its key.
 const APART_BYTES: u32 = 512;
 /// Fraction of dead data at which an old value file is rewritten.
 const DEAD_PART: f32 = 0.5;
@@ -123,7 +123,7 @@ impl Tree {
     fn make(home: &Home) -> Result<Opened, Failure> {
         Self::open_as_it_is(home).map_err(|failure| match failure {
             Failure::Damaged(detail) => {
-                // Empty, so the next attempt must not set it aside.
+                // The folder has no data, and the next attempt must not set it aside.
                 let _ = fs::remove_dir_all(&home.path);
                 Failure::NewIsDamaged(detail)
             }
@@ -135,7 +135,7 @@ impl Tree {
         let Home { path, disk, files_max, cache_bytes } = home;
         disk.allows(Access::Open)?;
         if is_unfinished(path)? {
-            // Unfinished, so without data.
+            // The unfinished folder has no data yet.
             fs::remove_dir_all(path)?;
         }
         let (database, keyspace) = recover(path, *files_max, *cache_bytes)?;
@@ -220,7 +220,7 @@ impl Tree {
         self.disk.allows(Access::Write)?;
         let generation = changes.generation;
         let mut batch = self.database.batch();
-        // In the tree's order.
+        // Entries are written in the tree's order.
         let state = changes.state.to_bytes();
         batch.insert(&self.keyspace, STATE_KEY, state);
         if generation != changes.state.generation {
@@ -363,8 +363,9 @@ fn options() -> KeyspaceCreateOptions {
         .separation_threshold(APART_BYTES)
         .staleness_threshold(DEAD_PART)
         .age_cutoff(OLD_PART);
-    // Filter and index of a table of small rows have several megabytes. Below the first level,
-    // where they are not cached as a whole, partitions let a lookup read only the one it needs.
+    // The filter and the index of a table of small rows have several megabytes. Below the first
+    // level, where they are not cached as a whole, partitions let a lookup read only the one it
+    // needs.
     let in_parts = PartitioningPolicy::new([false, true]);
     KeyspaceCreateOptions::default()
         .filter_block_partitioning_policy(in_parts.clone())
@@ -496,7 +497,7 @@ mod tests {
             assert_eq!(found.is_some(), number % 2 == 0);
         }
         let each = (read_bytes() - before) / asked.count() as u64;
-        // Unpartitioned filters and indexes have 65 KB.
+        // Filters and indexes that are not partitioned have 65 KB.
         assert!((1000..30_000).contains(&each), "{each} bytes for a row");
     }
 }

@@ -63,7 +63,7 @@ impl LsmStore {
             Event::LetGo if self.tree.is_some() => {
                 self.close_for_reopen("it is being opened again".to_owned(), None);
             }
-            // Already closed by this thread for another reason.
+            // This thread has already closed the tree for another reason.
             Event::LetGo => {}
             Event::Closed(why) => {
                 self.forget_tree();
@@ -94,7 +94,7 @@ impl LsmStore {
         (self.state, self.sent) = (state, state);
         self.newest_generation = newest_generation;
         self.collections |= has_rows;
-        // fjall syncs its journal before reading it. After a failure that proves little about
+        // fjall syncs its journal before reading it. After a failure, that sync proves little about
         // earlier writes, because some systems then take unwritten data for written.
         self.synced = Some(match self.synced {
             None => state.applied_to,

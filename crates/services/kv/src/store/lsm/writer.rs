@@ -1,5 +1,5 @@
-//! Thread that writes to the tree, waits for the disk, and reopens the tree, in place of the
-//! replica.
+//! Thread that writes changes to the tree, so that the replica does not wait for it. It also waits
+//! for the disk and reopens the tree.
 
 use std::{
     fs, io,
@@ -38,13 +38,13 @@ const NEEDED_PART: u64 = 4;
 /// Delays between checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays {
-    /// While fjall's threads are busy.
+    /// Delay while fjall's threads are busy.
     pub busy: Duration,
-    /// While the disk is full.
+    /// Delay while the disk is full.
     pub room: Duration,
-    /// After the first failure. Doubles with each further one.
+    /// Delay after the first failure. Doubles with each further one.
     pub retry_min: Duration,
-    /// Maximum after a failure.
+    /// Maximum delay after a failure.
     pub retry_max: Duration,
 }
 
@@ -76,13 +76,12 @@ pub(super) enum Event {
     Written,
     /// Position that survives a power loss.
     Synced(Slot),
-    /// Reason for a delay of a write, which the thread retries.
+    /// Reason why a write is delayed. The thread retries it.
     Waiting(String),
-    /// Readable, but no longer writable.
+    /// The tree accepts no more writes but can still be read.
     Failed {
         why: String,
         /// The failure was in the background, perhaps a compaction of damaged data.
-        /// damage.
         in_the_background: bool,
     },
     /// Reopening may help. The owner must close its handles first and confirm.
@@ -94,7 +93,7 @@ pub(super) enum Event {
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// Dropped to end the thread.
+    /// Queue of jobs, dropped to end the thread.
     jobs: Option<Sender<Job>>,
     events: Receiver<Event>,
     /// Data of all generations below this one has been removed.
@@ -128,7 +127,7 @@ impl Writer {
         };
         let thread = thread::Builder::new().name("store".to_owned()).spawn(move || {
             failure::catches_panics();
-            // The loop ends only without an owner.
+            // The loop ends only when the owner is gone.
             let Err(Gone) = work.run();
         })?;
         Ok(Self { jobs: Some(jobs), events, purged_below, thread: Some(thread) })
@@ -156,7 +155,7 @@ impl Writer {
 
     fn ask(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            // The thread outlives its owner.
+            // The thread ends only at the request of its owner.
             let _ = jobs.send(job);
         }
     }
@@ -223,7 +222,7 @@ struct Work {
     /// Set by a failure, until all data is in new files: the system may take unwritten data for
     /// written, and a later sync of the same file would report no error.
     doubts: bool,
-    /// Position to sync once all data is in new files, if it is being rewritten.
+    /// Position to sync once all data has been rewritten into new files; `None` without a rewrite.
     rewriting: Option<Slot>,
     asked: Receiver<Job>,
     tell: Sender<Event>,
@@ -268,7 +267,7 @@ impl Work {
                     (self.needed, self.failures) = (0, 0);
                     let ended = !changes.ended.is_empty();
                     self.purge.begin(changes.state.generation, ended);
-                    // Before the event, so that the owner has the last reference.
+                    // Dropped before the event is sent, so that the owner has the last reference.
                     drop(changes);
                     self.say(Event::Written)?;
                 }
@@ -392,7 +391,7 @@ impl Work {
         let DiskSpace { free, total } = self.home.disk.room(&self.home.path).ok()?;
         let reserve = RESERVE_BYTES.min(total / RESERVE_PART);
         let reserve = reserve.max(self.needed.min(total / NEEDED_PART));
-        // Once to the journal, once to a table.
+        // The bytes are written to the journal, and again to a table.
         let wanted = bytes.saturating_mul(2).saturating_add(reserve);
         (free < wanted).then(|| {
             let mib = |bytes: u64| bytes.div_ceil(1 << 20);

@@ -15,7 +15,7 @@ use crate::store::{
 };
 
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Divisor of the store's size for the bytes to save, within the other two limits.
+/// Part of the store's size that may be saved, within the other two limits.
 const KEPT_PART: u64 = 4;
 /// Bytes that a small store may save, about what a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
@@ -27,7 +27,7 @@ type Kept = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Mark of collections that are passed or newer than the snapshot.
+    /// Number that marks collections which are passed or newer than the snapshot.
     number: u64,
     cursor: Cursor,
     /// Saved records of keys ahead of the cursor that have changed since the snapshot began,
@@ -97,7 +97,7 @@ impl Image {
         true
     }
 
-    /// Mark of the collections that the snapshot does not need.
+    /// Returns the number that marks the collections which the snapshot does not need.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }

@@ -17,7 +17,7 @@ const FREED_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     rows: Tree,
-    /// Last snapshot that does not need these rows saved.
+    /// Number of the last snapshot for which these rows need not be saved.
     pub(super) seen: u64,
 }
 
@@ -154,7 +154,7 @@ impl Collections {
             true => visit(name, value),
             false => ControlFlow::Break(()),
         };
-        // An early stop is of no interest.
+        // The visitor may stop early, which does not matter here.
         let _ = match span.back {
             false => rows.rows.from(span.from).try_for_each(&mut visit),
             true => rows.rows.before(span.to).try_for_each(&mut visit),

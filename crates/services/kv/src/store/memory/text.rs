@@ -1,4 +1,5 @@
-//! Names and values of rows. Short ones are inline, which saves a search a pointer to follow.
+//! Names and values of rows. Short ones are stored inline, so that a search need not follow a
+//! pointer.
 
 use std::cmp::Ordering;
 
@@ -93,8 +94,8 @@ fn word(bytes: &[u8; SHORT], from: usize) -> u64 {
     u64::from_be_bytes(word)
 }
 
-/// Returns the words to compare after equal first ones: the remaining bytes, then the length, as
-/// one text may be the other followed by zeros.
+/// Returns the words to compare if the first ones are equal: the remaining bytes, then the length,
+/// as one text may be the other followed by zeros.
 fn rest(len: u8, bytes: &[u8; SHORT]) -> [u64; 3] {
     let mut last = [0; 8];
     last[..SHORT - 24].copy_from_slice(&bytes[24..]);

@@ -1,6 +1,6 @@
 //! Rows ordered by name, in a B-tree whose nodes count the rows below them. With the counts,
-//! finding a rank takes one path from the root, where the standard library's tree would walk over
-//! all rows before it.
+//! finding a row by rank takes one path from the root; in the standard library's tree it would take
+//! a walk over all rows before it.
 
 use super::text::{Sought, Text};
 
