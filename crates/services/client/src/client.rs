@@ -188,7 +188,7 @@ impl Client {
             if matches!(front.state, State::Done(_)) || Instant::now() >= front.until {
                 let open = self.open.pop_front().expect("looked at just above");
                 self.first += 1;
-                // Its number in the session is free although no reply arrived.
+                // The command's number in the session is free although no reply arrived.
                 self.acknowledge |= open.is_open();
                 return open.outcome();
             }

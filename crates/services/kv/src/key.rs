@@ -30,7 +30,7 @@ pub struct Key<'a>(&'a [u8]);
 pub struct TooLong;
 
 impl<'a> Key<'a> {
-    /// Creates a key, if not too long.
+    /// Creates a key. Fails if it is too long.
     pub const fn new(bytes: &'a [u8]) -> Result<Self, TooLong> {
         if bytes.len() <= KEY_BYTES_MAX { Ok(Self(bytes)) } else { Err(TooLong) }
     }

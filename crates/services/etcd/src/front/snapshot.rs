@@ -1,8 +1,8 @@
 //! Snapshots as streams: the bytes of a backup in an envelope that `etcdctl` accepts.
 //!
-//! `etcdctl` requires a length that is a multiple of 512, and a SHA-256 checksum of these bytes at
-//! the end. So the backup is followed by zeros, its length, a word that `quorate restore`
-//! recognizes, and the checksum.
+//! `etcdctl` requires a length that is a multiple of 512 and, at the end, a SHA-256 checksum of all
+//! the bytes before it. So the backup is followed by zeros, its length, a word that marks it for
+//! `quorate restore`, and the checksum.
 
 use std::{io, sync::Arc, time::Duration};
 

@@ -501,7 +501,7 @@ fn a_session_that_ended_leaves_all_unknown() {
         submit(&mut client, tag);
     }
     group.ended_at = Some(group.log.len());
-    // Another client's registration evicted the session, where the walk stops.
+    // Another client's registration evicted the session. The walk stops there.
     let other = group.other(5);
     group.give(other, true);
     for _ in 0..10_000 {

@@ -309,8 +309,8 @@ impl Connection {
         self.end();
     }
 
-    /// Ends a blocking request, which counts as a write, as a timeout does if the client may no
-    /// longer write.
+    /// Ends a blocking request as its timeout would, if the client may no longer write. Blocking
+    /// requests count as writes.
     fn end_forbidden_wait(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         if self.parked.is_none() {
             return;

@@ -36,8 +36,8 @@ pub enum Meaning {
     /// Sets several keys if all are absent: `key…`, `value ms`. Replies with their number or 0.
     /// Used by node-redlock's acquire.
     SetAllAbsent,
-    /// Sets several keys if all have this value: `key…`, `value ms`. Replies with their number or
-    /// 0. Used by node-redlock's extend.
+    /// Sets several keys if all have this value: `key…`, `value ms`. Replies with their number
+    /// or 0. Used by node-redlock's extend.
     SetAllEqual,
     /// Acquires a reentrant Redisson lock: `key`, `ms holder`. Replies null, or the remaining time
     /// if another client holds it.

@@ -195,7 +195,7 @@ fn contents(store: &dyn Store) -> Contents {
     found
 }
 
-/// Checks that snapshots keep the contents of their beginning while keys are written, removed and
+/// Checks that a snapshot keeps the contents at its beginning while keys are written, removed and
 /// flushed.
 fn images_are_of_their_moment(store: &mut dyn Store, seed: u64, rounds: u64) -> u64 {
     let mut random = Random::new(seed);

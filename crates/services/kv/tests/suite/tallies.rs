@@ -42,7 +42,7 @@ fn commandstats_count_calls_times_and_failures() {
         ["cmdstat_client:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"]
     );
     assert_eq!(of(&mut node, "get"), [""; 0], "never asked for");
-    // An invalid request is no call of the previous command.
+    // An invalid request does not count as a call of the previous command.
     node.world.command_bytes_max = 100;
     node.say(client, "SET k v");
     let long = "x".repeat(1000);

@@ -15,7 +15,7 @@ use crate::store::{
 };
 
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Part of the store's size that may be saved, within the other two limits.
+/// Divisor of the store's size that gives the bytes to save, within the other two limits.
 const KEPT_PART: u64 = 4;
 /// Bytes that a small store may save, about what a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;

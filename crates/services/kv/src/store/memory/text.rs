@@ -122,7 +122,7 @@ mod tests {
         for _ in 0..100_000 {
             let (one, mut two) = (any(&mut dice), any(&mut dice));
             if dice.index(2) == 0 {
-                // Equal up to the end of the shorter one.
+                // The texts are equal up to the end of the shorter one.
                 two = one.clone();
                 two.resize(dice.index(SHORT + 4), 0);
             }

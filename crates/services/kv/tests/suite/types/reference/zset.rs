@@ -14,7 +14,7 @@ fn text(score: f64) -> String {
     format!("{}", score + 0.0)
 }
 
-/// Replaces NaN, from an operation on infinities, by 0.
+/// Returns the number, or 0 for NaN, which results from operations on infinities.
 fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
