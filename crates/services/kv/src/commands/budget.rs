@@ -1,4 +1,4 @@
-//! Limit on the bytes that the commands of one batch may copy.
+//! Limits on the bytes that the commands of one batch may copy, and on the rows that they visit.
 //!
 //! A batch has a few megabytes, but a command of thirty bytes can copy a value of eight megabytes
 //! (COPY, EXPIRE, SETRANGE far past the end). Every node holds all changes of a batch in memory
