@@ -20,7 +20,7 @@ const LENGTH_BYTES: usize = 4;
 const DONE: u8 = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum PendingRequest {
     Lend,
     Stand,
     Taken,
@@ -39,7 +39,7 @@ pub(super) struct Desk {
     stream: TcpStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    asked: VecDeque<(Asked, Instant)>,
+    asked: VecDeque<(PendingRequest, Instant)>,
 }
 
 impl Desk {
@@ -52,9 +52,9 @@ impl Desk {
 
     pub(super) fn ask(&mut self, request: &Request<'_>) -> io::Result<()> {
         let asked = match request {
-            Request::Lend => Asked::Lend,
-            Request::Stand(_) => Asked::Stand,
-            Request::Register(_) | Request::Offer { .. } => Asked::Taken,
+            Request::Lend => PendingRequest::Lend,
+            Request::Stand(_) => PendingRequest::Stand,
+            Request::Register(_) | Request::Offer { .. } => PendingRequest::Taken,
         };
         if self.output.len() >= OUTPUT_BYTES_MAX {
             return Err(io::ErrorKind::TimedOut.into());
@@ -127,9 +127,9 @@ impl Desk {
         };
         let (asked, _) = self.asked.pop_front().ok_or_else(malformed)?;
         let answer = match (asked, *status) {
-            (Asked::Taken, status) => Some(Answer::Taken(status == DONE)),
-            (Asked::Lend, DONE) => Name::read(body).map(|(name, _)| Answer::Name(name)),
-            (Asked::Stand, DONE) => NodePosition::read(body).map(Answer::Stand),
+            (PendingRequest::Taken, status) => Some(Answer::Taken(status == DONE)),
+            (PendingRequest::Lend, DONE) => Name::read(body).map(|(name, _)| Answer::Name(name)),
+            (PendingRequest::Stand, DONE) => NodePosition::read(body).map(Answer::Stand),
             _ => None,
         };
         let answer = answer.ok_or_else(malformed)?;

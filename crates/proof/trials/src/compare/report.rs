@@ -16,10 +16,9 @@ use quorate_testbed::machine::Machine;
 use serde_json::json;
 
 use super::{
-    Json, Wish,
+    Json, Wish, default_path,
     figures::Results,
     systems::{SYSTEMS, System},
-    default_path,
 };
 use crate::shell::{self, Failed};
 use document::document;

@@ -33,7 +33,7 @@ pub(super) struct KeepAliveResult {
 }
 
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct KeepAliveRequest {
     id: i64,
     asker: Requester,
     /// Auth revision at which the client was authorized; 0 if auth is disabled.
@@ -43,9 +43,9 @@ pub(super) struct Wanted {
 
 /// Handle to the task that combines requests.
 #[derive(Clone, Debug)]
-pub(super) struct Keeper(mpsc::Sender<Wanted>);
+pub(super) struct Keeper(mpsc::Sender<KeepAliveRequest>);
 
-pub(super) fn keeper() -> (Keeper, mpsc::Receiver<Wanted>) {
+pub(super) fn keeper() -> (Keeper, mpsc::Receiver<KeepAliveRequest>) {
     let (ask, asked) = mpsc::channel(WAITING_MAX);
     (Keeper(ask), asked)
 }
@@ -59,7 +59,7 @@ impl Keeper {
         id: i64,
     ) -> Result<oneshot::Receiver<Result<KeepAliveResult, Status>>, Status> {
         let (tell, told) = oneshot::channel();
-        let wanted = Wanted {
+        let wanted = KeepAliveRequest {
             id,
             asker: asker.clone(),
             auth_revision: may_keep(asking, asker, id).await?,
@@ -85,7 +85,7 @@ async fn may_keep(asking: &ReplicaAccess, asker: &Requester, id: i64) -> Result<
 }
 
 /// Executes queued requests until the queue is closed.
-pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<Wanted>) {
+pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<KeepAliveRequest>) {
     let mut all = Vec::new();
     while asked.recv_many(&mut all, IDS_MAX).await > 0 {
         let mut tries = 0;
@@ -98,7 +98,7 @@ pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<Wa
             tries += 1;
             look_again(&asking, &mut all).await;
         };
-        for (at, Wanted { id, tell, .. }) in all.drain(..).enumerate() {
+        for (at, KeepAliveRequest { id, tell, .. }) in all.drain(..).enumerate() {
             let kept = match &lasting {
                 Ok(lasting) => Ok(KeepAliveResult {
                     id,
@@ -114,7 +114,7 @@ pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<Wa
 }
 
 /// Keeps the leases of all requests alive with one command.
-async fn keep_all(asking: &ReplicaAccess, all: &[Wanted]) -> Result<Lasting, Status> {
+async fn keep_all(asking: &ReplicaAccess, all: &[KeepAliveRequest]) -> Result<Lasting, Status> {
     let kept = KeptAlive {
         ids: all.iter().map(|wanted| wanted.id).collect(),
         now_ms: 0,
@@ -146,7 +146,7 @@ impl Lasting {
 
 /// Repeats the checks after users or roles have changed, and answers requests that are no longer
 /// allowed with an error.
-async fn look_again(asking: &ReplicaAccess, all: &mut Vec<Wanted>) {
+async fn look_again(asking: &ReplicaAccess, all: &mut Vec<KeepAliveRequest>) {
     if asking.credentials("").await.is_err() {
         return;
     }

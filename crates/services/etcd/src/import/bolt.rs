@@ -182,7 +182,7 @@ pub(super) enum Bucket {
     /// Tree with this root page.
     Tree(u64),
     /// Inline page, and its offset in the file.
-    Here(Vec<u8>, u64),
+    Inline(Vec<u8>, u64),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -201,7 +201,7 @@ impl Element<'_> {
         match root.ok_or_else(|| Bad::damaged(self.at, "a bucket is cut off"))? {
             0 => {
                 let page = self.value.get(BUCKET..).unwrap_or_default();
-                Ok(Bucket::Here(page.to_vec(), self.at + BUCKET as u64))
+                Ok(Bucket::Inline(page.to_vec(), self.at + BUCKET as u64))
             }
             root => Ok(Bucket::Tree(root)),
         }
@@ -282,7 +282,7 @@ impl<'s> Trees<'s> {
     pub(super) fn each(&mut self, bucket: &Bucket, each: &mut Each<'_>) -> Result<(), Bad> {
         let mut last = None;
         let mut ahead = match bucket {
-            Bucket::Here(page, at) => {
+            Bucket::Inline(page, at) => {
                 return match u16_at(page, 8) {
                     Some(kind::LEAF) => leaf(page, *at, &mut last, each),
                     _ => Err(Bad::damaged(*at, "a small bucket is no leaf")),

@@ -65,7 +65,7 @@ const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access 
 /// Property of a key that OBJECT or MEMORY reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum What {
+enum Property {
     Encoding = 0,
     Frequency = 1,
     IdleTime = 2,
@@ -73,7 +73,7 @@ enum What {
     Memory = 4,
 }
 
-impl What {
+impl Property {
     const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             0 => Self::Encoding,
@@ -89,10 +89,10 @@ impl What {
 /// Encodes `OBJECT subcommand key`, whose subcommand the caller has checked.
 pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let what = match &*r.at(0).to_ascii_lowercase() {
-        b"encoding" => What::Encoding,
-        b"freq" => What::Frequency,
-        b"idletime" => What::IdleTime,
-        b"refcount" => What::References,
+        b"encoding" => Property::Encoding,
+        b"freq" => Property::Frequency,
+        b"idletime" => Property::IdleTime,
+        b"refcount" => Property::References,
         _ => return Err(SYNTAX.into()),
     };
     out.byte(Op::Inspect as u8).byte(what as u8).bytes(r.at(1));
@@ -110,7 +110,7 @@ pub fn encode_memory(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
         },
         _ => return Err(SYNTAX.into()),
     }
-    out.byte(Op::Inspect as u8).byte(What::Memory as u8).bytes(r.at(1));
+    out.byte(Op::Inspect as u8).byte(Property::Memory as u8).bytes(r.at(1));
     Ok(())
 }
 
@@ -119,7 +119,7 @@ pub(super) fn inspect(
     state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let what = What::from_byte(from.byte()?).ok_or(Fault::Malformed)?;
+    let what = Property::from_byte(from.byte()?).ok_or(Fault::Malformed)?;
     let key = from.key()?;
     from.end()?;
     let Some(entry) = state.store.get(key) else {
@@ -127,11 +127,11 @@ pub(super) fn inspect(
         return Ok(());
     };
     match what {
-        What::Encoding => reply.bulk(encoding(&entry).as_bytes()),
-        What::Frequency => reply.error(NO_FREQUENCY),
-        What::IdleTime => reply.error(NO_IDLE_TIME),
-        What::References => reply.integer(1),
-        What::Memory => {
+        Property::Encoding => reply.bulk(encoding(&entry).as_bytes()),
+        Property::Frequency => reply.error(NO_FREQUENCY),
+        Property::IdleTime => reply.error(NO_IDLE_TIME),
+        Property::References => reply.integer(1),
+        Property::Memory => {
             let rows = Header::from_bytes(&entry.value).filter(|_| entry.kind.has_rows());
             let rows = rows.map_or(0, |header| {
                 let rows = header.rows(entry.kind).saturating_mul(ROW_BYTES);

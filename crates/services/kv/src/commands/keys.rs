@@ -441,7 +441,7 @@ pub(super) fn keys(
 
 /// Types that SCAN can select. The numbers are part of queries and of logged transactions.
 #[derive(Clone, Copy)]
-enum Wanted {
+enum KeyType {
     Nothing = 0,
     All = 1,
     Strings = 2,
@@ -452,7 +452,7 @@ enum Wanted {
     Zsets = 6,
 }
 
-impl Wanted {
+impl KeyType {
     fn named(name: &[u8]) -> Self {
         match name.to_ascii_lowercase().as_slice() {
             b"string" => Self::Strings,
@@ -487,7 +487,7 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
         text => std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok()),
     };
     let cursor = cursor.ok_or("ERR invalid cursor")?;
-    let (mut pattern, mut count, mut wanted) = (&b"*"[..], 10, Wanted::All);
+    let (mut pattern, mut count, mut wanted) = (&b"*"[..], 10, KeyType::All);
     let mut at = 1;
     while at < r.arguments.len() {
         if at + 1 >= r.arguments.len() {
@@ -499,7 +499,7 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
         } else if r.is(at, "count") {
             count = parse_integer(value).ok_or(NOT_AN_INTEGER)?;
         } else if r.is(at, "type") {
-            wanted = Wanted::named(value);
+            wanted = KeyType::named(value);
         } else {
             return Err(SYNTAX.into());
         }
@@ -544,7 +544,7 @@ pub(super) fn scan(
             (looked_at, last) = (looked_at + 1, position);
             names += key.len();
             let exists = entry.exists_at(state.store.time());
-            if exists && Wanted::includes(wanted, entry) && pattern.matches(key) {
+            if exists && KeyType::includes(wanted, entry) && pattern.matches(key) {
                 page.next().bulk(key);
             }
             ControlFlow::Continue(())

@@ -35,7 +35,7 @@ pub const FAMILY: Family = Family {
 };
 
 /// State of a lock, as distinguished by Redisson's scripts.
-enum Held {
+enum LockState {
     Absent,
     /// Acquired by the caller this many times.
     Own(u64),
@@ -44,15 +44,15 @@ enum Held {
     String,
 }
 
-fn held(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> Held {
+fn held(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> LockState {
     let Some(entry) = store.get(key) else {
-        return Held::Absent;
+        return LockState::Absent;
     };
     let lock = Lock::parse(&entry.value).filter(|_| entry.kind == Kind::String);
     match lock {
-        Some(lock) if lock.holder == holder => Held::Own(lock.count),
-        Some(_) => Held::Other,
-        None => Held::String,
+        Some(lock) if lock.holder == holder => LockState::Own(lock.count),
+        Some(_) => LockState::Other,
+        None => LockState::String,
     }
 }
 
@@ -245,15 +245,15 @@ pub(super) fn lock(
     let (deadline, now_ms) = (Deadline::decode(from)?, from.word()?);
     from.end()?;
     let count = match held(state.store, key, holder) {
-        Held::Absent => 1,
-        Held::Own(count) => count.saturating_add(1),
-        Held::Other => {
+        LockState::Absent => 1,
+        LockState::Own(count) => count.saturating_add(1),
+        LockState::Other => {
             let deadline = state.store.get(key).and_then(|entry| entry.deadline);
             let left = deadline.map(|at| at.saturating_sub(now_ms));
             reply.integer(left.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX)));
             return Ok(());
         }
-        Held::String => {
+        LockState::String => {
             reply.error(WRONG_TYPE);
             return Ok(());
         }
@@ -339,15 +339,15 @@ pub(super) fn unlock(
         }
     }
     let left = match held(state.store, asked.key, asked.holder) {
-        Held::Absent | Held::Other => {
+        LockState::Absent | LockState::Other => {
             reply.null();
             return Ok(());
         }
-        Held::String => {
+        LockState::String => {
             reply.error(WRONG_TYPE);
             return Ok(());
         }
-        Held::Own(count) => count.saturating_sub(1),
+        LockState::Own(count) => count.saturating_sub(1),
     };
     let free = left == 0;
     if free {
@@ -398,12 +398,12 @@ pub(super) fn renew(
     let mut answers = Vec::with_capacity(pairs.len());
     for (key, holder) in pairs {
         match held(state.store, key, holder) {
-            Held::Own(count) => {
+            LockState::Own(count) => {
                 hold(state, key, Lock { count, holder }, deadline);
                 answers.push(1);
             }
-            Held::Absent | Held::Other => answers.push(0),
-            Held::String => {
+            LockState::Absent | LockState::Other => answers.push(0),
+            LockState::String => {
                 reply.error(WRONG_TYPE);
                 return Ok(());
             }

@@ -269,7 +269,7 @@ pub(super) struct Published {
 }
 
 /// Reply of the service to a message, the same on every node.
-const SENT: &[u8] = b":0\r\n";
+const PUBLISHED_REPLY: &[u8] = b":0\r\n";
 
 impl Published {
     /// Records a command at position `place` if it publishes a message.
@@ -309,7 +309,7 @@ impl Published {
             }
         };
         self.pop();
-        (reply == SENT).then_some(heard)
+        (reply == PUBLISHED_REPLY).then_some(heard)
     }
 
     fn pop(&mut self) {

@@ -88,7 +88,7 @@ struct Entry {
 
 /// Slow command whose client is yet to be looked up.
 #[derive(Debug)]
-struct Fresh {
+struct UnsignedEntry {
     seat: ClientSlot,
     at_ms: u64,
     split: Split,
@@ -99,7 +99,7 @@ struct Fresh {
 pub(super) struct SlowLog {
     /// Entries, latest first.
     entries: VecDeque<Entry>,
-    fresh: Vec<Fresh>,
+    fresh: Vec<UnsignedEntry>,
     next_id: i64,
     /// Notes of unanswered commands by client and request number.
     notes: BTreeMap<(ClientSlot, u64), Note>,
@@ -153,7 +153,7 @@ impl SlowLog {
         now_ms: u64,
     ) {
         self.keeps_until_ms = now_ms.saturating_add(KEEPING_MS);
-        self.fresh.push(Fresh {
+        self.fresh.push(UnsignedEntry {
             seat,
             at_ms: now_ms.saturating_sub(split.took_ms),
             split,

@@ -26,7 +26,7 @@ const TAIL: usize = 4;
 /// Load factor above which a shard doubles.
 const FULL: (usize, usize) = (5, 8);
 /// Load factor below which a shard halves.
-const HOLLOW: (usize, usize) = (1, 8);
+const SPARSE: (usize, usize) = (1, 8);
 /// Approximate number of keys sampled for an estimate of memory.
 const COUNTED_MAX: u64 = 1 << 16;
 /// Approximate number of records freed per step.
@@ -275,7 +275,7 @@ impl Shard {
         let end = at + moving.count();
         self.slots[at..=end].rotate_left(1);
         self.items -= 1;
-        if self.bits > FEWEST && self.items * HOLLOW.1 < self.capacity() * HOLLOW.0 {
+        if self.bits > FEWEST && self.items * SPARSE.1 < self.capacity() * SPARSE.0 {
             self.resize(self.bits - 1);
         }
         removed.map(|item| item.record)

@@ -52,15 +52,19 @@ impl Scrub {
     fn start(files: Vec<TreeFile>, bytes_per_second: u64) -> io::Result<Self> {
         let (tell, told) = channel();
         let (wanted, wants) = channel();
-        let work =
-            Work { tell, wants, bytes_per_second: bytes_per_second.max(1), owed: Duration::ZERO };
+        let work = Scrubber {
+            tell,
+            wants,
+            bytes_per_second: bytes_per_second.max(1),
+            owed: Duration::ZERO,
+        };
         let thread =
             thread::Builder::new().name("scrub".to_owned()).spawn(move || work.run(files))?;
         Ok(Self { told, wanted: Some(wanted), thread: Some(thread) })
     }
 }
 
-struct Work {
+struct Scrubber {
     tell: Sender<Report>,
     /// Channel without messages, which disconnects when the thread should end.
     wants: Receiver<()>,
@@ -71,7 +75,7 @@ struct Work {
 
 struct Stopped;
 
-impl Work {
+impl Scrubber {
     fn run(mut self, files: Vec<TreeFile>) {
         let mut memory = vec![0; PIECE_BYTES + ALIGNED];
         let aligned = memory.as_ptr().align_offset(ALIGNED).min(ALIGNED);

@@ -113,7 +113,7 @@ impl Writer {
         let (state, newest) =
             tree.as_ref().map_or((State::EMPTY, 0), |(_, state, newest)| (*state, *newest));
         let purged_below = Arc::new(AtomicU64::new(state.oldest));
-        let mut work = Work {
+        let mut work = WriterState {
             home,
             delays,
             tree: tree.map(|(tree, ..)| tree),
@@ -211,7 +211,7 @@ impl From<Gone> for Interruption {
     }
 }
 
-struct Work {
+struct WriterState {
     home: Home,
     delays: Delays,
     tree: Option<Tree>,
@@ -229,7 +229,7 @@ struct Work {
     purge: Purge,
 }
 
-impl Work {
+impl WriterState {
     fn run(&mut self) -> Result<Never, Gone> {
         if self.tree.is_none() {
             self.wait(self.delays.retry_min)?;

@@ -138,7 +138,7 @@ impl Tree {
     }
 
     /// Iterates over the rows from `name` on.
-    pub(super) fn from(&self, name: &[u8]) -> Forth<'_> {
+    pub(super) fn from(&self, name: &[u8]) -> Ascending<'_> {
         let name = Sought::new(name);
         let (mut node, mut way) = (&self.root, Vec::new());
         loop {
@@ -147,13 +147,13 @@ impl Tree {
             way.push((node, at));
             match node.children.get(at) {
                 Some(child) if found.is_err() => node = child,
-                _ => return Forth(way),
+                _ => return Ascending(way),
             }
         }
     }
 
     /// Iterates backwards over the rows before `name`, or over all rows without a name.
-    pub(super) fn before(&self, name: Option<&[u8]>) -> Back<'_> {
+    pub(super) fn before(&self, name: Option<&[u8]>) -> Descending<'_> {
         let name = name.map(Sought::new);
         let (mut node, mut way) = (&self.root, Vec::new());
         loop {
@@ -164,7 +164,7 @@ impl Tree {
             way.push((node, at));
             match node.children.get(at) {
                 Some(child) => node = child,
-                None => return Back(way),
+                None => return Descending(way),
             }
         }
     }
@@ -314,13 +314,13 @@ impl Node {
 }
 
 /// Path from the root to a position: the nodes, and how many rows of each have been passed.
-type Way<'t> = Vec<(&'t Node, usize)>;
+type Path<'t> = Vec<(&'t Node, usize)>;
 
 /// Iterator over rows.
 #[derive(Debug)]
-pub(super) struct Forth<'t>(Way<'t>);
+pub(super) struct Ascending<'t>(Path<'t>);
 
-impl<'t> Iterator for Forth<'t> {
+impl<'t> Iterator for Ascending<'t> {
     type Item = Shown<'t>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -345,9 +345,9 @@ impl<'t> Iterator for Forth<'t> {
 
 /// Iterator over rows, backwards.
 #[derive(Debug)]
-pub(super) struct Back<'t>(Way<'t>);
+pub(super) struct Descending<'t>(Path<'t>);
 
-impl<'t> Iterator for Back<'t> {
+impl<'t> Iterator for Descending<'t> {
     type Item = Shown<'t>;
 
     fn next(&mut self) -> Option<Self::Item> {
