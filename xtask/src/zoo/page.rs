@@ -89,7 +89,7 @@ fn row(bug: &Bug, record: &Record) -> String {
             }
             None => format!("`{name}`"),
             Some(found) => match &found.by {
-                Some(by) => format!("`{name}`: {}", quiet(by)),
+                Some(by) => format!("`{name}`: {}", finder(by)),
                 None => format!("`{name}`: **nothing**"),
             },
         });
@@ -113,7 +113,8 @@ fn row(bug: &Bug, record: &Record) -> String {
     )
 }
 
-/// Escapes text that would break the table.
-fn quiet(text: &str) -> String {
-    text.replace('|', "/")
+/// Shortens "explorer, duel: ballot, run 5" to what a reader needs, and escapes what would break the
+/// table.
+fn finder(by: &str) -> String {
+    by.split(", run ").next().unwrap_or(by).replace('|', "/")
 }

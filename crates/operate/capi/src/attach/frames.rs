@@ -49,6 +49,7 @@ pub enum Ask<'a> {
         /// Values to append.
         values: Values<'a>,
     },
+    /// Discards all values below a slot.
     Trim {
         /// Id of the request, which the answer repeats.
         id: u64,
