@@ -1,18 +1,21 @@
-//! The example rules of docs/operate/alerts.md and the table of metrics in docs/operate.md agree
-//! with what nodes export.
+//! The rules and the dashboard of packaging/prometheus and the table of metrics in docs/operate.md
+//! agree with what nodes export.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{Cluster, http, quorate_json, wait_for};
 use saphyr::{LoadableYamlNode as _, Yaml};
+use serde_json::Value;
 
 /// Labels that Prometheus adds by itself.
 const GIVEN: [&str; 2] = ["instance", "job"];
 /// Words, other than metrics, that an expression may contain.
-const WORDS: [&str; 13] = [
+const WORDS: [&str; 15] = [
     "and",
     "by",
+    "count",
     "delta",
+    "histogram_quantile",
     "increase",
     "max",
     "min_over_time",
@@ -81,7 +84,7 @@ fn parts(expression: &str) -> Parts {
         }
         if !first.is_ascii_alphabetic() {
             depth += i32::from(first == '(') - i32::from(first == ')');
-            assert!(depth >= 0 && " ()<>=!*/+,".contains(first), "{expression}");
+            assert!(depth >= 0 && " ()<>=!*/+-,".contains(first), "{expression}");
             rest = &rest[first.len_utf8()..];
             continue;
         }
@@ -118,6 +121,50 @@ fn keys(mapping: &Yaml<'_>) -> Vec<String> {
     mapping.map(|(key, _)| key.as_str().unwrap().to_owned()).collect()
 }
 
+/// Checks the metrics and labels of an expression. Returns the labels of its result.
+fn labels_of(name: &str, expression: &str, exported: &Exported) -> BTreeSet<String> {
+    let parts = parts(expression);
+    let mut left: BTreeSet<String> = GIVEN.map(str::to_owned).into();
+    for (metric, matchers) in &parts.metrics {
+        if metric == "up" {
+            continue;
+        }
+        let labels = exported.get(metric);
+        let labels = labels.unwrap_or_else(|| panic!("{name}: no node says {metric}"));
+        // Variables of the dashboard begin with a dollar.
+        for (label, values) in matchers.iter().filter(|(_, values)| !values.starts_with('$')) {
+            for value in values.split('|') {
+                let said = labels.get(label).is_some_and(|said| said.contains(value));
+                assert!(said, "{name}: {metric} with {label} {value}");
+            }
+        }
+        left.extend(labels.keys().cloned());
+    }
+    for label in &parts.labels {
+        assert!(left.contains(label), "{name}: by {label}");
+    }
+    if parts.aggregated {
+        left = parts.labels.into_iter().collect();
+    }
+    left
+}
+
+/// Checks the queries of the panels, and the labels in their legends.
+fn check_dashboard(dashboard: &Value, exported: &Exported) {
+    let panels = dashboard["panels"].as_array().unwrap();
+    assert!(panels.len() > 15, "{}", panels.len());
+    for panel in panels {
+        let name = panel["title"].as_str().unwrap();
+        for target in panel["targets"].as_array().unwrap() {
+            let left = labels_of(name, target["expr"].as_str().unwrap(), exported);
+            for label in target["legendFormat"].as_str().unwrap().split("{{").skip(1) {
+                let (label, _) = label.split_once("}}").unwrap();
+                assert!(left.contains(label), "{name}: {label}");
+            }
+        }
+    }
+}
+
 fn check_rule(rule: &Yaml<'_>, exported: &Exported) {
     let name = text(rule, "alert");
     let known = ["alert", "expr", "for", "labels", "annotations"];
@@ -131,28 +178,7 @@ fn check_rule(rule: &Yaml<'_>, exported: &Exported) {
     }
     let severity = text(&rule["labels"], "severity");
     assert!(["page", "ticket"].contains(&severity), "{name}: {severity}");
-    let parts = parts(text(rule, "expr"));
-    let mut left: BTreeSet<&str> = GIVEN.into();
-    for (metric, matchers) in &parts.metrics {
-        if metric == "up" {
-            continue;
-        }
-        let labels = exported.get(metric);
-        let labels = labels.unwrap_or_else(|| panic!("{name}: no node says {metric}"));
-        for (label, values) in matchers {
-            for value in values.split('|') {
-                let said = labels.get(label).is_some_and(|said| said.contains(value));
-                assert!(said, "{name}: {metric} with {label} {value}");
-            }
-        }
-        left.extend(labels.keys().map(String::as_str));
-    }
-    for label in &parts.labels {
-        assert!(left.contains(&**label), "{name}: by {label}");
-    }
-    if parts.aggregated {
-        left = parts.labels.iter().map(String::as_str).collect();
-    }
+    let left = labels_of(name, text(rule, "expr"), exported);
     let annotations = &rule["annotations"];
     assert_eq!(keys(annotations), ["summary", "action"], "{name}");
     for key in ["summary", "action"] {
@@ -206,16 +232,16 @@ fn exported() -> Exported {
 }
 
 #[test]
-fn rules_and_table_name_metrics_and_labels_that_nodes_have() {
+fn rules_dashboard_and_table_name_metrics_and_labels_that_nodes_have() {
     let exported = exported();
     let page = include_str!("../../../../../docs/operate/alerts.md");
-    let blocks: Vec<&str> = page.split("```yaml\n").skip(1).collect();
-    let [scraped, rules] = blocks[..] else {
-        panic!("two blocks, not {}", blocks.len());
-    };
-    let yaml = |block: &'static str| {
-        let (block, _) = block.split_once("\n```").unwrap();
-        let mut documents = Yaml::load_from_str(block).unwrap();
+    let (_, scraped) = page.split_once("```yaml\n").unwrap();
+    let (scraped, _) = scraped.split_once("\n```").unwrap();
+    let rules = include_str!("../../../../../packaging/prometheus/rules.yaml");
+    let dashboard = include_str!("../../../../../packaging/prometheus/grafana.json");
+    check_dashboard(&serde_json::from_str(dashboard).unwrap(), &exported);
+    let yaml = |text: &'static str| {
+        let mut documents = Yaml::load_from_str(text).unwrap();
         assert_eq!(documents.len(), 1);
         documents.remove(0)
     };
