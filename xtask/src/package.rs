@@ -1,5 +1,5 @@
-//! Packages of the binary. `quorate-package` makes them from a release build with debug
-//! information, or from a given binary.
+//! Packages of the programs and the C library. `quorate-package` makes them from a release build
+//! with debug information, or from the folder of a given binary.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     ];
     words.extend(rest);
     if !rest.contains(&"--binary") {
-        cargo(&[&["build", "--profile", PROFILE], &PROGRAMS[..]].concat())?;
+        cargo(&[&["build", "--lib", "--profile", PROFILE], &PROGRAMS[..]].concat())?;
         words.extend(["--binary", &binary]);
     }
     if !rest.contains(&"--to") {
@@ -45,13 +45,13 @@ fn check() -> Result<(), Failed> {
     // These tests need dependencies of their own, so `cargo test` leaves them out.
     let package = ["--package", "xtask", "--features", "package"];
     cargo(&[&["test", "--quiet", "--bin", "quorate-package"], &package[..]].concat())?;
-    cargo(&[&["build", "--quiet"], &PROGRAMS[..]].concat())?;
+    cargo(&[&["build", "--quiet", "--lib"], &PROGRAMS[..]].concat())?;
     let folder = tempfile::tempdir()?;
     let debug = target().join("debug");
     let mut binary = debug.join("quorate").display().to_string();
     // Otherwise the symbols would be packed and unpacked ten times.
     if has("strip") {
-        for name in ["quorate", "quorate-tools", "quorate-p4"] {
+        for name in ["quorate", "quorate-tools", "quorate-p4", "libquorate_capi.so"] {
             let (from, to) = (debug.join(name), folder.path().join(name));
             let (from, to) = (from.display().to_string(), to.display().to_string());
             shell::run(Path::new("strip"), &["-o", &to, &from])?;

@@ -23,7 +23,7 @@ pub(crate) fn tar(tree: &Tree, prefix: &str, time: u32) -> io::Result<Vec<u8>> {
                 header.set_size(0);
                 archive.append_data(&mut header, format!("{name}/"), io::empty())?;
             }
-            What::File(bytes) | What::Config(bytes) => {
+            What::File(bytes) => {
                 header.set_size(bytes.len() as u64);
                 archive.append_data(&mut header, name, bytes.as_slice())?;
             }

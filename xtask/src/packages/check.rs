@@ -4,25 +4,17 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::{BufRead as _, BufReader, Read as _},
-    path::Path,
-    process::{Command, Stdio},
+    path::{Path, PathBuf},
+    process::Command,
 };
 
-use flate2::read::GzDecoder;
-use quorate_shell::{Failed, has, read, skip};
-use rustix::process::{Pid, Signal, kill_process};
+use quorate_shell::{Failed, has, read, root, skip};
 use serde_json::Value;
 
-use crate::{
-    Kind,
-    image::{USER, digest},
-    program::Program,
-    release::Release,
-};
+use crate::{Kind, containers, program::Program, release::Release};
 
 /// Some of the files that every package installs.
-const INSTALLED: [&str; 11] = [
+const INSTALLED: [&str; 14] = [
     "/etc/quorate/quorate.toml",
     "/usr/bin/quorate",
     "/usr/bin/quorate-p4",
@@ -31,28 +23,42 @@ const INSTALLED: [&str; 11] = [
     "/usr/lib/sysusers.d/quorate.conf",
     "/usr/share/bash-completion/completions/quorate",
     "/usr/share/doc/quorate/NOTICES.gz",
+    "/usr/share/doc/quorate/docs/operate/first-hour.md",
+    "/usr/share/doc/quorate/examples/grafana.json",
+    "/usr/share/doc/quorate/examples/prometheus-rules.yaml",
     "/usr/share/doc/quorate/quorate.cdx.json",
     "/usr/share/man/man1/quorate-start.1.gz",
     "/usr/share/man/man1/quorate.1.gz",
 ];
 
+/// Rules of Debian's policy that do not apply: the packages are not in Debian's archive, and the
+/// maintainers have no address.
+const TAGS: [&str; 4] = [
+    "bogus-mail-host",
+    "bogus-mail-host-in-debian-changelog",
+    "initial-upload-closes-no-bugs",
+    // For builds of Debian packages that depend on the library.
+    "no-shlibs",
+];
+
 pub(crate) fn check(
     kind: Kind,
-    file: &Path,
+    files: &[PathBuf],
     program: &Program,
     release: &Release,
 ) -> Result<(), Failed> {
     match kind {
-        Kind::Deb => deb(file, program, release),
-        Kind::Rpm => rpm(file, release),
-        Kind::Oci => oci(file, release),
+        Kind::Deb => deb(files, program, release),
+        Kind::Rpm => rpm(files, release),
+        Kind::Oci => oci(&files[0], program, release),
     }
 }
 
-fn deb(file: &Path, program: &Program, release: &Release) -> Result<(), Failed> {
+fn deb(files: &[PathBuf], program: &Program, release: &Release) -> Result<(), Failed> {
     if !has("dpkg-deb") {
         return skip("the .deb is not read back", "there is no dpkg-deb");
     }
+    let file = &files[0];
     let field = |name: &str| {
         let mut command = Command::new("dpkg-deb");
         let text = read(command.arg("--field").arg(file).arg(name))?;
@@ -77,20 +83,40 @@ fn deb(file: &Path, program: &Program, release: &Release) -> Result<(), Failed> 
     if !has("dpkg") {
         return skip("the .deb is not installed", "there is no dpkg");
     }
-    install(file, "deb", release)
+    lint(files)?;
+    install(files, "deb", release)
 }
 
-/// Installs a package with all its scripts in an overlay of this machine, and removes it. The
-/// machine itself is not changed.
-fn install(file: &Path, kind: &str, release: &Release) -> Result<(), Failed> {
+/// Checks Debian packages against Debian's policy.
+fn lint(files: &[PathBuf]) -> Result<(), Failed> {
+    if !has("lintian") {
+        return skip("the .deb is not checked against Debian's policy", "there is no lintian");
+    }
+    let mut command = Command::new("lintian");
+    command.args([
+        "--allow-root",
+        "--fail-on",
+        "error,warning",
+        "--suppress-tags",
+        &TAGS.join(","),
+    ]);
+    read(command.args(files))?;
+    println!("  lintian has no objection");
+    Ok(())
+}
+
+/// Installs packages with all scripts in an overlay of this machine, and removes them. The machine
+/// itself is not changed.
+fn install(files: &[PathBuf], kind: &str, release: &Release) -> Result<(), Failed> {
     if !rustix::process::geteuid().is_root() {
         return skip(&format!("the .{kind} is not installed"), "that takes root");
     }
     let folder = tempfile::tempdir()?;
-    let file = file.canonicalize()?;
+    let example = root().join("crates/operate/capi/examples/first.c");
     let output = Command::new("unshare")
-        .args(["--mount", "sh", "-c", include_str!("overlay.sh"), "sh"])
-        .args([folder.path(), &file, Path::new(kind)])
+        .args(["--mount", "--net", "sh", "-c", include_str!("overlay.sh"), "sh"])
+        .args([folder.path(), Path::new(kind), &example])
+        .args(files)
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let complaint = String::from_utf8_lossy(&output.stderr);
@@ -111,21 +137,19 @@ fn install(file: &Path, kind: &str, release: &Release) -> Result<(), Failed> {
     if !verified {
         skip("the unit is not verified", "there is no systemd-analyze")?;
     }
+    match text.contains("compiled") {
+        true => println!("  a C program is compiled with the packaged library, and runs"),
+        false => skip("no C program is compiled", "there is no cc, or no pkg-config")?,
+    }
     Ok(())
 }
 
-fn rpm(file: &Path, release: &Release) -> Result<(), Failed> {
-    let package = rpm::Package::open(file).map_err(Failed::at(file))?;
-    package.verify_digests().map_err(Failed::at(file))?;
-    let paths = package.metadata.get_file_paths().map_err(Failed::at(file))?;
-    let paths: BTreeSet<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    all_there(|path| paths.contains(path))?;
-    println!("  {} files, and every digest is right", paths.len());
+fn rpm(files: &[PathBuf], release: &Release) -> Result<(), Failed> {
     if !has("rpm") {
         return skip("the .rpm is not read by rpm", "there is no rpm");
     }
     // Use a separate database, independent of the packages installed here.
-    let folder = tempfile::tempdir()?;
+    let (folder, file) = (tempfile::tempdir()?, &files[0]);
     let ask = |words: &[&str]| {
         let mut command = Command::new("rpm");
         command.arg("--dbpath").arg(folder.path()).args(words).arg(file);
@@ -147,61 +171,49 @@ fn rpm(file: &Path, release: &Release) -> Result<(), Failed> {
     // Check the digests with rpm; the package is unsigned.
     ask(&["-K", "--nosignature"])?;
     println!("  rpm reads it");
-    install(file, "rpm", release)
+    install(files, "rpm", release)
 }
 
-fn oci(file: &Path, release: &Release) -> Result<(), Failed> {
+fn oci(file: &Path, program: &Program, release: &Release) -> Result<(), Failed> {
+    if !has("skopeo") {
+        return skip("the image is not read back", "there is no skopeo");
+    }
     let folder = tempfile::tempdir()?;
-    tar::Archive::new(fs::File::open(file)?).unpack(folder.path())?;
-    let blob = |descriptor: &Value| {
-        let digest_given = descriptor["digest"].as_str().unwrap_or_default();
-        let name = digest_given.strip_prefix("sha256:").unwrap_or_default();
-        let bytes = fs::read(folder.path().join("blobs/sha256").join(name))?;
-        demand("digest", &digest(&bytes), name)?;
-        demand("size", &bytes.len().to_string(), &descriptor["size"].to_string())?;
-        Ok::<_, Failed>(bytes)
-    };
-    let json = |bytes: &[u8]| {
-        serde_json::from_slice::<Value>(bytes)
-            .map_err(|error| Failed(format!("the image: {error}")))
-    };
-    let index = json(&fs::read(folder.path().join("index.json"))?)?;
-    let manifest = json(&blob(&index["manifests"][0])?)?;
-    let config = json(&blob(&manifest["config"])?)?;
+    let archive = format!("oci-archive:{}", file.display());
+    let config = read(Command::new("skopeo").args(["inspect", "--config", &archive]))?;
+    let config: Value = serde_json::from_str(&config).map_err(Failed::at(file))?;
     let label = &config["config"]["Labels"]["org.opencontainers.image.version"];
     demand("version", label.as_str().unwrap_or_default(), &release.version)?;
-    let inside = tempfile::tempdir()?;
-    // Preserve the owners of the files in the layers, if permitted.
-    let is_root = rustix::process::geteuid().is_root();
-    for (at, layer) in manifest["layers"].as_array().into_iter().flatten().enumerate() {
-        let mut bytes = Vec::new();
-        GzDecoder::new(blob(layer)?.as_slice()).read_to_end(&mut bytes)?;
-        let expected = config["rootfs"]["diff_ids"][at].as_str().unwrap_or_default();
-        demand("digest of a layer", &format!("sha256:{}", digest(&bytes)), expected)?;
-        let mut layer = tar::Archive::new(bytes.as_slice());
-        layer.set_preserve_ownerships(is_root);
-        layer.unpack(inside.path())?;
+    let (layout, inside) = (folder.path().join("layout"), folder.path().join("inside"));
+    tar::Archive::new(fs::File::open(file)?).unpack(&layout)?;
+    let mut unpack = Command::new("umoci");
+    unpack.args(["raw", "unpack", "--image"]);
+    unpack.arg(format!("{}:{}", layout.display(), release.version));
+    if !rustix::process::geteuid().is_root() {
+        unpack.arg("--rootless");
     }
+    read(unpack.arg(&inside))?;
     println!("  every digest is right");
-    runs_alone(inside.path(), release)?;
-    if !has("skopeo") {
-        return skip("the image is not read by skopeo", "there is no skopeo");
-    }
+    runs_alone(&inside, &config, program, release)?;
     // Unpack, check and repack the image, as for a push to a registry.
     let copied = folder.path().join("copied.tar");
     let mut command = Command::new("skopeo");
     command.args(["--insecure-policy", "copy", "--quiet"]);
-    command.arg(format!("oci-archive:{}", file.display()));
+    command.arg(archive);
     read(command.arg(format!("docker-archive:{}:quorate:check", copied.display())))?;
     println!("  skopeo makes an image for older versions of Docker of it");
     Ok(())
 }
 
-/// Checks that the binary runs with only the image's files. As root, also runs a node as the
-/// image's user.
-fn runs_alone(root: &Path, release: &Release) -> Result<(), Failed> {
+/// Checks that the binary runs with only the image's files. As root, also runs containers.
+fn runs_alone(
+    image: &Path,
+    config: &Value,
+    program: &Program,
+    release: &Release,
+) -> Result<(), Failed> {
     let is_root = rustix::process::geteuid().is_root();
-    let enter = |words: &[&str]| {
+    let enter = || {
         let mut command = match is_root {
             true => Command::new("chroot"),
             false => Command::new("unshare"),
@@ -209,42 +221,18 @@ fn runs_alone(root: &Path, release: &Release) -> Result<(), Failed> {
         if !is_root {
             command.args(["--map-root-user", "chroot"]);
         }
-        command.args(words).arg(root).arg("/usr/bin/quorate");
+        command.arg(image).arg("/usr/bin/quorate");
         command
     };
     if !is_root && read(Command::new("unshare").args(["--map-root-user", "true"])).is_err() {
         return skip("the image is not run", "that takes root, or a user namespace");
     }
-    demand_version(&read(enter(&[]).arg("--version"))?, release)?;
+    demand_version(&read(enter().arg("--version"))?, release)?;
     println!("  its binary runs with nothing but the image's files");
-    if !is_root {
-        return skip("no node is run from the image", "that takes root");
+    match is_root {
+        true => containers::check(image, config, program),
+        false => skip("no container is run", "that takes root"),
     }
-    // Container engines provide this file.
-    fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n")?;
-    let user = format!("--userspec={USER}:{USER}");
-    let mut node = enter(&[&user])
-        .args(["start", "--data", "/data/node", "--stream", "127.0.0.1:0"])
-        .args(["--client", "localhost:0", "--peer", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let mut line = String::new();
-    if let Some(stdout) = node.stdout.take() {
-        BufReader::new(stdout).read_line(&mut line)?;
-    }
-    // The node may have exited already, which its status shows.
-    let _ = kill_process(Pid::from_child(&node), Signal::TERM);
-    let output = node.wait_with_output()?;
-    if !line.starts_with("ready node=1 ") || !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        return Err(Failed(format!(
-            "a node of the image says {line:?}, and ends with {}: {complaint}",
-            output.status
-        )));
-    }
-    println!("  a node of it starts and stops as the image's user");
-    Ok(())
 }
 
 fn all_there(is_there: impl Fn(&str) -> bool) -> Result<(), Failed> {

@@ -2,22 +2,15 @@
 //! folder.
 //!
 //! It is an image layout of the Open Container Initiative as one tar file (`oci-archive`), which
-//! podman, skopeo and Docker 25 or newer load. The libraries are a separate layer, which stays the
+//! podman, skopeo and Docker 25 or newer load; umoci writes it. The libraries are a separate layer, which stays the
 //! same from one release to the next.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
-use flate2::Compression;
-use quorate_shell::{Failed, root};
-use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
+use quorate_shell::{Failed, read, root};
+use serde_json::Value;
 
-use crate::{
-    archive::{gzip, tar},
-    program::Program,
-    release::Release,
-    tree::Tree,
-};
+use crate::{archive::tar, program::Program, release::Release, tree::Tree};
 
 /// Id of the image's user, above the ids of a machine's own users and services.
 pub(crate) const USER: u32 = 10_001;
@@ -31,75 +24,69 @@ const ENVIRONMENT: [&str; 5] = [
     "QUORATE_STREAM=0.0.0.0:7453",
 ];
 const PORTS: [&str; 5] = ["7450/tcp", "7451/tcp", "7451/udp", "7452/tcp", "7453/tcp"];
-const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 /// Debian packages whose licence notices are shipped with their libraries.
 const NOTICES: [&str; 2] = ["libc6", "libgcc-s1"];
 
-pub(crate) fn make(
-    program: &Program,
-    release: &Release,
-    level: Compression,
-) -> Result<(String, Vec<u8>), Failed> {
-    let mut layout = Tree::default();
-    let mut layers = Vec::new();
-    let mut unpacked = Vec::new();
-    for tree in [base(program)?, own(program, release)?] {
-        let bytes = tar(&tree, "", release.time)?;
-        unpacked.push(format!("sha256:{}", digest(&bytes)));
-        layers.push(blob(&mut layout, gzip(&bytes, level)?, LAYER));
+pub(crate) fn make(program: &Program, release: &Release) -> Result<(String, Vec<u8>), Failed> {
+    let folder = tempfile::tempdir()?;
+    let (layout, layer) = (folder.path().join("layout"), folder.path().join("layer"));
+    let image = format!("{}:{}", layout.display(), release.version);
+    let date = release.date();
+    let umoci = |words: &[&str]| read(Command::new("umoci").args(words));
+    umoci(&["init", "--layout", &layout.to_string_lossy()])?;
+    umoci(&["new", "--image", &image])?;
+    for (tree, what) in [
+        (base(program)?, "the libraries that the binary is linked with"),
+        (own(program, release)?, "the binary"),
+    ] {
+        fs::write(&layer, tar(&tree, "", release.time)?)?;
+        let mut words = vec!["raw", "add-layer", "--image", &image, "--history.created", &date];
+        words.extend(["--history.created_by", what]);
+        let layer = layer.to_string_lossy();
+        words.push(&layer);
+        umoci(&words)?;
     }
-    let labels = json!({
-        "org.opencontainers.image.title": "quorate",
-        "org.opencontainers.image.description": "A replicated store that keeps what it acknowledged",
-        "org.opencontainers.image.version": release.version,
-        "org.opencontainers.image.revision": release.revision,
-        "org.opencontainers.image.created": release.date(),
-        "org.opencontainers.image.licenses": "MIT OR Apache-2.0",
-    });
-    let config = json!({
-        "created": release.date(),
-        "architecture": program.machine.debian,
-        "os": "linux",
-        "config": {
-            "User": format!("{USER}:{USER}"),
-            "Env": ENVIRONMENT,
-            "Entrypoint": ["/usr/bin/quorate"],
-            "Cmd": ["start"],
-            "ExposedPorts": set(&PORTS),
-            "Volumes": set(&["/data"]),
-            "WorkingDir": "/data",
-            "StopSignal": "SIGTERM",
-            "Labels": labels,
-        },
-        "rootfs": {"type": "layers", "diff_ids": unpacked},
-        "history": [
-            {"created": release.date(), "created_by": "the libraries that the binary is linked with"},
-            {"created": release.date(), "created_by": "the binary"},
-        ],
-    });
-    let config = blob(&mut layout, text(&config), CONFIG);
-    let manifest = json!({
-        "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": config,
-        "layers": layers,
-        "annotations": labels,
-    });
-    let mut manifest = blob(&mut layout, text(&manifest), MANIFEST);
-    manifest["platform"] = json!({"architecture": program.machine.debian, "os": "linux"});
-    // Docker reads the whole name from the first annotation, other tools the tag from the second.
-    manifest["annotations"] = json!({
-        "io.containerd.image.name": format!("docker.io/library/quorate:{}", release.version),
-        "org.opencontainers.image.ref.name": release.version,
-    });
-    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [manifest]});
-    layout.file("index.json", text(&index));
-    layout.file("oci-layout", text(&json!({"imageLayoutVersion": "1.0.0"})));
-    let name = format!("quorate-{}-{}.oci.tar", release.version, program.machine.debian);
-    Ok((name, tar(&layout, "", release.time)?))
+    let machine = program.machine.debian;
+    let user = format!("{USER}:{USER}");
+    let mut config = vec!["config", "--no-history", "--image", &image, "--created", &date];
+    config.extend(["--architecture", machine, "--os", "linux", "--config.user", &user]);
+    config.extend(["--config.entrypoint", "/usr/bin/quorate", "--config.cmd", "start"]);
+    config.extend(["--config.volume", "/data", "--config.workingdir", "/data"]);
+    config.extend(["--config.stopsignal", "SIGTERM"]);
+    config.extend(ENVIRONMENT.iter().flat_map(|one| ["--config.env", one]));
+    config.extend(PORTS.iter().flat_map(|one| ["--config.exposedports", one]));
+    let labels = [
+        ("title", "quorate"),
+        ("description", "A replicated store that keeps what it acknowledged"),
+        ("version", &release.version),
+        ("revision", &release.revision),
+        ("created", &date),
+        ("licenses", "MIT OR Apache-2.0"),
+    ];
+    let labels = labels.map(|(name, value)| format!("org.opencontainers.image.{name}={value}"));
+    for label in &labels {
+        config.extend(["--config.label", label, "--manifest.annotation", label]);
+    }
+    umoci(&config)?;
+    umoci(&["gc", "--layout", &layout.to_string_lossy()])?;
+    // Docker reads the whole name from an annotation of its own.
+    let index = layout.join("index.json");
+    let mut text: Value = serde_json::from_slice(&fs::read(&index)?).map_err(Failed::at(&index))?;
+    let name = format!("docker.io/library/quorate:{}", release.version);
+    text["manifests"][0]["annotations"]["io.containerd.image.name"] = name.into();
+    fs::write(&index, text.to_string())?;
+    let mut tree = Tree::default();
+    for folder in ["", "blobs/sha256"] {
+        for file in fs::read_dir(layout.join(folder))? {
+            let path = file?.path();
+            if path.is_file() {
+                let inside = path.strip_prefix(&layout).unwrap_or(&path);
+                tree.file(&inside.to_string_lossy(), fs::read(&path)?);
+            }
+        }
+    }
+    let name = format!("quorate-{}-{machine}.oci.tar", release.version);
+    Ok((name, tar(&tree, "", release.time)?))
 }
 
 /// Returns the layer with everything but the binary.
@@ -145,46 +132,4 @@ fn own(program: &Program, release: &Release) -> Result<Tree, Failed> {
 /// Converts a path of this machine to one in the image.
 fn inside(path: &Path) -> &str {
     path.to_str().unwrap_or_default().trim_start_matches('/')
-}
-
-/// Stores a blob at the path of its digest, and returns its descriptor.
-fn blob(layout: &mut Tree, bytes: Vec<u8>, kind: &str) -> Value {
-    let digest = digest(&bytes);
-    let descriptor = json!({
-        "mediaType": kind,
-        "digest": format!("sha256:{digest}"),
-        "size": bytes.len(),
-    });
-    layout.file(&format!("blobs/sha256/{digest}"), bytes);
-    descriptor
-}
-
-/// Returns the SHA-256 digest, in hexadecimal.
-pub(crate) fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn set(names: &[&str]) -> Value {
-    let entries = names.iter().map(|name| ((*name).to_owned(), json!({})));
-    Value::Object(entries.collect())
-}
-
-fn text(value: &Value) -> Vec<u8> {
-    value.to_string().into_bytes()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digests_are_those_of_the_standard() {
-        // FIPS 180-2, B.1.
-        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(digest(b"abc"), expected);
-    }
 }

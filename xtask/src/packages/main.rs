@@ -1,16 +1,16 @@
-//! `package`: makes a .deb, an .rpm and a container image of one binary, without root, a daemon or
-//! another program. `cargo xtask package` calls it.
+//! `package`: makes .deb and .rpm packages and a container image, without root or a daemon.
+//! `cargo xtask package` calls it.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 mod archive;
 mod check;
-mod deb;
+mod containers;
 mod first_hour;
 mod image;
+mod native;
 mod parts;
 mod program;
-mod redhat;
 mod release;
 mod symbols;
 mod tree;
@@ -18,10 +18,10 @@ mod tree;
 use std::{env, fs, path::PathBuf, process::ExitCode};
 
 use flate2::Compression;
-use image::digest;
 use program::Program;
 use quorate_shell::{Failed, root};
 use release::Release;
+use sha2::{Digest as _, Sha256};
 
 const USAGE: &str = "package [deb|rpm|oci|all] --binary PATH --to DIR [--check] [--fast]";
 
@@ -94,22 +94,26 @@ fn run(wanted: &Wanted) -> Result<(), Failed> {
         let file = wanted.to.join(name);
         fs::write(&file, bytes).map_err(Failed::at(&file))?;
         println!("{} ({} KiB)", file.display(), bytes.len() / 1024);
-        sums += &format!("{}  {name}\n", digest(bytes));
+        sums += &format!("{:x}  {name}\n", Sha256::digest(bytes));
         Ok::<_, Failed>(file)
     };
     for kind in &wanted.kinds {
-        let (name, bytes) = make(*kind, &program, &release, wanted.level)?;
-        let file = put(&name, &bytes)?;
+        let packages = make(*kind, &program, &release, wanted.level)?;
+        let mut files = Vec::new();
+        for (name, bytes) in &packages {
+            files.push(put(name, bytes)?);
+        }
         if wanted.check {
-            check::check(*kind, &file, &program, &release)?;
-            let (_, again) = make(*kind, &program, &release, wanted.level)?;
-            if again != bytes {
-                let what = format!("{} is not the same when it is made again", file.display());
+            check::check(*kind, &files, &program, &release)?;
+            if make(*kind, &program, &release, wanted.level)? != packages {
+                let what = format!("{files:?} are not the same when they are made again");
                 return Err(Failed(what));
             }
             println!("  the same bytes when it is made again");
         }
-        debian = debian.or((*kind == Kind::Deb).then_some(file));
+        if *kind == Kind::Deb {
+            debian = files.into_iter().next();
+        }
     }
     match symbols::make(&program, &release, wanted.level)? {
         Some((name, bytes)) => drop(put(&name, &bytes)?),
@@ -125,17 +129,17 @@ fn run(wanted: &Wanted) -> Result<(), Failed> {
     }
 }
 
-/// Returns the file name and the content of a package.
+/// Returns the file names and the content of the packages of a kind.
 fn make(
     kind: Kind,
     program: &Program,
     release: &Release,
     level: Compression,
-) -> Result<(String, Vec<u8>), Failed> {
+) -> Result<Vec<(String, Vec<u8>)>, Failed> {
     match kind {
-        Kind::Deb => deb::make(program, release, level),
-        Kind::Rpm => redhat::make(program, release, level),
-        Kind::Oci => image::make(program, release, level),
+        Kind::Deb => native::make(&native::DEBIAN, program, release, level),
+        Kind::Rpm => native::make(&native::RED_HAT, program, release, level),
+        Kind::Oci => Ok(vec![image::make(program, release)?]),
     }
 }
 

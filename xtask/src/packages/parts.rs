@@ -8,12 +8,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
-    path::{Path, PathBuf},
-    process::Command,
+    path::Path,
 };
 
-use quorate_shell::{Failed, read};
-use serde::Deserialize;
+use cargo_metadata::{
+    DependencyKind, Metadata, MetadataCommand, Node, NodeDep, Package, PackageId, Target,
+};
+use quorate_shell::Failed;
 use serde_json::{Value, json};
 
 use crate::{program::Machine, release::Release};
@@ -38,93 +39,28 @@ struct Part {
     texts: Vec<String>,
 }
 
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-    resolve: Resolve,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    id: String,
-    name: String,
-    version: String,
-    license: Option<String>,
-    repository: Option<String>,
-    source: Option<String>,
-    manifest_path: PathBuf,
-    targets: Vec<Target>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    kind: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    id: String,
-    deps: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    pkg: String,
-    dep_kinds: Vec<Kind>,
-}
-
-#[derive(Deserialize)]
-struct Kind {
-    /// `None` for a linked dependency; otherwise `dev` or `build`.
-    kind: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Lock {
-    package: Vec<Locked>,
-}
-
-#[derive(Deserialize)]
-struct Locked {
-    name: String,
-    version: String,
-    checksum: Option<String>,
-}
-
 impl Parts {
     /// Lists the crates that are linked into the programs for this kind of machine.
     pub(crate) fn of(root: &Path, machine: &Machine) -> Result<Self, Failed> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let platform = format!("{}-unknown-linux-gnu", machine.rpm);
-        let mut command = Command::new(cargo);
-        command.current_dir(root).args([
-            "metadata",
-            "--format-version=1",
-            "--locked",
-            "--filter-platform",
-            &platform,
-        ]);
-        let metadata: Metadata = serde_json::from_str(&read(&mut command)?)
-            .map_err(|error| Failed(format!("cargo metadata: {error}")))?;
+        let words = ["--locked", "--filter-platform", &platform].map(str::to_owned);
+        let metadata = MetadataCommand::new().current_dir(root).other_options(words).exec();
+        let metadata = metadata.map_err(|error| Failed(format!("cargo metadata: {error}")))?;
         let lock = root.join("Cargo.lock");
-        let lock: Lock = toml::from_str(&fs::read_to_string(&lock).map_err(Failed::at(&lock))?)
-            .map_err(Failed::at(&lock))?;
-        let checksums: BTreeMap<(String, String), String> = lock
-            .package
-            .into_iter()
-            .map(|one| ((one.name, one.version), one.checksum.unwrap_or_default()))
+        let lock: toml::Table =
+            toml::from_str(&fs::read_to_string(&lock)?).map_err(Failed::at(&lock))?;
+        let locked = lock.get("package").and_then(toml::Value::as_array).into_iter().flatten();
+        let text = |one: &toml::Value, key: &str| {
+            one.get(key).and_then(toml::Value::as_str).unwrap_or_default().to_owned()
+        };
+        let checksums: BTreeMap<(String, String), String> = locked
+            .map(|one| ((text(one, "name"), text(one, "version")), text(one, "checksum")))
             .collect();
         let mut parts = Vec::new();
         for package in linked(&metadata)? {
-            let folder = package.manifest_path.parent().unwrap_or(root);
-            let named = (package.name.clone(), package.version.clone());
+            let named = (package.name.to_string(), package.version.to_string());
             parts.push(Part {
-                texts: texts(folder)?,
+                texts: texts(package.manifest_path.as_std_path().parent().unwrap_or(root))?,
                 license: package.license.clone().unwrap_or_default(),
                 repository: package.repository.clone().unwrap_or_default(),
                 checksum: checksums.get(&named).cloned().unwrap_or_default(),
@@ -220,27 +156,23 @@ impl std::fmt::Display for Part {
 /// Returns the third-party packages linked into the programs, without build dependencies and
 /// macros.
 fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
-    let packages: BTreeMap<&str, &Package> =
-        metadata.packages.iter().map(|package| (&*package.id, package)).collect();
-    let nodes = metadata.resolve.nodes.iter();
-    let nodes: BTreeMap<&str, &Node> = nodes.map(|node| (&*node.id, node)).collect();
+    let nodes = metadata.resolve.iter().flat_map(|resolve| &resolve.nodes);
+    let nodes: BTreeMap<&PackageId, &Node> = nodes.map(|node| (&node.id, node)).collect();
     let root = metadata.packages.iter().find(|one| one.name == ROOT);
     let root = root.ok_or_else(|| Failed(format!("cargo metadata names no {ROOT}")))?;
-    let (mut waiting, mut seen) = (vec![&*root.id], BTreeSet::new());
+    let (mut waiting, mut seen) = (vec![&root.id], BTreeSet::new());
     while let Some(id) = waiting.pop() {
-        let (Some(package), Some(node)) = (packages.get(id), nodes.get(id)) else {
-            continue;
-        };
-        let is_macro = |target: &Target| target.kind.iter().any(|kind| kind == "proc-macro");
-        if package.targets.iter().any(is_macro) || !seen.insert(id) {
+        let is_macro = metadata[id].targets.iter().any(Target::is_proc_macro);
+        if is_macro || !seen.insert(id) {
             continue;
         }
-        let linked =
-            node.deps.iter().filter(|one| one.dep_kinds.iter().any(|kind| kind.kind.is_none()));
-        waiting.extend(linked.map(|one| &*one.pkg));
+        let is_linked =
+            |one: &&NodeDep| one.dep_kinds.iter().any(|info| info.kind == DependencyKind::Normal);
+        let linked = nodes.get(id).into_iter().flat_map(|node| &node.deps).filter(is_linked);
+        waiting.extend(linked.map(|one| &one.pkg));
     }
-    let seen = seen.into_iter().filter_map(|id| packages.get(id).copied());
-    Ok(seen.filter(|package| package.source.is_some()).collect())
+    let packages = seen.into_iter().map(|id| &metadata[id]);
+    Ok(packages.filter(|package| package.source.is_some()).collect())
 }
 
 /// Returns the licence texts in the folder of a manifest.
@@ -287,27 +219,30 @@ mod tests {
     fn macros_and_what_only_builds_or_tests_is_no_part() {
         let package = |name: &str, kind: &str, source: Option<&str>| {
             json!({
-                "id": name, "name": name, "version": "1.0.0", "license": null, "repository": null,
-                "source": source, "manifest_path": "/Cargo.toml", "targets": [{"kind": [kind]}],
+                "id": name, "name": name, "version": "1.0.0", "source": source, "features": {},
+                "manifest_path": "/Cargo.toml", "dependencies": [],
+                "targets": [{"name": name, "kind": [kind], "src_path": "/lib.rs"}],
             })
         };
-        let dep =
-            |name: &str, kind: Option<&str>| json!({"pkg": name, "dep_kinds": [{"kind": kind}]});
+        let dep = |name: &str, kind: Option<&str>| json!({"name": name, "pkg": name, "dep_kinds": [{"kind": kind, "target": null}]});
+        let node =
+            |name: &str, deps: &[Value]| json!({"id": name, "dependencies": [], "deps": deps});
         let metadata = json!({
             "packages": [
                 package(ROOT, "bin", None), package("own", "lib", None), package("far", "lib", Some("r")),
                 package("macro", "proc-macro", Some("r")), package("of-macro", "lib", Some("r")),
                 package("build", "lib", Some("r")), package("test", "lib", Some("r")),
             ],
-            "resolve": {"nodes": [
-                {"id": ROOT, "deps": [dep("own", None), dep("macro", None), dep("build", Some("build")), dep("test", Some("dev"))]},
-                {"id": "own", "deps": [dep("far", None), dep("own", None)]},
-                {"id": "far", "deps": []}, {"id": "macro", "deps": [dep("of-macro", None)]},
-                {"id": "of-macro", "deps": []}, {"id": "build", "deps": []}, {"id": "test", "deps": []},
+            "resolve": {"root": null, "nodes": [
+                node(ROOT, &[dep("own", None), dep("macro", None), dep("build", Some("build")), dep("test", Some("dev"))]),
+                node("own", &[dep("far", None), dep("own", None)]),
+                node("macro", &[dep("of-macro", None)]),
             ]},
+            "version": 1, "workspace_members": [], "workspace_root": "/", "target_directory": "/",
         });
         let metadata: Metadata = serde_json::from_value(metadata).unwrap();
-        let names: Vec<&str> = linked(&metadata).unwrap().iter().map(|one| &*one.name).collect();
+        let names: Vec<&str> =
+            linked(&metadata).unwrap().iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["far"]);
     }
 }

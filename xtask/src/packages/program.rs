@@ -16,6 +16,9 @@ use crate::symbols::{self, Symbols};
 
 /// Names of the other packaged programs, which are in the folder of the binary.
 const OTHERS: [&str; 2] = ["quorate-tools", "quorate-p4"];
+const LIBRARY: &str = "libquorate_capi.so";
+/// Libraries that the descriptions of packages name.
+const KNOWN: [&str; 4] = ["libc.so.6", "libm.so.6", "ld-linux", "libgcc_s.so.1"];
 
 /// The packaged binary and the programs that it starts.
 pub(crate) struct Program {
@@ -23,6 +26,8 @@ pub(crate) struct Program {
     pub(crate) bytes: Vec<u8>,
     /// The other programs, by name.
     pub(crate) others: Vec<(&'static str, Vec<u8>)>,
+    /// C library.
+    pub(crate) library: Vec<u8>,
     /// Debug information of all programs, if it has been split off.
     pub(crate) symbols: Vec<Symbols>,
     pub(crate) machine: Machine,
@@ -64,6 +69,7 @@ impl Program {
         Ok(Self {
             path: path.to_owned(),
             others: Vec::new(),
+            library: Vec::new(),
             symbols: Vec::new(),
             machine,
             loader,
@@ -72,13 +78,26 @@ impl Program {
         })
     }
 
-    /// Adds the other programs from the same folder.
+    /// Adds the other programs and the C library from the same folder.
     pub(crate) fn with_others(mut self) -> Result<Self, Failed> {
         for name in OTHERS {
-            let path = self.path.with_file_name(name);
-            self.others.push((name, fs::read(&path).map_err(Failed::at(&path))?));
+            let bytes = self.read_other(name)?;
+            self.others.push((name, bytes));
         }
-        Ok(self)
+        self.library = self.read_other(LIBRARY)?;
+        let known = |library: &str| KNOWN.iter().any(|name| library.starts_with(name));
+        match self.needs.iter().find(|(library, _)| !known(library)) {
+            Some((library, _)) => Err(Failed(format!("packaging/nfpm does not name {library}"))),
+            None => Ok(self),
+        }
+    }
+
+    fn read_other(&mut self, name: &str) -> Result<Vec<u8>, Failed> {
+        let path = self.path.with_file_name(name);
+        let bytes = fs::read(&path).map_err(Failed::at(&path))?;
+        let file = ElfFile64::<Endianness>::parse(bytes.as_slice()).map_err(Failed::at(&path))?;
+        self.needs.extend(needs(&file, &bytes).map_err(Failed::at(&path))?);
+        Ok(bytes)
     }
 
     /// Returns the programs with their names, the binary first.
@@ -91,7 +110,7 @@ impl Program {
     pub(crate) fn split(mut self) -> Result<Self, Failed> {
         let path = self.path.clone();
         let others = self.others.iter_mut().map(|(_, bytes)| bytes);
-        for bytes in std::iter::once(&mut self.bytes).chain(others) {
+        for bytes in [&mut self.bytes, &mut self.library].into_iter().chain(others) {
             let (program, symbols) = symbols::split(&path, std::mem::take(bytes))?;
             *bytes = program;
             self.symbols.extend(symbols);
@@ -108,14 +127,6 @@ impl Program {
         };
         let newest = versions.max_by_key(|version| number(version));
         newest.unwrap_or("2.17").to_owned()
-    }
-
-    /// Returns the required libraries, each once.
-    pub(crate) fn libraries(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.needs.iter().map(|(name, _)| name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
     }
 
     /// Returns the paths at which this machine's loader finds the libraries.
@@ -157,7 +168,6 @@ fn needs(file: &ElfFile64<'_>, bytes: &[u8]) -> object::Result<Vec<(String, Stri
             needs.push((library.clone(), text(version.name(endian, strings)?)));
         }
     }
-    needs.sort();
     Ok(needs)
 }
 
@@ -169,7 +179,7 @@ mod tests {
     fn a_binary_tells_what_it_needs() {
         let program = Program::read(&env::current_exe().unwrap()).unwrap();
         assert!(program.loader.contains("ld-linux"), "{}", program.loader);
-        assert!(program.libraries().contains(&"libc.so.6"));
+        assert!(program.needs.iter().any(|(library, _)| library == "libc.so.6"));
         let libc: Vec<u32> = program.libc().split('.').map(|part| part.parse().unwrap()).collect();
         assert!(libc >= vec![2, 17], "{libc:?}");
         let places = program.places().unwrap();

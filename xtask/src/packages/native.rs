@@ -1,0 +1,176 @@
+//! Debian and RPM packages, made by nfpm from the descriptions in `packaging/nfpm`.
+
+use std::{
+    fs::{self, File, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, SystemTime},
+};
+
+use flate2::Compression;
+use quorate_shell::{Failed, has, read, root, target};
+use serde_json::json;
+
+use crate::{archive::gzip, program::Program, release::Release};
+
+/// Files of the repository that packages contain. Folders are copied without their subfolders.
+const COPIED: [&str; 12] = [
+    "CHANGELOG.md",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "crates/operate/capi/include/quorate.h",
+    "docs",
+    "docs/operate",
+    "docs/spec",
+    "packaging",
+    "packaging/kubernetes",
+    "packaging/prometheus",
+    "packaging/scripts",
+    "packaging/systemd",
+];
+
+/// Names of a family of distributions.
+pub(crate) struct Family {
+    packager: &'static str,
+    /// Packages of the C library and of its header.
+    library: &'static str,
+    devel: &'static str,
+    /// Folder of libraries, by the name of the machine.
+    folder: fn(&str) -> String,
+    /// Dependency on the library of a version.
+    same: fn(&str) -> String,
+}
+
+pub(crate) const DEBIAN: Family = Family {
+    packager: "deb",
+    library: "libquorate0",
+    devel: "libquorate-dev",
+    folder: |machine| format!("/usr/lib/{machine}-linux-gnu"),
+    same: |version| format!("libquorate0 (= {version}-1)"),
+};
+
+pub(crate) const RED_HAT: Family = Family {
+    packager: "rpm",
+    library: "libquorate",
+    devel: "libquorate-devel",
+    folder: |_| "/usr/lib64".to_owned(),
+    same: |version| format!("libquorate = {version}-1"),
+};
+
+/// Makes the packages of a family: the node's first, then the library's and that of its header.
+/// Returns their file names and content.
+pub(crate) fn make(
+    family: &Family,
+    program: &Program,
+    release: &Release,
+    level: Compression,
+) -> Result<Vec<(String, Vec<u8>)>, Failed> {
+    let stage = tempfile::tempdir()?;
+    let library = (family.folder)(program.machine.rpm);
+    collect(stage.path(), program, release, &library)?;
+    let variables = [
+        ("ARCH", program.machine.debian),
+        ("VERSION", &release.version),
+        ("LEVEL", &level.level().to_string()),
+        ("LIBC", &program.libc()),
+        ("LIB", &library),
+        ("LIBRARY", family.library),
+        ("LIBRARY_SAME", &(family.same)(&release.version)),
+        ("DEVEL", family.devel),
+    ];
+    let text = |name: &str| {
+        let file = root().join("packaging/nfpm").join(name);
+        fs::read_to_string(&file).map_err(Failed::at(&file))
+    };
+    let mut packages = Vec::new();
+    for description in ["quorate.yaml", "library.yaml", "devel.yaml"] {
+        let mut whole = text("common.yaml")? + &text(description)?;
+        for (name, value) in variables {
+            whole = whole.replace(&format!("${{{name}}}"), value);
+        }
+        let made = tempfile::tempdir()?;
+        fs::write(stage.path().join(description), whole)?;
+        let mut nfpm = Command::new(nfpm()?);
+        nfpm.current_dir(stage.path()).env("SOURCE_DATE_EPOCH", release.time.to_string());
+        nfpm.args(["package", "--packager", family.packager, "--config", description, "--target"]);
+        read(nfpm.arg(made.path()))?;
+        for file in fs::read_dir(made.path())? {
+            let file = file?;
+            packages.push((file.file_name().to_string_lossy().into(), fs::read(file.path())?));
+        }
+    }
+    Ok(packages)
+}
+
+/// Returns the program that ./setup installed, or else that of this machine.
+fn nfpm() -> Result<PathBuf, Failed> {
+    let installed = target().join("nfpm/bin/nfpm");
+    match installed.is_file() {
+        true => Ok(installed),
+        false if has("nfpm") => Ok("nfpm".into()),
+        false => Err(Failed("there is no nfpm, which makes packages: run ./setup".to_owned())),
+    }
+}
+
+/// Writes the sources of the descriptions to a folder, all with the time of the release.
+fn collect(stage: &Path, program: &Program, release: &Release, lib: &str) -> Result<(), Failed> {
+    let put = |name: &str, bytes: &[u8], mode: u32| {
+        let path = stage.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(stage))?;
+        fs::write(&path, bytes)?;
+        fs::set_permissions(&path, Permissions::from_mode(mode))?;
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(release.time.into());
+        File::open(&path)?.set_modified(time)
+    };
+    let file = |name: &str, bytes: &[u8]| put(name, bytes, 0o644);
+    let gz = |name: &str, bytes: &[u8]| file(name, &gzip(bytes, Compression::best())?);
+    for (name, bytes) in program.all() {
+        put(&format!("bin/{name}"), bytes, 0o755)?;
+    }
+    file("lib/libquorate.so", &program.library)?;
+    for name in COPIED {
+        let from = root().join(name);
+        // In the stage, the files of `packaging` are at the top.
+        let to = Path::new(name.trim_start_matches("packaging").trim_start_matches('/'));
+        if from.is_file() {
+            let to = to.file_name().unwrap_or_default().to_string_lossy();
+            file(&to, &fs::read(&from).map_err(Failed::at(&from))?)?;
+            continue;
+        }
+        for entry in fs::read_dir(&from).map_err(Failed::at(&from))? {
+            let path = entry?.path();
+            let mode = if name.ends_with("scripts") { 0o755 } else { 0o644 };
+            let is_page = path.extension().is_some_and(|kind| kind == "md");
+            if path.is_file() && (is_page || !name.starts_with("docs")) {
+                let to = to.join(path.file_name().unwrap_or_default());
+                put(&to.to_string_lossy(), &fs::read(&path)?, mode)?;
+            }
+        }
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        file(shell, program.says(&["completions", shell])?.as_bytes())?;
+    }
+    let pages = tempfile::tempdir()?;
+    program.says(&["man", "--to", &pages.path().display().to_string()])?;
+    for page in fs::read_dir(pages.path())? {
+        let page = page?;
+        gz(&format!("man/{}.gz", page.file_name().to_string_lossy()), &fs::read(page.path())?)?;
+    }
+    gz("NOTICES.gz", &release.parts.notices())?;
+    gz("changelog.gz", &fs::read(stage.join("CHANGELOG.md"))?)?;
+    file("quorate.cdx.json", &release.parts.list(release))?;
+    let pc = include_str!("../../../crates/operate/capi/quorate.pc.in");
+    let pc = pc.replace("@PREFIX@/lib", lib).replace("@PREFIX@", "/usr");
+    file("quorate.pc", pc.replace("@VERSION@", &release.version).as_bytes())?;
+    // The log of packagings, which each distribution keeps in a format of its own.
+    let log = json!([{
+        "semver": format!("{}-1", release.version),
+        "date": release.date(),
+        "packager": "The Quorate authors <quorate@localhost>",
+        "deb": {"urgency": "medium", "distributions": ["stable"]},
+        "changes": [{"note": "Release; changelog.gz says what users notice"}],
+    }]);
+    file("changelog.yaml", log.to_string().as_bytes())?;
+    Ok(())
+}
