@@ -37,12 +37,15 @@ pub(crate) fn check(image: &Path, config: &Value, program: &Program) -> Result<(
     }
     let text = |name: &str| fs::read_to_string(root().join(name));
     let (page, manifest) = (text(PAGE)?, text(MANIFEST)?);
-    for (line, client) in
-        commands(&page, "Container").filter(|line| line.starts_with("podman run")).zip([
-            "quorate kv --client 127.0.0.1:7450 SET a b",
-            "quorate kv --client 127.0.0.1:7450 --tls certs/client-me SET a b",
-        ])
-    {
+    let lines = commands(&page, "Container").filter(|line| line.starts_with("podman run"));
+    let lines: Vec<&str> = lines.collect();
+    let [open, secured] = lines[..] else {
+        return Err(Failed(format!("{PAGE}: {} lines with `podman run`, not two", lines.len())));
+    };
+    for (line, client) in [
+        (open, "quorate kv --client 127.0.0.1:7450 SET a b"),
+        (secured, "quorate kv --client 127.0.0.1:7450 --tls certs/client-me SET a b"),
+    ] {
         let folder = tempfile::tempdir()?;
         certificates(folder.path(), &page, "Container", program)?;
         let container = podman(folder.path(), line)?;

@@ -4,10 +4,12 @@
 set -eu
 exec 2>&1
 root=$1
-# Installed packages that every system has, and their dependencies. usrmerge is an alternative to usr-is-merged.
+# Installed packages that every system has, and their dependencies. Not usrmerge, which lintian
+# brings: usr-is-merged takes its place.
 wanted=$(dpkg-query --show --showformat='${Essential} ${Priority} ${Package}\n' | awk '$1 == "yes" || $2 == "required" { print $NF }')
 packages=$(apt-cache depends --recurse --installed --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
-    --no-enhances apt $wanted | grep '^[a-z0-9]' | grep -vx -e usrmerge -e 'lib\(file-find-rule\|number-compare\|text-glob\)-perl' | sort -u)
+    --no-enhances apt $wanted | grep '^[a-z0-9]' | sort -u |
+    grep -vx -e usrmerge -e 'lib\(file-find-rule\|number-compare\|text-glob\)-perl')
 # Of alternatives, those that are installed.
 packages=$(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' $packages 2>/dev/null | awk '$1 == "installed" { print $2 }')
 mkdir "$root/usr"
