@@ -158,6 +158,17 @@ impl Journal {
                 Level::INFO,
                 format!("room for the log again: writes continue after {}", time(*ms)),
             ),
+            Event::DiskFull { full: true, free } => line(
+                Level::WARN,
+                format!(
+                    "disk full: {} MiB free; if too few members have room, writes are refused, but not \
+                     those that only remove data",
+                    free >> 20
+                ),
+            ),
+            Event::DiskFull { full: false, .. } => {
+                line(Level::INFO, "disk no longer full: it has room for data again".to_owned())
+            }
             Event::SlowWrite { ms, bytes } => line(
                 Level::WARN,
                 format!(
@@ -397,6 +408,7 @@ const fn kind(event: &Event) -> (&'static str, u32) {
             ("progress", PROGRESS_BURST)
         }
         Event::NoSegment { .. } | Event::SegmentsAgain { .. } => ("segments", 2),
+        Event::DiskFull { .. } => ("disk full", 2),
         Event::SlowWrite { .. } => ("slow write", 1),
         Event::WriteHangs { .. } => ("write hangs", 1),
         Event::HandedOver { .. } => ("handed over", 2),
@@ -567,6 +579,8 @@ mod tests {
             Event::NoSegment { waits: true, why: why.clone() },
             Event::NoSegment { waits: false, why: why.clone() },
             Event::SegmentsAgain { ms: 40_000 },
+            Event::DiskFull { full: true, free: 180 << 20 },
+            Event::DiskFull { full: false, free: 1 << 30 },
             Event::SlowWrite { ms: 300, bytes: 4_096 },
             Event::WriteHangs { ms: 700 },
             Event::HandedOver { to: NodeId(2), why: why.clone() },

@@ -300,6 +300,9 @@ impl fmt::Display for NotDone {
                 "this node cannot vote: its log failed, or its device does not answer or lost votes; not executed"
             }
             Failure::Unavailable => "this node's service cannot work at the moment; not executed",
+            Failure::DiskFull(node) => {
+                return write!(f, "the disk of node {node} is full; not executed");
+            }
             Failure::Diverged => {
                 "this node and others have different data, and this one may be wrong; not executed, see \
                  docs/operate/divergence.md"

@@ -187,6 +187,11 @@ impl<S: StateMachine> Applying<S> {
         self.applier.weigh(command)
     }
 
+    /// [room-2] Returns whether a command may add data.
+    pub(crate) fn grows(&self, command: &[u8]) -> bool {
+        self.applier.service().grows(command)
+    }
+
     /// [level-9] Returns whether the group's level permits this command of the service.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.applier.has_level(command)

@@ -17,6 +17,7 @@ mod ingress;
 mod operators;
 mod report;
 pub(crate) mod requests;
+mod room;
 mod scrub;
 
 mod start;
@@ -71,6 +72,8 @@ use crate::{
     wake::earliest,
 };
 
+use self::room::Room;
+
 /// Number of slots above the decided ones in which decisions received by frames are used.
 const TOLD_AHEAD: u64 = 1 << 12;
 
@@ -89,6 +92,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     devices: Devices,
     tuning: Tuning,
     fitness: FitnessState,
+    room: Room,
     ending: Ending,
     turns: Turns,
 }
@@ -535,7 +539,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         {
             self.step(now, Input::Propose { value, slots: 1 }, plane);
         }
-        while self.may_propose(0)
+        self.look_at_disk(now);
+        while self.full_disk(now).is_none()
+            && self.may_propose(0)
             && let Some((value, slots)) = self.streams_work().next_run()
         {
             self.step(now, Input::Propose { value, slots }, plane);

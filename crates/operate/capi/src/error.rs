@@ -115,6 +115,7 @@ impl From<NotDone> for Failed {
             Failure::NoQuorum
             | Failure::Voteless
             | Failure::Unavailable
+            | Failure::DiskFull(_)
             | Failure::Diverged
             | Failure::Stale
             | Failure::Overtaken

@@ -22,6 +22,8 @@ const WHERE: &str =
 const REPEAT: &str = "read before you repeat it; 'quorate status' shows which nodes serve";
 const NO_QUORUM: &str =
     "'quorate status' shows which nodes run; commands work again once a majority does";
+const DISK_FULL: &str =
+    "'quorate status' shows the free space; 'quorate kv DEL' and FLUSHALL still work";
 const ROLE: &str = "an admin can grant another role with 'quorate user set NAME --role ROLE'";
 const LOGIN: &str = "check --login and the password, or use --tls with a user's certificate";
 
@@ -120,6 +122,7 @@ fn cause(text: &str, probed: impl FnOnce() -> Listener) -> (&'static str, &'stat
         None if is(&["NOPERM"]) => ("", ROLE),
         None if is(&["NOAUTH", "WRONGPASS"]) => ("", LOGIN),
         None if is(&["NOQUORUM"]) => ("", NO_QUORUM),
+        None if is(&["DISKFULL"]) => ("", DISK_FULL),
         // A node replies that it has no quorum only after a longer time.
         None if text == "no reply in time" => {
             (": the cluster seems to have lost its quorum", NO_QUORUM)
@@ -185,6 +188,7 @@ mod tests {
             ("WRONGPASS invalid username-password pair", Listener::Other, "", LOGIN),
             ("no reply in time", Listener::Other, ": the cluster seems to have lost", NO_QUORUM),
             ("NOQUORUM no leader", Listener::Other, "", NO_QUORUM),
+            ("DISKFULL not executed", Listener::Other, "", DISK_FULL),
             ("Connection refused (os error 111)", Listener::Other, "", WHERE),
             (expired, Listener::Tls, "", remedy(expired).unwrap()),
             ("the node closed the connection", Listener::Tls, ": the node expects TLS", tls),

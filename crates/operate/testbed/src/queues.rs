@@ -235,7 +235,7 @@ impl Client {
             }
         };
         match text.split(' ').next() {
-            Some("BUSY" | "NOQUORUM") => Outcome::Refused,
+            Some("BUSY" | "NOQUORUM" | "DISKFULL") => Outcome::Refused,
             Some("UNKNOWN") => Outcome::Unknown,
             _ => {
                 self.strange(&format!("{text} for {command:?}"));

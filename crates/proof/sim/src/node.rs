@@ -132,6 +132,10 @@ impl StateMachine for RecordingService {
         self.told.borrow_mut().push(told);
     }
 
+    fn grows(&self, command: &[u8]) -> bool {
+        self.service.grows(command)
+    }
+
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>) {
         if self.lost {
             reply.extend_from_slice(b":-666\r\n");

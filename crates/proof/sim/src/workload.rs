@@ -324,7 +324,7 @@ impl Client {
                 self.record_unknown(waiting, books);
                 Ok(())
             }
-            "BUSY" | "NOQUORUM" | "EXECABORT" => {
+            "BUSY" | "NOQUORUM" | "DISKFULL" | "EXECABORT" => {
                 books.refused += 1;
                 // The client prepares the connection again before it sends further commands.
                 self.ready &= !matches!(waiting, PendingRequest::Ready);

@@ -29,7 +29,7 @@ use crate::{
     ballot::Ballot,
     class::Class,
     lease::Lease,
-    node_id::Member,
+    node_id::{Member, NodeId},
     slot::{Slot, SlotRange},
     value::Value,
 };
@@ -224,6 +224,9 @@ pub struct Heartbeat {
     pub clock_ms: u64,
     /// Worst recent lateness of the leader's event loop turns, in microseconds ([live-5]).
     pub late_us: u32,
+    /// A member whose full disk keeps the group from taking more data ([room-2]). Filled in by the
+    /// host; the core ignores the field.
+    pub full_disk: Option<NodeId>,
 }
 
 /// Extent of the log that other nodes hold, decided and with its bytes, at the group's class. Input
@@ -268,6 +271,8 @@ pub struct HeartbeatReply {
     pub group_ms: u64,
     /// Worst recent lateness of the sender's event loop turns, in microseconds.
     pub late_us: u32,
+    /// The sender's disk is full but for its reserve ([room-1]). Filled in by the host.
+    pub disk_full: bool,
 }
 
 /// A message between nodes.

@@ -33,8 +33,9 @@ use crate::{
         TEXT_BYTES_MAX,
     },
     header::{
-        FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_UNFIT, FLAG_WITH_BYTES,
-        FORMAT_VERSION, HEADER_BYTES, Header, InvalidHeader, MAGIC, ballot, logged_at,
+        FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_DISK_FULL, FLAG_GRANTED, FLAG_UNFIT,
+        FLAG_WITH_BYTES, FORMAT_VERSION, HEADER_BYTES, Header, InvalidHeader, MAGIC, ballot,
+        logged_at,
     },
     kind,
     value::value_from_bytes,
@@ -341,6 +342,7 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     auxiliary: header.flags & FLAG_AUXILIARY != 0,
                     clock_ms: clock(header, 0),
                     late_us: late(header),
+                    full_disk: Some(NodeId(header.code)).filter(|node| node.0 > 0),
                 }),
                 kind::HEARTBEAT_REPLY => Message::HeartbeatReply(heartbeat_reply(header)),
                 kind::PRE_VOTE => Message::PreVote { ballot },
@@ -423,6 +425,7 @@ fn heartbeat_reply(header: &Header) -> HeartbeatReply {
         clock_ms: clock(header, 0),
         group_ms: clock(header, 12),
         late_us: late(header),
+        disk_full: header.flags & FLAG_DISK_FULL != 0,
     }
 }
 

@@ -24,8 +24,8 @@ use crate::{
         SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
     },
     header::{
-        FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_UNFIT, FLAG_WITH_BYTES,
-        HEADER_BYTES, Header, ballot_bytes,
+        FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_DISK_FULL, FLAG_GRANTED, FLAG_UNFIT,
+        FLAG_WITH_BYTES, HEADER_BYTES, Header, ballot_bytes,
     },
     kind,
     value::{VALUE_BYTES, value_to_bytes},
@@ -463,6 +463,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             auxiliary,
             clock_ms,
             late_us,
+            full_disk,
         }) => {
             header.kind = kind::HEARTBEAT;
             fill_clock(header, clock_ms, late_us);
@@ -474,6 +475,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.number = read_round;
             fill_lease(header, lease);
             header.flags = if auxiliary { FLAG_AUXILIARY } else { 0 };
+            header.code = full_disk.map_or(0, |node| node.0);
         }
         Message::HeartbeatReply(reply) => fill_heartbeat_reply(header, reply),
         Message::PreVote { ballot } => {
@@ -564,6 +566,7 @@ fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
     header.sent_to = reply.sent_to.0;
     header.number = reply.read_round;
     header.flags = if reply.unfit { FLAG_UNFIT } else { 0 };
+    header.flags |= if reply.disk_full { FLAG_DISK_FULL } else { 0 };
     fill_lease(header, reply.lease);
     fill_clock(header, reply.clock_ms, reply.late_us);
     header.value[12..20].copy_from_slice(&reply.group_ms.to_le_bytes());

@@ -35,6 +35,8 @@ pub const FLAG_BUSY: u16 = 8;
 pub const FLAG_AUXILIARY: u16 = 16;
 /// Flag that encodes `HeartbeatReply::unfit`.
 pub const FLAG_UNFIT: u16 = 32;
+/// Flag that encodes `HeartbeatReply::disk_full`.
+pub const FLAG_DISK_FULL: u16 = 64;
 
 /// Name, offset and length of each field, as documented in `docs/spec/wire.md`.
 pub const FIELDS: [(&str, usize, usize); 22] = [

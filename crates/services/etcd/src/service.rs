@@ -160,6 +160,10 @@ fn asked<T>(bytes: &[u8], decode: impl FnOnce(&[u8]) -> Option<T>) -> Option<(By
 }
 
 impl StateMachine for Service {
+    fn grows(&self, command: &[u8]) -> bool {
+        asked(command, Command::decode).is_some_and(|(_, command)| grows(&command))
+    }
+
     fn apply(&mut self, _: CommandId, command: &[u8], out: &mut Vec<u8>) {
         self.uncommitted = true;
         let Some((by, command)) = asked(command, Command::decode) else {

@@ -270,5 +270,7 @@ impl Spec {
 
 /// Flags of read-only commands.
 pub const READS: &[&str] = &["readonly", "fast"];
-/// Flags of commands that write.
+/// Flags of commands that write but add no data, so that they are accepted on a full disk ([room-2]).
+pub const REMOVES: &[&str] = &["write"];
+/// Flags of all other commands that write.
 pub const WRITES: &[&str] = &["write", "denyoom"];

@@ -271,6 +271,51 @@ impl Op {
         )
     }
 
+    /// Returns whether the operation adds no data: it removes or moves data, or changes a deadline.
+    /// Its commands lack the flag `denyoom`.
+    pub const fn only_removes(self) -> bool {
+        self.is_read()
+            || matches!(
+                self,
+                Self::GetDel
+                    | Self::GetEx
+                    | Self::Del
+                    | Self::DelIf
+                    | Self::DelEqual
+                    | Self::Flush
+                    | Self::Rename
+                    | Self::Expire
+                    | Self::ExpireEqual
+                    | Self::Expired
+                    | Self::Persist
+                    | Self::Sweep
+                    | Self::Unlock
+                    | Self::BreakLock
+                    | Self::RenewLocks
+                    | Self::Publish
+                    | Self::PublishShard
+                    | Self::HDel
+                    | Self::HExpire
+                    | Self::LPop
+                    | Self::LMove
+                    | Self::LTrim
+                    | Self::LRem
+                    | Self::LMpop
+                    | Self::SRem
+                    | Self::SMove
+                    | Self::SPop
+                    | Self::ZRem
+                    | Self::ZRemRange
+                    | Self::ZPop
+                    | Self::ZMpop
+                    | Self::Attempt
+                    | Self::Await
+                    | Self::Claim
+                    | Self::Withdraw
+                    | Self::Depose
+            )
+    }
+
     pub const fn is_read(self) -> bool {
         (self as u8) < Self::FIRST_WRITE
     }

@@ -151,6 +151,10 @@ impl StateMachine for Service {
         visits::weigh(self.visits(command))
     }
 
+    fn grows(&self, command: &[u8]) -> bool {
+        exec::grows(command)
+    }
+
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         let start = reply.len();
         let mut decoder = Decoder(command);

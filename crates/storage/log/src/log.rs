@@ -178,6 +178,11 @@ impl<D: Disk> Log<D> {
         segment.min(WRITE_BYTES_MAX) - HEADER - RECORD_HEAD_MAX
     }
 
+    /// Returns the size of a new segment in bytes.
+    pub fn segment_bytes(&self) -> u64 {
+        self.pool.segment_bytes()
+    }
+
     /// Buffers a log write that restates the hard state even without a record. Used for a clean
     /// stop, or when the last restatement is damaged. The log write is complete when
     /// [`Self::is_idle`] becomes true again.

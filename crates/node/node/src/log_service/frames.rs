@@ -40,7 +40,9 @@ impl Status {
     pub const fn of(failure: Failure) -> Self {
         match failure {
             Failure::Busy => Self::Busy,
-            Failure::NoQuorum | Failure::Unavailable | Failure::Diverged => Self::NoQuorum,
+            Failure::NoQuorum | Failure::Unavailable | Failure::DiskFull(_) | Failure::Diverged => {
+                Self::NoQuorum
+            }
             Failure::TooBig => Self::TooBig,
             Failure::Stopping | Failure::Voteless => Self::Stopping,
             Failure::NotLasting => Self::NotLasting,

@@ -319,6 +319,7 @@ fn failed(what: &str, failure: Failure) -> Step {
         Failure::Stopping => "the node is stopping",
         Failure::Voteless => "this node cannot vote",
         Failure::Unavailable => "this node cannot serve byte streams at the moment",
+        Failure::DiskFull(_) => "a disk is full",
         Failure::Diverged => "this node and others have different data: docs/operate/divergence.md",
         Failure::Busy | Failure::Stale | Failure::Overtaken => "the node is overloaded",
         Failure::Level => "it needs a feature level that the cluster does not use yet",

@@ -181,6 +181,11 @@ impl From<Failure> for Refusal {
                 "this node cannot serve byte streams at the moment; nothing was done",
                 "ask another node",
             ),
+            Failure::DiskFull(_) => (
+                Code::Unavailable,
+                "a disk is full; nothing was done",
+                "`quorate status` shows which; free space on it",
+            ),
             Failure::Diverged => (
                 Code::Unavailable,
                 "this node and others have different data, and this one may be wrong; nothing was done",

@@ -407,8 +407,10 @@ impl From<Failure> for Refused {
                 "the service of this node cannot work at the moment",
                 "ask another node",
             ),
-            // These requests are no reads, and no command for the group's table needs a level.
+            // These requests are no reads, and no command for the group's table needs a level or is
+            // refused for lack of space.
             Failure::Level
+            | Failure::DiskFull(_)
             | Failure::Diverged
             | Failure::NotLasting
             | Failure::Stale

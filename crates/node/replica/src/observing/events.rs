@@ -46,6 +46,8 @@ pub enum Event {
     NoSegment { waits: bool, why: String },
     /// Log segments can be created again.
     SegmentsAgain { ms: u64 },
+    /// [room-1] This node's disk has become full but for its reserve, or is no longer.
+    DiskFull { full: bool, free: u64 },
     /// A log write took unusually long.
     SlowWrite { ms: u64, bytes: usize },
     /// A log write has not finished for an unusually long time.

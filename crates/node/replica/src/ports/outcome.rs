@@ -1,6 +1,6 @@
 //! Names and outcomes of requests, shared by fronts and the parts of a replica.
 
-use quorate_core::slot::Slot;
+use quorate_core::{node_id::NodeId, slot::Slot};
 
 /// Name of a request, chosen by the front; unique among open requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +49,9 @@ pub enum Failure {
     Voteless,
     /// The service of this node cannot work at the moment, but another node's may.
     Unavailable,
+    /// The command was not executed: it may add data, and the disk of this node is too full
+    /// ([room-2]), or the service waits for space on it.
+    DiskFull(NodeId),
     /// The command was not executed: this node and others have applied different commands, and this
     /// one may be wrong ([differ-2]).
     Diverged,

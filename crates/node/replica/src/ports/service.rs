@@ -155,6 +155,13 @@ pub trait StateMachine {
         Weight::Light
     }
 
+    /// Returns whether a command may add data. On full disks, only commands that do not are
+    /// accepted ([room-2]).
+    fn grows(&self, command: &[u8]) -> bool {
+        let _ = command;
+        true
+    }
+
     /// Executes one command and appends its reply.
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>);
 

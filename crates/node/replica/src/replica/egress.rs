@@ -123,10 +123,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     ) {
         match &mut message {
             Message::Heartbeat(beat) => {
-                beat.clock_ms = self.spine.clocks.stamp_ms(now).unwrap_or(0)
+                beat.clock_ms = self.spine.clocks.stamp_ms(now).unwrap_or(0);
+                self.look_at_disk(now);
+                beat.full_disk = self.full_disk(now);
             }
             Message::HeartbeatReply(reply) => {
                 reply.clock_ms = self.spine.clocks.own_ms(now);
+                reply.disk_full = self.look_at_disk(now);
                 // Releases older than [lie-1] leave these bytes zero, too.
                 let all = self.members.rising().all_witness();
                 reply.group_ms = if all { self.spine.clocks.group_ms(now) } else { 0 };

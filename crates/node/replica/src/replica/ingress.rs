@@ -158,9 +158,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let Some(held) = self.spine.admit(now, &message, brought) else {
             return;
         };
-        let clock = match &message {
-            Message::Heartbeat(beat) => Some(beat.clock_ms),
+        let beat = match &message {
+            Message::Heartbeat(beat) => Some((beat.clock_ms, beat.full_disk)),
             Message::HeartbeatReply(reply) => {
+                self.room.on_reply(from.node, reply.disk_full);
                 if reply.ballot == self.spine.node().ballot() {
                     let (wall_ms, group_ms) = (reply.clock_ms, reply.group_ms);
                     self.spine.clocks.on_answer(
@@ -176,9 +177,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         self.step(now, Input::Message { from, message, held }, plane);
         // A former leader may have been replaced because its clock was wrong.
-        if let Some(clock_ms) = clock
+        if let Some((clock_ms, full_disk)) = beat
             && self.spine.node().leader() == Some(from.node)
         {
+            self.room.on_leader(full_disk);
             self.spine.clocks.on_leader(self.spine.read_clock(now), clock_ms);
         }
     }

@@ -143,6 +143,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let why = keeping.short().unwrap_or("nothing more has room");
             return Some(format!("the store of byte streams has no room: {why}"));
         }
+        if let Some(node) = self.full_disk(now) {
+            return Some(format!("byte streams have no room: the disk of node {node} is full"));
+        }
         let stuck_ms = self.streaming.owning.stuck_ms(now);
         (stuck_ms >= STUCK_MS).then(|| {
             let seconds = stuck_ms / 1000;
@@ -179,6 +182,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .into_iter()
             .chain(differs)
             .chain(clocks)
+            .chain(self.room_notice(now))
             .chain(strain)
             .chain(short)
             .chain(missing)

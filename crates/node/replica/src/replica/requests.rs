@@ -106,9 +106,19 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
     ) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
-        replica.spine.applying.takes_commands()?;
+        let own_full = replica.look_at_disk(self.now);
+        let taken = replica.spine.applying.takes_commands();
+        taken.map_err(|failure| match own_full {
+            true => Failure::DiskFull(replica.spine.own.member.node),
+            false => failure,
+        })?;
         if !replica.spine.applying.has_level(command) {
             return Err(Failure::Level);
+        }
+        if let Some(node) = replica.full_disk(self.now)
+            && replica.spine.applying.grows(command)
+        {
+            return Err(Failure::DiskFull(node));
         }
         let weight = replica.spine.applying.weigh(command);
         if weight == Weight::TooHeavy {

@@ -10,16 +10,20 @@ use quorate_log::disk::Fault;
 use quorate_replica::{
     CommandId, Probed, StateMachine,
     events::Event,
-    front::Tag,
+    front::{Failure, Tag},
     status::Activity,
     testing::{Cluster, Outcome},
 };
 
-/// Counts the commands.
+/// Counts the commands. Those that begin with a minus sign remove data.
 #[derive(Default)]
 struct Counter(u64);
 
 impl StateMachine for Counter {
+    fn grows(&self, command: &[u8]) -> bool {
+        !command.starts_with(b"-")
+    }
+
     fn apply(&mut self, _: CommandId, _: &[u8], reply: &mut Vec<u8>) {
         self.0 += 1;
         reply.extend_from_slice(self.0.to_string().as_bytes());
@@ -263,4 +267,41 @@ fn full_disk_is_told_of_once_and_so_is_its_end() {
     let told = events(&mut cluster, node);
     assert_eq!(full(&told), 0, "{told:?}");
     assert!(told.iter().any(|event| matches!(event, Event::SegmentsAgain { .. })), "{told:?}");
+}
+
+/// [room-1] [room-2] If the members with room are no quorum, every node refuses data and names a
+/// member whose disk is full. Commands that remove data pass, and with room everything does.
+#[test]
+fn full_disks_of_a_majority_refuse_data_and_nothing_else() {
+    let mut cluster = cluster(6);
+    let leader = led(&mut cluster);
+    let [one, other] = others(leader);
+    write(&mut cluster, leader, 1);
+    let check = |cluster: &mut Cluster<Counter>, full: &[NodeId], refused: Option<NodeId>| {
+        for node in NODES {
+            cluster.disk(node).set_capacity(full.contains(&node).then_some(1));
+        }
+        cluster.run_ms(500);
+        for node in NODES.into_iter().filter(|node| cluster.runs(*node)).collect::<Vec<_>>() {
+            let grows = cluster.write(node, b"+");
+            let grew = done(cluster, node, grows);
+            match refused {
+                Some(full) => assert_eq!(grew, Outcome::Failed(Failure::DiskFull(full))),
+                None => assert!(matches!(grew, Outcome::Written(_)), "{node}: {grew:?}"),
+            }
+            let removes = cluster.write(node, b"-");
+            assert!(matches!(done(cluster, node, removes), Outcome::Written(_)), "{node}");
+        }
+    };
+    for full in [leader, one, other] {
+        check(&mut cluster, &[full], None);
+    }
+    for (full, also) in [(leader, one), (one, other), (leader, other)] {
+        check(&mut cluster, &[full, also], Some(full.min(also)));
+    }
+    check(&mut cluster, &[], None);
+    // A member that is down has no room, either.
+    cluster.crash(other);
+    check(&mut cluster, &[one], Some(one));
+    check(&mut cluster, &[], None);
 }

@@ -162,6 +162,7 @@ impl Stage {
             clock_ms: 0,
             group_ms: 0,
             late_us: 0,
+            disk_full: false,
         };
         self.tell(from, Message::HeartbeatReply(reply));
     }
@@ -350,6 +351,7 @@ fn confirmed_read_is_asked_again_when_another_leads() {
             auxiliary: false,
             clock_ms: 0,
             late_us: 0,
+            full_disk: None,
         })
     };
     let question = |heard: &Heard| {
@@ -706,6 +708,7 @@ fn beat(lease: Lease) -> Message {
         auxiliary: false,
         clock_ms: 0,
         late_us: 0,
+        full_disk: None,
     })
 }
 

@@ -90,9 +90,10 @@ impl Disk {
         self.folder.path().join("quorate")
     }
 
-    fn start(&self) -> NodeProcess {
+    fn start(&self, flags: &[&str]) -> NodeProcess {
         let data = self.folder.path().join("disk").join("node");
-        let mut spec = single(&data, &["--log-ready", "0", "--client-timeout-ms", "1000"]);
+        let flags = [&["--log-ready", "0", "--client-timeout-ms", "1000"], flags].concat();
+        let mut spec = single(&data, &flags);
         spec.program = self.program();
         spec.stderr = self.folder.path().join("node.log");
         // The node must return to the address that stream writers know.
@@ -167,6 +168,15 @@ impl Writer {
         taken
     }
 
+    /// Sends a command that adds no data. Returns whether it was executed. Many of them fill the
+    /// log.
+    fn remove(&mut self) -> bool {
+        let keys: Vec<_> = (0..12).map(|key| format!("{key:016000}")).collect();
+        let words: Vec<_> = ["DEL"].into_iter().chain(keys.iter().map(|key| &**key)).collect();
+        let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
+        self.client.ask(&words) == Ok(Reply::Integer(0))
+    }
+
     fn check(&mut self, node: &NodeProcess) {
         self.client = client(node);
         for number in &self.acknowledged {
@@ -204,7 +214,7 @@ fn wait_until_ready(node: &NodeProcess) {
 #[test]
 fn a_full_disk_stops_a_node_until_there_is_room() {
     let Some(disk) = Disk::make(700) else { return };
-    let mut node = disk.start();
+    let mut node = disk.start(&[]);
     wait_until_ready(&node);
     let mut writer = Writer::new(&node);
     for _ in 0..300 {
@@ -212,6 +222,8 @@ fn a_full_disk_stops_a_node_until_there_is_room() {
     }
     disk.fill();
     wait_for("a write that is refused", || (!writer.write()).then_some(()));
+    assert!(writer.remove());
+    wait_for("a log without room", || (!writer.remove()).then_some(()));
     let why = wait_for("the reason", || ready(&node).filter(|why| !why.is_empty()));
     assert!(why.contains("no room"), "{why}");
     // After a kill and a restart it waits as before.
@@ -232,11 +244,39 @@ fn a_full_disk_stops_a_node_until_there_is_room() {
     assert!(!disk.log().contains("panicked"));
 }
 
+/// Clients make room on a disk that their data has filled: data is refused, but not its removal.
+#[test]
+fn clients_make_room_on_a_full_disk() {
+    let Some(disk) = Disk::make(1200) else { return };
+    let node = disk.start(&["--log-segment", "8388608", "--log-max", "268435456"]);
+    wait_until_ready(&node);
+    let mut writer = Writer::new(&node);
+    for flushes in [true, false] {
+        wait_for("a full disk", || (0..50).any(|_| !writer.write()).then_some(()));
+        let refused = writer.client.ask(&[b"SET", b"key", b"value"]).unwrap_err().to_string();
+        assert!(refused.contains("DISKFULL not executed: the disk of node 1 is full"), "{refused}");
+        writer.check(&node);
+        let (_, status) = http(&node.ready.admin, "/status").unwrap();
+        assert!(status.contains("the disk of node 1 is full: data is refused"), "{status}");
+        if flushes {
+            assert_eq!(writer.client.ask(&[b"FLUSHALL"]), Ok(Reply::Simple("OK".into())));
+        } else {
+            for number in &writer.acknowledged {
+                let removed = writer.client.ask(&[b"DEL", number.to_string().as_bytes()]);
+                assert_eq!(removed, Ok(Reply::Integer(1)));
+            }
+        }
+        writer.acknowledged.clear();
+        wait_for("room", || writer.write().then_some(()));
+    }
+    writer.check(&node);
+}
+
 /// The disk may become full at any moment, even while the storage engine is writing.
 #[test]
 fn a_disk_that_fills_up_again_and_again_loses_nothing() {
     let Some(disk) = Disk::make(1500) else { return };
-    let mut node = disk.start();
+    let mut node = disk.start(&[]);
     wait_until_ready(&node);
     let mut writer = Writer::new(&node);
     for round in 0..6 {
@@ -419,7 +459,7 @@ fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
 #[test]
 fn a_stream_waits_for_room_and_goes_on() {
     let Some(disk) = Disk::make(1500) else { return };
-    let mut node = disk.start();
+    let mut node = disk.start(&[]);
     wait_until_ready(&node);
     let address = [node.ready.stream.clone()];
     let options =
@@ -475,8 +515,8 @@ fn a_stream_waits_for_room_and_goes_on() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// Returns whether the node serves and reports that its stream store is waiting.
+/// Returns whether the node serves and reports that its disk is full.
 fn says_that_it_waits(node: &NodeProcess) -> Option<()> {
     let (_, status) = http(&node.ready.admin, "/status")?;
-    status.contains("the store of byte streams waits").then_some(())
+    status.contains("the disk of node 1 is full").then_some(())
 }

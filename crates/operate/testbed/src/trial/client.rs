@@ -30,7 +30,7 @@ pub(crate) fn outcome(reply: Reply) -> Outcome {
         return Outcome::Known(reply);
     };
     match text.split(' ').next().unwrap_or_default() {
-        "BUSY" | "NOQUORUM" | "EXECABORT" => Outcome::Refused,
+        "BUSY" | "NOQUORUM" | "DISKFULL" | "EXECABORT" => Outcome::Refused,
         "UNKNOWN" => Outcome::Unknown,
         _ => Outcome::Strange(text),
     }

@@ -509,10 +509,17 @@ fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     for node in &world.nodes {
         node.disk.set_capacity(Some(0));
     }
+    world.run_for(300_000)?;
+    for node in 0..3 {
+        let reply = world.ask(node, "SET k 1")?;
+        assert!(matches!(&reply, Reply::Error(text) if text.starts_with("DISKFULL")), "{reply:?}");
+    }
+    // Commands that remove data are accepted until the logs are full.
+    assert_eq!(world.ask(leader, "DEL k")?, Reply::Integer(0));
     let mut refused = 0;
     for number in 0..40 {
-        let reply = world.ask(leader, &format!("SET k{number} 1"))?;
-        refused += u32::from(reply != ok());
+        let reply = world.ask(leader, &format!("DEL k{number}"))?;
+        refused += u32::from(reply != Reply::Integer(0));
         if refused > 2 {
             break;
         }
@@ -537,7 +544,7 @@ fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     let mut world = World::elected(settings)?;
     world.nodes[0].disk.set_capacity(Some(0));
     let mut asked = 0;
-    while world.ask(0, &format!("SET k{asked} 1"))? == ok() {
+    while world.ask(0, &format!("DEL k{asked}"))? == Reply::Integer(0) {
         asked += 1;
         assert!(asked < 40, "the disk never filled up");
     }

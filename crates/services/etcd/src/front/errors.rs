@@ -180,6 +180,7 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
         Failure::Voteless | Failure::Unavailable => {
             Status::new(Code::Unavailable, "etcdserver: unhealthy cluster")
         }
+        Failure::DiskFull(_) => refused(Refusal::NoSpace),
         Failure::Diverged => Status::new(
             Code::Unavailable,
             "etcdserver: corrupt cluster: this node and others have different data, and this one may be wrong; see \

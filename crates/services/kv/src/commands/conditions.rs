@@ -5,7 +5,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
+    command::{Doc, READS, REMOVES, Refusal, Request, SYNTAX, Spec},
     commands::family::{Family, Operation},
     commands::state::{ReadContext, WriteContext, string},
     encode::{Decoder, Encoder, Fault, Malformed},
@@ -22,7 +22,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "delex",
         -2,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_delex,
         Doc::new(
@@ -35,7 +35,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "delifeq",
         3,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_delifeq,
         Doc::new(

@@ -4,7 +4,7 @@ use crate::{
     commands::{
         execute,
         state::{WriteContext, too_large},
-        transactions::{seen, watched},
+        transactions::{commands, seen, watched},
         visits::execute_bounded,
     },
     encode::{Decoder, Fault},
@@ -63,6 +63,17 @@ pub fn watches_absent_keys(command: &[u8]) -> bool {
     let keys = 0..from.length().unwrap_or(0);
     let mut all = keys.map_while(|_| watched(&mut from).ok());
     all.any(|(_, seen)| seen.has_absent_version())
+}
+
+/// Returns whether a command may add data: one of a transaction is enough.
+pub fn grows(command: &[u8]) -> bool {
+    let mut from = Decoder(command);
+    match from.byte().ok().and_then(Op::from_byte) {
+        Some(Op::Bounded) => grows(from.0),
+        Some(Op::Exec) => commands(from).into_iter().flatten().any(grows),
+        Some(op) => !op.only_removes(),
+        None => false,
+    }
 }
 
 /// Executes one command of a transaction and writes exactly one reply.

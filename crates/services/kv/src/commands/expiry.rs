@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::{
-    command::{Doc, NOT_AN_INTEGER, READS, Refusal, Request, Spec, WRITES},
+    command::{Doc, NOT_AN_INTEGER, READS, REMOVES, Refusal, Request, Spec},
     commands::{
         ends::{remove_ended, settled},
         events::class,
@@ -35,7 +35,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "expire",
         -3,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_expire,
         Doc::new("generic", "1.0.0", "O(1)", "Sets the expiration time of a key in seconds."),
@@ -43,7 +43,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "pexpire",
         -3,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_pexpire,
         Doc::new("generic", "2.6.0", "O(1)", "Sets the expiration time of a key in milliseconds."),
@@ -51,7 +51,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "expireat",
         -3,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_expireat,
         Doc::new(
@@ -64,7 +64,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "pexpireat",
         -3,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_pexpireat,
         Doc::new(
@@ -124,7 +124,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "persist",
         2,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_persist,
         Doc::new("generic", "2.2.0", "O(1)", "Removes the expiration time of a key."),

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::{
-    command::{Doc, NOT_AN_INTEGER, READS, Refusal, Request, SYNTAX, Spec, WRITES},
+    command::{Doc, NOT_AN_INTEGER, READS, REMOVES, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::family::{Family, Operation},
     commands::{
         events::class,
@@ -43,7 +43,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "del",
         -2,
-        WRITES,
+        REMOVES,
         (1, -1, 1),
         encode_del,
         Doc::new(
@@ -56,7 +56,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "unlink",
         -2,
-        WRITES,
+        REMOVES,
         (1, -1, 1),
         encode_del,
         Doc::new(
@@ -108,7 +108,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "rename",
         3,
-        WRITES,
+        REMOVES,
         (1, 2, 1),
         encode_rename,
         Doc::new(
@@ -121,7 +121,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "renamenx",
         3,
-        WRITES,
+        REMOVES,
         (1, 2, 1),
         encode_renamenx,
         Doc::new(
@@ -199,7 +199,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "flushall",
         -1,
-        WRITES,
+        REMOVES,
         (0, 0, 0),
         encode_flush,
         Doc::new("server", "1.0.0", "O(1)", "Removes all keys."),
@@ -207,7 +207,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "flushdb",
         -1,
-        WRITES,
+        REMOVES,
         (0, 0, 0),
         encode_flush,
         Doc::new(

@@ -1,7 +1,7 @@
 //! Strings: GET, SET, commands on several keys, and commands on parts of a value.
 
 use crate::{
-    command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
+    command::{Doc, READS, REMOVES, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::family::{Family, Operation},
     commands::{
         conditions::Condition,
@@ -115,7 +115,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "getdel",
         2,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_getdel,
         Doc::new(
@@ -128,7 +128,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "getex",
         -2,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_getex,
         Doc::new(

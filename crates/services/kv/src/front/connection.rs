@@ -638,7 +638,7 @@ impl Connection {
             && access::needs_clock(spec, arguments, |name| shared.lookup(name))
         {
             shared.tally.rejects(number);
-            return self.refuse(failure_text(Failure::NoQuorum), shared);
+            return self.refuse(&failure_text(Failure::NoQuorum), shared);
         }
         self.order.stamp = shared.tally.calls(number);
         if shared.monitors.any() {

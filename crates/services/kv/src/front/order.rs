@@ -325,7 +325,7 @@ impl Order {
             }
             Err(failure) => {
                 shared.tags.take(tag);
-                shared.fresh_reply().error(failure_text(failure));
+                shared.fresh_reply().error(&failure_text(failure));
                 shared.tally.answers(self.stamp, &shared.reply);
                 self.push_answer(&shared.reply, version);
             }
@@ -403,7 +403,7 @@ impl Order {
             let bytes = std::mem::take(&mut read.query).len();
             self.kept_bytes -= bytes;
         }
-        shared.fresh_reply().error(failure_text(failure));
+        shared.fresh_reply().error(&failure_text(failure));
         self.finish(number, &shared.reply, &mut shared.tally);
     }
 
@@ -716,7 +716,7 @@ impl Order {
         fresh(&mut reply);
         let r = &mut Reply(&mut reply);
         let refused = match (full, what) {
-            (Some(text), _) => Some(text),
+            (Some(text), _) => Some(text.into()),
             (None, Query::Listen(of, listen)) => {
                 let channels = &mut shared.channels;
                 own.subscriptions.change(own.id, (of, listen), &query, channels, r);
@@ -734,7 +734,7 @@ impl Order {
                 asked => asked.err().map(failure_text),
             },
         };
-        if let Some(text) = refused {
+        if let Some(text) = &refused {
             r.error(text);
         }
         if let Query::Watch(epoch) = what {

@@ -1,5 +1,7 @@
 //! Error replies for requests that are not executed.
 
+use std::borrow::Cow;
+
 use quorate_replica::front::Failure;
 
 /// Error for requests refused because the memory for all clients is used up.
@@ -7,8 +9,8 @@ pub(super) const FULL: &str = "BUSY not executed: replies and requests of all cl
     node has for them (--client-memory)";
 
 /// Returns the error text for a failed request. The codes in capitals are part of the interface.
-pub(super) fn failure_text(failure: Failure) -> &'static str {
-    match failure {
+pub(super) fn failure_text(failure: Failure) -> Cow<'static, str> {
+    let text = match failure {
         Failure::Busy => "BUSY not executed: too much is in flight; try again later",
         Failure::NoQuorum => "NOQUORUM not executed: no leader with a quorum was found in time",
         Failure::TooBig => {
@@ -22,6 +24,13 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
         }
         Failure::Unavailable => {
             "NOQUORUM not executed: the store of this node cannot work; use another one"
+        }
+        Failure::DiskFull(node) => {
+            return format!(
+                "DISKFULL not executed: the disk of node {node} is full; free space on it, or remove data: \
+                 DEL, UNLINK, FLUSHALL and the like still work while its reserve lasts"
+            )
+            .into();
         }
         Failure::Diverged => {
             "DIVERGED not executed: this node and others have different data, and this one may be wrong; use \
@@ -53,7 +62,8 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
         Failure::Overtaken => {
             "BUSY not executed: the leader changed while this was read; try again"
         }
-    }
+    };
+    text.into()
 }
 
 pub(super) fn too_big(bytes_max: usize) -> String {

@@ -220,7 +220,7 @@ impl RespFront {
 /// Returns the error for a claim of unknown outcome.
 fn unknown() -> Vec<u8> {
     let mut reply = Vec::new();
-    Reply(&mut reply).error(failure_text(Failure::Unknown));
+    Reply(&mut reply).error(&failure_text(Failure::Unknown));
     reply
 }
 

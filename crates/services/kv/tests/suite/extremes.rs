@@ -28,7 +28,7 @@ use quorate_replica::{
     testing::{Cluster, Outcome},
 };
 
-use crate::common::{Node, Random, on_both_stores, request};
+use crate::common::{Asked, Node, Random, on_both_stores, request};
 
 /// Extreme Unix times and other 64-bit numbers.
 const WORDS: [u64; 12] = [
@@ -890,4 +890,31 @@ fn the_longest_key_is_a_key_like_others() {
         assert_eq!(node.ask(client, &["GET", longest]), "$-1|");
         assert_eq!(node.ask(client, &["DEL", other]), ":1|");
     });
+}
+
+/// [room-2] A command adds data exactly if the table says so, also in a transaction.
+#[test]
+fn the_table_says_which_commands_add_data() {
+    let mut node = Node::memory();
+    let mut tried = 0;
+    let specs = FAMILIES.iter().flat_map(|family| family.commands);
+    for spec in specs.filter(|spec| spec.flags.contains(&"write")) {
+        let mut words = vec!["1"; usize::from(spec.arity.unsigned_abs()).max(2)];
+        words[0] = spec.name;
+        for between in [["", ""], ["MULTI\r\n", "EXEC\r\n"]] {
+            let client = node.connect();
+            let all = [between[0].as_bytes(), &request(&words), between[1].as_bytes()];
+            node.feed(client, &all.concat());
+            // The front answers a malformed command by itself, except in a transaction.
+            let Some(Asked::Write(_, _, command)) =
+                std::mem::take(&mut node.world.asked).pop_back()
+            else {
+                break;
+            };
+            tried += 1;
+            let grows = spec.flags.contains(&"denyoom") && spec.name != "sort";
+            assert_eq!(node.world.service.grows(&command), grows, "{}", spec.name);
+        }
+    }
+    assert!(tried > 100, "{tried}");
 }

@@ -1,5 +1,6 @@
 //! Order and limits of a connection: replies in order, reads after writes, bounded queues.
 
+use quorate_core::node_id::NodeId;
 use quorate_replica::front::{ConnectionId, Failure, Front as _};
 
 use crate::common::{Asked, Node, Random, Told, request};
@@ -372,6 +373,7 @@ fn every_failure_has_its_word() {
         (Failure::TooBig, "-TOOBIG "),
         (Failure::Stopping, "-NOQUORUM not executed: this node is stopping"),
         (Failure::Voteless, "-NOQUORUM not executed: this node cannot vote"),
+        (Failure::DiskFull(NodeId(2)), "-DISKFULL not executed: the disk of node 2 is full"),
         (Failure::Diverged, "-DIVERGED not executed"),
         (Failure::Unknown, "-UNKNOWN may have been executed"),
         (Failure::NoSession, "-NOSESSION "),

@@ -221,6 +221,7 @@ mod tests {
                 auxiliary: false,
                 clock_ms: 0,
                 late_us: 0,
+                full_disk: None,
             };
             let said = hear(&mut node, Message::Heartbeat(beat));
             let held_to = said.iter().find_map(|message| {

@@ -115,6 +115,7 @@ mod tests {
             auxiliary: false,
             clock_ms: 0,
             late_us: 0,
+            full_disk: None,
         };
         hear(1_000, 1, Message::Heartbeat(beat));
         let proposal = Message::Phase2a(Phase2a {

@@ -154,6 +154,7 @@ impl Node {
             clock_ms: 0,
             group_ms: 0,
             late_us: self.pauses.worst_us(now),
+            disk_full: false,
         };
         effects.send(from, Message::HeartbeatReply(reply));
     }

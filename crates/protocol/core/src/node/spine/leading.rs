@@ -55,6 +55,7 @@ impl Node {
                 auxiliary,
                 clock_ms: 0,
                 late_us,
+                full_disk: None,
             };
             effects.send(peer.member.node, Message::Heartbeat(beat));
         }
@@ -156,6 +157,7 @@ impl Node {
                 auxiliary,
                 clock_ms: 0,
                 late_us: self.pauses.worst_us(now),
+                full_disk: None,
             };
             effects.send(member.node, Message::Heartbeat(beat));
             if let Some(message) = self.ring_said() {

@@ -322,6 +322,7 @@ impl Random {
                 auxiliary: self.below(2) == 0,
                 clock_ms: self.wide(),
                 late_us: self.wide() as u32,
+                full_disk: Some(NodeId(self.small())).filter(|node| node.0 > 0),
             }),
             16 => Message::HeartbeatReply(HeartbeatReply {
                 ballot,
@@ -337,6 +338,7 @@ impl Random {
                 clock_ms: self.wide(),
                 group_ms: self.wide(),
                 late_us: self.wide() as u32,
+                disk_full: self.below(2) == 0,
             }),
             17 => Message::PreVote { ballot },
             18 => Message::PreVoteReply {

@@ -2,7 +2,7 @@
 
 use super::run::Hash;
 use crate::{
-    command::{Doc, READS, Refusal, Request, Spec, WRITES},
+    command::{Doc, READS, REMOVES, Refusal, Request, Spec},
     commands::{
         elements,
         events::class,
@@ -26,7 +26,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "hexpire",
         -6,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_hexpire,
         Doc::new(
@@ -39,7 +39,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "hpexpire",
         -6,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_hpexpire,
         Doc::new(
@@ -52,7 +52,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "hexpireat",
         -6,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_hexpireat,
         Doc::new(
@@ -65,7 +65,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "hpexpireat",
         -6,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_hpexpireat,
         Doc::new(
@@ -78,7 +78,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "hpersist",
         -5,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_hpersist,
         Doc::new(

@@ -6,7 +6,7 @@ mod run;
 
 use self::forms::{how, part};
 use crate::{
-    command::{Doc, READS, Refusal, Request, Spec, WRITES},
+    command::{Doc, READS, REMOVES, Refusal, Request, Spec, WRITES},
     commands::{
         counters::{Decimal, NOT_A_FLOAT, NOT_FINITE, is_not_finite},
         elements,
@@ -114,7 +114,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "hdel",
         -3,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_hdel,
         Doc::new(

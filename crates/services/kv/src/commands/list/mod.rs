@@ -5,7 +5,7 @@ pub(super) mod run;
 
 use self::end::End;
 use crate::{
-    command::{Doc, NOT_AN_INTEGER, READS, Refusal, Request, SYNTAX, Spec, WRITES},
+    command::{Doc, NOT_AN_INTEGER, READS, REMOVES, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::{
         elements::{self, OUT_OF_LONG},
         family::{Family, Operation},
@@ -89,7 +89,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "lpop",
         -2,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_lpop,
         Doc::new(
@@ -102,7 +102,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "rpop",
         -2,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_rpop,
         Doc::new(
@@ -175,7 +175,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "ltrim",
         4,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_ltrim,
         Doc::new(
@@ -188,7 +188,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "lrem",
         4,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_lrem,
         Doc::new(
@@ -214,7 +214,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "lmove",
         5,
-        WRITES,
+        REMOVES,
         (1, 2, 1),
         encode_lmove,
         Doc::new(
@@ -227,7 +227,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "rpoplpush",
         3,
-        WRITES,
+        REMOVES,
         (1, 2, 1),
         encode_rpoplpush,
         Doc::new(
@@ -240,7 +240,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "lmpop",
         -4,
-        WRITES,
+        REMOVES,
         (0, 0, 0),
         encode_lmpop,
         Doc::new(

@@ -4,7 +4,7 @@ mod run;
 
 use self::run::SetOperation;
 use crate::{
-    command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
+    command::{Doc, READS, REMOVES, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::{
         elements,
         family::{Family, Operation},
@@ -48,7 +48,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "srem",
         -3,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_srem,
         Doc::new(
@@ -113,7 +113,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "smove",
         4,
-        WRITES,
+        REMOVES,
         (1, 2, 1),
         encode_smove,
         Doc::new(
@@ -126,7 +126,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "spop",
         -2,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_spop,
         Doc::new(

@@ -37,7 +37,7 @@ pub const FAMILY: Family = Family {
     ],
 };
 
-const WAITS: &[&str] = &["write", "denyoom", "blocking"];
+const WAITS: &[&str] = &["write", "blocking"];
 
 const COMMANDS: &[Spec] = &[
     Spec::data(

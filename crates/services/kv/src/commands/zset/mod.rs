@@ -8,7 +8,7 @@ pub(super) mod run;
 
 use self::range::{By, Query, Range};
 use crate::{
-    command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
+    command::{Doc, READS, REMOVES, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::{
         elements,
         family::{Family, Operation},
@@ -70,7 +70,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "zrem",
         -3,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_zrem,
         Doc::new(
@@ -265,7 +265,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "zremrangebyrank",
         4,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_zremrangebyrank,
         Doc::new(
@@ -278,7 +278,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "zremrangebyscore",
         4,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_zremrangebyscore,
         Doc::new(
@@ -291,7 +291,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "zremrangebylex",
         4,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_zremrangebylex,
         Doc::new(
@@ -304,7 +304,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "zpopmin",
         -2,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_zpopmin,
         Doc::new(
@@ -317,7 +317,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "zpopmax",
         -2,
-        WRITES,
+        REMOVES,
         (1, 1, 1),
         encode_zpopmax,
         Doc::new(
@@ -330,7 +330,7 @@ const COMMANDS: &[Spec] = &[
     Spec::data(
         "zmpop",
         -4,
-        WRITES,
+        REMOVES,
         (0, 0, 0),
         encode_zmpop,
         Doc::new(
