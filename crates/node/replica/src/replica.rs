@@ -112,7 +112,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         self.peer_down(now, member.node);
         self.spine.peers.connect(member, addresses);
-        self.members.rising_mut().met(now, member.node, newest);
+        self.members.rising_mut().met(now, member.node, boot, newest);
         let understands = self.members.rising().may_remind(member.node);
         self.rollback.meet(&self.spine, (member, boot), understands);
         self.tuning.on_peers_changed();

@@ -29,7 +29,7 @@ use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
 
 use self::{front::Ledger, plane::Buffers};
 use crate::{
-    ReplicaOptions,
+    Raising, ReplicaOptions,
     clock::Clock,
     group::asking::{Answer, Ask, Refused},
     ports::{
@@ -174,11 +174,12 @@ impl<S: StateMachine> Cluster<S> {
         cluster
     }
 
-    /// Returns the options that [`Cluster::new`] uses.
+    /// Returns the options that [`Cluster::new`] uses. No leader raises the level unasked.
     pub fn options(count: u32, class: Class) -> ReplicaOptions {
         let members = (1..=count).map(Member::first);
         let founding = Configuration::simple(members, class).expect("a few nodes of weight 1");
-        ReplicaOptions::new(7, Member::first(1), 0, founding)
+        let options = ReplicaOptions::new(7, Member::first(1), 0, founding);
+        ReplicaOptions { raising: Raising::Hold, ..options }
     }
 
     /// Creates a cluster with other options, in which no node is running yet.

@@ -75,8 +75,8 @@ pub(crate) enum MemberCommand {
     /// next level back
     ///
     /// A cluster begins to use what only a newer release knows when every node runs it: by default
-    /// 24 h after the last node was upgraded (quorate start --feature-level), or with --raise.
-    /// Until then, the previous release can be installed again.
+    /// 24 h after the last node was upgraded (quorate start --feature-level), at once in a new
+    /// cluster, or with --raise. Until then, the previous release can be installed again.
     Feature(FeatureArgs),
     /// Stop the change in progress; the steps already done remain
     Cancel(CancelArgs),
@@ -442,6 +442,7 @@ mod tests {
             "cancel",
             "feature",
             "feature --raise --dry-run --admin a:1",
+            "feature --raise --yes",
             "drain 1 --dry-run",
         ] {
             assert!(parse(line).is_ok(), "{line}");
@@ -464,6 +465,7 @@ mod tests {
             "address 2 nowhere",
             "drain",
             "feature --dry-run",
+            "feature --yes",
             "drain all",
             "list --admin nonsense",
             "quiesce 1",

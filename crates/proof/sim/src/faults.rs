@@ -171,8 +171,8 @@ pub struct Settings {
     pub classes_us: Option<u64>,
 }
 
-/// Release changes of a run. Nodes start on the oldest compatible release, and other releases are
-/// installed later.
+/// Release changes of a run. Nodes start on the oldest compatible release or on the newest, and
+/// other releases are installed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Releases {
     /// Mean interval between installations.
@@ -183,6 +183,8 @@ pub struct Releases {
     pub laggard: Option<usize>,
     /// Time for which a leader waits before it raises the feature level.
     pub raise_ms: u64,
+    /// Nodes that start on the newest release, as bits.
+    pub founders_newest: u64,
 }
 
 impl Releases {
@@ -194,6 +196,11 @@ impl Releases {
             back_of: dice.pick(&[3, 6, 12]),
             laggard: dice.chance(1, 3).then(|| dice.index(nodes)),
             raise_ms: dice.pick(&[0, 50, 400]),
+            founders_newest: match dice.index(4) {
+                0 => u64::MAX,
+                1 => dice.word(),
+                _ => 0,
+            },
         }
     }
 }

@@ -248,7 +248,7 @@ fn raise(nodes: &Nodes, new: &Path, certificates: Option<&PathBuf>) -> io::Resul
             return Some(());
         }
         let mut raise = command(new);
-        raise.args(["member", "feature", "--raise", "--admin", &admin]);
+        raise.args(["member", "feature", "--raise", "--yes", "--admin", &admin]);
         if let Some(folder) = certificates {
             raise.arg("--tls").arg(folder.join("client-upgrade"));
         }

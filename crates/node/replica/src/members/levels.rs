@@ -43,7 +43,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         if to > self.driver.rising.supports() {
             return None;
         }
-        let due = self.driver.rising.due_at(self.view().asked_nodes());
+        let due = self.view().raise_at();
         let wanted = self.driver.rising.is_asked() || due.is_some_and(|at| now >= at);
         if !wanted || !self.view().held_back(now, to).is_empty() || !has_room {
             return None;

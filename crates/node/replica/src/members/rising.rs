@@ -14,6 +14,8 @@ use crate::defaults;
 const RETRY_MS: u64 = 1_000;
 /// Time in milliseconds after which an operator's request is answered in any case.
 const ANSWER_MS: u64 = 10_000;
+/// Number of the first process of a folder.
+pub(crate) const FIRST_BOOT: u32 = 1;
 /// Maximum number of disconnected nodes whose levels are remembered.
 const HEARD_MAX: usize = 128;
 
@@ -51,6 +53,8 @@ struct NodeLevel {
     /// Time of the first contact with the node at that level.
     since: Time,
     connected: bool,
+    /// The process is the first in its folder, so no older release has used the folder.
+    is_first: bool,
 }
 
 /// Levels of the other nodes, and pending raises.
@@ -61,6 +65,8 @@ pub(crate) struct LevelRaises {
     raising: Raising,
     /// Start of this process.
     begun: Time,
+    /// This process is the first in its folder, which began empty.
+    is_first: bool,
     heard: BTreeMap<NodeId, NodeLevel>,
     /// All connected nodes understand statements about the end of this node's log ([lie-1]).
     all_witness: bool,
@@ -75,11 +81,18 @@ pub(crate) struct LevelRaises {
 }
 
 impl LevelRaises {
-    pub(crate) fn new(now: Time, supports: Level, marked: Level, raising: Raising) -> Self {
+    pub(crate) fn new(
+        now: Time,
+        supports: Level,
+        marked: Level,
+        raising: Raising,
+        is_first: bool,
+    ) -> Self {
         Self {
             supports,
             raising,
             begun: now,
+            is_first,
             heard: BTreeMap::new(),
             all_witness: false,
             marked,
@@ -93,12 +106,12 @@ impl LevelRaises {
         self.supports
     }
 
-    /// [level-4] Records that a process of this node connected, and the highest level that it
-    /// supports.
-    pub(crate) fn met(&mut self, now: Time, node: NodeId, newest: Level) {
+    /// [level-4] Records that the node connected, as its process number `boot`, and the highest
+    /// level that the process supports.
+    pub(crate) fn met(&mut self, now: Time, node: NodeId, boot: u32, newest: Level) {
         let same = self.heard.get(&node).filter(|heard| heard.newest == newest);
         let since = same.map_or(now, |heard| heard.since);
-        let heard = NodeLevel { newest, since, connected: true };
+        let heard = NodeLevel { newest, since, connected: true, is_first: boot == FIRST_BOOT };
         self.heard.insert(node, heard);
         // A client that knows the cluster's id may claim the id of any node.
         if self.heard.len() > HEARD_MAX {
@@ -141,14 +154,21 @@ impl LevelRaises {
     }
 
     /// [level-6] Returns the time at which all of these nodes will have supported their current
-    /// levels for long enough; `None` if only an operator raises the level.
-    pub(crate) fn due_at(&self, others: impl Iterator<Item = NodeId>) -> Option<Time> {
+    /// levels for long enough; `None` if only an operator raises the level. [level-11] In a group
+    /// as it was `founded`, folders that no older release has used need no time.
+    pub(crate) fn due_at(
+        &self,
+        others: impl Iterator<Item = NodeId>,
+        founded: bool,
+    ) -> Option<Time> {
         let Raising::After(ms) = self.raising else {
             return None;
         };
-        let since = others.filter_map(|node| Some(self.heard.get(&node)?.since));
+        let heard: Vec<_> = others.filter_map(|node| self.heard.get(&node)).collect();
+        let since = heard.iter().map(|node| node.since);
         let last = since.chain([self.begun]).max()?;
-        Some(last.plus_ms(ms))
+        let unused = founded && self.is_first && heard.iter().all(|node| node.is_first);
+        Some(last.plus_ms(if unused { 0 } else { ms }))
     }
 
     /// Returns whether an operator's request for a level is pending.
@@ -219,7 +239,7 @@ mod tests {
     }
 
     fn rising(raising: Raising) -> LevelRaises {
-        LevelRaises::new(at(0), Level(9), Level(8), raising)
+        LevelRaises::new(at(0), Level(9), Level(8), raising, false)
     }
 
     /// [level-4] The level of a disconnected process does not count.
@@ -227,11 +247,11 @@ mod tests {
     fn a_word_counts_as_long_as_its_connection() {
         let mut rising = rising(Raising::Hold);
         assert_eq!(rising.newest_of(NODE), None);
-        rising.met(at(1), NODE, Level(9));
+        rising.met(at(1), NODE, 2, Level(9));
         assert_eq!(rising.newest_of(NODE), Some(Level(9)));
         rising.lost(NODE);
         assert_eq!(rising.newest_of(NODE), None);
-        rising.met(at(2), NODE, Level(8));
+        rising.met(at(2), NODE, 2, Level(8));
         assert_eq!(rising.newest_of(NODE), Some(Level(8)));
     }
 
@@ -239,21 +259,39 @@ mod tests {
     /// reconnection does not restart it.
     #[test]
     fn it_counts_from_the_last_node_that_came_in_another_release() {
-        let due = |rising: &LevelRaises| rising.due_at([NODE, NodeId(3)].into_iter());
+        let due = |rising: &LevelRaises| rising.due_at([NODE, NodeId(3)].into_iter(), true);
         let mut held = rising(Raising::Hold);
-        held.met(at(1), NODE, Level(9));
+        held.met(at(1), NODE, 2, Level(9));
         assert_eq!(due(&held), None);
         let mut rising = rising(Raising::After(1_000));
         assert_eq!(due(&rising), Some(at(1_000)), "from its own start");
-        rising.met(at(10), NODE, Level(8));
-        rising.met(at(20), NodeId(3), Level(9));
-        rising.met(at(30), NodeId(4), Level(9));
+        rising.met(at(10), NODE, 2, Level(8));
+        rising.met(at(20), NodeId(3), 2, Level(9));
+        rising.met(at(30), NodeId(4), 2, Level(9));
         assert_eq!(due(&rising), Some(at(1_020)), "node 4 is no node of the group");
-        rising.met(at(500), NODE, Level(9));
+        rising.met(at(500), NODE, 2, Level(9));
         assert_eq!(due(&rising), Some(at(1_500)));
         rising.lost(NODE);
-        rising.met(at(900), NODE, Level(9));
+        rising.met(at(900), NODE, 2, Level(9));
         assert_eq!(due(&rising), Some(at(1_500)));
+    }
+
+    /// [level-11] A raise needs no time if each process is the first in its folder, and the group is
+    /// as it was founded.
+    #[test]
+    fn folders_that_no_older_release_has_used_need_no_time() {
+        let nodes = || [NODE, NodeId(3)].into_iter();
+        let mut rising = rising(Raising::After(1_000));
+        rising.is_first = true;
+        rising.met(at(10), NODE, 1, Level(9));
+        rising.met(at(20), NodeId(3), 1, Level(9));
+        assert_eq!(rising.due_at(nodes(), true), Some(at(20)));
+        assert_eq!(rising.due_at(nodes(), false), Some(at(1_020)), "the members have changed");
+        rising.met(at(30), NODE, 2, Level(9));
+        assert_eq!(rising.due_at(nodes(), true), Some(at(1_020)), "a process before it is unknown");
+        rising.met(at(30), NODE, 1, Level(9));
+        rising.is_first = false;
+        assert_eq!(rising.due_at(nodes(), true), Some(at(1_020)));
     }
 
     /// [level-8] Data that requires a level is not stored before the folder is marked with it.
@@ -285,7 +323,7 @@ mod tests {
     fn who_is_remembered_is_bounded() {
         let mut rising = rising(Raising::Hold);
         for node in 1..10_000 {
-            rising.met(at(1), NodeId(node), Level(9));
+            rising.met(at(1), NodeId(node), 2, Level(9));
             rising.lost(NodeId(node));
         }
         assert!(rising.heard.len() <= HEARD_MAX + 1);

@@ -1,6 +1,7 @@
 //! Read access to membership: the list for operators, and the conditions of changes.
 
 use quorate_core::{
+    ballot::Era,
     configuration::{Change, Configuration},
     level::Level,
     node_id::{Member, NodeId},
@@ -396,7 +397,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
             false => Vec::new(),
         };
         let due = match supported && leads && held_back.is_empty() {
-            true => self.driver.rising.due_at(self.asked_nodes()),
+            true => self.raise_at(),
             false => None,
         };
         LevelStatus {
@@ -406,6 +407,12 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
             held_back,
             raise_in_ms: due.map(|at| at.0.saturating_sub(now.0) / 1_000),
         }
+    }
+
+    /// Returns when a leader raises the level unasked ([level-6], [level-11]).
+    pub(crate) fn raise_at(&self) -> Option<Time> {
+        let founded = self.spine.applying.membership().eras().era() == Era(0);
+        self.driver.rising.due_at(self.asked_nodes(), founded)
     }
 
     /// Iterates over all nodes, members and learners, that have joined under their id.

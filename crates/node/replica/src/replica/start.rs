@@ -30,7 +30,10 @@ use crate::{
     fitness::FitnessState,
     group::Group,
     limits::{Limits, OPEN_BATCHES_MAX},
-    members::{driver::MembershipDriver, rising::LevelRaises},
+    members::{
+        driver::MembershipDriver,
+        rising::{FIRST_BOOT, LevelRaises},
+    },
     observing::{Observing, pursuit::LagTracker},
     open::{OpenError, ReplicaOptions},
     peers::Peers,
@@ -153,7 +156,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         )
         .map_err(OpenError::Snapshots)?;
         let scrubbed = since(log.disk_mut());
-        let rising = LevelRaises::new(now, options.supports, options.marked, options.raising);
+        let is_first = boot == FIRST_BOOT && start == Slot::FIRST;
+        let (supports, marked) = (options.supports, options.marked);
+        let rising = LevelRaises::new(now, supports, marked, options.raising, is_first);
         let routing = (options.votes == Votes::Auto).then(|| Routing::new(now));
         let mut spine = Spine {
             own: Identity { cluster: options.cluster, member, boot },

@@ -61,6 +61,16 @@ impl Stage {
         stage
     }
 
+    /// Restarts these nodes on the newest release.
+    fn upgrade(&mut self, nodes: &[NodeId]) {
+        self.cluster.options.supports = Level::NEWEST;
+        for node in nodes {
+            self.cluster.crash(*node);
+            self.cluster.start(*node);
+        }
+        self.leader();
+    }
+
     fn leader(&mut self) -> NodeId {
         assert!(self.cluster.run_until(10_000, |cluster| cluster.leader().is_some()));
         self.cluster.leader().unwrap()
@@ -103,13 +113,41 @@ fn an_operator_raises_when_all_support_it() {
 /// [level-6] A leader raises the level by itself after the delay, or never if it is configured so.
 #[test]
 fn a_leader_raises_by_itself_when_it_is_time_or_never() {
-    let mut stage = Stage::new(|options| options.raising = Raising::After(2_000));
+    let mut stage = Stage::new(|options| {
+        options.raising = Raising::After(2_000);
+        options.supports = Level(8);
+    });
+    stage.upgrade(&NODES);
     assert!(!stage.cluster.run_until(1_500, |cluster| {
         NODES.iter().any(|node| cluster.replica(*node).level() > Level(8))
     }));
     assert!(stage.reaches(&NODES, 10));
     let mut held = Stage::new(|_| {});
     assert!(!held.reaches(&NODES, 9));
+}
+
+/// [level-11] A group whose folders no older release has used does not wait. If one founder began
+/// with an older release, or is late, the leader waits for it.
+#[test]
+fn a_new_group_begins_at_the_newest_level_that_its_founders_support() {
+    let raising = Raising::After(60_000);
+    let mut stage = Stage::new(|options| options.raising = raising);
+    assert!(stage.reaches(&NODES, 10));
+
+    let mut options = Cluster::<Journal>::options(3, Class::Durable);
+    options.raising = raising;
+    let mut cluster = Cluster::with_options(options, 1, |_| Journal::default());
+    let [one, two, late] = NODES;
+    cluster.start(one);
+    cluster.start(two);
+    let mut stage = Stage { cluster, blind: Rc::default() };
+    assert!(!stage.reaches(&[one, two], 9), "a founder is late");
+    stage.cluster.options.supports = Level(9);
+    stage.cluster.start(late);
+    assert!(stage.reaches(&NODES, 9));
+    stage.upgrade(&[late]);
+    assert!(!stage.reaches(&[one], 10), "node 3 may go back to the release before");
+    assert_eq!(stage.raise(), Ok(Answer::Done));
 }
 
 /// [level-4] [level-5] A learner counts as much as a voter.

@@ -131,7 +131,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting(
         "feature-level",
         "auto|hold",
-        "When the cluster uses what a newer release brought, once all nodes run it: auto, 24 h after the last was upgraded; hold, when 'quorate member feature --raise' says so. The leader's setting counts",
+        "When the cluster uses what a newer release brought, once all nodes run it: auto, 24 h after the last was upgraded, or at once in a new cluster; hold, when 'quorate member feature --raise' says so. The leader's setting counts",
         Preset::Text("auto"),
     ),
     setting(

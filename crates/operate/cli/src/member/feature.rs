@@ -1,6 +1,9 @@
 //! `quorate member feature`: shows the feature level in use and the levels that each node supports.
 
-use std::fmt;
+use std::{
+    fmt,
+    io::{self, IsTerminal as _},
+};
 
 use clap::Args;
 use quorate_admin::{
@@ -12,7 +15,7 @@ use quorate_admin::{
 use serde::Serialize;
 
 use super::group::{Group, Where};
-use crate::output::{Exit, Output, Problem, table};
+use crate::output::{Exit, Output, Problem, progress, table};
 
 /// Arguments of `quorate member feature`.
 #[derive(Args, Clone, Debug)]
@@ -25,6 +28,9 @@ pub(crate) struct FeatureArgs {
     /// With --raise: say whether it is possible, and change nothing
     #[arg(long, requires = "raise")]
     dry_run: bool,
+    /// With --raise: do not ask for confirmation
+    #[arg(long, requires = "raise")]
+    yes: bool,
 }
 
 /// Result of `quorate member feature`.
@@ -44,6 +50,9 @@ struct Shown {
 pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
     let mut raised = false;
     if args.raise {
+        if !args.dry_run && !args.yes {
+            confirm()?;
+        }
         let request =
             MembersRequest { raise: true, dry_run: args.dry_run, ..MembersRequest::default() };
         let asked = Group::new(&args.place.admin).ask(&request)?;
@@ -53,6 +62,26 @@ pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
     let shown = Shown::of(&cluster, raised)?;
     output.result(&shown, || shown.to_string());
     Ok(Exit::Done)
+}
+
+/// Asks the operator to confirm the raise. Without a terminal, only `--yes` confirms it.
+fn confirm() -> Result<(), Problem> {
+    let mut said = String::new();
+    if io::stdin().is_terminal() {
+        progress(
+            "a raise cannot be undone: the previous release cannot be installed again; type yes to raise the level:",
+        );
+        io::stdin().read_line(&mut said).map_err(|error| Problem::io("read the answer", &error))?;
+    }
+    match said.trim() {
+        "yes" => Ok(()),
+        _ => Err(Problem::new(
+            Exit::Failed,
+            "not_confirmed",
+            "a raise cannot be undone: the previous release cannot be installed again",
+        )
+        .hint("confirm it with --yes; nothing was changed")),
+    }
 }
 
 impl Shown {

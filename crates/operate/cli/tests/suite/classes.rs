@@ -18,6 +18,9 @@ use quorate_testbed::resp::{Link, Reply};
 /// Minimum duration of a flush on these nodes.
 const FLUSH: Duration = Duration::from_millis(300);
 
+/// Keeps a new cluster at the lowest level.
+const HOLD: [&str; 2] = ["--feature-level", "hold"];
+
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
@@ -53,7 +56,7 @@ fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
 fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     let flush = FLUSH.as_millis().to_string();
     let flags = ["--durability", "volatile", "--store", "memory", "--disk-flush-ms", &flush];
-    let mut cluster = Cluster::start(3, &flags);
+    let mut cluster = Cluster::start(3, &[&flags[..], &HOLD].concat());
     let leader = cluster.leader();
     let asked = (leader % 3) as usize;
     let mut link = Link::connect(&cluster.clients()[asked]).unwrap();
@@ -69,7 +72,7 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     assert!(refused.starts_with("LEVEL not executed"), "{refused}");
     let admin = cluster.nodes.admin_addresses()[asked].clone();
     wait_for("the level to be raised", || {
-        let asked = ["member", "feature", "--raise", "--admin", &admin, "--json"];
+        let asked = ["member", "feature", "--raise", "--yes", "--admin", &admin, "--json"];
         (quorate_json(&asked).0 == 0).then_some(())
     });
     wait_for("the node to hear of it", || {
@@ -125,7 +128,7 @@ fn reply(stream: &mut TcpStream) -> Vec<u8> {
 fn a_client_of_a_durable_cluster_is_told_when_its_command_is_in_memory() {
     let flush = FLUSH.as_millis().to_string();
     let flags = ["--store", "none", "--disk-flush-ms", &flush];
-    let cluster = Cluster::start(3, &flags);
+    let cluster = Cluster::start(3, &[&flags[..], &HOLD].concat());
     let leader = cluster.leader();
     let asked = (leader % 3) as usize;
     let mut stream = TcpStream::connect(&cluster.clients()[asked]).unwrap();
@@ -141,7 +144,7 @@ fn a_client_of_a_durable_cluster_is_told_when_its_command_is_in_memory() {
     assert_eq!(append(&mut stream, b"refused").0, Status::Level as u8);
     let admin = cluster.nodes.admin_addresses()[asked].clone();
     wait_for("the newest level", || {
-        let asked = ["member", "feature", "--raise", "--admin", &admin, "--json"];
+        let asked = ["member", "feature", "--raise", "--yes", "--admin", &admin, "--json"];
         let (code, said) = quorate_json(&asked);
         (code == 0 && said["level"] == said["supports"]).then_some(())
     });

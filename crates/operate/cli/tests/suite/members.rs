@@ -379,11 +379,13 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
 /// afterwards.
 #[test]
 fn the_feature_level_is_shown_held_back_and_raised() {
-    let mut cluster = Cluster::start(3, &[]);
+    let mut cluster = Cluster::start(3, &["--feature-level", "hold"]);
     let admins = cluster.nodes.admin_addresses();
     let leader = cluster.leader();
     let (away, other) = (1 + leader % 3, 1 + (leader + 1) % 3);
     let admin = &admins[other as usize - 1];
+    let (code, json) = member(admin, "feature --raise");
+    assert_eq!((code, &json["error"]["code"]), (1, &json!("not_confirmed")));
     let before = done(admin, "feature");
     assert_eq!((&before["level"], &before["supports"]), (&json!(8), &json!(10)));
     assert_eq!(before["downgrade"], json!(true));
@@ -396,7 +398,7 @@ fn the_feature_level_is_shown_held_back_and_raised() {
     cluster.wait_until_all_serve();
     for (level, downgrade) in [(9, true), (10, false)] {
         let raised = wait_for("the raise", || {
-            let (code, json) = member(admin, "feature --raise");
+            let (code, json) = member(admin, "feature --raise --yes");
             (code == 0).then_some(json)
         });
         assert_eq!(

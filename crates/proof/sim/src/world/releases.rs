@@ -11,13 +11,14 @@ use crate::{
 };
 
 impl World {
-    /// Starts all nodes on the oldest release and schedules the first installation.
+    /// Starts the nodes on their first releases and schedules the first installation.
     pub(super) fn plan_releases(&mut self) {
-        if self.settings.releases.is_none() {
+        let Some(releases) = self.settings.releases else {
             return;
-        }
-        for node in &mut self.nodes {
-            node.release = Level::BASE;
+        };
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            let newest = releases.founders_newest >> at & 1 == 1;
+            node.release = if newest { Level::NEWEST } else { Level::BASE };
         }
         self.plan_release();
     }

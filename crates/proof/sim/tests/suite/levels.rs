@@ -45,7 +45,18 @@ fn level(world: &World, node: usize) -> Option<Level> {
 /// Returns a cluster on the oldest release, whose level is not raised automatically for a long
 /// time.
 fn old(seed: u64) -> Result<World, Violation> {
-    let releases = Releases { mean_us: 1 << 50, back_of: 2, laggard: None, raise_ms: 3_600_000 };
+    founded(seed, 0)
+}
+
+/// Returns such a cluster of which these founders, as bits, begin on the newest release.
+fn founded(seed: u64, founders_newest: u64) -> Result<World, Violation> {
+    let releases = Releases {
+        mean_us: 1 << 50,
+        back_of: 2,
+        laggard: None,
+        raise_ms: 3_600_000,
+        founders_newest,
+    };
     World::elected(Settings { releases: Some(releases), ..Settings::calm(seed, 3, Class::Durable) })
 }
 
@@ -100,6 +111,26 @@ fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcom
         world.run_until("it is back in the newest", |world| {
             level(world, 2) == Some(Level::NEWEST)
         })?;
+    }
+    Ok(())
+}
+
+/// [level-11] A cluster whose founders all begin on the newest release uses the newest level at
+/// once. If one of them begins on an older release, the cluster keeps its time to go back.
+#[test]
+fn a_new_cluster_begins_at_the_newest_level_that_its_founders_know() -> Outcome {
+    for seed in 0..4 {
+        let mut world = founded(seed, u64::MAX)?;
+        world.run_until("the newest level", |world| {
+            (0..3).all(|node| level(world, node) == Some(Level::NEWEST))
+        })?;
+        for older in 0..3 {
+            let mut world = founded(seed, !(1 << older))?;
+            upgrade(&mut world, older, Level::NEWEST)?;
+            world.run_for(5_000_000)?;
+            assert!((0..3).all(|node| level(&world, node) == Some(Level::BASE)));
+            upgrade(&mut world, older, Level::BASE)?;
+        }
     }
     Ok(())
 }
