@@ -8,7 +8,7 @@ use std::{
 
 use crate::shell::{Failed, read, root};
 
-/// Largest size of a file in bytes, except for Cargo.lock.
+/// Largest size of a file in bytes, except for generated files.
 const FILE_BYTES_MAX: u64 = 200 << 10;
 
 /// Largest number of lines of the page on current performance.
@@ -28,7 +28,8 @@ fn faults() -> Result<Vec<String>, Failed> {
         let name = path.display().to_string();
         let full = root.join(&path);
         let Ok(bytes) = fs::read(&full) else { continue };
-        if bytes.len() as u64 > FILE_BYTES_MAX && name != "Cargo.lock" {
+        let is_generated = name == "Cargo.lock" || name.contains("/src/proto/");
+        if bytes.len() as u64 > FILE_BYTES_MAX && !is_generated {
             faults.push(format!("{name}: {} bytes are too many for a source tree", bytes.len()));
         }
         let Ok(text) = String::from_utf8(bytes) else {

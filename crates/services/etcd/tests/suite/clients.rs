@@ -13,7 +13,8 @@ use quorate_etcd::{
     proto::etcdserverpb::{
         CompactionRequest, Compare, DeleteRangeRequest, MemberAddRequest, MemberListRequest,
         MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
-        compare::TargetUnion, request_op::Request, response_op::Response,
+        cluster_client::ClusterClient, compare::TargetUnion, kv_client::KvClient,
+        maintenance_client::MaintenanceClient, request_op::Request, response_op::Response,
     },
     service::Service,
     store::memory::MemoryStore,
@@ -21,10 +22,6 @@ use quorate_etcd::{
 use quorate_testbed::process::free_port;
 use tokio::runtime::Runtime;
 use tonic::{Code, Status, transport::Channel};
-
-use self::client::{
-    cluster_client::ClusterClient, kv_client::KvClient, maintenance_client::MaintenanceClient,
-};
 
 mod auth;
 mod figures;
@@ -35,26 +32,6 @@ mod maintenance;
 mod members;
 mod turns;
 mod watches;
-
-#[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
-#[rustfmt::skip]
-#[path = "client/etcdserverpb.rs"]
-mod client;
-
-#[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
-#[rustfmt::skip]
-#[path = "client/v3lockpb.rs"]
-mod lock_client;
-
-#[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
-#[rustfmt::skip]
-#[path = "client/v3electionpb.rs"]
-mod election_client;
-
-#[allow(unused_qualifications, clippy::all, clippy::use_self, reason = "generated")]
-#[rustfmt::skip]
-#[path = "client/health.rs"]
-mod health_client;
 
 const MEMORY_BYTES: usize = 32 << 20;
 

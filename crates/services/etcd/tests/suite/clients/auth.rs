@@ -11,25 +11,18 @@ use quorate_etcd::proto::{
         AuthUserGetRequest, AuthUserGrantRoleRequest, AuthUserListRequest, AuthenticateRequest,
         CompactionRequest, DefragmentRequest, HashKvRequest, LeaseGrantRequest,
         LeaseKeepAliveRequest, MemberListRequest, PutRequest, SnapshotRequest, StatusRequest,
-        WatchCreateRequest, WatchRequest, WatchResponse, watch_request::RequestUnion,
+        WatchCreateRequest, WatchRequest, WatchResponse, auth_client::AuthClient,
+        cluster_client::ClusterClient, lease_client::LeaseClient,
+        maintenance_client::MaintenanceClient, watch_client::WatchClient,
+        watch_request::RequestUnion,
     },
-    health::HealthCheckRequest,
-    v3lockpb::LockRequest,
+    health::{HealthCheckRequest, health_client::HealthClient},
+    v3lockpb::{LockRequest, lock_client::LockClient},
 };
 use tokio::sync::mpsc;
 use tonic::{Code, Request, Status, Streaming, codegen::tokio_stream::Stream, transport::Channel};
 
-use super::{
-    Node, check,
-    client::{
-        auth_client::AuthClient, cluster_client::ClusterClient, lease_client::LeaseClient,
-        maintenance_client::MaintenanceClient, watch_client::WatchClient,
-    },
-    get,
-    health_client::health_client::HealthClient,
-    lock_client::lock_client::LockClient,
-    put, runtime, three,
-};
+use super::{Node, check, get, put, runtime, three};
 
 const DENIED: &str = "etcdserver: permission denied";
 pub const INVALID: &str = "etcdserver: invalid auth token";

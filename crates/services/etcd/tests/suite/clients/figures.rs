@@ -5,10 +5,12 @@ use std::{
     net::TcpStream,
 };
 
-use quorate_etcd::proto::health::{HealthCheckRequest, health_check_response::ServingStatus};
+use quorate_etcd::proto::health::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
 use tonic::Code;
 
-use super::{Node, check, get, health_client::health_client::HealthClient, put, runtime};
+use super::{Node, check, get, put, runtime};
 
 fn page(node: &Node, path: &str) -> String {
     let mut stream = TcpStream::connect(&node.address).unwrap();

@@ -12,12 +12,12 @@ use quorate::{CommandId, MetaChange, Metadata, Slot, StateMachine};
 
 use quorate_etcd::proto::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseLeasesRequest, LeaseRevokeRequest,
-    LeaseTimeToLiveRequest, PutRequest,
+    LeaseTimeToLiveRequest, PutRequest, lease_client::LeaseClient,
 };
 use quorate_etcd::{service::Service, store::memory::MemoryStore};
 use tonic::Code;
 
-use super::{Busy, Node, check, client::lease_client::LeaseClient, get, put, runtime, three};
+use super::{Busy, Node, check, get, put, runtime, three};
 
 fn with(lease: i64, key: &'static str) -> PutRequest {
     PutRequest { lease, ..put(key, "1") }

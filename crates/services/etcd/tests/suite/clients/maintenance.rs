@@ -5,7 +5,7 @@ use quorate_etcd::{
     proto::etcdserverpb::{
         AlarmRequest, AlarmType, DefragmentRequest, DeleteRangeRequest, DowngradeRequest,
         HashKvRequest, HashRequest, PutRequest, SnapshotRequest, SnapshotResponse, StatusRequest,
-        alarm_request::AlarmAction,
+        alarm_request::AlarmAction, maintenance_client::MaintenanceClient,
     },
     service::Service,
     store::memory::MemoryStore,
@@ -14,9 +14,7 @@ use quorate_replica::backup;
 use sha2::{Digest as _, Sha256};
 use tonic::Code;
 
-use super::{
-    Node, check, client::maintenance_client::MaintenanceClient, get, page, put, runtime, three,
-};
+use super::{Node, check, get, page, put, runtime, three};
 
 #[test]
 fn equal_nodes_have_equal_hashes() {

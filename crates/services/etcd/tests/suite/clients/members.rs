@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use quorate_etcd::proto::etcdserverpb::{
     Member, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
-    MemberUpdateRequest, MoveLeaderRequest,
+    MemberUpdateRequest, MoveLeaderRequest, cluster_client::ClusterClient,
+    maintenance_client::MaintenanceClient,
 };
 use tonic::{Code, transport::Channel};
 
-use super::{
-    Node, check,
-    client::{cluster_client::ClusterClient, maintenance_client::MaintenanceClient},
-    get, put, runtime, three,
-};
+use super::{Node, check, get, put, runtime, three};
 
 const NOT_FOUND: &str = "etcdserver: member not found";
 

@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use quorate_etcd::proto::{
-    etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest},
-    v3electionpb::{CampaignRequest, LeaderRequest, ProclaimRequest, ResignRequest},
-    v3lockpb::{LockRequest, UnlockRequest},
+    etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, lease_client::LeaseClient},
+    v3electionpb::{
+        CampaignRequest, LeaderRequest, ProclaimRequest, ResignRequest,
+        election_client::ElectionClient,
+    },
+    v3lockpb::{LockRequest, UnlockRequest, lock_client::LockClient},
 };
 use tokio::time::timeout;
 use tonic::Code;
 
-use super::{
-    Node, check, client::lease_client::LeaseClient,
-    election_client::election_client::ElectionClient, get, lock_client::lock_client::LockClient,
-    runtime, three,
-};
+use super::{Node, check, get, runtime, three};
 
 const SHORTLY: Duration = Duration::from_millis(300);
 const WAIT: Duration = Duration::from_secs(60);

@@ -3,14 +3,15 @@
 use quorate_etcd::proto::{
     etcdserverpb::{
         CompactionRequest, DeleteRangeRequest, PutRequest, WatchCancelRequest, WatchCreateRequest,
-        WatchProgressRequest, WatchRequest, WatchResponse, watch_request::RequestUnion,
+        WatchProgressRequest, WatchRequest, WatchResponse, watch_client::WatchClient,
+        watch_request::RequestUnion,
     },
     mvccpb::Event,
 };
 use tokio::{sync::mpsc, time::timeout};
 use tonic::{Streaming, codegen::tokio_stream::Stream};
 
-use super::{Busy, Node, client::watch_client::WatchClient, get, put, runtime, three};
+use super::{Busy, Node, get, put, runtime, three};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
