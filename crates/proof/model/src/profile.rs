@@ -358,8 +358,14 @@ impl Profile {
             },
             auxiliary: false,
         };
-        let voters = (0..members).map(voter).collect();
-        Configuration::new(voters, QuorumRule::Majority, class).expect("weights are 1 to 3")
+        let voters: Vec<Voter> = (0..members).map(voter).collect();
+        let weight = voters.iter().map(|voter| voter.weight).sum();
+        let rule = match self {
+            // [read-4] Members that meet every phase-1 quorum need not meet every phase-2 quorum.
+            Self::Leases if dice.percent(30) => QuorumRule::Flexible { phase1: weight, phase2: 1 },
+            _ => QuorumRule::Majority,
+        };
+        Configuration::new(voters, rule, class).expect("weights are 1 to 3")
     }
 
     const fn rates(self) -> Rates {
@@ -507,6 +513,7 @@ fn leased(setup: Setup, dice: &mut Dice) -> Setup {
         leases: Some(Leases {
             duration_us: dice.pick(&[60_000, 150_000, 150_000]),
             drift_ppm: DRIFT_PPM,
+            promises: dice.percent(75),
         }),
         election_max_ms: setup.election_min_ms,
         ..setup

@@ -3,9 +3,10 @@
 //!
 //! Leases are the only part of safety that reads a clock ([model-4]), and only groups that enable
 //! them use them. An acceptor *grants* a lease from the receipt of the request: for its duration it
-//! neither promises a new ballot of another node nor votes in a ballot that would raise its
-//! promise. The leader counts the duration from *sending*, less the possible drift between two
-//! clocks. This module holds the state of both sides; `node/leasing.rs` uses it.
+//! does not vote in a ballot of another node, so that no such ballot decides anything. It promises
+//! the ballot, if every node knows that leases allow this ([read-8]). The leader counts the
+//! duration from *sending*, less the possible drift between two clocks. This module holds the state
+//! of both sides; `node/leasing.rs` uses it.
 
 use alloc::vec::Vec;
 
@@ -22,6 +23,8 @@ pub struct Leases {
     pub duration_us: u64,
     /// Maximum clock drift in either direction, in parts per million.
     pub drift_ppm: u64,
+    /// [read-8] A grant withholds votes, but not promises.
+    pub promises: bool,
 }
 
 /// One million, the whole in parts per million.
@@ -31,7 +34,8 @@ impl Leases {
     /// Creates rules under which a lease ends before the election timeout of any node, whatever its
     /// clock drift.
     pub const fn below(election_min_ms: u64, drift_ppm: u64) -> Self {
-        Self { duration_us: elsewhere(election_min_ms.saturating_mul(1000), drift_ppm), drift_ppm }
+        let duration_us = elsewhere(election_min_ms.saturating_mul(1000), drift_ppm);
+        Self { duration_us, drift_ppm, promises: true }
     }
 }
 
@@ -72,19 +76,23 @@ struct Grant {
 pub struct Granter {
     rules: Option<Leases>,
     grant: Option<Grant>,
-    /// No new promise is made before this time, because an earlier process may have made grants
-    /// that the current process does not know of. Unlimited until the first clock reading.
+    /// Before this time, no vote is cast in a ballot above `voted`, because an earlier process may
+    /// have made grants that the current process does not know of. Unlimited until the first clock
+    /// reading.
     silent_until: Time,
+    /// Highest ballot of the recovered votes. When they were cast, no grant withheld them.
+    voted: Ballot,
 }
 
 impl Granter {
     /// Creates the state of an acceptor that grants leases by `rules`, or none. An earlier process
-    /// of this node may have granted a lease for `silent_us`.
-    pub fn new(rules: Option<Leases>, silent_us: u64) -> Self {
+    /// of this node may have granted a lease for `silent_us`, and last voted in ballot `voted`.
+    pub fn new(rules: Option<Leases>, silent_us: u64, voted: Ballot) -> Self {
         Self {
             rules,
             grant: None,
             silent_until: if silent_us > 0 { Time(u64::MAX) } else { Time(0) },
+            voted,
         }
     }
 
@@ -95,15 +103,28 @@ impl Granter {
         }
     }
 
-    /// Returns whether `ballot`, which is above the promise, must be refused for now, so that it
-    /// gets neither a promise nor a vote.
-    pub fn refuses(&self, now: Time, ballot: Ballot) -> bool {
+    /// Returns whether `ballot` gets no vote for now.
+    pub fn withholds_vote(&self, now: Time, ballot: Ballot) -> bool {
         let other = |grant: Grant| now < grant.until && grant.ballot.node != ballot.node;
-        now < self.silent_until || self.grant.is_some_and(other)
+        let silent = now < self.silent_until && ballot > self.voted;
+        silent || self.grant.is_some_and(other)
+    }
+
+    /// Returns whether `ballot`, which is above the promise, gets no promise for now.
+    pub fn withholds_promise(&self, now: Time, ballot: Ballot) -> bool {
+        !self.promises() && self.withholds_vote(now, ballot)
+    }
+
+    /// Returns whether the holder of a grant accepts that other ballots are promised.
+    fn promises(&self) -> bool {
+        self.rules.is_some_and(|rules| rules.promises)
     }
 
     /// Returns the time from which this node may campaign; `None` if it may already.
     pub fn bound_until(&self, now: Time) -> Option<Time> {
+        if self.promises() {
+            return None;
+        }
         let granted = self.grant.map_or(Time(0), |grant| grant.until);
         let until = granted.max(self.silent_until);
         (now < until).then_some(until)
@@ -216,7 +237,7 @@ mod tests {
     use super::*;
     use crate::{ballot::Era, node_id::NodeId};
 
-    const RULES: Leases = Leases { duration_us: 1000, drift_ppm: 100_000 };
+    const RULES: Leases = Leases { duration_us: 1000, drift_ppm: 100_000, promises: false };
 
     fn ballot(round: u32, node: u32) -> Ballot {
         Ballot { era: Era(0), round, node: NodeId(node) }
@@ -244,14 +265,14 @@ mod tests {
 
     #[test]
     fn granter_refuses_others_from_receipt_to_the_end() {
-        let mut granter = Granter::new(Some(RULES), 0);
-        assert!(!granter.refuses(Time(1), ballot(9, 3)));
+        let mut granter = Granter::new(Some(RULES), 0, Ballot::ZERO);
+        assert!(!granter.withholds_vote(Time(1), ballot(9, 3)));
         let granted = granter.asked(Time(70), ballot(1, 1), question(5));
         assert_eq!(granted, question(5));
-        assert!(granter.refuses(Time(1069), ballot(9, 3)));
-        assert!(!granter.refuses(Time(1069), ballot(9, 1)), "the holder's own");
+        assert!(granter.withholds_vote(Time(1069), ballot(9, 3)));
+        assert!(!granter.withholds_vote(Time(1069), ballot(9, 1)), "the holder's own");
         assert_eq!(granter.bound_until(Time(1069)), Some(Time(1070)));
-        assert!(!granter.refuses(Time(1070), ballot(9, 3)));
+        assert!(!granter.withholds_vote(Time(1070), ballot(9, 3)));
         // An older request that arrives late shortens nothing, and another node gets no grant.
         granter.asked(Time(80), ballot(1, 1), question(4));
         assert_eq!(granter.bound_until(Time(80)), Some(Time(1080)));
@@ -264,7 +285,7 @@ mod tests {
     #[test]
     fn leader_gives_back_what_it_asked_for_before() {
         let release = |at| Lease { asked_at: Time(at), us: 0 };
-        let mut granter = Granter::new(Some(RULES), 0);
+        let mut granter = Granter::new(Some(RULES), 0, Ballot::ZERO);
         granter.asked(Time(50), ballot(1, 1), question(40));
         granter.asked(Time(60), ballot(1, 1), release(39));
         assert!(granter.bound_until(Time(60)).is_some(), "asked for later");
@@ -282,12 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn restarted_granter_promises_nothing_for_as_long_as_it_may_have_granted() {
-        let mut granter = Granter::new(None, 500);
-        assert!(granter.refuses(Time(1 << 60), ballot(1, 1)), "no clock yet");
+    fn restarted_granter_is_silent_for_as_long_as_it_may_have_granted() {
+        let mut granter = Granter::new(None, 500, ballot(3, 2));
+        assert!(granter.withholds_vote(Time(1 << 60), ballot(4, 1)), "no clock yet");
         granter.start(Time(100), 500);
-        assert!(granter.refuses(Time(599), ballot(1, 1)));
+        assert!(granter.withholds_vote(Time(599), ballot(4, 2)));
+        assert!(!granter.withholds_vote(Time(599), ballot(3, 2)), "it voted there");
         assert_eq!(granter.bound_until(Time(100)), Some(Time(600)));
-        assert!(!granter.refuses(Time(600), ballot(1, 1)));
+        assert!(!granter.withholds_vote(Time(600), ballot(4, 2)));
     }
 }

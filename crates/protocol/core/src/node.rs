@@ -59,7 +59,7 @@ impl Node {
     /// Creates a node from its recovered state. The first `Input::Tick` starts its clocks.
     pub fn new(options: Options, recovered: Recovered) -> Self {
         Self {
-            leasing: Leasing::new(&options),
+            leasing: Leasing::new(&options, &recovered),
             auxiliary: Auxiliary::default(),
             ring: Ring::new(options.route.clone()),
             devices: Devices::default(),

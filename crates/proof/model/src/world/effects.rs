@@ -5,6 +5,7 @@ use quorate_core::{
     explanation::Explanation,
     input::Input,
     invariants,
+    learner::Proposal,
     message::{Message, Phase2b},
     node::Node,
     node_id::NodeId,
@@ -108,7 +109,8 @@ impl World {
                 let asked = self.sites[at].end_read(token);
                 self.sites[at].confirmed = Some(token);
                 let verdict = match asked {
-                    Some(known) => invariants::read_is_fresh(known, slot),
+                    Some(known) => invariants::read_is_fresh(known, slot)
+                        .and_then(|()| self.undecided_is_known(at, known)),
                     None => Err(format!("read {} was not waiting", token.0)),
                 };
                 self.observer.judge(Property::Reads, verdict)
@@ -260,6 +262,24 @@ impl World {
     /// configuration known to the node, members that form a phase-2 quorum must have it on their
     /// disks as decided, whether or not their processes run. In a durable group, the members at
     /// that time decided it with durable votes. That is checked at the time of the decision.
+    /// [read-9] Checks that a leader proposes, or has decided, every value below `known`, where every
+    /// slot is known to be decided.
+    fn undecided_is_known(&self, at: usize, known: Slot) -> invariants::Verdict {
+        let node = self.sites[at].node.as_ref();
+        let Some(undecided) = node.and_then(Node::undecided) else { return Ok(()) };
+        let own: Vec<Proposal> = undecided.copied().collect();
+        for slot in (self.sites[at].decided_to().0..known.0).map(Slot) {
+            let proposal = own.iter().find(|proposal| proposal.range.contains(slot));
+            let (proposed, decided) = (proposal.map(|one| one.value), self.observer.chosen(slot));
+            if proposed.as_ref() != decided {
+                return Err(format!(
+                    "slot {slot}: decided {decided:?}, the leader proposes {proposed:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn judge_lasting(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let Some(node) = &self.sites[at].node else {
             return Ok(());

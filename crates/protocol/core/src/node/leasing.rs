@@ -1,8 +1,9 @@
-//! Leases of this node: the lease that it granted, and the leases that it was granted ([read-4]).
+//! Leases of this node: the lease that it granted, and the leases that it was granted ([read-4],
+//! [read-8]).
 
 mod granting;
 
-use super::options::Options;
+use super::{options::Options, recovered::Recovered};
 use crate::{
     ballot::Ballot,
     lease::{Granter, Holder, Lease},
@@ -26,15 +27,16 @@ pub struct LeasedRead {
 pub(super) struct Leasing {
     /// The lease that this node granted as an acceptor.
     ///
-    /// Invariant: until it ends, this node promises no ballot of another node ([read-4]).
+    /// Invariant: until it ends, this node votes in no ballot of another node ([read-4]).
     granter: Granter,
     /// The leases that this node was granted as a leader.
     holder: Holder,
 }
 
 impl Leasing {
-    pub(super) fn new(options: &Options) -> Self {
-        let granter = Granter::new(options.leases, options.silent_us);
+    pub(super) fn new(options: &Options, recovered: &Recovered) -> Self {
+        let voted = recovered.votes.iter().map(|vote| vote.ballot).max().unwrap_or_default();
+        let granter = Granter::new(options.leases, options.silent_us, voted);
         Self { granter, holder: Holder::new(options.leases) }
     }
 

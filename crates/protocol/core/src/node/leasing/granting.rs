@@ -1,5 +1,5 @@
-//! Use of leases: reads that a leader answers alone, and promises that an acceptor withholds
-//! ([read-4]).
+//! Use of leases: reads that a leader answers alone, and votes that an acceptor withholds
+//! ([read-4], [read-8]).
 
 use super::LeasedRead;
 use crate::{
@@ -8,6 +8,7 @@ use crate::{
     message::Heartbeat,
     node::Node,
     node_id::{Member, NodeId},
+    quorum::Phase,
     time::Time,
 };
 
@@ -29,7 +30,8 @@ impl Node {
             |member: Member| member == own || self.leasing.holder.holds(ballot, member, now);
         // The set is checked anew each time, because new eras begin and reconfigurations are
         // proposed.
-        self.blocks_others(holds).then(|| LeasedRead { ballot, slot: leading.tally.next() })
+        self.blocks_others(Phase::Two, holds)
+            .then(|| LeasedRead { ballot, slot: leading.tally.next() })
     }
 
     /// Returns the lease that this leader's next heartbeat should request.
@@ -37,8 +39,8 @@ impl Node {
         self.leasing.holder.ask(now, !self.handover.is_in_progress())
     }
 
-    /// Responds to a lease request or release in the heartbeat of a leader whose ballot this node
-    /// may promise.
+    /// Responds to a lease request in the heartbeat of a leader whose ballot this node may promise,
+    /// or to a release.
     pub(in crate::node) fn lease_asked(
         &mut self,
         now: Time,
@@ -51,11 +53,23 @@ impl Node {
         self.leasing.granter.asked(now, beat.ballot, beat.lease)
     }
 
-    /// Returns whether a promise of this ballot, or a vote in it, must wait because of a lease. It
-    /// would raise this acceptor's promise, but this process has granted a lease or an earlier one
-    /// may have.
-    pub(in crate::node) fn lease_refuses(&self, now: Time, ballot: Ballot) -> bool {
-        ballot > self.spine.acceptor().promised() && self.leasing.granter.refuses(now, ballot)
+    /// Returns whether a vote in this ballot must wait, because this process has granted a lease to
+    /// another node, or an earlier one may have.
+    pub(in crate::node) fn withholds_vote(&self, now: Time, ballot: Ballot) -> bool {
+        self.leasing.granter.withholds_vote(now, ballot)
+    }
+
+    /// [read-9] Returns whether this leader decides nothing yet, because an earlier leader may still
+    /// hold leases.
+    pub fn awaits_votes(&self, now: Time) -> bool {
+        let leading = self.spine.leading();
+        leading.is_some_and(|leading| self.withholds_vote(now, leading.ballot()))
+    }
+
+    /// Returns whether a promise of this ballot must wait for the same reason.
+    pub(in crate::node) fn withholds_promise(&self, now: Time, ballot: Ballot) -> bool {
+        let raises = ballot > self.spine.acceptor().promised();
+        raises && self.leasing.granter.withholds_promise(now, ballot)
     }
 }
 
@@ -75,10 +89,10 @@ mod tests {
         value::Value,
     };
 
-    /// [read-4] A vote raises the promise just as 1A does, so an acceptor that granted a lease does
-    /// not vote in another node's higher ballot.
+    /// [read-4], [read-8] An acceptor that granted a lease promises another node's ballot at once,
+    /// and votes in it when the lease is over.
     #[test]
-    fn granter_votes_for_no_other_node() {
+    fn granter_promises_at_once_and_votes_later() {
         let members = [1, 2, 3].map(Member::first);
         let options = Options {
             member: members[2],
@@ -101,7 +115,7 @@ mod tests {
             let input = Input::Message { from: Member::first(from), message, held: true };
             node.step(Time(now), input, &mut effects);
             let _ = effects.drain().count();
-            node.acceptor().vote(Slot::FIRST).is_some()
+            (node.acceptor().promised(), node.acceptor().vote(Slot::FIRST).is_some())
         };
         let ballot = |round, node| Ballot { era: Era(0), round, node: NodeId(node) };
         let beat = Heartbeat {
@@ -128,7 +142,13 @@ mod tests {
             own_durable_to: Slot(0),
             with_bytes: false,
         });
-        assert!(!hear(50_999, 2, proposal.clone()), "it granted until then");
-        assert!(hear(51_001, 2, proposal), "the lease is over");
+        let question = Message::Phase1a { ballot: ballot(2, 2), from: Slot::FIRST };
+        assert_eq!(hear(2_000, 2, question), (ballot(2, 2), false));
+        assert_eq!(
+            hear(50_999, 2, proposal.clone()),
+            (ballot(2, 2), false),
+            "it granted until then"
+        );
+        assert_eq!(hear(51_001, 2, proposal), (ballot(2, 2), true), "the lease is over");
     }
 }

@@ -4,9 +4,11 @@
 use crate::{
     effect::{Effect, Effects},
     input::ReadToken,
+    learner::Proposal,
     message::Message,
     node::Node,
     node_id::NodeId,
+    quorum::Phase,
     reads::Reader,
     slot::Slot,
     time::Time,
@@ -84,8 +86,16 @@ impl Node {
         }
     }
 
+    /// [read-9] Returns the proposals that this leader has not decided yet. Whatever was decided
+    /// when a read was requested that is now confirmed, is decided here or among these. `None` if
+    /// this node does not lead, or a device assigns slots.
+    pub fn undecided(&self) -> Option<impl Iterator<Item = &Proposal>> {
+        let leading = self.spine.leading().filter(|_| !self.devices.assigns_slots())?;
+        Some(leading.tally.proposals_from(self.spine.learner().decided_to()))
+    }
+
     fn reads_are_confirmed(&self) -> bool {
         let by = self.reading.reads.confirmed_by();
-        self.blocks_others(|member| by.contains(&member))
+        self.blocks_others(Phase::One, |member| by.contains(&member))
     }
 }

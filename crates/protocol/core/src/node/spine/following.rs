@@ -127,11 +127,14 @@ impl Node {
             self.pauses.on_leader(beat.late_us);
             self.bear_pauses(now);
             self.follow_leader(now, beat.ballot, effects);
-            lease = self.lease_asked(now, from, &beat);
             self.note_role(&beat);
             // An auxiliary does not trim by policy, but the reported values are true for it too.
             let (all, quorum) = (beat.held_by_all, beat.held_by_quorum);
             self.note_held(Held { all, quorum });
+        }
+        // [read-8] A leader may give a lease back although another ballot has been promised.
+        if beat.ballot >= self.spine.acceptor.promised() || beat.lease.us == 0 {
+            lease = self.lease_asked(now, from, &beat);
         }
         if self.spine.voted.run().voted_to(beat.ballot) > beat.decided_to {
             // The leader does not know this node's latest votes. Their report may be lost, and

@@ -283,9 +283,9 @@ impl Node {
         self.successors().max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
     }
 
-    /// Returns whether these members prevent all others from leading, because every phase-1 quorum
-    /// of any era that a higher ballot may belong to includes one of them.
-    pub(in crate::node) fn blocks_others(&self, by: impl Fn(Member) -> bool) -> bool {
+    /// Returns whether every quorum of this phase that another node may need for a higher ballot
+    /// includes one of these members, whatever era that ballot or its slots belong to.
+    pub(in crate::node) fn blocks_others(&self, phase: Phase, by: impl Fn(Member) -> bool) -> bool {
         let Some(leading) = &self.spine.leading else {
             return false;
         };
@@ -294,7 +294,7 @@ impl Node {
             let members = configuration.members().iter().enumerate();
             let inside = members.filter(|(_, voter)| by(voter.member));
             let set = inside.fold(MemberSet::default(), |set, (at, _)| set.with(at));
-            configuration.blocks_phase1(set)
+            configuration.blocks(phase, set)
         };
         let era = leading.ballot().era;
         if !eras.of(era).is_some_and(blocks) || !blocks(eras.current()) {

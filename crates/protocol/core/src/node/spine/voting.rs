@@ -34,8 +34,8 @@ impl Node {
             // is always safe.
             return;
         }
-        if self.lease_refuses(now, ballot) {
-            // [read-4] The candidate repeats its request, and the lease may be over by then.
+        if self.withholds_promise(now, ballot) {
+            // [read-8] The candidate repeats its request, and the lease may be over by then.
             return;
         }
         match self.spine.acceptor.may_promise(ballot) {
@@ -136,8 +136,8 @@ impl Node {
         (held, stays): (bool, bool),
         effects: &mut Effects,
     ) {
-        if self.lease_refuses(now, m.ballot) {
-            // [read-4] A vote is also a promise. The leader resends proposals that got no vote.
+        if self.withholds_vote(now, m.ballot) {
+            // [read-4] The leader resends proposals that got no vote.
             return;
         }
         if !self.is_fenced_for(m.ballot, effects) {
