@@ -192,6 +192,11 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service().grows(command)
     }
 
+    /// [read-9] Returns whether a batch may change the answer to a query.
+    pub(crate) fn may_change(&self, batch: &[u8], query: &[u8]) -> bool {
+        self.applier.may_change(batch, query)
+    }
+
     /// [level-9] Returns whether the group's level permits this command of the service.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.applier.has_level(command)

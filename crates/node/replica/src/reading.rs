@@ -39,6 +39,8 @@ pub(crate) struct Reading {
     patience_ms: u64,
     /// Maximum number of waiting reads.
     waiting_max: usize,
+    /// [read-9] Time before which no read is released ahead of its slots.
+    ahead_at: Option<Time>,
 }
 
 impl Reading {
@@ -59,6 +61,7 @@ impl Reading {
             timeout_ms,
             patience_ms,
             waiting_max: limits.waiting_requests,
+            ahead_at: None,
         }
     }
 
@@ -172,6 +175,25 @@ impl Reading {
         self.reads.release(applied_to, completions);
     }
 
+    /// [read-9] Releases the confirmed reads of a leader that decides nothing yet, if `awaits_votes`,
+    /// except shortly after a read that had to wait.
+    pub(crate) fn release_ahead(
+        &mut self,
+        now: Time,
+        awaits_votes: bool,
+        completions: &mut Completions,
+    ) {
+        self.ahead_at.take_if(|at| *at <= now);
+        if awaits_votes && self.ahead_at.is_none() {
+            self.reads.release_ahead(completions);
+        }
+    }
+
+    /// Records that a read that was released ahead of its slots has to wait for them.
+    pub(crate) fn must_wait(&mut self, now: Time) {
+        self.ahead_at = Some(now.plus_ms(RETRY_MS));
+    }
+
     /// Releases the reads for which the applied state is recent enough.
     pub(crate) fn release_within(
         &mut self,
@@ -202,7 +224,7 @@ impl Reading {
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let ask = self.reads.may_ask_at();
         let ask = ask.filter(|_| self.bounded.wants_question(now));
-        earliest([self.reads.wake_at(self.patience_ms), self.bounded.wake_at(), ask])
+        earliest([self.reads.wake_at(self.patience_ms), self.bounded.wake_at(), ask, self.ahead_at])
     }
 
     /// Returns the time at which the probe next needs a turn, even without further input.

@@ -716,6 +716,24 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
+    /// [read-9] Returns whether nothing that this leader proposed and has not applied can change the
+    /// answer to a query.
+    fn reads_ahead(&self, query: &[u8]) -> bool {
+        let (node, applying) = (self.spine.node(), &self.spine.applying);
+        let level = node.decided_to() == applying.applied_to();
+        let Some(mut undecided) = node.undecided().filter(|_| level) else {
+            return false;
+        };
+        undecided.all(|proposal| match proposal.value {
+            Value::NoOp | Value::RegisterSession { .. } => true,
+            Value::Batch(_) => {
+                let batch = self.spine.contents.recent(&proposal.value, proposal.range);
+                batch.is_some_and(|batch| !applying.may_change(&batch, query))
+            }
+            _ => false,
+        })
+    }
+
     fn release_reads_within(&mut self, now: Time) {
         if self.spine.applying.answers() {
             let applied_to = self.spine.applying.applied_to();
@@ -733,6 +751,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(token) = self.reading.next_probe_question(now) {
             self.step(now, Input::Read(token), plane);
         }
+        let (node, applying) = (self.spine.node(), &self.spine.applying);
+        let level = node.decided_to() == applying.applied_to();
+        let ahead = level && node.awaits_votes(now) && applying.answers();
+        self.reading.release_ahead(now, ahead, &mut self.spine.completions);
         self.look_at_access(now);
         if let Some(token) = self.reading.next_access_question(now) {
             self.step(now, Input::Read(token), plane);

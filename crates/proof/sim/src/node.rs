@@ -731,7 +731,7 @@ impl Starter for Simulated<'_> {
         options.raising = settings
             .releases
             .map(|releases| releases.raise_ms)
-            .or(settings.classes_us.map(|_| 0))
+            .or(settings.classes_us.or(settings.leases.map(|_| 0)).map(|_| 0))
             .map_or(Raising::Hold, Raising::After);
         options.timeouts = Timeouts::default();
         options.command_bytes_max = COMMAND_BYTES_MAX;

@@ -165,7 +165,7 @@ impl Phase1 {
 
     /// Returns whether the refusals rule out a phase-1 quorum of C(era(b)).
     pub fn is_hopeless(&self, configuration: &Configuration) -> bool {
-        configuration.blocks(Phase::One, set_of(configuration, &self.refusals))
+        configuration.blocks_phase1(set_of(configuration, &self.refusals))
     }
 
     /// Returns whether all nodes of a casting phase 1 have replied.

@@ -635,6 +635,15 @@ impl<S: StateMachine> Applier<S> {
         self.service.weigh(command)
     }
 
+    /// [read-9] Returns whether a batch may change the answer to a query.
+    pub(crate) fn may_change(&self, batch: &[u8], query: &[u8]) -> bool {
+        let changes = |entry: Entry<'_>| {
+            let of_service = matches!(entry.kind, Kind::Plain | Kind::Sequenced(_));
+            !of_service || self.service.may_change(entry.command, query)
+        };
+        Batch::parse(batch).is_none_or(|batch| batch.entries().any(changes))
+    }
+
     /// [level-9] Returns whether the group's level permits this command of the service.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.service.level_of(command) <= self.membership.table().level()

@@ -162,6 +162,14 @@ pub trait StateMachine {
         true
     }
 
+    /// Returns whether the command may change the answer to the query, in any state ([read-9]).
+    /// While a new leader may decide nothing yet, it answers the queries that no command in flight
+    /// may change. By default, every command may change every answer.
+    fn may_change(&self, command: &[u8], query: &[u8]) -> bool {
+        let _ = (command, query);
+        true
+    }
+
     /// Executes one command and appends its reply.
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>);
 

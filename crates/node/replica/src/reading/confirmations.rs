@@ -152,6 +152,16 @@ impl Reads {
         });
     }
 
+    /// [read-9] Releases all confirmed reads, although slots that they need are not applied.
+    pub(crate) fn release_ahead(&mut self, completions: &mut Completions) {
+        for Confirmed { slot, waiters, .. } in self.confirmed.drain(..) {
+            self.count -= waiters.len();
+            waiters.into_iter().for_each(|(waiter, _)| {
+                completions.runs(waiter, Evidence::Ahead(slot));
+            });
+        }
+    }
+
     /// Fails the reads that timed out, and returns how many there were.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let asked = self.asked.iter_mut().map(|asked| &mut asked.waiters);

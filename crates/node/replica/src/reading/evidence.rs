@@ -9,6 +9,9 @@ use crate::clock::Clock;
 pub(crate) enum Evidence {
     /// A quorum confirmed the read after its arrival. This evidence never expires ([read-2]).
     Confirmed,
+    /// As [`Evidence::Confirmed`], but not everything below this slot has been applied. The read may
+    /// run if nothing that is missing can change its answer ([read-9]).
+    Ahead(Slot),
     /// This node leads in this ballot and holds a lease.
     Leased(Ballot),
     /// Everything below `slot` has been applied. That includes all commands acknowledged before a
@@ -29,7 +32,7 @@ impl Evidence {
     pub(crate) fn stands(self, clock: Option<&Clock>, node: &Node, applied_to: Slot) -> bool {
         let now = || clock.map(Clock::now);
         match self {
-            Self::Confirmed => true,
+            Self::Confirmed | Self::Ahead(_) => true,
             Self::Leased(ballot) => now()
                 .and_then(|now| node.leased_read(now))
                 .is_some_and(|leased| leased.ballot == ballot),

@@ -237,6 +237,13 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn answer(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let length = reply.len();
+        if let Evidence::Ahead(slot) = self.evidence
+            && self.replica.spine.applying.applied_to() < slot
+            && !self.replica.reads_ahead(query)
+        {
+            self.replica.reading.must_wait(self.now);
+            return Err(Failure::Overtaken);
+        }
         self.query(query, reply)?;
         // [read-4] Checked last, as the process may be suspended during the query.
         let replica = &mut *self.replica;

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_core::{
+    lease::Leases,
+    level::Level,
     message::Extent,
     node::{Node, Options, Recovered},
     node_id::NodeId,
@@ -51,6 +53,9 @@ use crate::{
     tuning::Tuning,
     turns::Turns,
 };
+
+/// Level from which on a grant withholds no promises ([read-8]).
+const GRANTS_LEVEL: Level = Level(10);
 
 /// Number of owners that together fill the memory for streams if each uses its full share.
 const OWNERS: usize = 4;
@@ -116,7 +121,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             election_max_ms: timeouts.election_max_ms,
             inflight_max: options.inflight_max,
             window_slots: options.window_slots,
-            leases: options.leases,
+            // [read-8] A leader or an acceptor of a lower level counts on promises.
+            leases: options.leases.map(|leases| Leases {
+                promises: leases.promises && options.marked >= GRANTS_LEVEL,
+                ..leases
+            }),
             silent_us: options.silent_us,
             alone_us: options.alone_us,
             thrifty: options.thrifty,

@@ -676,7 +676,11 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
 /// request: it grants the lease from the arrival on.
 #[test]
 fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
-    let mut stage = Stage::with_leases(Some(Leases { duration_us: 90_000, drift_ppm: 10_000 }));
+    let mut stage = Stage::with_leases(Some(Leases {
+        duration_us: 90_000,
+        drift_ppm: 10_000,
+        promises: false,
+    }));
     let lease = Lease { asked_at: Time(1), us: 90_000 };
     stage.0.set_stall(ONE, 50);
     let heard = stage.tell(2, beat(lease));

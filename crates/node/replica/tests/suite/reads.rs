@@ -1,6 +1,6 @@
 //! Reads by leases, and with a bound on staleness ([read-4], [read-6]), in whole clusters.
 
-use quorate_core::{lease::Leases, node_id::NodeId, record::Class};
+use quorate_core::{lease::Leases, level::Level, node_id::NodeId, record::Class};
 use quorate_replica::{
     front::{Failure, Tag},
     service::{CommandId, StateMachine},
@@ -17,6 +17,10 @@ impl StateMachine for Last {
         reply.extend_from_slice(b"done");
     }
 
+    fn may_change(&self, _command: &[u8], query: &[u8]) -> bool {
+        query != b"unrelated"
+    }
+
     fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
         note_query();
         reply.extend_from_slice(&self.0);
@@ -29,7 +33,13 @@ fn read(text: &str) -> Option<Outcome> {
 
 /// Starts three nodes that have executed `one`. Returns the cluster and its leader.
 fn cluster(leases: bool) -> (Cluster<Last>, NodeId) {
+    cluster_at(Level::NEWEST, leases)
+}
+
+/// Like [`cluster`], with folders that are marked with this level.
+fn cluster_at(level: Level, leases: bool) -> (Cluster<Last>, NodeId) {
     let mut options = Cluster::<Last>::options(3, Class::Durable);
+    options.marked = level;
     let election_min_ms = options.timeouts.election_min_ms;
     options.leases = leases.then(|| Leases::below(election_min_ms, options.clock_drift_ppm));
     let mut cluster = Cluster::with_options(options, 7, |_| Last::default());
@@ -104,6 +114,41 @@ fn cut_off_leader_soon_answers_nothing() {
     let tag = cluster.read(leader, b"");
     assert!(!ends(&mut cluster, leader, tag, 50));
     assert_eq!(cluster.replica(leader).counters().reads_leased, before.reads_leased);
+}
+
+/// [read-8], [read-9] When a leader with leases dies, another is elected before they end. It answers
+/// what no command in flight changes at once, and the rest when that command is decided.
+#[test]
+fn new_leader_reads_before_the_leases_end() {
+    let (mut cluster, old) = cluster(true);
+    // From now on no node has to register a session before it writes.
+    let tags = [1, 2, 3].map(|node| (NodeId(node), cluster.write(NodeId(node), b"one")));
+    assert!(tags.into_iter().all(|(node, tag)| ends(&mut cluster, node, tag, 1000)));
+    cluster.run_ms(100);
+    cluster.crash(old);
+    let started = cluster.now();
+    assert!(cluster.run_until(100, |cluster| cluster.leader().is_some()));
+    let leader = cluster.leader().unwrap();
+    let written = cluster.write(leader, b"two");
+    cluster.run_ms(5);
+    let (unrelated, related) = (cluster.read(leader, b"unrelated"), cluster.read(leader, b""));
+    assert!(ends(&mut cluster, leader, unrelated, 10));
+    assert_eq!(cluster.outcome(leader, unrelated).cloned(), read("one"));
+    assert!(cluster.now().since_us(started) < 60_000, "the leases stand");
+    assert!(
+        cluster.outcome(leader, written).is_none() && cluster.outcome(leader, related).is_none()
+    );
+    assert!(ends(&mut cluster, leader, related, 200));
+    assert_eq!(cluster.outcome(leader, related).cloned(), read("two"));
+}
+
+/// [read-8] Below level 10 leases end before another leader is elected.
+#[test]
+fn no_leader_before_the_leases_end_below_level_10() {
+    let (mut cluster, old) = cluster_at(Level(9), true);
+    cluster.crash(old);
+    assert!(!cluster.run_until(60, |cluster| cluster.leader().is_some()));
+    assert!(cluster.run_until(1000, |cluster| cluster.leader().is_some()));
 }
 
 /// [read-6] A node serves bounded reads alone while a confirmed request is recent enough.

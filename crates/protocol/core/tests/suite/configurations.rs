@@ -117,13 +117,10 @@ fn blocking_sets_meet_every_phase1_quorum() {
     let five = majority(&[1, 1, 1, 1, 1]);
     let set =
         |indexes: &[usize]| indexes.iter().fold(MemberSet::default(), |set, at| set.with(*at));
-    assert!(!five.blocks(Phase::One, set(&[0, 1])));
-    assert!(five.blocks(Phase::One, set(&[0, 1, 2])));
+    assert!(!five.blocks_phase1(set(&[0, 1])));
+    assert!(five.blocks_phase1(set(&[0, 1, 2])));
     let four = majority(&[1, 1, 1, 1]);
-    assert!(
-        four.blocks(Phase::One, set(&[0, 1])),
-        "half of an even weight blocks, and is no quorum"
-    );
+    assert!(four.blocks_phase1(set(&[0, 1])), "half of an even weight blocks, and is no quorum");
     assert!(!four.is_quorum(Phase::One, set(&[0, 1])));
 }
 

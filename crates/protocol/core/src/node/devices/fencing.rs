@@ -55,7 +55,7 @@ impl Node {
             self.extend_run(now, ballot, effects);
             return self.say_armed(ballot, effects);
         }
-        if self.devices.fence.armed() == Some(ballot) || self.withholds_vote(now, ballot) {
+        if self.devices.fence.armed() == Some(ballot) || self.lease_refuses(now, ballot) {
             return;
         }
         if self.devices.fence.armed().is_some() {
@@ -284,7 +284,7 @@ impl Node {
         if self.spine.pending().class() == Class::Durable || has_vote.is_some() || !near {
             return;
         }
-        if ballot < self.spine.acceptor().promised() || self.withholds_vote(now, ballot) {
+        if ballot < self.spine.acceptor().promised() || self.lease_refuses(now, ballot) {
             return;
         }
         // [offload-8] This node may have had a vote earlier.

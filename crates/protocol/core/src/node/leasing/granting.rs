@@ -55,7 +55,7 @@ impl Node {
 
     /// Returns whether a vote in this ballot must wait, because this process has granted a lease to
     /// another node, or an earlier one may have.
-    pub(in crate::node) fn withholds_vote(&self, now: Time, ballot: Ballot) -> bool {
+    pub(in crate::node) fn lease_refuses(&self, now: Time, ballot: Ballot) -> bool {
         self.leasing.granter.withholds_vote(now, ballot)
     }
 
@@ -63,11 +63,11 @@ impl Node {
     /// hold leases.
     pub fn awaits_votes(&self, now: Time) -> bool {
         let leading = self.spine.leading();
-        leading.is_some_and(|leading| self.withholds_vote(now, leading.ballot()))
+        leading.is_some_and(|leading| self.lease_refuses(now, leading.ballot()))
     }
 
     /// Returns whether a promise of this ballot must wait for the same reason.
-    pub(in crate::node) fn withholds_promise(&self, now: Time, ballot: Ballot) -> bool {
+    pub(in crate::node) fn lease_refuses_promise(&self, now: Time, ballot: Ballot) -> bool {
         let raises = ballot > self.spine.acceptor().promised();
         raises && self.leasing.granter.withholds_promise(now, ballot)
     }
@@ -90,9 +90,9 @@ mod tests {
     };
 
     /// [read-4], [read-8] An acceptor that granted a lease promises another node's ballot at once,
-    /// and votes in it when the lease is over.
+    /// and votes in it when the lease is over, even if it has forgotten the lease.
     #[test]
-    fn granter_promises_at_once_and_votes_later() {
+    fn granter_votes_for_no_other_node() {
         let members = [1, 2, 3].map(Member::first);
         let options = Options {
             member: members[2],
@@ -109,9 +109,9 @@ mod tests {
             seed: 1,
         };
         let founding = Configuration::simple(members, Class::Durable).unwrap();
-        let mut node = Node::new(options, Recovered::founded(founding));
+        let mut node = Node::new(options.clone(), Recovered::founded(founding.clone()));
         let mut effects = Effects::default();
-        let mut hear = |now, from: u32, message| {
+        let mut hear = |node: &mut Node, now, from: u32, message| {
             let input = Input::Message { from: Member::first(from), message, held: true };
             node.step(Time(now), input, &mut effects);
             let _ = effects.drain().count();
@@ -131,7 +131,7 @@ mod tests {
             late_us: 0,
             full_disk: None,
         };
-        hear(1_000, 1, Message::Heartbeat(beat));
+        hear(&mut node, 1_000, 1, Message::Heartbeat(beat));
         let proposal = Message::Phase2a(Phase2a {
             ballot: ballot(2, 2),
             range: SlotRange::one(Slot::FIRST),
@@ -143,12 +143,19 @@ mod tests {
             with_bytes: false,
         });
         let question = Message::Phase1a { ballot: ballot(2, 2), from: Slot::FIRST };
-        assert_eq!(hear(2_000, 2, question), (ballot(2, 2), false));
+        assert_eq!(hear(&mut node, 2_000, 2, question), (ballot(2, 2), false));
         assert_eq!(
-            hear(50_999, 2, proposal.clone()),
+            hear(&mut node, 50_999, 2, proposal.clone()),
             (ballot(2, 2), false),
             "it granted until then"
         );
-        assert_eq!(hear(51_001, 2, proposal), (ballot(2, 2), true), "the lease is over");
+        let voted = hear(&mut node, 51_001, 2, proposal.clone());
+        assert_eq!(voted, (ballot(2, 2), true), "the lease is over");
+        let mut recovered = Recovered::founded(founding);
+        recovered.hard.promised = ballot(2, 2);
+        let mut node = Node::new(Options { silent_us: 50_000, ..options }, recovered);
+        node.step(Time(2_000), Input::Tick, &mut Effects::default());
+        assert!(!hear(&mut node, 51_999, 2, proposal.clone()).1, "it may have granted until then");
+        assert!(hear(&mut node, 52_001, 2, proposal).1);
     }
 }

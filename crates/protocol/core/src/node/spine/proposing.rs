@@ -12,7 +12,7 @@ use crate::{
     message::{Message, Phase2a, Phase2b},
     node::Node,
     node_id::{Member, NodeId},
-    quorum::{MemberSet, Phase},
+    quorum::MemberSet,
     slot::Slot,
     time::Time,
     value::Value,
@@ -106,7 +106,7 @@ impl Node {
             held_to >= since && !voter.auxiliary
         });
         let holders = holders.fold(MemberSet::default(), |set, (at, _)| set.with(at));
-        next.blocks(Phase::One, holders)
+        next.blocks_phase1(holders)
     }
 
     /// Binds the next slots of this ballot to a value and requests votes, first from the other

@@ -215,7 +215,7 @@ impl Node {
         self.saw_era(from, ballot);
         let promised = self.spine.acceptor.promised();
         let content = self.spine.leading.is_some() || self.spine.election.leader_is_fresh(now);
-        let bound = self.withholds_promise(now, ballot);
+        let bound = self.lease_refuses_promise(now, ballot);
         let granted = ballot > promised && !content && !bound;
         effects.send(from, Message::PreVoteReply { ballot, granted, promised });
     }

@@ -34,7 +34,7 @@ impl Node {
             // is always safe.
             return;
         }
-        if self.withholds_promise(now, ballot) {
+        if self.lease_refuses_promise(now, ballot) {
             // [read-8] The candidate repeats its request, and the lease may be over by then.
             return;
         }
@@ -136,7 +136,7 @@ impl Node {
         (held, stays): (bool, bool),
         effects: &mut Effects,
     ) {
-        if self.withholds_vote(now, m.ballot) {
+        if self.lease_refuses(now, m.ballot) {
             // [read-4] The leader resends proposals that got no vote.
             return;
         }
