@@ -19,7 +19,7 @@ const STEPS: &[Step] = &[
     // Upgrades from the last revision before levels and from 0.2.0, which cover all supported
     // levels.
     &["xtask", "upgrade", "--from", "4cfca773"],
-    &["xtask", "upgrade", "--from", "a1881cf7"],
+    &["xtask", "upgrade", "--from", "v0.2.0"],
     &["xtask", "etcd"],
     &["xtask", "etcd", "kubernetes"],
     &["xtask", "etcd", "tests"],

@@ -1,5 +1,5 @@
 //! Cuts a release: sets the version in every file that names it, closes the changelog's section,
-//! commits, checks the packages, and creates a tag.
+//! commits, checks the packages, creates a tag, and begins the next version in a second commit.
 //!
 //! Nothing is pushed; the last lines of output name the commands for it.
 
@@ -13,6 +13,10 @@ use crate::shell::{Failed, cargo, read, root, target};
 const NAMING: [&str; 2] = ["packaging/kubernetes/quorate.yaml", "docs/operate/packages.md"];
 /// Folder with test vectors of frames and values. Those of released levels never change.
 const FROZEN: &str = "crates/protocol/wire/vectors";
+/// Version of this source tree.
+const OWN: &str = env!("CARGO_PKG_VERSION");
+/// Ending of the version between two releases.
+const BETWEEN: &str = "-dev";
 /// Heading of the changelog's unreleased section.
 const COMING: &str = "## Unreleased";
 
@@ -22,10 +26,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         [version] | [version, "--dry-run"] | ["--dry-run", version] => (*version, words.len() == 2),
         _ => return Err(Failed("usage: release VERSION [--dry-run]".to_owned())),
     };
-    let old = env!("CARGO_PKG_VERSION");
-    if numbers(version)? <= numbers(old)? {
-        let why = format!("{version} is not above {old}, the version of this tree");
-        return Err(Failed(why));
+    if numbers(version)? < numbers(OWN.trim_end_matches(BETWEEN))? {
+        return Err(Failed(format!("{version} is below {OWN}, the version of this tree")));
     }
     let tag = format!("v{version}");
     let changed = git(&["status", "--porcelain"])?;
@@ -46,28 +48,20 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
     let date = read(Command::new("date").args(["--utc", "+%F"]))?;
     let path = root().join("CHANGELOG.md");
-    let (changelog, section) = cut(&fs::read_to_string(&path)?, version, date.trim())?;
+    let old = fs::read_to_string(&path)?;
+    let last = last(&old)?;
+    let (changelog, section) = cut(&old, version, date.trim())?;
     println!("{version}, with this part of the changelog:\n\n{section}");
     if dry {
         return Ok(());
     }
 
-    fs::write(path, changelog)?;
-    for name in NAMING.into_iter().chain(["Cargo.toml"]) {
-        let path = root().join(name);
-        let text = fs::read_to_string(&path)?;
-        fs::write(
-            path,
-            renamed(&text, old, version).ok_or_else(|| {
-                Failed(format!(
-                    "{name} does not name {old}; `git checkout .` takes back what was changed"
-                ))
-            })?,
-        )?;
+    fs::write(&path, &changelog)?;
+    for name in NAMING {
+        rename(name, last, version)?;
     }
-    cargo(&["update", "--workspace", "--offline"])?;
     let message = format!("release: {version}");
-    git(&["commit", "--quiet", "--all", "--message", &message])?;
+    commit_version(OWN, version, &message)?;
     let to = target().join(&tag).display().to_string();
     // Use a new process: this one was built with the previous version.
     let packages = cargo(&["xtask", "package", "all", "--check", "--to", &to]);
@@ -75,8 +69,44 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         Failed(format!("{why}\nthe commit \"{message}\" stays and has no tag; `git reset --hard HEAD^` takes it back"))
     })?;
     git(&["tag", "--annotate", &tag, "--message", &format!("Quorate {version}\n\n{section}")])?;
+    let commit = git(&["rev-parse", "--short=10", "HEAD"])?;
+    fs::write(path, opened(&changelog, version, commit.trim()))?;
+    let [major, minor, _] = numbers(version)?;
+    let next = format!("{major}.{}.0{BETWEEN}", minor + 1);
+    commit_version(version, &next, &format!("release: {next} begins"))?;
     println!("tagged {tag}. Left to do: git push origin HEAD {tag}, and publish what is in {to}");
     Ok(())
+}
+
+/// Sets the version of the workspace, also in Cargo.lock, and commits all changed files.
+fn commit_version(old: &str, new: &str, message: &str) -> Result<(), Failed> {
+    rename("Cargo.toml", old, new)?;
+    cargo(&["update", "--workspace", "--offline"])?;
+    git(&["commit", "--quiet", "--all", "--message", message]).map(drop)
+}
+
+/// Replaces the version in a file that names it.
+fn rename(name: &str, old: &str, new: &str) -> Result<(), Failed> {
+    let path = root().join(name);
+    let text = renamed(&fs::read_to_string(&path)?, old, new);
+    let text = text.ok_or_else(|| {
+        Failed(format!("{name} does not name {old}; `git checkout .` takes back what was changed"))
+    })?;
+    Ok(fs::write(path, text)?)
+}
+
+/// Returns the last release that the changelog names.
+fn last(changelog: &str) -> Result<&str, Failed> {
+    let names = changelog.lines().filter_map(|line| line.strip_prefix("## "));
+    let last = names.filter_map(|name| name.split_once(" (")).next();
+    last.map(|(version, _)| version).ok_or_else(|| Failed("CHANGELOG.md has no release".to_owned()))
+}
+
+/// Adds the commit to a release's heading, and an unreleased section above it.
+fn opened(changelog: &str, version: &str, commit: &str) -> String {
+    let (before, after) = changelog.split_once(&format!("## {version} (")).expect("it was cut");
+    let (date, after) = after.split_once(')').expect("it was cut");
+    format!("{before}{COMING}\n\n## {version} ({date}, {commit}){after}")
 }
 
 /// Parses a version such as `1.2.3`.
@@ -140,6 +170,10 @@ mod tests {
         assert_eq!(section, "- new");
         assert_eq!(new, old.replace("## Unreleased", "## 0.2.0 (2026-11-27)"));
         assert!(cut(&new, "0.3.0", "2026-12-01").is_err(), "nothing is to come");
+        assert_eq!((last(old).ok(), last(&new).ok()), (Some("0.1.0"), Some("0.2.0")));
+        let next = opened(&new, "0.2.0", "0123456789");
+        let heading = "## Unreleased\n\n## 0.2.0 (2026-11-27, 0123456789)\n";
+        assert_eq!(next, new.replace("## 0.2.0 (2026-11-27)\n", heading));
         assert!(cut("## Unreleased\n\n## 0.1.0\n\n- first\n", "0.2.0", "").is_err());
     }
 
@@ -156,10 +190,12 @@ mod tests {
     /// Without this test, a release would fail half-way.
     #[test]
     fn files_that_name_the_version_do() {
-        let old = env!("CARGO_PKG_VERSION");
-        for name in NAMING.into_iter().chain(["Cargo.toml"]) {
-            let text = fs::read_to_string(root().join(name)).unwrap();
-            assert!(renamed(&text, old, "9.9.9").is_some(), "{name}");
+        let text = |name| fs::read_to_string(root().join(name)).unwrap();
+        let changelog = text("CHANGELOG.md");
+        let last = last(&changelog).unwrap();
+        for (name, old) in NAMING.map(|name| (name, last)).into_iter().chain([("Cargo.toml", OWN)])
+        {
+            assert!(renamed(&text(name), old, "9.9.9").is_some(), "{name}");
         }
     }
 }

@@ -64,7 +64,7 @@ fn deb(files: &[PathBuf], program: &Program, release: &Release) -> Result<(), Fa
         let text = read(command.arg("--field").arg(file).arg(name))?;
         Ok::<_, Failed>(text.trim().to_owned())
     };
-    demand("Version", &field("Version")?, &format!("{}-1", release.version))?;
+    demand("Version", &field("Version")?, &format!("{}-1", release.packaged()))?;
     demand("Architecture", &field("Architecture")?, program.machine.debian)?;
     let depends = field("Depends")?;
     let libc = format!("libc6 (>= {})", program.libc());
@@ -158,7 +158,7 @@ fn rpm(files: &[PathBuf], release: &Release) -> Result<(), Failed> {
     demand(
         "version",
         &ask(&["-qp", "--queryformat", "%{VERSION}-%{RELEASE}"])?,
-        &format!("{}-1", release.version),
+        &format!("{}-1", release.packaged()),
     )?;
     let listed = ask(&["-qpl"])?;
     let listed: BTreeSet<&str> = listed.lines().collect();

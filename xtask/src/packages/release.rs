@@ -45,6 +45,11 @@ impl Release {
         })
     }
 
+    /// Returns the version for dpkg and rpm, in which `0.3.0~dev` precedes `0.3.0`.
+    pub(crate) fn packaged(&self) -> String {
+        self.version.replace('-', "~")
+    }
+
     /// Returns the time in RFC 3339 format, in UTC.
     pub(crate) fn date(&self) -> String {
         let time = OffsetDateTime::from_unix_timestamp(self.time.into());
@@ -58,4 +63,19 @@ fn git(root: &Path, words: &[&str]) -> Option<String> {
     let output = output.ok().filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(time: u32) -> Release {
+        let (version, revision) = ("0.3.0-dev".to_owned(), String::new());
+        Release { version, revision, time, parts: Parts::default() }
+    }
+
+    #[test]
+    fn a_package_between_two_releases_sorts_before_the_next_one() {
+        assert_eq!(at(0).packaged(), "0.3.0~dev");
+    }
 }

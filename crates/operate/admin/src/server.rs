@@ -82,12 +82,9 @@ pub const COLOURS: &str = dashboard::COLOURS.text;
 
 /// Maximum size of a request body in bytes.
 const BODY_BYTES_MAX: usize = 4096;
-const BUILD_INFO: &str = concat!(
-    "# HELP quorate_build_info The release of this node; the value is always 1.\n",
-    "# TYPE quorate_build_info gauge\nquorate_build_info{version=\"",
-    env!("CARGO_PKG_VERSION"),
-    "\"} 1\n"
-);
+const BUILD_INFO: &str =
+    "# HELP quorate_build_info The release of this node; the value is always 1.
+# TYPE quorate_build_info gauge\n";
 const UNKNOWN_USERS: &str = "this node has not loaded the users yet";
 /// Maximum time for which the batch size and the window may be pinned, in milliseconds. The client
 /// that pinned them may have disconnected.
@@ -115,6 +112,7 @@ pub struct Admin {
     protection: Protection,
     /// Settings in effect since the start. Set once per process.
     settings: Arc<OnceLock<BTreeMap<String, String>>>,
+    commit: Arc<OnceLock<&'static str>>,
     audience: Audience,
     acts: Acts,
     checks: Checks,
@@ -146,6 +144,7 @@ impl Admin {
         let admin = Self {
             protection,
             settings: Arc::default(),
+            commit: Arc::default(),
             phase: Arc::new(Mutex::new(phase)),
             address: bound,
             node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
@@ -181,6 +180,11 @@ impl Admin {
     /// Sets the settings that all nodes should share: without secrets, as readers see them.
     pub fn set_settings(&self, settings: BTreeMap<String, String>) {
         let _ = self.settings.set(settings);
+    }
+
+    /// Sets the commit that the program was built from, with its date.
+    pub fn set_commit(&self, commit: &'static str) {
+        let _ = self.commit.set(commit);
     }
 
     /// Sets the users of the service's clients. Call before the node runs.
@@ -260,6 +264,7 @@ impl Admin {
         let mut view = NodeView::new(status, store);
         view.certificates = self.certificates();
         view.settings = self.settings.get().cloned().unwrap_or_default();
+        view.commit = self.commit.get().copied().unwrap_or_default().to_owned();
         let free = view.disk.free_bytes;
         view.disk.full_in_seconds = free.and_then(|free| self.forecast.full_in_seconds(free));
         let warnings = view.certificates.iter().filter_map(CertificateView::warning);
@@ -509,9 +514,13 @@ async fn status(State(admin): State<Admin>) -> Result<Json<NodeView>, Failure> {
 }
 
 async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
-    let metrics = admin.ask(|handle, _| {
+    let commit = admin.commit.get().copied().unwrap_or_default();
+    let metrics = admin.ask(move |handle, _| {
         let mut metrics = handle.metrics()?;
         metrics.text.push_str(BUILD_INFO);
+        let version = env!("CARGO_PKG_VERSION");
+        let labels = format!("version=\"{version}\",commit=\"{commit}\"");
+        metrics.text += &format!("quorate_build_info{{{labels}}} 1\n");
         process::render(&mut metrics.text);
         Ok(metrics)
     });

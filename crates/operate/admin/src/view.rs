@@ -80,6 +80,9 @@ pub struct NodeView {
     pub reigns: Vec<ReignView>,
     /// Version of the node's binary.
     pub version: String,
+    /// Commit that the binary was built from, and its date. Empty if unknown.
+    #[serde(default)]
+    pub commit: String,
     /// Why the node does not serve, if known.
     pub error: Option<String>,
     /// Progress of the activity that prevents the node from serving.
@@ -457,7 +460,7 @@ pub struct PlaneView {
     /// Access to raw Ethernet frames: `packet`, `xdp, copied` or `xdp, zero copy`; else null.
     #[serde(default)]
     pub frames: Option<String>,
-    /// Round-trip time of the last probe in microseconds. Null if the plane sends no probes.
+    /// Round-trip time of the last probe, else that of the connection, in microseconds.
     pub rtt_us: Option<u64>,
     /// Why the node does not use a preferred plane.
     pub why: Option<String>,
@@ -537,6 +540,12 @@ const fn role_name(role: Role) -> &'static str {
 }
 
 impl NodeView {
+    /// Returns the version with its commit, if known: `0.3.0 (1a2b3c4d5e 2026-11-28)`.
+    pub fn full_version(&self) -> String {
+        let Self { version, commit, .. } = self;
+        if commit.is_empty() { version.clone() } else { format!("{version} ({commit})") }
+    }
+
     /// Converts the status of a running node to its JSON form.
     pub fn new(status: &Status, store: &str) -> Self {
         Self {
@@ -569,6 +578,7 @@ impl NodeView {
             traffic: TrafficView::new(status.traffic),
             reigns: status.reigns.iter().map(ReignView::new).collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: String::new(),
             error: status.error.clone(),
             progress: status.progress.as_ref().map(ProgressView::of_node),
             notices: status
@@ -782,6 +792,7 @@ pub(crate) mod tests {
                  "payload_bytes_sent": 0, "engaged": null, "plane": null},
             ],
         });
+        expected["commit"] = "".into();
         expected["level"] = serde_json::json!({
             "level": 8, "supports": 9, "nodes": [{"node": 1, "newest": 9}],
             "held_back": ["node 2 is not connected"], "raise_in_s": 2,

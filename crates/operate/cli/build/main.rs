@@ -1,5 +1,5 @@
-//! Build script that records the commit that the program is built from, as determined by
-//! `stamp.rs`.
+//! Build script that records the version of the program and the commit that it is built from, as
+//! determined by `stamp.rs`.
 #![allow(clippy::print_stdout, reason = "so Cargo is told")]
 
 mod stamp;
@@ -7,17 +7,25 @@ mod stamp;
 use std::{env, path::PathBuf};
 
 fn main() {
-    let here = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    let root = here.and_then(|here| Some(here.ancestors().nth(3)?.to_owned()));
-    let root = root.and_then(|root| root.canonicalize().ok());
+    let own = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    let root = own.ancestors().nth(3).and_then(|root| root.canonicalize().ok());
+    let git = root.and_then(|root| Some((stamp::commit(&root)?, root)));
     println!("cargo::rerun-if-changed=build");
-    // Otherwise the builder may set it, and rustc reads the variable itself.
-    if let Some(root) = root
-        && let Some(commit) = stamp::commit(&root)
-    {
-        println!("cargo::rustc-env=QUORATE_COMMIT={commit}");
-        for path in stamp::watched(&root) {
+    println!("cargo::rerun-if-env-changed=QUORATE_COMMIT");
+    let mut version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    let mut date = None;
+    if let Some((_, root)) = &git {
+        date = stamp::date(root);
+        for path in stamp::watched(root) {
             println!("cargo::rerun-if-changed={}", path.display());
         }
     }
+    let commit = git.map(|(commit, _)| commit);
+    let commit = commit.or_else(|| env::var("QUORATE_COMMIT").ok());
+    if let Some(commit) = commit.or_else(|| stamp::packed(&own)) {
+        println!("cargo::rustc-env=QUORATE_COMMIT={commit}");
+        let date = date.map_or_else(String::new, |date| format!(" {date}"));
+        version += &format!(" ({commit}{date})");
+    }
+    println!("cargo::rustc-env=QUORATE_VERSION={version}");
 }

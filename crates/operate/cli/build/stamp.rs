@@ -1,8 +1,9 @@
-//! Determines the commit that the program is built from, which published figures name.
+//! Determines the commit that the program is built from, which its version and published figures
+//! name.
 //!
 //! The commit is recorded at build time, since the source tree changes later. Without git, or
-//! outside of a repository of its own (such as a tarball, even within another repository), nothing
-//! is recorded unless the builder sets `QUORATE_COMMIT`. A commit without changed files yields the
+//! outside of a repository of its own (such as a tarball, even within another repository), it is the
+//! one that the builder sets as `QUORATE_COMMIT`, or that Cargo noted in a packaged crate. A commit without changed files yields the
 //! same program everywhere.
 //!
 //! The build script runs again when the commit or a source file changes, but not when the index
@@ -46,6 +47,19 @@ pub(crate) fn commit(root: &Path) -> Option<String> {
     // If git fails, assume that files have changed.
     let same = [changed, new].iter().all(|files| files.as_deref() == Some(""));
     Some(if same { commit } else { format!("{commit}+changes") })
+}
+
+/// Returns the date of the commit, as `2026-11-28`.
+pub(crate) fn date(root: &Path) -> Option<String> {
+    git(root, &["show", "--no-patch", "--format=%cs", "HEAD"])
+}
+
+/// Returns the commit in the file that `cargo package` adds to a crate, which has no repository.
+pub(crate) fn packed(of_crate: &Path) -> Option<String> {
+    let text = fs::read_to_string(of_crate.join(".cargo_vcs_info.json")).ok()?;
+    let (_, rest) = text.split_once("\"sha1\"")?;
+    let commit: String = rest.split('"').nth(1)?.chars().take(10).collect();
+    Some(if text.contains("\"dirty\": true") { commit + "+changes" } else { commit })
 }
 
 /// Returns the files and folders that change with a commit, a checkout, or a change of the sources.

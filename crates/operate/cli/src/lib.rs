@@ -59,10 +59,13 @@ pub use proof::{Global, certificate, login, prove_by};
 /// outside of a repository.
 pub const COMMIT: Option<&str> = option_env!("QUORATE_COMMIT");
 
+/// Version with the commit and its date, as far as they are known: `0.3.0 (1a2b3c4d5e 2026-11-28)`.
+pub const VERSION: &str = env!("QUORATE_VERSION");
+
 /// A replicated key-value store and byte streams, built on Paxos: it loses nothing that it
 /// acknowledged.
 #[derive(Debug, Parser)]
-#[command(name = "quorate", version, arg_required_else_help = true)]
+#[command(name = "quorate", version = VERSION, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

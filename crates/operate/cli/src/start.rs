@@ -23,6 +23,7 @@ use quorate_replica::status::Addresses;
 use quorate_tls::ClientFiles;
 
 use crate::{
+    VERSION,
     config::{Service as Speaks, StartArgs, StartConfig, Store, Trusting},
     etcd,
     joining::{IdRequest, OwnPeerAddress},
@@ -76,6 +77,8 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     })?;
     let admin = Admin::start(&config.admin, folder.node(), protection).map_err(admin_failed)?;
     admin.set_settings(config.reported_settings.clone());
+    let build = VERSION.split_once(" (").map(|(_, build)| build.trim_end_matches(')'));
+    admin.set_commit(build.unwrap_or_default());
     bind_streams(&mut listeners, stream)?;
     if let Some(raw) = raw {
         let bound = listeners.bind_raw_streams(raw);

@@ -5,8 +5,8 @@ use std::{fmt, sync::OnceLock};
 use quorate_testbed::machine::Machine;
 use serde::Serialize;
 
-/// Commit set by [`built_from`].
-static BUILT_FROM: OnceLock<Commit> = OnceLock::new();
+/// Version and commit set by [`built_from`].
+static BUILT_FROM: OnceLock<(&str, Commit)> = OnceLock::new();
 
 /// Commit of a program, with the suffix `+changes` if its files differed from the commit; `None` if
 /// unknown.
@@ -19,10 +19,16 @@ impl fmt::Display for Commit {
     }
 }
 
-/// Sets the commit that this program was built from. Must be called once, before an [`Environment`]
-/// is created. The commit is recorded at build time because the source tree may have changed since.
-pub fn built_from(commit: Option<&str>) {
-    let _ = BUILT_FROM.set(Commit(commit.map(str::to_owned)));
+/// Sets the version of this program and the commit that it was built from. Must be called once,
+/// before an [`Environment`] is created. They are recorded at build time because the source tree may
+/// have changed since.
+pub fn built_from(version: &'static str, commit: Option<&str>) {
+    let _ = BUILT_FROM.set((version, Commit(commit.map(str::to_owned))));
+}
+
+/// Returns the version of this program, with its commit if known.
+pub(crate) fn version() -> &'static str {
+    BUILT_FROM.get().map_or(env!("CARGO_PKG_VERSION"), |(version, _)| version)
 }
 
 /// Program and machine of a measurement, named in every report.
@@ -40,7 +46,8 @@ pub struct Environment {
 impl Environment {
     pub fn now() -> Self {
         let Machine { kernel, cpus, cpu_model } = Machine::now();
-        Self { commit: BUILT_FROM.get().cloned().unwrap_or_default(), kernel, cpus, cpu_model }
+        let commit = BUILT_FROM.get().map(|(_, commit)| commit.clone()).unwrap_or_default();
+        Self { commit, kernel, cpus, cpu_model }
     }
 }
 

@@ -55,7 +55,6 @@ pub(crate) enum BenchCommand {
 pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
     // Each client needs one descriptor for its connection.
     quorate::raise_descriptor_limit();
-    quorate_bench::environment::built_from(quorate_cli::COMMIT);
     match command {
         BenchCommand::Kv(args) => {
             let store = args.store.map(args::KvStore::name);

@@ -20,7 +20,7 @@ use quorate_cli::{
 
 /// Commands that measure, simulate and document; 'quorate' has the others.
 #[derive(Debug, Parser)]
-#[command(name = "quorate", bin_name = "quorate", version, arg_required_else_help = true)]
+#[command(name = "quorate", bin_name = "quorate", version = quorate_cli::VERSION, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -70,6 +70,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, global: &Global, output: Output) -> Result<Exit, Problem> {
+    quorate_bench::environment::built_from(quorate_cli::VERSION, quorate_cli::COMMIT);
     match command {
         Command::Doctor(args) => doctor::run(&args, global.tls(), output),
         Command::Tune(args) => tune::run(&args, output),

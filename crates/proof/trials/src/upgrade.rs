@@ -124,17 +124,34 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// Builds the program of a revision from its sources, in its own folder, once.
-pub(crate) fn old_program(revision: &str) -> Result<PathBuf, Failed> {
+/// Returns the short hash of a revision, if the repository has it.
+fn commit(revision: &str) -> Result<Option<String>, Failed> {
     let output = Command::new("git")
         .current_dir(shell::root())
         .args(["rev-parse", "--verify", "--short=12"])
         .arg(format!("{revision}^{{commit}}"))
         .output()?;
-    if !output.status.success() {
-        return Err(Failed(format!("no revision {revision}")));
-    }
     let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    Ok(output.status.success().then_some(name))
+}
+
+/// Returns the commit that the changelog names for a release, for clones without its tag.
+fn noted<'a>(changelog: &'a str, tag: &str) -> Option<&'a str> {
+    let heading = format!("## {} (", tag.strip_prefix('v')?);
+    let rest = changelog.lines().find_map(|line| line.strip_prefix(&*heading))?;
+    rest.trim_end_matches(')').split_once(", ").map(|(_, commit)| commit)
+}
+
+/// Builds the program of a revision from its sources, in its own folder, once.
+pub(crate) fn old_program(revision: &str) -> Result<PathBuf, Failed> {
+    let name = match commit(revision)? {
+        Some(name) => name,
+        None => {
+            let changelog = fs::read_to_string(shell::root().join("CHANGELOG.md"))?;
+            let noted = noted(&changelog, revision).map(commit).transpose()?.flatten();
+            noted.ok_or_else(|| Failed(format!("no revision {revision}")))?
+        }
+    };
     let folder = shell::target().join("upgrade").join(&name);
     let profile = if shell::profile().is_empty() { "debug" } else { "release" };
     let built = folder.join(profile).join("quorate");
@@ -325,4 +342,19 @@ fn contents(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     }
     all.sort();
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_without_its_tag_is_found_in_the_changelog() {
+        let changelog =
+            "## Unreleased\n\n## 0.2.0 (2026-11-28, a1881cf76c)\n\n## 0.1.0 (2026-01-01)";
+        assert_eq!(noted(changelog, "v0.2.0"), Some("a1881cf76c"));
+        for unknown in ["0.2.0", "v0.1.0", "v0.2", "main"] {
+            assert_eq!(noted(changelog, unknown), None, "{unknown}");
+        }
+    }
 }

@@ -67,6 +67,8 @@ fn a_commit_is_named_with_changes_of_what_the_program_is_made_of() {
     let first = git(&root, &["rev-parse", "--short=10", "HEAD"]);
     let changed = Some(format!("{first}+changes"));
     assert_eq!(stamp::commit(&root), Some(first.clone()));
+    let today = git(&root, &["log", "--max-count=1", "--date=short", "--format=%cd"]);
+    assert_eq!(stamp::date(&root), Some(today));
     write(&root, "docs/a.md", "other");
     write(&root, "docs/b.md", "new");
     assert_eq!(stamp::commit(&root), Some(first.clone()), "no part of it");
@@ -95,6 +97,11 @@ fn a_tarball_has_no_commit_wherever_it_lies() {
     let within = other.join("vendor/quorate");
     write(&within, SOURCE, "x");
     assert_eq!(stamp::commit(&within), None, "that commit is of something else");
+    let (_folder, packed) = tree();
+    let noted = "{\n  \"git\": {\n    \"sha1\": \"0123456789abcdef\"\n  },\n";
+    write(&packed, ".cargo_vcs_info.json", noted);
+    assert_eq!(stamp::packed(&packed).as_deref(), Some("0123456789"));
+    assert_eq!(stamp::packed(&alone), None);
     let (_folder, unborn) = tree();
     git(&unborn, &["init", "--quiet"]);
     assert_eq!(stamp::commit(&unborn), None);

@@ -20,10 +20,13 @@ use quorate_admin::{client, view::Answer, view::ClusterView};
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use crate::doctor::{
-    reach,
-    redact::{self, Redacted},
-    system::{System, Unread},
+use crate::{
+    doctor::{
+        reach,
+        redact::{self, Redacted},
+        system::{System, Unread},
+    },
+    environment::version,
 };
 
 /// Name of the only top-level folder in the archive.
@@ -179,7 +182,7 @@ impl Bundle {
             files: Vec::new(),
             manifest: Manifest {
                 made_unix_s: now.unwrap_or_default().as_secs(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
+                version: version().to_owned(),
                 files: Vec::new(),
                 missing: Vec::new(),
             },
@@ -261,9 +264,9 @@ impl Bundle {
     fn nodes(&mut self, cluster: &ClusterView, given: &[String]) {
         let versions = cluster.nodes.iter().filter_map(Answer::view);
         let versions: serde_json::Map<String, Json> =
-            versions.map(|view| (view.node.to_string(), Json::from(&*view.version))).collect();
+            versions.map(|view| (view.node.to_string(), view.full_version().into())).collect();
         let document = serde_json::json!({
-            "program": env!("CARGO_PKG_VERSION"),
+            "program": version(),
             "nodes": versions,
         });
         self.document("versions.json", "/status of each node", &document);

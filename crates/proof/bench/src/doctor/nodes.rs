@@ -8,7 +8,7 @@ use quorate_admin::{
     view::{Answer, ClusterView, NodeView},
 };
 
-use crate::doctor::finding::Finding;
+use crate::{doctor::finding::Finding, environment};
 
 const NAMED_MAX: usize = 8;
 /// Maximum number of characters shown of a value, because values are untrusted input.
@@ -49,9 +49,9 @@ fn versions(views: &[&NodeView]) -> Finding {
     let name = "versions";
     let mut all = Values::new();
     for view in views {
-        all.entry(shown(&view.version)).or_default().insert(view.node);
+        all.entry(shown(&view.full_version())).or_default().insert(view.node);
     }
-    let own = env!("CARGO_PKG_VERSION");
+    let own = environment::version();
     match all.len() {
         0 => Finding::unknown(name, "no node reports it", "start a node"),
         1 => {
@@ -63,9 +63,9 @@ fn versions(views: &[&NodeView]) -> Finding {
             }
         }
         _ => {
-            // Versions are sorted numerically, so that 0.9 precedes 0.10.
+            // Versions are sorted numerically, so that 0.9 precedes 0.10, and then by date.
             let mut order: Vec<(&String, &BTreeSet<u32>)> = all.iter().collect();
-            order.sort_by_key(|(version, _)| numbers(version));
+            order.sort_by_key(|(version, _)| age(version));
             let what: Vec<String> = order
                 .iter()
                 .map(|(version, nodes)| format!("{version} ({})", list(nodes)))
@@ -89,9 +89,12 @@ fn level(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
     Finding::ok(name, told).detail(view.level.prospect())
 }
 
-fn numbers(version: &str) -> Vec<u64> {
-    let parts = version.split(|c: char| !c.is_ascii_digit());
-    parts.filter_map(|part| part.parse().ok()).collect()
+/// Returns the order of a version such as `0.3.0-dev (1a2b3c4d5e 2026-11-28)`: numbers, whether it
+/// is released, date.
+fn age(version: &str) -> (Vec<u64>, bool, &str) {
+    let (numbers, rest) = version.split_at(version.find(['-', ' ']).unwrap_or(version.len()));
+    let numbers = numbers.split('.').filter_map(|part| part.parse().ok()).collect();
+    (numbers, !rest.starts_with('-'), rest.rsplit(' ').next().unwrap_or_default())
 }
 
 fn settings(views: &[&NodeView]) -> Finding {
@@ -321,6 +324,16 @@ pub(crate) mod tests {
         });
         let expected = "nodes differ: 0.9.1 (1 3), 0.10.0 (2)".to_owned();
         assert_eq!(versions, (State::Warning, expected));
+        let [versions, _] = examined(|view| {
+            let (version, commit) = [
+                ("0.9.1", "f 2026-11-30"),
+                ("0.9.1-dev", "a 2026-11-29"),
+                ("0.9.1-dev", "b 2026-11-28"),
+            ][view.node as usize - 1];
+            (view.version, view.commit) = (version.to_owned(), commit.to_owned());
+        });
+        let order = "0.9.1-dev (b 2026-11-28) (3), 0.9.1-dev (a 2026-11-29) (2), 0.9.1 (f";
+        assert!(versions.1.contains(order), "{}", versions.1);
     }
 
     #[test]
