@@ -30,6 +30,7 @@ use quorate_replica::{
 
 use crate::{
     addresses::{DEFAULT_PEER, parse_address},
+    logging,
     output::Problem,
     values::{Number, Unit, size, switch, whole_ms},
 };
@@ -112,6 +113,7 @@ pub(crate) struct StartConfig {
     pub(crate) hops: bool,
     pub(crate) engine: DriverChoice,
     pub(crate) spin: Spin,
+    pub(crate) log_format: logging::Format,
     /// Settings that this node reports to other nodes.
     pub(crate) reported_settings: BTreeMap<String, String>,
 }
@@ -330,6 +332,7 @@ impl StartConfig {
                 DriverChoice::named,
             )?,
             spin: layers.required("spin", "auto, off, or 1 to 1000 microseconds", Spin::named)?,
+            log_format: layers.required("log-format", "text or json", logging::Format::named)?,
             reported_settings: told::reported_settings(&layers),
             disk_flush: layers.required(DISK_FLUSH_MS, FLUSH, parse_flush)?,
             hops: layers.required(HOPS, "on or off", switch)?,

@@ -91,7 +91,7 @@ enum Command {
     /// Add, remove and replace members
     #[command(subcommand)]
     Member(member::MemberCommand),
-    /// Send one command to the key-value service, such as SET or GET
+    /// Run commands of the key-value service, such as SET and GET
     Kv(kv::KvArgs),
     /// Write, read and manage byte streams
     #[command(subcommand)]
@@ -156,7 +156,13 @@ pub fn main() -> ExitCode {
         .and_then(|()| cli.global.begin(proves))
         .and_then(|()| run(cli.command, output));
     signals::yield_to_interrupt();
-    let exit = outcome.unwrap_or_else(|problem| output.problem(&problem));
+    let exit = outcome.unwrap_or_else(|problem| match logging::is_log() && !output.json {
+        true => {
+            logging::error(&problem.to_string());
+            problem.exit
+        }
+        false => output.problem(&problem),
+    });
     logging::finish();
     exit.into()
 }

@@ -1,16 +1,32 @@
-//! Log lines on standard error, filtered by `QUORATE_LOG`. Messages are lower-case fragments with
-//! fields.
+//! Log lines on standard error, filtered by `QUORATE_LOG`: text, text for the systemd journal, or
+//! JSON. Messages are lower-case fragments with fields.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
+    env, fmt,
     io::{self, IsTerminal as _, Write as _},
-    panic, thread,
+    panic,
+    sync::{LazyLock, OnceLock},
+    thread,
     time::Duration,
 };
 
 use quorate::stderr::{self, Stderr};
 use quorate_admin::progress;
-use tracing_subscriber::EnvFilter;
+use serde_json::{Map, Value as Json, json};
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    EnvFilter,
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::{self, Writer},
+        time::{FormatTime as _, SystemTime},
+    },
+    registry::LookupSpan,
+};
 
 use crate::output::Problem;
 
@@ -28,31 +44,158 @@ pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
         .with_env_filter(filter)
         .with_writer(|| Stderr)
         .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
+        .event_format(Lines)
         .init();
     Ok(())
+}
+
+/// Format of a node's log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Text,
+    Json,
+}
+
+impl Format {
+    /// Parses the value of `--log-format`.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name {
+            "text" => Some(Self::Text),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Format of the log; unset in a process that only prints messages.
+static FORMAT: OnceLock<Format> = OnceLock::new();
+
+/// Set if standard error is the systemd journal, which names it by device and inode.
+static JOURNAL: LazyLock<bool> = LazyLock::new(|| {
+    let stream = env::var("JOURNAL_STREAM").unwrap_or_default();
+    let own = rustix::fs::fstat(rustix::stdio::stderr());
+    own.is_ok_and(|own| stream == format!("{}:{}", own.st_dev, own.st_ino))
+});
+
+/// Formatter of log lines.
+struct Lines;
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let text = format::format().with_target(false);
+        if FORMAT.get() == Some(&Format::Json) {
+            return writeln!(out, "{}", document(event));
+        }
+        if !*JOURNAL {
+            return text.format_event(context, out, event);
+        }
+        // The journal adds the time, and takes each line for an entry with a priority of its own.
+        let mut lines = String::new();
+        text.without_time().format_event(context, Writer::new(&mut lines), event)?;
+        let priority = priority(event.metadata().level());
+        lines.trim_start().lines().try_for_each(|line| writeln!(out, "<{priority}>{line}"))
+    }
+}
+
+/// Returns the priority of the syslog protocol.
+fn priority(level: &Level) -> u8 {
+    match *level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
+fn document(event: &Event<'_>) -> Json {
+    let mut time = String::new();
+    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    let mut fields = Fields::default();
+    event.record(&mut fields);
+    let message = fields.0.remove("message").unwrap_or_default();
+    json!({
+        "time": time.trim_end(),
+        "level": event.metadata().level().as_str().to_ascii_lowercase(),
+        "target": event.metadata().target(),
+        "message": message,
+        "fields": fields.0,
+    })
+}
+
+#[derive(Default)]
+struct Fields(Map<String, Json>);
+
+impl Fields {
+    fn add(&mut self, field: &Field, value: impl Into<Json>) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value);
+    }
 }
 
 /// Maximum time that the process waits at exit for its output to be read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Sends all output, including panic messages, through the queue of [`stderr`]. A stalled or closed
-/// standard error can then neither block nor end this process.
-pub(crate) fn detach() -> Result<(), Problem> {
+/// Logs all output, including panic messages, in this format and through the queue of [`stderr`]. A
+/// stalled or closed standard error can then neither block nor end this process.
+pub(crate) fn detach(format: Format) -> Result<(), Problem> {
     stderr::detach().map_err(|error| Problem::io("start a thread", &error))?;
-    // A write to the queue cannot fail.
-    progress::divert(|text| drop(Stderr.write_all(text.as_bytes())));
+    let _ = FORMAT.set(format);
+    progress::divert(|text| tracing::info!("{}", text.trim_end()));
     panic::set_hook(Box::new(|info| {
         let thread = thread::current();
         let name = thread.name().unwrap_or("<unnamed>");
         let trace = Backtrace::capture();
-        progress::line(&match trace.status() {
+        error(&match trace.status() {
             BacktraceStatus::Captured => format!("thread '{name}' {info}\n{trace}"),
             _ => format!("thread '{name}' {info}"),
         });
         finish();
     }));
     Ok(())
+}
+
+/// Returns whether errors are lines of a log, and not messages to a person.
+pub(crate) fn is_log() -> bool {
+    FORMAT.get().is_some() || *JOURNAL
+}
+
+/// Logs an error, or prints it if the filter hides errors.
+pub(crate) fn error(text: &str) {
+    match tracing::enabled!(Level::ERROR) {
+        true => tracing::error!("{text}"),
+        // A write to the queue cannot fail.
+        false => drop(writeln!(Stderr, "error: {text}")),
+    }
 }
 
 /// Writes the queued output. Gives up after a second if the output is not read.

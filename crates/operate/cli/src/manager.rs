@@ -20,8 +20,6 @@ use quorate_core::effect::Role;
 use quorate_log::ReadProgress;
 use quorate_net::{Handle, Unanswered};
 
-use crate::output::progress;
-
 /// Environment variable with the path of the manager's socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
@@ -68,7 +66,7 @@ impl Manager {
                 Self(Some(Arc::new(Connection { socket, patience, told: Mutex::default() })))
             }
             Err(error) => {
-                progress(&format!("cannot notify the service manager: {SOCKET}={place}: {error}"));
+                tracing::warn!("cannot notify the service manager: {SOCKET}={place}: {error}");
                 Self(None)
             }
         }

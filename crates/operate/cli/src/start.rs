@@ -44,7 +44,7 @@ pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 /// Runs `quorate start`.
 pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let config = StartConfig::resolve(args, &|name| env::var(name).ok())?;
-    logging::detach()?;
+    logging::detach(config.log_format)?;
     signals::survive()?;
     die_with_parent()?;
     let manager = Manager::of_environment();

@@ -195,7 +195,7 @@ impl Announce {
                 manager.ready();
             };
             if let Err(error) = thread::Builder::new().name("ready".to_owned()).spawn(say) {
-                progress(&format!("cannot print that the node is ready: {error}"));
+                tracing::warn!("cannot print that the node is ready: {error}");
             }
         }
     }

@@ -72,8 +72,22 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 /// Hidden setting for tests that need many small segments.
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
+/// Headings of the help, each with the setting that it stands before. `-h` shows the first group.
+const HEADINGS: [(&str, &str); 10] = [
+    ("data", "Common"),
+    ("as", "Membership and votes"),
+    ("client", "Addresses"),
+    ("tls", "TLS"),
+    ("plane", "Planes and devices"),
+    ("heartbeat-ms", "Time and reads"),
+    ("command-max", "Limits"),
+    ("etcd-quota", "etcd"),
+    ("log-ready", "Log and snapshots"),
+    ("batch-max", "Tuning"),
+];
+
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 65] = [
+pub(super) const SETTINGS: [Setting; 66] = [
     setting(
         "data",
         "DIR",
@@ -98,6 +112,37 @@ pub(super) const SETTINGS: [Setting; 65] = [
         "Join the cluster of the node with this --admin address; ignored once the folder has an id",
         Preset::Unset,
     ),
+    setting(
+        LISTEN,
+        "HOST",
+        "Address of this machine for clients, peers, operators and byte streams, at the usual ports 7450 to 7453 [default: 127.0.0.1]",
+        Preset::Unset,
+    ),
+    setting(
+        "durability",
+        "CLASS",
+        "durable or volatile; fixed permanently at the first start [default: durable]",
+        Preset::Unset,
+    ),
+    setting(
+        "service",
+        "SERVICE",
+        "What clients at --client speak: kv, the Redis protocol; or etcd, the protocol of etcd v3; fixed permanently at the first start [default: kv]",
+        Preset::Unset,
+    ),
+    setting(
+        "store",
+        "STORE",
+        "lsm (on disk) or memory (rebuilt from a snapshot and the log at each start); fixed permanently at the first start [default: lsm; memory with --service etcd]",
+        Preset::Unset,
+    ),
+    setting(
+        "log-format",
+        "text|json",
+        "Format of log lines: text, with priorities if systemd's journal reads them; or json",
+        Preset::Text("text"),
+    ),
+    setting(CONFIG, "FILE", "TOML file with settings; its keys are the long flags", Preset::Unset),
     setting(
         "as",
         "ROLE",
@@ -135,12 +180,6 @@ pub(super) const SETTINGS: [Setting; 65] = [
         Preset::Text("auto"),
     ),
     setting(
-        LISTEN,
-        "HOST",
-        "Address of this machine for clients, peers, operators and byte streams, at the usual ports 7450 to 7453 [default: 127.0.0.1]",
-        Preset::Unset,
-    ),
-    setting(
         "client",
         "ADDR",
         "Address for clients; port 0 picks a free one",
@@ -165,17 +204,49 @@ pub(super) const SETTINGS: [Setting; 65] = [
         "Address where each connection is a stream of its own: bytes in, counts of durable bytes out [default: none]",
         Preset::Unset,
     ),
+    setting("client-socket", "PATH", "Unix socket for clients", Preset::Unset),
     setting(
-        "stream-engine",
-        "ENGINE",
-        "How streams and the log are written to disk, in the same format: uring (O_DIRECT and DSYNC); portable (threads); or auto, which tries uring first and logs which one it uses and why",
-        Preset::Text("auto"),
+        "tls",
+        "DIR",
+        "Folder of certificates, as created by 'quorate cert node'; everyone who connects must present one. Read again when a file changes",
+        Preset::Unset,
     ),
     setting(
-        "spin",
-        "WHEN",
-        "How long a node polls for the next event before it sleeps: off, 1 to 1000 microseconds, or auto, which polls for 50 while events come in quick succession and no other program needs the CPU",
-        Preset::Text("auto"),
+        "tls-cert",
+        "FILE",
+        "This node's certificate [default: node.crt in --tls]",
+        Preset::Unset,
+    ),
+    setting("tls-key", "FILE", "Key of --tls-cert [default: node.key in --tls]", Preset::Unset),
+    setting(
+        "tls-ca",
+        "FILE",
+        "Authorities that sign the certificates of nodes [default: ca.crt in --tls]",
+        Preset::Unset,
+    ),
+    setting(
+        "tls-server-cert",
+        "FILE",
+        "Certificate shown to clients and operators [default: server.crt in --tls, or --tls-cert]",
+        Preset::Unset,
+    ),
+    setting(
+        "tls-server-key",
+        "FILE",
+        "Key of --tls-server-cert [default: server.key in --tls, or --tls-key]",
+        Preset::Unset,
+    ),
+    setting(
+        "tls-client-ca",
+        "FILE",
+        "Authorities that sign the certificates of clients [default: clients-ca.crt in --tls, or --tls-ca]",
+        Preset::Unset,
+    ),
+    setting(
+        INSECURE,
+        "on|off",
+        "Allow unencrypted connections from other machines; anyone who can connect is trusted [default: off]",
+        Preset::Unset,
     ),
     setting(
         "plane",
@@ -238,68 +309,6 @@ pub(super) const SETTINGS: [Setting; 65] = [
         Preset::Unset,
     ),
     setting(
-        "tls",
-        "DIR",
-        "Folder of certificates, as created by 'quorate cert node'; everyone who connects must present one. Read again when a file changes",
-        Preset::Unset,
-    ),
-    setting(
-        "tls-cert",
-        "FILE",
-        "This node's certificate [default: node.crt in --tls]",
-        Preset::Unset,
-    ),
-    setting("tls-key", "FILE", "Key of --tls-cert [default: node.key in --tls]", Preset::Unset),
-    setting(
-        "tls-ca",
-        "FILE",
-        "Authorities that sign the certificates of nodes [default: ca.crt in --tls]",
-        Preset::Unset,
-    ),
-    setting(
-        "tls-server-cert",
-        "FILE",
-        "Certificate shown to clients and operators [default: server.crt in --tls, or --tls-cert]",
-        Preset::Unset,
-    ),
-    setting(
-        "tls-server-key",
-        "FILE",
-        "Key of --tls-server-cert [default: server.key in --tls, or --tls-key]",
-        Preset::Unset,
-    ),
-    setting(
-        "tls-client-ca",
-        "FILE",
-        "Authorities that sign the certificates of clients [default: clients-ca.crt in --tls, or --tls-ca]",
-        Preset::Unset,
-    ),
-    setting(
-        INSECURE,
-        "on|off",
-        "Allow unencrypted connections from other machines; anyone who can connect is trusted [default: off]",
-        Preset::Unset,
-    ),
-    setting("client-socket", "PATH", "Unix socket for clients", Preset::Unset),
-    setting(
-        "durability",
-        "CLASS",
-        "durable or volatile; fixed permanently at the first start [default: durable]",
-        Preset::Unset,
-    ),
-    setting(
-        "service",
-        "SERVICE",
-        "What clients at --client speak: kv, the Redis protocol; or etcd, the protocol of etcd v3; fixed permanently at the first start [default: kv]",
-        Preset::Unset,
-    ),
-    setting(
-        "store",
-        "STORE",
-        "lsm (on disk) or memory (rebuilt from a snapshot and the log at each start); fixed permanently at the first start [default: lsm; memory with --service etcd]",
-        Preset::Unset,
-    ),
-    setting(
         "heartbeat-ms",
         "MS",
         "Time between the leader's heartbeats",
@@ -342,6 +351,12 @@ pub(super) const SETTINGS: [Setting; 65] = [
         Preset::Number(defaults::CLIENT_MEMORY_BYTES as u64),
     ),
     setting(
+        "transfer-limit",
+        "BYTES",
+        "Snapshot bytes per second, written and sent together [default: no limit]",
+        Preset::Unset,
+    ),
+    setting(
         "etcd-quota",
         "BYTES",
         "Largest size of all data with their history, with --service etcd; beyond it the alarm NOSPACE refuses what grows (0: no limit)",
@@ -360,22 +375,22 @@ pub(super) const SETTINGS: [Setting; 65] = [
         Preset::Number(defaults::LOG_READY_BYTES),
     ),
     setting(
-        "snapshot-ratio",
-        "N",
-        "Take a snapshot when the log has grown by N times the size of the last one, and by at least 64 MiB",
-        Preset::Number(defaults::SNAPSHOT_RATIO as u64),
-    ),
-    setting(
         "log-max",
         "BYTES",
         "Above this size the log is no longer kept for nodes that are behind; they get a snapshot",
         Preset::Number(defaults::LOG_BYTES_MAX),
     ),
     setting(
-        "transfer-limit",
-        "BYTES",
-        "Snapshot bytes per second, written and sent together [default: no limit]",
-        Preset::Unset,
+        "snapshot-ratio",
+        "N",
+        "Take a snapshot when the log has grown by N times the size of the last one, and by at least 64 MiB",
+        Preset::Number(defaults::SNAPSHOT_RATIO as u64),
+    ),
+    setting(
+        "stream-engine",
+        "ENGINE",
+        "How streams and the log are written to disk, in the same format: uring (O_DIRECT and DSYNC); portable (threads); or auto, which tries uring first and logs which one it uses and why",
+        Preset::Text("auto"),
     ),
     setting(
         "scrub-every",
@@ -411,6 +426,12 @@ pub(super) const SETTINGS: [Setting; 65] = [
         Preset::Unset,
     ),
     setting(
+        "spin",
+        "WHEN",
+        "How long a node polls for the next event before it sleeps: off, 1 to 1000 microseconds, or auto, which polls for 50 while events come in quick succession and no other program needs the CPU",
+        Preset::Text("auto"),
+    ),
+    setting(
         DISK_FLUSH_MS,
         "MS",
         "Make each flush of the log take at least this long: for measurements",
@@ -428,7 +449,6 @@ pub(super) const SETTINGS: [Setting; 65] = [
         "Size of new log segments: for tests",
         Preset::Number(defaults::LOG_SEGMENT_BYTES),
     ),
-    setting(CONFIG, "FILE", "TOML file with settings; its keys are the long flags", Preset::Unset),
 ];
 
 /// Values of the flags given to `quorate start`, by setting name.
@@ -437,7 +457,10 @@ pub(crate) struct StartArgs(pub(super) BTreeMap<&'static str, String>);
 
 impl Args for StartArgs {
     fn augment_args(command: Command) -> Command {
+        let mut heading = "";
         SETTINGS.iter().fold(command, |command, setting| {
+            let next = HEADINGS.iter().find(|(first, _)| *first == setting.name);
+            heading = next.map_or(heading, |(_, heading)| heading);
             let default = setting.default.text().map(|value| format!(" [default: {value}]"));
             let variable = format!(" [env: {}]", variable(setting.name));
             let bare = [THRIFTY, PLANE_TRUSTED, INSECURE].contains(&setting.name);
@@ -448,6 +471,8 @@ impl Args for StartArgs {
                     .num_args(usize::from(!bare)..=1)
                     .default_missing_value(if bare { "on" } else { "" })
                     .hide(setting.is_hidden())
+                    .help_heading(heading)
+                    .hide_short_help(heading != HEADINGS[0].1)
                     .help(format!("{}{}{variable}", setting.help, default.unwrap_or_default())),
             )
         })
@@ -485,7 +510,7 @@ mod tests {
     use super::*;
 
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operate/flags.md");
-    const HEAD: &str = "\n## All flags\n\n";
+    const HEAD: &str = "\n## All flags\n";
 
     /// Breaks an item of a list into lines of at most 140 characters.
     fn wrapped(item: &str) -> String {
@@ -512,7 +537,9 @@ mod tests {
             };
             let default = default.text().or(described.map(str::to_owned));
             let default = default.map_or(String::new(), |default| format!(" ({default})"));
-            wrapped(&format!("`--{name} {value}`{default}: {help}"))
+            let heading = HEADINGS.iter().find(|(first, _)| first == name);
+            let heading = heading.map_or_else(String::new, |(_, text)| format!("\n**{text}**\n\n"));
+            heading + &wrapped(&format!("`--{name} {value}`{default}: {help}"))
         };
         let list: String = SETTINGS.iter().filter(|one| !one.is_hidden()).map(item).collect();
         let page = fs::read_to_string(PAGE).unwrap();

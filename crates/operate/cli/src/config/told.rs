@@ -12,7 +12,7 @@ use crate::values::size;
 
 /// Settings that are not reported. They differ between nodes, or take effect only at the first
 /// start and are recorded in the log.
-const OWN: [&str; 23] = [
+const OWN: [&str; 24] = [
     "data",
     "node",
     "cluster",
@@ -34,6 +34,7 @@ const OWN: [&str; 23] = [
     "store",
     "tls-server-cert",
     "tls-server-key",
+    "log-format",
     CONFIG,
     LOG_SEGMENT,
 ];

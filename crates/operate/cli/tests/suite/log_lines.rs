@@ -1,21 +1,30 @@
 //! A node starts, serves and stops even if its standard error is not read or cannot be written.
 
 use std::{
-    fs::OpenOptions,
+    collections::BTreeSet,
+    fs::{self, File, OpenOptions},
     io::{Read as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    net::TcpListener,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
-use crate::common::{NodeProcess, Signal, http, signal, single, wait_end, wait_for};
+use serde_json::Value as Json;
+
+use crate::common::{NodeProcess, Signal, Spec, http, signal, single, wait_end, wait_for, with};
 use quorate_client::{Client, Options, Reply};
 
-fn start(folder: &Path, stderr: &Path) -> NodeProcess {
-    let mut spec = single(&folder.join("node"), &[]);
+fn spec(folder: &Path, stderr: &Path, flags: &[&str]) -> Spec {
+    let mut spec = single(&folder.join("node"), flags);
     spec.stderr = stderr.to_owned();
     spec.variables.push(("QUORATE_LOG".to_owned(), "info".to_owned()));
+    spec
+}
+
+fn start(folder: &Path, stderr: &Path) -> NodeProcess {
+    let spec = spec(folder, stderr, &[]);
     let mut node = NodeProcess::spawn(spec).unwrap();
     node.wait_ready().unwrap();
     node
@@ -67,4 +76,53 @@ fn lines_that_cannot_be_written_are_counted_and_end_no_node() {
         dropped.any(|(_, count)| count != "0").then_some(())
     });
     serve_and_stop(node);
+}
+
+/// Runs a node, and then one that fails because its address is taken. Returns what they log.
+fn logged(flags: &[&str], journal: bool) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let file = File::create(&log).unwrap().metadata().unwrap();
+    let run = |client: &str| {
+        let mut spec = with(spec(folder.path(), &log, flags), "--client", client);
+        if journal {
+            let stream = format!("{}:{}", file.dev(), file.ino());
+            spec.variables.push(("JOURNAL_STREAM".to_owned(), stream));
+        }
+        NodeProcess::spawn(spec).unwrap()
+    };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut node = run("127.0.0.1:0");
+    node.wait_ready().unwrap();
+    serve_and_stop(node);
+    assert_eq!(wait_end(&mut run(&taken.local_addr().unwrap().to_string())).code(), Some(1));
+    fs::read_to_string(&log).unwrap()
+}
+
+#[test]
+fn each_line_is_a_json_document_with_its_level() {
+    let text = logged(&["--log-format", "json"], true);
+    let mut levels = BTreeSet::new();
+    for line in text.lines() {
+        let line: Json = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        let time = line["time"].as_str().unwrap();
+        assert!(time.contains('T') && time.ends_with('Z'), "{time}");
+        assert!(line["target"].as_str().unwrap().starts_with("quorate"), "{line}");
+        if line["message"] == "node started" {
+            assert_eq!(line["fields"]["boot"], 1, "a number: {line}");
+        }
+        levels.insert(line["level"].as_str().unwrap().to_owned());
+    }
+    assert!(levels.contains("info") && levels.contains("error"), "{text}");
+}
+
+#[test]
+fn the_journal_gets_priorities_and_adds_the_time_itself() {
+    let text = logged(&[], true);
+    assert!(text.lines().all(|line| line.starts_with('<')), "{text}");
+    assert!(text.contains("\n<6>INFO node started node=1"), "{text}");
+    assert!(text.contains("\n<3>ERROR ") && text.contains("(hint: "), "{text}");
+    let elsewhere = logged(&[], false);
+    let begin = |line: &str| line.as_bytes()[4] == b'-' && line.contains("Z ");
+    assert!(elsewhere.lines().all(begin), "{elsewhere}");
 }

@@ -350,7 +350,7 @@ impl Row {
         if let Err(why) = nodes.restart(&[victim]) {
             let why = why.to_string();
             // Earlier lines are about other things.
-            let from = why.find("error: ").unwrap_or(0);
+            let from = why.find("ERROR ").unwrap_or(0);
             refused = Some(why[from..].to_owned());
             let _ = nodes.kill(&[victim]);
             nodes.leave(victim);
