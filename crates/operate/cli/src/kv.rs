@@ -1,4 +1,6 @@
-//! `quorate kv`: runs one key-value command, for users and scripts without a Redis client.
+//! `quorate kv`: runs key-value commands, for users and scripts without a Redis client.
+
+mod shell;
 
 use std::{ffi::OsString, time::Duration};
 
@@ -11,7 +13,7 @@ use serde_json::{Value as Json, json};
 use crate::{
     addresses::address_argument,
     config::DEFAULT_CLIENT,
-    output::{Exit, Output, Problem},
+    output::{Exit, Output, Problem, is_read, progress},
     proof,
 };
 
@@ -34,16 +36,15 @@ quorate kv SET hello world
 quorate kv GET hello
 quorate kv --client 10.0.0.1:7450,10.0.0.2:7450 INCR visits
 quorate kv --json LRANGE list 0 -1                        flags of quorate come before the command
+quorate kv SUBSCRIBE news                                 prints messages until Ctrl-C
+quorate kv < commands.txt                                 one command per line, quoted as in Redis
+quorate kv                                                asks for commands, and keeps a history
 
 A write is executed once, also if a node fails on the way and another one is asked.")]
 pub(crate) struct KvArgs {
-    /// The command and its arguments, as in the Redis protocol
-    #[arg(
-        required = true,
-        value_name = "WORD",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    /// The command and its arguments, as in the Redis protocol; without one, commands are read from
+    /// standard input
+    #[arg(value_name = "WORD", trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
     /// Client addresses of one or more nodes; the next one is tried when one does not answer
     #[arg(long, env = "QUORATE_CLIENT", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_CLIENT, value_parser = address_argument)]
@@ -52,26 +53,54 @@ pub(crate) struct KvArgs {
 
 /// Runs `quorate kv`.
 pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
-    if args.words[0].as_encoded_bytes().starts_with(b"-") {
+    let words: Vec<&[u8]> = args.words.iter().map(|word| word.as_encoded_bytes()).collect();
+    if words.first().is_some_and(|first| first.starts_with(b"-")) {
         let what = format_args!("unexpected argument '{}'", args.words[0].display());
         return Err(Problem::usage(what).hint("'quorate kv --help' lists the flags"));
     }
-    let words: Vec<&[u8]> = args.words.iter().map(|word| word.as_encoded_bytes()).collect();
     let options =
         Options { tls: proof::certificate(), login: proof::login(), ..Options::default() };
     let mut client = Client::new(&args.client, options);
-    let reply = match changes(words[0]) {
-        true => client.run(&words),
-        false => client.ask(&words),
+    let mut execute = |words: &[&[u8]]| {
+        let is = |name: &[u8]| words[0].eq_ignore_ascii_case(name);
+        let reply = match changes(words[0]) {
+            _ if is(b"SUBSCRIBE") || is(b"PSUBSCRIBE") => {
+                client.subscribe(words, |message| show_message(message, output)).map(|()| None)
+            }
+            true => client.run(words).map(Some),
+            false => client.ask(words).map(Some),
+        };
+        // With TLS, every port of a node answers a handshake.
+        let probed = || match proof::certificate() {
+            Some(_) => Listener::Other,
+            None => probe(&args.client[0], PROBE_WAIT),
+        };
+        if let Some(reply) = reply.map_err(|error| problem(&error, probed))? {
+            output.result(&json!({ "reply": as_json(&reply) }), || lines(&reply));
+        }
+        Ok(())
     };
-    // With TLS, every port of a node answers a handshake.
-    let probed = || match proof::certificate() {
-        Some(_) => Listener::Other,
-        None => probe(&args.client[0], PROBE_WAIT),
+    match words.is_empty() {
+        true => shell::run(&args.client[0], output, execute),
+        false => execute(&words).map(|()| Exit::Done),
+    }
+}
+
+/// Prints a message of a subscription, with its channel. Returns whether the output is read on.
+fn show_message(message: &Reply, output: Output) -> bool {
+    let Reply::Array(parts) = message else {
+        return true;
     };
-    let reply = reply.map_err(|error| problem(&error, probed))?;
-    output.result(&json!({ "reply": as_json(&reply) }), || lines(&reply));
-    Ok(Exit::Done)
+    match parts.as_slice() {
+        _ if output.json => is_read(&json!({ "reply": as_json(message) }).to_string()),
+        [kind, .., channel, text] if kind.to_string().ends_with("message") => {
+            is_read(&format!("{channel} {text}"))
+        }
+        _ => {
+            progress(&format!("{message} (Ctrl-C ends it)"));
+            true
+        }
+    }
 }
 
 /// Returns whether a command may change data. Such a command must not be executed twice.

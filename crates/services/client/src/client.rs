@@ -145,6 +145,39 @@ impl Client {
         self.receive()
     }
 
+    /// Sends `SUBSCRIBE` or `PSUBSCRIBE`, and passes each message to `on_message`, first the
+    /// acknowledgements, until it returns `false`. Fails if the connection ends: later messages are
+    /// missed.
+    pub fn subscribe(
+        &mut self,
+        arguments: &[&[u8]],
+        mut on_message: impl FnMut(&Reply) -> bool,
+    ) -> Result<(), Error> {
+        self.alone()?;
+        let until = Instant::now() + self.options.deadline;
+        while let Err(error) = self.connected(until) {
+            let text = error.to_string();
+            self.fail(&text);
+            if is_final(&text) || left(until).is_zero() {
+                return Err(Error::NotExecuted(text));
+            }
+            self.back_off(until);
+        }
+        let mut link = self.link.take().expect("connected just above");
+        let mut bytes = Vec::new();
+        encode(arguments, &mut bytes);
+        let ended = |error: io::Error| Error::NotExecuted(error.to_string());
+        link.send(&bytes, self.options.attempt).map_err(ended)?;
+        loop {
+            match link.receive(self.options.deadline) {
+                Ok(Reply::Error(text)) => return Err(Error::Refused(text)),
+                Ok(message) if !on_message(&message) => return Ok(()),
+                Err(error) if error.kind() != io::ErrorKind::TimedOut => return Err(ended(error)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+
     fn alone(&self) -> Result<(), Error> {
         if self.open.is_empty() { Ok(()) } else { Err(Error::Full) }
     }
@@ -204,7 +237,7 @@ impl Client {
             if text.starts_with("NOSESSION") {
                 return self.session_lost(None);
             }
-            if ["NOAUTH", "NOPERM", "WRONGPASS"].iter().any(|code| text.starts_with(code)) {
+            if is_final(&text) {
                 return self.turned_away(&text);
             }
             self.fail(&text);
@@ -404,6 +437,11 @@ impl Open {
             State::Waiting | State::Sent => Err(Error::NotExecuted(self.obstacle)),
         }
     }
+}
+
+/// Returns whether every node would refuse the user for this reason.
+fn is_final(text: &str) -> bool {
+    ["NOAUTH", "NOPERM", "WRONGPASS"].iter().any(|code| text.starts_with(code))
 }
 
 /// Runs a command that sets up the connection and does not come from the caller.

@@ -2,16 +2,17 @@
 
 use std::{
     fs,
-    io::{Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     os::unix::{fs::FileExt as _, net::UnixStream},
-    process::Command,
+    process::{Child, Command, Stdio},
 };
 
 use crate::common::{
     Cluster, NodeProcess, Signal, free_port, http, program, quorate, quorate_json, refused, signal,
     single, wait_end, wait_for, with,
 };
+use crate::top::terminal;
 use quorate_client::{Client, Options, Reply};
 use serde_json::Value as Json;
 
@@ -66,7 +67,78 @@ fn a_command_for_the_service_is_sent_from_the_command_line() {
     assert_eq!(refused.status.code(), Some(1));
     let text = String::from_utf8(refused.stderr).unwrap();
     assert!(text.contains("not an integer"), "{text}");
-    assert_eq!(kv(&[]).status.code(), Some(2));
+    assert_eq!(kv(&[]).status.code(), Some(0), "no commands");
+}
+
+/// Starts `quorate kv` with pipes.
+fn piped_kv(arguments: &[&str]) -> Child {
+    let mut command = quorate_testbed::process::command(&program());
+    command.arg("kv").args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Commands from a pipe are quoted as in Redis. A refused one sets the exit code, and others follow.
+#[test]
+fn commands_for_the_service_are_read_from_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = serve(single(&folder.path().join("n"), &[]));
+    let piped = |client: &str, lines: &[u8]| {
+        let mut kv = piped_kv(&["--client", client]);
+        kv.stdin.take().unwrap().write_all(lines).unwrap();
+        let output = kv.wait_with_output().unwrap();
+        let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), texts)
+    };
+    let lines = b"SET a \"one\\ntwo\"\r\n\nINCR a\nSTRLEN 'a'\nMULTI\nGET a";
+    let (code, [out, error]) = piped(&node.ready.client, lines);
+    assert_eq!((code, &*out), (Some(2), "OK\n7\n"), "{error}");
+    assert!(error.contains("not an integer") && error.contains("MULTI needs"), "{error}");
+    assert_eq!(piped(&node.ready.client, b"INCR a\nGET b\n").0, Some(1));
+    assert_eq!(piped(&node.ready.client, b"SET b \"c\n").0, Some(2));
+    assert_eq!(piped("127.0.0.1:1", b"GET a\n").0, Some(3));
+}
+
+/// At a terminal, commands are asked for, errors end nothing, and the lines are kept without
+/// passwords.
+#[test]
+fn commands_for_the_service_are_typed() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = serve(single(&folder.path().join("n"), &[]));
+    let (mut keys, its) = terminal();
+    let end = || Stdio::from(its.try_clone().unwrap());
+    let mut command = quorate_testbed::process::command(&program());
+    command.args(["kv", "--client", &node.ready.client]).env("HOME", folder.path());
+    command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
+    let mut shell = command.spawn().unwrap();
+    let (mut shown, prompt) = (Vec::new(), format!("{}> ", node.ready.client));
+    for (at, line) in
+        ["INCR typed", "GET \"x", "AUTH a secret", "INCR typed", "quit"].iter().enumerate()
+    {
+        while String::from_utf8_lossy(&shown).matches(&*prompt).count() <= at {
+            let mut bytes = [0; 1024];
+            let count = keys.read(&mut bytes).unwrap();
+            shown.extend_from_slice(&bytes[..count]);
+        }
+        keys.write_all(format!("{line}\r").as_bytes()).unwrap();
+    }
+    assert_eq!(shell.wait().unwrap().code(), Some(0));
+    assert_eq!(client(&node).ask(&[b"GET", b"typed"]), Ok(Reply::Bulk(b"2".to_vec())));
+    let history = fs::read_to_string(folder.path().join(".quorate_history")).unwrap();
+    assert!(history.contains("INCR typed") && !history.contains("secret"), "{history}");
+}
+
+#[test]
+fn a_subscription_prints_messages_until_its_node_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = serve(single(&folder.path().join("n"), &[]));
+    let mut kv = piped_kv(&["--client", &node.ready.client, "PSUBSCRIBE", "n*"]);
+    let mut said = BufReader::new(kv.stderr.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "psubscribe n* 1 (Ctrl-C ends it)");
+    client(&node).run(&[b"PUBLISH", b"news", b"rain"]).unwrap();
+    let mut out = BufReader::new(kv.stdout.take().unwrap()).lines();
+    assert_eq!(out.next().unwrap().unwrap(), "news rain");
+    node.kill().unwrap();
+    assert_eq!(kv.wait().unwrap().code(), Some(3));
 }
 
 /// A wait for all nodes names the missing one and ends with exit code 3.
@@ -133,7 +205,7 @@ fn each_refusal_is_one_clear_error() {
         let (code, text) = refused(&single(&data, &flags));
         assert_eq!(code, 1, "{text}");
         assert!(text.contains(message), "{text}");
-        assert_eq!(text.matches("error:").count(), 1, "{text}");
+        assert_eq!(text.matches("ERROR ").count(), 1, "{text}");
     }
 }
 

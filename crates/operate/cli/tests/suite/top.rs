@@ -94,6 +94,16 @@ impl Shown {
     }
 }
 
+/// Returns both sides of a new terminal: the keyboard and screen, and the program's side.
+pub(crate) fn terminal() -> (File, OwnedFd) {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = openpt(flags).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let its = ioctl_tiocgptpeer(&ours, flags).unwrap();
+    (ours.into(), its)
+}
+
 /// `quorate top`, running on its own terminal.
 struct Top {
     child: Child,
@@ -106,11 +116,7 @@ struct Top {
 
 impl Top {
     fn start(arguments: &[&str]) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&ours).unwrap();
-        unlockpt(&ours).unwrap();
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let its = ioctl_tiocgptpeer(&ours, flags).unwrap();
+        let (ours, its) = terminal();
         let size = Winsize { ws_row: HIGH as u16, ws_col: WIDE as u16, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&ours, size).unwrap();
         let modes_before = modes(&its);
@@ -127,7 +133,6 @@ impl Top {
             .stderr(end());
         let child = command.spawn().unwrap();
         let shown = Arc::new(Mutex::new(Shown::new()));
-        let ours = File::from(ours);
         let (mut reads, shows) = (ours.try_clone().unwrap(), Arc::clone(&shown));
         thread::spawn(move || {
             let mut bytes = [0; 4096];

@@ -381,6 +381,13 @@ const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     }
 }
 
+/// Splits a line into words as an inline request does; `None` if its quotes are unbalanced.
+pub fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+    split(line, &mut bytes, &mut spans).ok()?;
+    Some(Arguments::new(&bytes, &spans).iter().map(<[u8]>::to_vec).collect())
+}
+
 /// Unbalanced quotes.
 struct Unbalanced;
 
