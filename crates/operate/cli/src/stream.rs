@@ -39,8 +39,8 @@ pub(crate) enum StreamCommand {
     Put(put::PutArgs),
     /// Write the durable bytes of a stream to standard output
     ///
-    /// Stops at the current end of the stream; with --follow, when the stream is closed. Trimmed
-    /// bytes and positions beyond the end are errors. With a single address, only that node is
+    /// Stops at the current end of the stream; with --follow, when the stream is closed. A --from
+    /// below the first byte that is left or beyond the end is an error. With a single address, only that node is
     /// read.
     Cat(cat::CatArgs),
     /// List the streams

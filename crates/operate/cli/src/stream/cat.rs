@@ -10,23 +10,31 @@ use std::{
 };
 
 use clap::Args;
-use quorate_client::stream::StreamReader;
+use quorate_client::stream::{Code, Error, StreamReader};
 use serde::Serialize;
 
 use super::{Place, problem};
-use crate::output::{Exit, Output, Problem, progress, reader_goes_within};
+use crate::{
+    output::{Exit, Output, Problem, progress, reader_goes_within},
+    values::{Number, Unit},
+};
 
 /// Time for which one call waits for the reader to close the output. The thread repeats the call.
 const LOOK: Duration = Duration::from_secs(3600);
+
+const LAST: Number = Number::at_least(1, Unit::Bytes);
 
 /// Arguments of `quorate stream cat`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CatArgs {
     /// Name of the stream
     name: String,
-    /// First position to read
-    #[arg(long, value_name = "POS", default_value_t = 0)]
-    from: u64,
+    /// First position to read [default: that of the first byte that is left]
+    #[arg(long, value_name = "POS")]
+    from: Option<u64>,
+    /// Read only the last bytes, such as 64KiB
+    #[arg(long, value_name = "BYTES", conflicts_with = "from", value_parser = LAST.argument::<u64>())]
+    last: Option<u64>,
     /// Position after the last byte to read [default: the end]
     #[arg(long, value_name = "POS")]
     to: Option<u64>,
@@ -65,23 +73,48 @@ pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
 
 /// Prints the stream. Returns `None` if the reader closed the output, which is not an error.
 fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
-    let CatArgs { name, from, .. } = args;
+    let name = &args.name;
+    let failed = |error| problem(&error, format_args!("stream {name}"));
     let to = args.to.unwrap_or(u64::MAX);
-    if to < *from {
+    let mut from = match (args.from, args.last) {
+        (from, None) => from.unwrap_or_default(),
+        (_, Some(last)) => {
+            let info = args.place.streams().stat(name).map_err(failed)?;
+            info.end.saturating_sub(last).max(info.start)
+        }
+    };
+    if to < from {
         return Err(Problem::usage(format_args!("--to {to} is before --from {from}")));
     }
-    let mut reader =
-        StreamReader::new(&args.place.stream, name, super::options()).from(*from).to(to);
+    let reader_from = |from| {
+        let reader =
+            StreamReader::new(&args.place.stream, name, super::options()).from(from).to(to);
+        if args.follow { reader.follow() } else { reader }
+    };
+    let mut reader = reader_from(from);
     if args.follow {
-        reader = reader.follow();
         end_with_reader().map_err(|error| Problem::io("start a thread", &error))?;
     }
     // Avoid the line buffering of standard output.
     let out = io::stdout().as_fd().try_clone_to_owned();
     let mut out = File::from(out.map_err(|error| Problem::io("standard output", &error))?);
     loop {
-        let bytes = reader.next_bytes();
-        let bytes = bytes.map_err(|error| problem(&error, format_args!("stream {name}")))?;
+        let at = reader.position();
+        let bytes = match (reader.next_bytes(), args.from) {
+            (Ok(bytes), _) => bytes,
+            // Nothing was read, and the caller did not ask for what is gone.
+            (Err(Error::Refused(refusal)), None)
+                if Code::of(refusal.code) == Some(Code::Trimmed)
+                    && at == from
+                    && refusal.position <= to =>
+            {
+                from = refusal.position;
+                progress(&format!("stream {name}: trimmed, so it starts at {from}"));
+                reader = reader_from(from);
+                continue;
+            }
+            (Err(error), _) => return Err(failed(error)),
+        };
         if bytes.is_empty() {
             break;
         }

@@ -286,7 +286,8 @@ fn cat_gives_out_nothing_it_should_not() {
     played.put("a", &data, false);
     played.trim("a", 1000);
     for (arguments, exit, code) in [
-        (&["cat", "a"][..], 1, "trimmed"),
+        (&["cat", "a", "--from", "999"][..], 1, "trimmed"),
+        (&["cat", "a", "--to", "999"], 1, "trimmed"),
         (&["cat", "b"], 1, "unknown_stream"),
         (&["cat", "a", "--from", "5001"], 1, "behind_end"),
         (&["cat", "a", "--from", "9", "--to", "8"], 2, "bad_configuration"),
@@ -296,6 +297,14 @@ fn cat_gives_out_nothing_it_should_not() {
         assert!(output.stdout.is_empty(), "{arguments:?}");
         let said: Json = serde_json::from_slice(&output.stderr).unwrap();
         assert_eq!(said["error"]["code"], code, "{said}");
+    }
+    let output = run(&["cat", "a"], nodes);
+    assert_eq!((output.status.code(), output.stdout), (Some(0), data[1000..].to_vec()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, "stream a: trimmed, so it starts at 1000\n");
+    for (last, from) in [("2kB", 3000), ("1M", 1000)] {
+        let output = run(&["cat", "a", "--last", last], nodes);
+        assert_eq!((output.status.code(), output.stdout), (Some(0), data[from..].to_vec()));
     }
     // All existing bytes are printed, and the command reports that there are fewer than requested.
     let output = run(&["cat", "a", "--from", "1000", "--to", "6000"], nodes);
