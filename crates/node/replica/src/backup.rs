@@ -18,5 +18,5 @@ pub use brought::{ImportedBackup, Source};
 pub use checked::{Checked, Each, check};
 pub use encoded::Encoded;
 pub use file::{Bad, Encoder, Header, Next, Reader, Summary};
-pub use founded::{Founded, Keep, NewGroup, Part, founded};
+pub use founded::{ERAS_BETWEEN, Founded, Keep, NewGroup, Part, SPACE_BITS, founded};
 pub use held::{Held, Parts, StreamBytes, Unreadable};

@@ -1,5 +1,7 @@
 //! Formats sizes, durations, counts and rates uniformly for people.
 
+use quorate_replica::backup::{ERAS_BETWEEN, SPACE_BITS};
+
 /// Formats a size in the largest unit that does not exceed it. Values below ten get one decimal.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -15,6 +17,23 @@ pub fn bytes(count: u64) -> String {
     match whole < 10 && rest > 0 {
         true => format!("{whole}.{rest} {}", UNITS[unit]),
         false => format!("{whole} {}", UNITS[unit]),
+    }
+}
+
+/// Formats a slot. Each restore begins a range of slots, which the text names: `517:1234`.
+pub fn slot(slot: u64) -> String {
+    in_range(slot, 1 << SPACE_BITS)
+}
+
+/// Formats an era. After a restore, the text begins with the number of restores: `1:3`.
+pub fn era(era: u64) -> String {
+    in_range(era, ERAS_BETWEEN.into())
+}
+
+fn in_range(number: u64, length: u64) -> String {
+    match (number / length, number % length) {
+        (0, number) => number.to_string(),
+        (range, number) => format!("{range}:{number}"),
     }
 }
 

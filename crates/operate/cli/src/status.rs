@@ -13,7 +13,7 @@ use std::{
 use clap::Args;
 use quorate_admin::{
     look::query_cluster,
-    units::{bytes, span},
+    units::{self, bytes, slot, span},
     view::{
         Answer, BallotView, ClusterView, MemberView, NodeView, PlanView, PlaneView, STARTING,
         StreamsView,
@@ -138,7 +138,7 @@ fn headline(cluster: &ClusterView) -> String {
     });
     let settings = views().next().map(|view| {
         let NodeView { durability, store, .. } = view;
-        format!(" ({durability}, store {store}, era {})", view.era)
+        format!(" ({durability}, store {store}, era {})", units::era(view.era))
     });
     let settings = settings.unwrap_or_default();
     format!("cluster {id}{settings}: {leader}{ring}{streams}{level}")
@@ -163,10 +163,10 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
             true => "removed".to_owned(),
             false => view.role.clone(),
         },
-        format!("{era}.{round}.{node}"),
-        view.decided.to_string(),
-        view.applied.to_string(),
-        view.durable.to_string(),
+        format!("{}.{round}.{node}", units::era(era)),
+        slot(view.decided),
+        slot(view.applied),
+        slot(view.durable),
         lag(view.node, cluster).map_or_else(String::new, |lag| lag.to_string()),
         client.unwrap_or_default(),
     ]
@@ -181,11 +181,11 @@ fn stored_row(view: &NodeView) -> Vec<String> {
     let snapshot = view.snapshot;
     vec![
         view.node.to_string(),
-        view.log_start.to_string(),
+        slot(view.log_start),
         bytes(view.log_bytes),
         rate.map_or_else(String::new, |rate| format!("{}/s", bytes(rate))),
         view.disk.full_in_seconds.map_or_else(String::new, span),
-        snapshot.map_or_else(String::new, |at| format!("{}, {}", at.slot, bytes(at.bytes))),
+        snapshot.map_or_else(String::new, |at| format!("{}, {}", slot(at.slot), bytes(at.bytes))),
         view.streams.shown(),
         view.scrub.to_string(),
     ]
@@ -332,6 +332,17 @@ node 5: this node was removed from the cluster
         let error = "node 5: this node was removed from the cluster";
         let painted = expected.replace(error, &format!("\x1b[31m{error}\x1b[0m"));
         assert_eq!(human(&cluster, true), painted);
+    }
+
+    #[test]
+    fn a_restored_cluster_counts_from_its_restore() {
+        let mut restored = view(1);
+        (restored.era, restored.ballot.era) = (2 << 16, (2 << 16) + 1);
+        (restored.decided, restored.log_start) = ((517 << 40) + 9, 517 << 40);
+        let shown = human(&ClusterView::new(vec![Answer::Node(Box::new(restored))]), false);
+        for part in ["era 2:0)", " 2:1.3.1 ", " 517:9 ", " 517:0 "] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
     }
 
     /// A cluster that has run for months fits into a terminal of 100 columns.

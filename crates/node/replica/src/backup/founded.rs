@@ -40,9 +40,9 @@ use crate::{
 };
 
 /// Distance between the eras of the old group and the new one ([era-10]).
-const ERAS_BETWEEN: u32 = 1 << 16;
+pub const ERAS_BETWEEN: u32 = 1 << 16;
 /// Size in bits of the range of slots for one group's sessions, more than it uses in years.
-const SPACE_BITS: u32 = 40;
+pub const SPACE_BITS: u32 = 40;
 /// Number of ranges to choose from at random, so that two groups from one backup differ.
 const SPACES: u128 = 1 << 10;
 const FIRST_PART: u64 = 1;

@@ -1,6 +1,9 @@
 //! Formats members and membership plans for people.
 
-use quorate_admin::members::{ListedView, MembersView, StepView, WeightView};
+use quorate_admin::{
+    members::{ListedView, MembersView, StepView, WeightView},
+    units,
+};
 
 use super::ended::{Ended, EraView};
 use crate::output::table;
@@ -14,7 +17,7 @@ pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(view.nodes.iter().map(|listed| row(listed, leader)));
     let leads = leader.map_or_else(|| "no leader".to_owned(), |node| format!("node {node} leads"));
-    let (cluster, era) = (&view.cluster, view.era);
+    let (cluster, era) = (&view.cluster, units::era(view.era));
     let mut text = format!("cluster {cluster}, era {era}: {leads}\n\n{}", table(&rows));
     let mut notes = Vec::new();
     if let Some(plan) = &view.plan {
@@ -89,8 +92,8 @@ pub(super) fn weights(weights: &[WeightView]) -> String {
 /// Formats an era that took effect.
 pub(super) fn era(view: &EraView) -> String {
     match &view.weights {
-        Some(of) => format!("era {}: {}", view.era, weights(of)),
-        None => format!("era {}", view.era),
+        Some(of) => format!("era {}: {}", units::era(view.era), weights(of)),
+        None => format!("era {}", units::era(view.era)),
     }
 }
 
@@ -106,7 +109,7 @@ pub(super) fn underway(plan: Option<u64>) -> String {
 
 /// Formats the command's final message. `leaves` is the removed node.
 pub(super) fn ended(ended: &Ended, leaves: Option<u32>) -> String {
-    let mut text = format!("era {}", ended.era);
+    let mut text = format!("era {}", units::era(ended.era));
     if let (Some(true), Some(node)) = (ended.settled, leaves) {
         text.push_str(&format!("\nnode {node} may be switched off, and its data deleted"));
     }

@@ -3,7 +3,7 @@
 
 use quorate_admin::{
     members::PlanInProgressView,
-    units::{bytes, span},
+    units::{bytes, slot, span},
     view::{Answer, ClusterView, MemberView, NodeView, ProgressView},
 };
 
@@ -75,7 +75,7 @@ impl Picture<'_> {
 
     /// Formats the cluster's current and past throughput.
     fn pulse(&self) -> String {
-        let slots = decided(self.cluster);
+        let slots = slot(decided(self.cluster));
         let Some(rate) = self.rates.decided.back() else {
             return format!("{slots} slots decided");
         };
@@ -124,7 +124,7 @@ impl Picture<'_> {
         // A bypassed auxiliary is not expected to have data.
         if has_all(view) {
             row.bar = Some(self.level(view));
-            row.cells[2] = view.applied.to_string();
+            row.cells[2] = slot(view.applied);
         }
         row.cells[3] = match member.and_then(|member| member.lag) {
             Some(0) => "caught up".to_owned(),
@@ -137,7 +137,11 @@ impl Picture<'_> {
         row.notes.extend(view.notices.iter().cloned());
         row.notes.extend(view.progress.as_ref().map(|progress| self.transfer(progress)));
         row.notes.extend(view.snapshot_taking.map(|taking| {
-            format!("taking a snapshot at slot {}: {} so far", taking.slot, bytes(taking.bytes))
+            format!(
+                "taking a snapshot at slot {}: {} so far",
+                slot(taking.slot),
+                bytes(taking.bytes)
+            )
         }));
         row
     }
@@ -153,9 +157,9 @@ impl Picture<'_> {
         if let Some(rate) = sent.filter(|_| !view.removed) {
             said.push(format!("receives {}/s", bytes(*rate)));
         }
-        said.push(format!("log {} from {}", bytes(view.log_bytes), view.log_start));
+        said.push(format!("log {} from {}", bytes(view.log_bytes), slot(view.log_start)));
         if let Some(snapshot) = view.snapshot {
-            said.push(format!("snapshot {} at {}", bytes(snapshot.bytes), snapshot.slot));
+            said.push(format!("snapshot {} at {}", bytes(snapshot.bytes), slot(snapshot.slot)));
         }
         if view.streams.count > 0 {
             said.push(format!("streams {}", view.streams.shown()));

@@ -1,7 +1,7 @@
 //! View of the members: a table with one row per member, and all details of the selected one.
 
 use quorate_admin::{
-    units::{bytes, micros, rate, span},
+    units::{bytes, era, micros, rate, slot, span},
     view::{MemberView, NodeView},
 };
 use ratatui::{style::Style, text::Line};
@@ -120,9 +120,9 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
     let plain = [
         behind,
         rates.map_or_else(String::new, |rates| rate(rates.commands)),
-        of(&|view| view.applied.to_string()),
-        of(&|view| view.decided.to_string()),
-        of(&|view| view.durable.to_string()),
+        of(&|view| slot(view.applied)),
+        of(&|view| slot(view.decided)),
+        of(&|view| slot(view.durable)),
         plane,
         of(&|view| view.disk.full_in_seconds.map_or_else(String::new, span)),
         of(&|view| bytes(view.log_bytes)),
@@ -130,8 +130,8 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
             let grows = view.disk.log_bytes_per_second;
             grows.map_or_else(String::new, |grows| format!("{}/s", bytes(grows)))
         }),
-        of(&|view| view.snapshot.map_or_else(String::new, |snapshot| snapshot.slot.to_string())),
-        of(&|view| view.log_start.to_string()),
+        of(&|view| view.snapshot.map_or_else(String::new, |snapshot| slot(snapshot.slot))),
+        of(&|view| slot(view.log_start)),
         of(&|view| match view.streams.count {
             0 => view.streams.shown(),
             count => format!("{count}: {}", view.streams.shown()),
@@ -208,14 +208,14 @@ fn detail(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> 
     say("node", format!("{}: {}{weight}", node.node, shown_state(node)));
     if let Some(view) = node.view {
         let BallotAndLeader { ballot, leader } = believes(view);
-        say("role", format!("{}, ballot {ballot}, era {}; {leader}", view.role, view.era));
-        let slots = format!(
-            "decided {}, applied {}, durable {}, log from {}",
-            view.decided, view.applied, view.durable, view.log_start
-        );
+        say("role", format!("{}, ballot {ballot}, era {}; {leader}", view.role, era(view.era)));
+        let [decided, applied, durable, start] =
+            [view.decided, view.applied, view.durable, view.log_start].map(slot);
+        let slots =
+            format!("decided {decided}, applied {applied}, durable {durable}, log from {start}");
         say("slots", slots);
         let snapshot = view.snapshot.map_or("none".to_owned(), |snapshot| {
-            format!("at {}, {}", snapshot.slot, bytes(snapshot.bytes))
+            format!("at {}, {}", slot(snapshot.slot), bytes(snapshot.bytes))
         });
         say("snapshot", snapshot);
         let disk = &view.disk;

@@ -166,7 +166,10 @@ fn of_view(view: &NodeView) -> Vec<(Severity, String)> {
     said.extend(view.error.iter().map(|error| (Severity::Bad, error.clone())));
     if let Some(taking) = view.snapshot_taking {
         let so_far = quorate_admin::units::bytes(taking.bytes);
-        let what = format!("taking a snapshot at slot {}: {so_far} so far", taking.slot);
+        let what = format!(
+            "taking a snapshot at slot {}: {so_far} so far",
+            quorate_admin::units::slot(taking.slot)
+        );
         said.push((Severity::Note, what));
     }
     let notices = view.notices.iter();
