@@ -44,7 +44,7 @@
 //! let events = follower.take_events();
 //! assert!(matches!(&events[..], [Event::Message { bytes, .. }] if *bytes == [5; 3000]));
 //! ```
-#![deny(unsafe_code)] // Exceptions: memory shared with the kernel, in `ethernet`.
+#![deny(unsafe_code)] // Exceptions: memory shared with the kernel, in `ethernet`; an option, in `tcp`.
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 pub mod body;
@@ -62,4 +62,5 @@ pub mod receive;
 pub mod send;
 pub mod socket;
 pub mod spans;
+pub mod tcp;
 pub mod trust;

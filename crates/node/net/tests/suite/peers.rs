@@ -415,6 +415,9 @@ fn peers_may_be_given_by_name() {
     let (one, two) = (one.run(&peers), two.run(&peers));
     one.shared.wait_event(&Event::Up(NodeId(2), 1));
     two.shared.wait_event(&Event::Up(NodeId(1), 1));
+    let status = one.handle.status().unwrap();
+    let two = status.peers.iter().find(|peer| peer.member.node == NodeId(2)).unwrap();
+    assert!(two.plane.rtt_us.is_some_and(|us| us < 1_000_000), "{two:?}");
 }
 
 #[test]

@@ -45,7 +45,8 @@ pub struct PeerPlane {
     pub way: Way,
     /// Method of receiving raw frames from the interface, if they are used.
     pub frames: Option<&'static str>,
-    /// Round-trip time of the last probe in microseconds; `None` without probes.
+    /// Round-trip time of the last probe, else that of the connection, in microseconds; `None`
+    /// before the first.
     pub rtt_us: Option<u64>,
     /// Why a configured better path is not used; `None` if there is no such path.
     pub why: Option<String>,

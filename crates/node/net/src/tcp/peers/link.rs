@@ -215,6 +215,10 @@ impl Links {
 }
 
 impl Link {
+    pub(super) fn rtt_us(&self) -> Option<u64> {
+        quorate_packets::tcp::rtt_us(&self.socket)
+    }
+
     pub(super) const fn stage(&self) -> Stage {
         self.stage
     }

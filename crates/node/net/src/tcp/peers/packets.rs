@@ -155,7 +155,11 @@ impl Peers {
 
     pub(crate) fn plane_of(&self, node: NodeId) -> PeerPlane {
         let packets = self.packets.as_ref();
-        packets.and_then(|packets| packets.status(node)).unwrap_or_default()
+        let mut plane = packets.and_then(|packets| packets.status(node)).unwrap_or_default();
+        let link = self.table.open(node, Lane::Control).and_then(|link| self.links.get(link));
+        // Without probes, the kernel's measurement counts.
+        plane.rtt_us = plane.rtt_us.or_else(|| link?.rtt_us());
+        plane
     }
 
     pub(crate) fn choice(&self) -> Option<String> {
