@@ -71,12 +71,12 @@ pub(crate) fn make(
     collect(stage.path(), program, release, &library)?;
     let variables = [
         ("ARCH", program.machine.debian),
-        ("VERSION", &release.version),
+        ("VERSION", &release.packaged()),
         ("LEVEL", &level.level().to_string()),
         ("LIBC", &program.libc()),
         ("LIB", &library),
         ("LIBRARY", family.library),
-        ("LIBRARY_SAME", &(family.same)(&release.version)),
+        ("LIBRARY_SAME", &(family.same)(&release.packaged())),
         ("DEVEL", family.devel),
     ];
     let text = |name: &str| {

@@ -24,7 +24,7 @@ const KNOWN_FOR_MS: u64 = 60_000;
 /// Age in milliseconds above which a clock's last reading does not count for the group's time.
 const FRESH_MS: u64 = 2_000;
 /// Number of latest readings of which the highest counts: readings arrive late, never early.
-const WORDS: usize = 8;
+const READINGS_MAX: usize = 8;
 /// Maximum interval between comparisons of the clocks.
 const LOOK_MS: u64 = 100;
 /// Time after which a new leader starts the group's clock from the clocks of a quorum. Before that,
@@ -57,7 +57,7 @@ impl ClockReadings {
     /// Adds a reading; 0 means that the clock has none.
     fn take(&mut self, now: Time, shown_ms: u64) {
         if shown_ms > 0 {
-            self.offsets.truncate(WORDS - 1);
+            self.offsets.truncate(READINGS_MAX - 1);
             self.offsets.push_front(offset(now, shown_ms));
             self.at = now;
         }
@@ -216,16 +216,16 @@ impl Clocks {
 
     /// [time-3] Starts the group's clock, or lets it follow the median of the members' clocks.
     fn lead(&mut self, now: Time, own: Member, configuration: &Configuration) {
-        let Some(voices) = self.voices(now, own, configuration) else {
+        let Some(fresh_clocks) = self.fresh_clocks(now, own, configuration) else {
             return;
         };
-        let walls = weighted_median(voices.iter().map(|voice| (voice.wall, voice.weight)));
+        let walls = weighted_median(fresh_clocks.iter().map(|voice| (voice.wall, voice.weight)));
         let (Some(walls), Some(reign)) = (walls, &mut self.reign) else {
             return;
         };
         if !reign.settled {
-            let known = voices.iter().filter_map(|voice| Some((voice.group?, voice.weight)));
-            let all = voices.len() == configuration.members().len();
+            let known = fresh_clocks.iter().filter_map(|voice| Some((voice.group?, voice.weight)));
+            let all = fresh_clocks.len() == configuration.members().len();
             let begins = all || now >= reign.since.plus_ms(BEGIN_MS);
             self.group = weighted_median(known).or(begins.then_some(walls));
             reign.settled = self.group.is_some();
@@ -239,13 +239,13 @@ impl Clocks {
     }
 
     /// Returns the clocks of the members with recent readings, if they are a phase-2 quorum.
-    fn voices(
+    fn fresh_clocks(
         &self,
         now: Time,
         own: Member,
         configuration: &Configuration,
     ) -> Option<Vec<MemberClocks>> {
-        let (mut voices, mut heard) = (Vec::new(), MemberSet::default());
+        let (mut fresh_clocks, mut heard) = (Vec::new(), MemberSet::default());
         for (at, voter) in configuration.members().iter().enumerate() {
             let clocks = match voter.member == own {
                 true => Some((self.own, self.group)),
@@ -255,11 +255,11 @@ impl Clocks {
                 }),
             };
             if let Some((wall, group)) = clocks {
-                voices.push(MemberClocks { weight: u64::from(voter.weight), wall, group });
+                fresh_clocks.push(MemberClocks { weight: u64::from(voter.weight), wall, group });
                 heard = heard.with(at);
             }
         }
-        configuration.is_quorum(Phase::Two, heard).then_some(voices)
+        configuration.is_quorum(Phase::Two, heard).then_some(fresh_clocks)
     }
 
     fn judge(&mut self, now: Time, own: NodeId, leads: bool) -> Vec<Off> {

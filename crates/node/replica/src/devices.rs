@@ -29,7 +29,7 @@ use crate::{
 /// Time in milliseconds for which a device is not used after it refused an order or a value.
 const REST_MS: u64 = 1_000;
 /// Interval in milliseconds between searches for a device while this node has none.
-const CLIMB_MS: u64 = 5_000;
+const SEARCH_MS: u64 = 5_000;
 /// Interval in milliseconds between checks that a device still receives from the network.
 const LOOK_MS: u64 = 500;
 /// [offload-9] Microseconds after which a silent device whose votes count is abandoned.
@@ -101,7 +101,7 @@ pub(crate) struct Devices {
     status: Option<DeviceStatus>,
     ladder: Option<Box<dyn DeviceSource>>,
     /// Time of the next search for a device; `None` if no search is pending.
-    climb_at: Option<Time>,
+    search_at: Option<Time>,
     /// Number of names assigned to clients of devices ([offload-22]).
     names_lent: u32,
 }
@@ -125,7 +125,7 @@ impl Devices {
     }
 
     fn climb(&mut self, lost: Option<&str>) {
-        self.climb_at = None;
+        self.search_at = None;
         let climbed = self.ladder.as_mut().map(|ladder| ladder.open_device(lost));
         match climbed {
             Some(Ok(lent)) => self.own(lent),
@@ -394,7 +394,7 @@ impl Devices {
                 }
                 // Another may work better, unless the lost one's votes counted: then none is used.
                 _ => {
-                    self.climb_at = Some(now.plus_ms(CLIMB_MS));
+                    self.search_at = Some(now.plus_ms(SEARCH_MS));
                     None
                 }
             };
@@ -413,7 +413,7 @@ impl Devices {
         if self.unit.is_some() || self.ladder.is_none() {
             return;
         }
-        let at = *self.climb_at.get_or_insert(now.plus_ms(CLIMB_MS));
+        let at = *self.search_at.get_or_insert(now.plus_ms(SEARCH_MS));
         if now >= at {
             self.climb(None);
         }
@@ -422,7 +422,7 @@ impl Devices {
     /// Returns the time at which a turn is due even without an event.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let Some(unit) = &self.unit else {
-            return self.climb_at;
+            return self.search_at;
         };
         let rests =
             (!unit.is_offered && unit.is_fenced && unit.may_be_used()).then_some(unit.rests_until);

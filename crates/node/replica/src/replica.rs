@@ -75,7 +75,7 @@ use crate::{
 use self::room::Room;
 
 /// Number of slots above the decided ones in which decisions received by frames are used.
-const TOLD_AHEAD: u64 = 1 << 12;
+const DECISIONS_AHEAD_MAX: u64 = 1 << 12;
 
 /// A replica: the spine, which orders, stores and executes commands, and a wing per subject.
 pub struct Replica<D: Disk, S: StateMachine> {
@@ -341,7 +341,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         }
         let decided_to = self.spine.executable_to();
-        let (applying, contents, mut listeners) = self.lend_to_apply(now, wall_ms, front);
+        let (applying, contents, mut listeners) = self.applying_parts(now, wall_ms, front);
         let before = applying.applied_to();
         let unread = applying.run(decided_to, contents, again, &mut listeners);
         let applied_to = applying.applied_to();
@@ -355,7 +355,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Borrows the source of the applier's input, and the listeners for its output.
-    fn lend_to_apply<'a>(
+    fn applying_parts<'a>(
         &'a mut self,
         now: Time,
         wall_ms: u64,
@@ -661,7 +661,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             DeviceEvent::Bytes(value, range, payload) => contents.insert(&value, range, payload),
             DeviceEvent::Told(ballot, held) => {
                 // Decisions far ahead are learned later, in order.
-                if !(decided_to..decided_to.plus(TOLD_AHEAD)).contains(&held.slot) {
+                if !(decided_to..decided_to.plus(DECISIONS_AHEAD_MAX)).contains(&held.slot) {
                     return;
                 }
                 let (slot, value) = report_bytes(held, &mut |news| {
@@ -816,7 +816,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Compares applied states with the peers, so that different ones do not go unnoticed.
     fn compare_histories(&mut self, now: Time, plane: &mut dyn Plane) {
-        let logged = self.says_of_log();
+        let logged = self.stated_log_end();
         let mut out =
             Outbox::new(self.spine.own.member, plane, &mut self.spine.counters).saying(logged);
         let own = self.spine.applying.digest();
@@ -828,7 +828,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// [lie-1] Returns the end of this node's log to state in frames. While a connected node would
     /// not understand such a statement, returns 0, which states nothing.
-    fn says_of_log(&self) -> u64 {
+    fn stated_log_end(&self) -> u64 {
         match self.members.rising().all_witness() {
             true => self.spine.storing.log().whole_to(),
             false => 0,

@@ -26,7 +26,7 @@ pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 /// Number of bytes per read from the store of streams.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// Maximum number of damaged places that a process reports.
-const TOLD_MAX: usize = 4096;
+const REPORTED_MAX: usize = 4096;
 /// Delay in milliseconds before a retry if a read lacked file descriptors or space in a queue.
 const SHORT_MS: u64 = 100;
 /// Maximum number of reads of doubtful slots. The log counts data as lost after three failures.
@@ -245,7 +245,7 @@ impl Scrubbing {
     }
 
     /// Counts bytes read by a component that limits its rate itself.
-    pub(crate) fn read_apart(&mut self, kind: Kind, bytes: u64) {
+    pub(crate) fn count_unpaced(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
     }
 
@@ -273,7 +273,7 @@ impl Scrubbing {
     /// reported before ([scrub-4]).
     pub(crate) fn found(&mut self, found: Found) -> (Option<usize>, bool) {
         let key = (found.kind, found.what.clone());
-        let news = self.told.len() < TOLD_MAX && self.told.insert(key);
+        let news = self.told.len() < REPORTED_MAX && self.told.insert(key);
         (self.report.found(found), news)
     }
 

@@ -156,7 +156,7 @@ impl<D: Disk> Storing<D> {
 
     /// Appends a record that does not come from the core, under the number of the core's last one.
     /// Its completion is not reported to the core.
-    pub(crate) fn append_beside(
+    pub(crate) fn append_unreported(
         &mut self,
         record: &Record,
         written: Written<'_>,

@@ -610,8 +610,10 @@ impl<S: StateMachine> Cluster<S> {
         {
             turns += 1;
             if turns == TURNS_MAX {
-                let why =
-                    self.seats[&node].replica.as_ref().map(|replica| replica.unrest(self.now));
+                let why = self.seats[&node]
+                    .replica
+                    .as_ref()
+                    .map(|replica| replica.wake_sources(self.now));
                 panic!("node {node} does not come to rest at {:?}: {why:?}", self.now);
             }
             self.turn(node);

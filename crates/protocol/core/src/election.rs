@@ -26,7 +26,7 @@ pub struct Election {
     /// The deadline was set by [`Election::defer`] rather than by a timeout.
     deferred: bool,
     /// Time of the last request by a leader to take over leadership.
-    told_at: Option<Time>,
+    takeover_asked_at: Option<Time>,
     /// Number of failed attempts since the last message from a leader.
     attempts: u32,
     /// Ballot of the pre-vote in progress, and the members that granted the pre-vote.
@@ -52,7 +52,7 @@ impl Election {
             heard: None,
             deadline: Time(0),
             deferred: false,
-            told_at: None,
+            takeover_asked_at: None,
             attempts: 0,
             pre_vote: None,
             round_seen: (Era(0), 0),
@@ -203,12 +203,12 @@ impl Election {
 
     /// Records that the leader asked this node to take over.
     pub fn told_to_lead(&mut self, now: Time) {
-        self.told_at = Some(now);
+        self.takeover_asked_at = Some(now);
     }
 
     /// Returns whether a leader asked this node to take over less than `within_us` ago.
     pub fn was_told_within(&self, now: Time, within_us: u64) -> bool {
-        self.told_at.is_some_and(|at| now.since_us(at) < within_us)
+        self.takeover_asked_at.is_some_and(|at| now.since_us(at) < within_us)
     }
 
     /// Records a ballot used by another node.

@@ -100,7 +100,7 @@ impl Node {
             Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
             Input::Route(wish) => self.on_route(now, wish),
             Input::Offload { cells } => self.on_offload(cells, effects),
-            Input::Device(word) => self.on_word(now, word, effects),
+            Input::Device(word) => self.on_device_report(now, word, effects),
             Input::Late { us } => self.on_late(now, us),
             Input::Tick => self.on_tick(now, effects),
         }
@@ -182,8 +182,8 @@ impl Node {
         self.raise_device_floor(effects);
         self.confirm_reads(now, effects);
         self.announce(effects);
-        self.look_what_lasts(now, effects);
-        self.look_early(now, effects);
+        self.serve_lasting(now, effects);
+        self.serve_early(now, effects);
         self.forget_held(effects);
         self.ask_for_missing(now, effects);
         self.notify_caller(effects);

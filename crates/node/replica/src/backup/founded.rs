@@ -171,7 +171,7 @@ pub fn founded<R: Read, E: From<Bad>>(
         match reader.next(&mut content)? {
             Next::End(summary) => break summary,
             Next::OfStreams => {
-                hand_out(&content, &mut current, &mut kept, keep)?
+                assign_bytes(&content, &mut current, &mut kept, keep)?
                     .ok_or_else(|| reader.damaged("it changed while it was read"))?;
                 continue;
             }
@@ -204,7 +204,7 @@ pub fn founded<R: Read, E: From<Bad>>(
 }
 
 /// Assigns bytes of byte streams to the retained ranges, in order; `None` if some are left over.
-fn hand_out<E>(
+fn assign_bytes<E>(
     mut bytes: &[u8],
     current: &mut Option<(StreamName, Range<u64>)>,
     kept: &mut dyn Iterator<Item = (StreamName, Range<u64>)>,

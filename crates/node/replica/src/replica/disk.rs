@@ -133,7 +133,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn apply_from_log(&mut self, now: Time, wall_ms: u64, values: Values, front: &mut dyn Front) {
         let decided_to = self.spine.executable_to();
-        let (applying, _, mut listeners) = self.lend_to_apply(now, wall_ms, front);
+        let (applying, _, mut listeners) = self.applying_parts(now, wall_ms, front);
         let bare = applying.run_from_log(decided_to, values, &mut listeners);
         self.applied(now, front);
         if let Some(bare) = bare {

@@ -162,7 +162,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let payload = payload.as_ref();
         let bytes = payload.map(|payload| &payload[..]);
         let frame = Frame::Protocol { message, bytes };
-        let logged = self.says_of_log();
+        let logged = self.stated_log_end();
         let mut out = self.spine.outbox(plane).saying(logged);
         let sent = out.send_all(to, lane, &frame, payload);
         if let Frame::Protocol { message, .. } = &frame {

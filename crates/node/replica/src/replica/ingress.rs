@@ -267,7 +267,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         let record = Record::Decided { range, value };
         let hard = self.spine.node().hard_state();
-        if let Err(error) = self.spine.storing.append_beside(&record, written, hard) {
+        if let Err(error) = self.spine.storing.append_unreported(&record, written, hard) {
             self.fail_storage(error.to_string());
         }
         self.catching_up.repaired(range, &mut self.spine.protocol, &mut self.spine.counters);

@@ -387,7 +387,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Describes which parts request a wake-up, and when, to debug a replica that never rests.
-    pub(crate) fn unrest(&self, now: Time) -> String {
+    pub(crate) fn wake_sources(&self, now: Time) -> String {
         format!(
             "ending {:?}, work {}, node {:?}, due {:?}, retry {:?}, origin {:?}, reads {:?}, fetches {:?}, \
              repair {:?}, log {:?}, write {:?}",

@@ -169,7 +169,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 // The service's thread limits its own rate; its progress is checked occasionally.
                 self.scrubbing.wait(now);
                 let scrubbed = self.spine.applying.service_mut().take_scrubbed();
-                self.scrubbing.read_apart(Kind::Store, scrubbed.bytes);
+                self.scrubbing.count_unpaced(Kind::Store, scrubbed.bytes);
                 // [scrub-8] A group of one has no peer to fetch the data from.
                 let voters = self.spine.node().configuration().members();
                 let alone = voters.iter().all(|voter| voter.member == self.spine.own.member);

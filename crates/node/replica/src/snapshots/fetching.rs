@@ -51,7 +51,7 @@ const FRUITLESS_MAX: u32 = 3;
 /// Maximum accepted length of a snapshot in bytes (4 TiB), as offers are not trusted.
 const OFFER_BYTES_MAX: u64 = 4 << 40;
 /// Number of received bytes after which they are acknowledged to the peer.
-const TOLD_BYTES: u64 = 1 << 20;
+const ACK_BYTES: u64 = 1 << 20;
 
 /// The search for a snapshot, and its transfer.
 #[derive(Debug)]
@@ -178,7 +178,7 @@ impl Fetching {
                 return None;
             }
             let silent = self.asked.is_none_or(|at| now.since_us(at) >= self.retry_ms * 1000);
-            let more = received >= self.told + TOLD_BYTES;
+            let more = received >= self.told + ACK_BYTES;
             if !silent && !more {
                 return None;
             }

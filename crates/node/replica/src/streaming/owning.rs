@@ -26,7 +26,7 @@ const LEAST_WINDOW: u64 = 16 << 10;
 
 /// Maximum number of sealed runs in flight per piece. While they are in flight the next run grows,
 /// so no timer determines its length.
-const UNDER_WAY_MAX: usize = 3;
+const RUNS_IN_FLIGHT_MAX: usize = 3;
 
 /// Tag bits of the owner's own requests. No front allocates such tags.
 const OWN_TAGS: u64 = u64::MAX << 32;
@@ -402,7 +402,7 @@ impl Owning {
     }
 
     /// Records that the command could not be proposed, so that it is retried later.
-    pub(crate) fn not_asked(&mut self, now: Time, tag: StreamTag) {
+    pub(crate) fn retry_close(&mut self, now: Time, tag: StreamTag) {
         self.failed(tag);
         self.retry_at = Some(now.plus_ms(RETRY_MS));
     }
@@ -436,7 +436,7 @@ impl Owning {
             let Some(owned) = self.pieces.get_mut(&stream) else {
                 continue;
             };
-            if !owned.open.is_empty() && owned.under_way.len() < UNDER_WAY_MAX {
+            if !owned.open.is_empty() && owned.under_way.len() < RUNS_IN_FLIGHT_MAX {
                 seal(stream, owned, &self.cut, runs);
             }
             if owned.sealed_to > owned.next {

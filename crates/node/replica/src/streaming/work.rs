@@ -218,7 +218,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
     fn close_owned(&mut self, now: Time) {
         while let Some((tag, command)) = self.own.owning.next_close() {
             if self.ask(now, tag, &command).is_err() {
-                self.own.owning.not_asked(now, tag);
+                self.own.owning.retry_close(now, tag);
                 return;
             }
         }

@@ -18,7 +18,7 @@ use crate::{
 impl Node {
     /// Answers peers that wait for this node's votes, notifies this node's clients, and requests
     /// votes from other members.
-    pub(in crate::node) fn look_early(&mut self, now: Time, effects: &mut Effects) {
+    pub(in crate::node) fn serve_early(&mut self, now: Time, effects: &mut Effects) {
         if self.acks.early.is_idle() {
             return;
         }

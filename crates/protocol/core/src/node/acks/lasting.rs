@@ -18,7 +18,7 @@ use crate::{
 impl Node {
     /// Answers peers that wait for this node's disk, notifies this node's clients, and sends
     /// requests to other members.
-    pub(in crate::node) fn look_what_lasts(&mut self, now: Time, effects: &mut Effects) {
+    pub(in crate::node) fn serve_lasting(&mut self, now: Time, effects: &mut Effects) {
         if self.acks.lasting.is_idle() {
             return;
         }

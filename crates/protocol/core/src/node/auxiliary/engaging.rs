@@ -24,7 +24,7 @@ impl Node {
             let engaged = !configuration.is_quorum(Phase::Two, there);
             self.auxiliary.engaging.begin(now, self.spine.learner().decided_to(), engaged);
         }
-        let idle = self.to_spare(now);
+        let idle = self.nodes_to_bypass(now);
         // A new ballot starts by sending all proposals to all nodes, so that none has to be resent.
         let _ = self.auxiliary.engaging.set_idle(self.era(), idle);
     }
@@ -40,7 +40,7 @@ impl Node {
     }
 
     /// At each heartbeat, checks whether the full replicas make progress by themselves.
-    pub(in crate::node) fn look_at_answers(&mut self, now: Time, effects: &mut Effects) {
+    pub(in crate::node) fn check_replies(&mut self, now: Time, effects: &mut Effects) {
         let Some(leading) = self.spine.leading() else { return };
         let open = !leading.tally.is_empty();
         let decided_to = self.spine.learner().decided_to();
@@ -111,7 +111,7 @@ impl Node {
     /// Chooses anew which nodes receive proposals. A node that receives them again is sent every
     /// undecided proposal ([aux-2]).
     fn spare(&mut self, now: Time, effects: &mut Effects) {
-        let idle = self.to_spare(now);
+        let idle = self.nodes_to_bypass(now);
         let again = self.auxiliary.engaging.set_idle(self.era(), idle);
         let decided_to = self.spine.learner().decided_to();
         for node in again.iter() {
@@ -121,7 +121,7 @@ impl Node {
     }
 
     /// Returns the nodes that need no proposals.
-    fn to_spare(&self, now: Time) -> NodeSet {
+    fn nodes_to_bypass(&self, now: Time) -> NodeSet {
         let configuration = self.spine.learner().eras().current();
         let engaged = self.auxiliary.engaging.is_engaged();
         let mut asked = configuration.all_members();

@@ -31,7 +31,7 @@ const REST_HEARTBEATS: u64 = 25;
 
 impl Node {
     /// Handles a report from this node's device.
-    pub(in crate::node) fn on_word(
+    pub(in crate::node) fn on_device_report(
         &mut self,
         now: Time,
         word: DeviceReport,

@@ -141,7 +141,7 @@ impl Node {
     /// is the target of the current transfer. The leader does not compete while the target is
     /// connected and the other members are `enough` for it to lead. Once that is no longer the
     /// case, the leader still does not compete for the duration of an election.
-    pub(in crate::node) fn lets_lead(
+    pub(in crate::node) fn yields_to_target(
         &mut self,
         now: Time,
         stray: Ballot,

@@ -23,7 +23,7 @@ impl Node {
     /// Sends a heartbeat to all nodes. Their replies let this node remain leader.
     pub(in crate::node) fn heartbeat(&mut self, now: Time, effects: &mut Effects) {
         if self.auxiliary.is_due(now, self.spine.options.heartbeat_ms) {
-            self.look_at_answers(now, effects);
+            self.check_replies(now, effects);
         }
         self.bear_pauses(now);
         let late_us = self.pauses.worst_us(now);
@@ -192,7 +192,7 @@ impl Node {
             peer.promised <= ballot && peer.connected
         });
         let enough = configuration.is_quorum(Phase::Two, level);
-        if own_stray <= ballot && self.lets_lead(now, stray, enough, effects) {
+        if own_stray <= ballot && self.yields_to_target(now, stray, enough, effects) {
             return;
         }
         match self.next_ballot() {

@@ -113,7 +113,7 @@ impl Node {
         }
         // Only bytes of slots within the window are retained. The decisions below may bring a later
         // slot into the window, but its bytes may be released at any time.
-        let stays = held && self.is_near(&m);
+        let stays = held && self.is_in_window(&m);
         self.follow_leader(now, m.ballot, effects);
         self.auxiliary.announce(m.decided_to);
         self.follow(m.ballot, m.decided_to, effects);
@@ -152,7 +152,7 @@ impl Node {
                     // [gap-1] The proposal is queued, not voted for. A leader's own proposals that do
                     // not fit are in its tally.
                     effects.slow.gaps += 1;
-                    if m.ballot.node != self.spine.options.member.node && self.is_near(&m) {
+                    if m.ballot.node != self.spine.options.member.node && self.is_in_window(&m) {
                         self.wait(now, from, m, stays, effects);
                     }
                     return;
@@ -232,7 +232,7 @@ impl Node {
     }
 
     /// Returns whether a proposal is within the window, so that its bytes are retained.
-    fn is_near(&self, m: &Phase2a) -> bool {
+    fn is_in_window(&self, m: &Phase2a) -> bool {
         m.range.from < self.spine.learner.decided_to().plus(self.spine.options.window_slots)
     }
 
@@ -247,7 +247,7 @@ impl Node {
         effects: &mut Effects,
     ) {
         // Bytes for slots beyond the window are not retained for a later vote unless requested.
-        let held = held && self.is_near(&m);
+        let held = held && self.is_in_window(&m);
         self.spine.waiting.push(now, m, held, self.spine.options.inflight_max);
         if m.value.has_bytes() && !held {
             effects.push(Effect::Fetch { from: source, value: m.value, range: m.range });
