@@ -3,6 +3,8 @@
 
 use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 
+use crate::room::Room;
+
 /// Time after a problem during which the node gets no leadership, since shortages often recur.
 const SETTLES_MS: u64 = 5_000;
 
@@ -63,6 +65,7 @@ pub(crate) struct FitnessState {
     /// The node has been fit once. Obstacles right after a start are no trouble.
     was_fit: bool,
     lag: Lag,
+    pub(crate) room: Room,
 }
 
 impl FitnessState {
@@ -74,6 +77,7 @@ impl FitnessState {
             why: String::new(),
             settled_at: Time(0),
             was_fit: false,
+            room: Room::default(),
         }
     }
 

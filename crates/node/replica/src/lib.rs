@@ -90,6 +90,7 @@ mod reading;
 pub mod replica;
 mod rings;
 mod rollback;
+mod room;
 pub mod round_robin;
 pub mod routing;
 pub mod scrubbing;

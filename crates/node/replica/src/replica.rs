@@ -17,7 +17,6 @@ mod ingress;
 mod operators;
 mod report;
 pub(crate) mod requests;
-mod room;
 mod scrub;
 
 mod start;
@@ -72,8 +71,6 @@ use crate::{
     wake::earliest,
 };
 
-use self::room::Room;
-
 /// Number of slots above the decided ones in which decisions received by frames are used.
 const DECISIONS_AHEAD_MAX: u64 = 1 << 12;
 
@@ -92,7 +89,6 @@ pub struct Replica<D: Disk, S: StateMachine> {
     devices: Devices,
     tuning: Tuning,
     fitness: FitnessState,
-    room: Room,
     ending: Ending,
     turns: Turns,
 }

@@ -1,11 +1,14 @@
 //! Passes completed disk operations to the replica's parts: records written, values read back.
+//! Also refuses data for which the members' disks have no room ([room-1], [room-2]).
 
 use quorate_core::{
     input::Input,
+    node_id::NodeId,
+    quorum::{MemberSet, Phase},
     slot::{Slot, SlotRange},
     time::Time,
 };
-use quorate_log::disk::Disk;
+use quorate_log::disk::{Disk, Family};
 use quorate_log::{LogError, ReadDone, Values};
 
 use super::Replica;
@@ -21,6 +24,9 @@ use crate::{
     },
     storing::reads::Purpose,
 };
+
+/// Interval between two looks at the disk, in milliseconds.
+const LOOK_MS: u64 = 100;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn poll_log(
@@ -157,6 +163,56 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let why = "its device forgot votes that counted";
         if self.spine.storing.fail(why.to_owned()) {
             self.end_requests(Failure::Voteless);
+        }
+    }
+}
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// [room-1] Looks whether this node's disk is full but for its reserve, if a look is due.
+    /// Returns the result of the last look.
+    pub(super) fn look_at_disk(&mut self, now: Time) -> bool {
+        if now >= self.fitness.room.look_at {
+            self.fitness.room.look_at = now.plus_ms(LOOK_MS);
+            let log = self.spine.storing.log();
+            let free = log.disk().free_bytes(Family::Log);
+            if self.fitness.room.look(free, log.segment_bytes()) {
+                let (full, free) = (self.fitness.room.full, free.unwrap_or(0));
+                self.spine.observing.tell(Event::DiskFull { full, free });
+            }
+        }
+        self.fitness.room.full
+    }
+
+    /// [room-2] Returns a member whose full disk keeps the group from taking more data: the members
+    /// that this leader is in contact with are no quorum without those that have no room. A node
+    /// that does not lead knows what the last leader said.
+    pub(super) fn full_disk(&self, now: Time) -> Option<NodeId> {
+        if !self.spine.protocol.leads() {
+            return self.fitness.room.named;
+        }
+        let (own, room) = (self.spine.own.member.node, &self.fitness.room);
+        let lacks_room =
+            |node| if node == own { room.full } else { room.full_peers.contains(&node) };
+        let configuration = self.spine.node().configuration();
+        let voters = || configuration.members().iter().map(|voter| voter.member);
+        let first = voters().find(|voter| lacks_room(voter.node))?.node;
+        let roomy = voters()
+            .enumerate()
+            .filter(|(_, voter)| !lacks_room(voter.node) && self.spine.lag(now, *voter).is_some());
+        let roomy = roomy.fold(MemberSet::default(), |set, (at, _)| set.with(at));
+        (!configuration.is_quorum(Phase::Two, roomy)).then_some(first)
+    }
+
+    /// Returns a notice for operators if a disk is full.
+    pub(super) fn room_notice(&self, now: Time) -> Option<String> {
+        match self.full_disk(now) {
+            Some(node) => Some(format!(
+                "the disk of node {node} is full: data is refused, and can be removed while there is a reserve"
+            )),
+            None if self.fitness.room.full => {
+                Some("the disk is full; the other members have room for more data".to_owned())
+            }
+            None => None,
         }
     }
 }

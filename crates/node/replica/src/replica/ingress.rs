@@ -161,7 +161,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let beat = match &message {
             Message::Heartbeat(beat) => Some((beat.clock_ms, beat.full_disk)),
             Message::HeartbeatReply(reply) => {
-                self.room.on_reply(from.node, reply.disk_full);
+                self.fitness.room.on_reply(from.node, reply.disk_full);
                 if reply.ballot == self.spine.node().ballot() {
                     let (wall_ms, group_ms) = (reply.clock_ms, reply.group_ms);
                     self.spine.clocks.on_answer(
@@ -180,7 +180,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some((clock_ms, full_disk)) = beat
             && self.spine.node().leader() == Some(from.node)
         {
-            self.room.on_leader(full_disk);
+            self.fitness.room.on_leader(full_disk);
             self.spine.clocks.on_leader(self.spine.read_clock(now), clock_ms);
         }
     }

@@ -18,7 +18,7 @@ use quorate_log::{Log, Recovery};
 use quorate_stream::store::{Layout, Place, Store, StoreError, StoreLimits};
 use quorate_tuner::{Bounds, Setting, Settings};
 
-use super::{Replica, room::Room, scrub::since};
+use super::{Replica, scrub::since};
 use crate::{
     applying::{Applying, applier::Applier, membership::Membership},
     catching_up::CatchingUp,
@@ -213,7 +213,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             suspicion,
             scrubbing: Scrubbing::new(options.scrub, scrubbed),
             ending: Ending::new(timeout_ms),
-            room: Room::default(),
             fitness: FitnessState::new(now, replay_to, applied_to),
             turns: Turns::default(),
             tuning: Tuning::new(tuning, possible, class, routing),

@@ -1,0 +1,69 @@
+//! Full disks of the members, as far as this node knows them ([room-1]).
+
+use std::collections::BTreeSet;
+
+use quorate_core::{node_id::NodeId, time::Time};
+
+/// Free space below which a disk counts as full, in addition to a segment of the log. The store
+/// waits at half of it.
+const RESERVE_BYTES: u64 = 128 << 20;
+
+/// Full disks of the group, as far as this node knows them.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// Set while this node's disk has less free space than the reserve.
+    pub(crate) full: bool,
+    pub(crate) look_at: Time,
+    /// Peers that last replied to this leader that their disks are full.
+    pub(crate) full_peers: BTreeSet<NodeId>,
+    /// Member that the last leader named in its heartbeat.
+    pub(crate) named: Option<NodeId>,
+}
+
+impl Room {
+    /// Updates the state of this node's disk from its free space; `None` if that is not known.
+    /// Returns whether the state changed. A disk that was full needs another `segment` of space, so
+    /// that the state does not flap.
+    pub(crate) fn look(&mut self, free: Option<u64>, segment: u64) -> bool {
+        let wanted = RESERVE_BYTES + if self.full { 2 * segment } else { segment };
+        let was = std::mem::replace(&mut self.full, free.is_some_and(|free| free < wanted));
+        was != self.full
+    }
+
+    /// Records a peer's reply to this leader.
+    pub(crate) fn on_reply(&mut self, from: NodeId, full: bool) {
+        match full {
+            true => self.full_peers.insert(from),
+            false => self.full_peers.remove(&from),
+        };
+    }
+
+    /// Records the member that the leader names.
+    pub(crate) fn on_leader(&mut self, named: Option<NodeId>) {
+        self.named = named;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [room-1] A disk that was full needs more space than one that was not.
+    #[test]
+    fn a_disk_at_the_edge_does_not_flap() {
+        let mut room = Room::default();
+        let segment = 64 << 20;
+        let edge = RESERVE_BYTES + segment;
+        for (free, changed) in [
+            (None, false),
+            (Some(edge), false),
+            (Some(edge - 1), true),
+            (Some(edge + segment - 1), false),
+            (Some(edge + segment), true),
+            (Some(0), true),
+            (None, true),
+        ] {
+            assert_eq!(room.look(free, segment), changed, "{free:?}");
+        }
+    }
+}
