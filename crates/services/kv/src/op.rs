@@ -316,6 +316,59 @@ impl Op {
             )
     }
 
+    /// Returns whether the operation reads or changes no keys except those in its arguments
+    /// ([read-9]).
+    pub const fn names_its_keys(self) -> bool {
+        matches!(
+            self,
+            Self::Set
+                | Self::GetDel
+                | Self::GetEx
+                | Self::Append
+                | Self::SetRange
+                | Self::IncrBy
+                | Self::IncrByFloat
+                | Self::Mset
+                | Self::Del
+                | Self::Expire
+                | Self::Persist
+                | Self::SetBit
+                | Self::BitField
+                | Self::HSet
+                | Self::HDel
+                | Self::HIncrBy
+                | Self::LPush
+                | Self::LPop
+                | Self::LSet
+                | Self::LTrim
+                | Self::LRem
+                | Self::SAdd
+                | Self::SRem
+                | Self::ZAdd
+                | Self::ZRem
+        )
+    }
+
+    /// Returns whether the operation reads one key, its first argument, and nothing else.
+    pub const fn reads_first_key(self) -> bool {
+        matches!(
+            self,
+            Self::Get
+                | Self::Strlen
+                | Self::GetRange
+                | Self::Type
+                | Self::Count
+                | Self::HMget
+                | Self::HAll
+                | Self::LIndex
+                | Self::LRange
+                | Self::SIsMember
+                | Self::SMembers
+                | Self::ZScore
+                | Self::ZRange
+        )
+    }
+
     pub const fn is_read(self) -> bool {
         (self as u8) < Self::FIRST_WRITE
     }

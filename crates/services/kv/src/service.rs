@@ -11,7 +11,7 @@ use crate::{
     commands::{
         Budget,
         events::Setting,
-        exec, execute, first_key, read,
+        exec, execute, first_key, may_change, read,
         state::{Notice, ReadContext, WriteContext, notice},
         transactions::ABSENT_LEVEL,
         visits::{self, VISITS_MAX, execute_bounded, within},
@@ -153,6 +153,10 @@ impl StateMachine for Service {
 
     fn grows(&self, command: &[u8]) -> bool {
         exec::grows(command)
+    }
+
+    fn may_change(&self, command: &[u8], query: &[u8]) -> bool {
+        may_change(command, query)
     }
 
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {

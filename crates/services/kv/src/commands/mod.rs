@@ -113,6 +113,21 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
     from.bytes().ok()
 }
 
+/// [read-9] Returns whether a command may change the answer to a query. A command that names all its
+/// keys does not, if the query's only key is not among its arguments.
+pub fn may_change(command: &[u8], query: &[u8]) -> bool {
+    let op = |bytes: &[u8]| bytes.first().and_then(|byte| Op::from_byte(*byte));
+    let mut from = Decoder(query);
+    let reads = from.byte().ok().and_then(Op::from_byte).is_some_and(Op::reads_first_key);
+    let rest = from.0;
+    if !reads || !op(command).is_some_and(Op::names_its_keys) || from.bytes().is_err() {
+        return true;
+    }
+    // With its length, as in the command.
+    let key = &rest[..rest.len() - from.0.len()];
+    command.windows(key.len()).any(|part| part == key)
+}
+
 pub fn execute(
     op: Op,
     from: &mut Decoder<'_>,
@@ -142,6 +157,17 @@ pub fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// [read-9] A command changes the keys that it names, or is not known to.
+    #[test]
+    fn command_that_names_another_key_changes_no_answer() {
+        let get = [Op::Get as u8, 1, b'k'];
+        let set = |key| [Op::Set as u8, 0, 0, 1, key, 1, b'v'];
+        assert!(may_change(&set(b'k'), &get));
+        assert!(!may_change(&set(b'j'), &get));
+        assert!(may_change(&[Op::Flush as u8], &get), "a command that names no keys");
+        assert!(may_change(&set(b'j'), &[Op::Dbsize as u8]), "a query of all keys");
+    }
 
     #[test]
     fn each_operation_is_of_one_family() {

@@ -95,6 +95,8 @@ pub(crate) struct World {
     pub(crate) refuse: Option<Failure>,
     /// Answers after which the confirmation of the next run of reads expires, once.
     pub(crate) overtaken: Option<usize>,
+    /// Last queries, with which each command is compared ([read-9]).
+    pub(crate) queries: VecDeque<Vec<u8>>,
     /// User table, if known on this node.
     pub(crate) users: Option<Users>,
     pub(crate) users_version: u64,
@@ -121,6 +123,7 @@ impl World {
             sessions: BTreeMap::new(),
             refuse: None,
             overtaken: None,
+            queries: VecDeque::new(),
             users: Some(Users::NONE),
             users_version: 0,
             node: 1,
@@ -138,6 +141,10 @@ impl World {
         self.log.push((id, command.to_vec()));
         let mut reply = Vec::new();
         self.service.prefetch(&mut std::iter::once(command));
+        // [read-9] A command that cannot change an answer does not.
+        let unrelated = |query: &&Vec<u8>| !self.service.may_change(command, query);
+        let queries: Vec<Vec<u8>> = self.queries.iter().filter(unrelated).cloned().collect();
+        let before: Vec<Vec<u8>> = queries.iter().map(|query| self.answer_to(query)).collect();
         // [visit-1] The bound on the visits is known in advance.
         let bound = self.service.visits(command) + 16_384 + 16 * command.len() as u64;
         self.service.store().meter().allow(Some(bound));
@@ -146,7 +153,16 @@ impl World {
         self.service.store().meter().allow(None);
         self.slot += 1;
         self.service.commit(Slot(self.slot), &[]);
+        for (query, before) in queries.iter().zip(before) {
+            assert_eq!(before, self.answer_to(query), "{command:?} changes {query:?}");
+        }
         reply
+    }
+
+    fn answer_to(&self, query: &[u8]) -> Vec<u8> {
+        let mut answer = Vec::new();
+        self.service.query(query, self.wall_ms, &mut answer);
+        answer
     }
 
     /// Executes a request other than an in-order read.
@@ -269,6 +285,8 @@ impl Requests for World {
         if self.refuse == Some(Failure::Unavailable) {
             return Err(Failure::Unavailable);
         }
+        self.queries.truncate(7);
+        self.queries.push_front(query.to_vec());
         self.service.query(query, self.wall_ms, reply);
         Ok(())
     }
