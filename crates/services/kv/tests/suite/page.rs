@@ -40,16 +40,16 @@ fn table() -> String {
     let mut rows: BTreeMap<&str, String> = BTreeMap::new();
     for Spec { name, doc, .. } in specs {
         let here = doc.differs.unwrap_or_default();
-        let row = format!("{} | {} | {here}", doc.group, doc.since);
+        let row = format!("{} | {here}", doc.group);
         assert!(rows.insert(name, row).is_none(), "{name} is there twice");
     }
     for (names, why) in MISSING {
         for name in names.split(' ') {
-            let row = format!("– | – | **missing**: {why}");
+            let row = format!("– | **missing**: {why}");
             assert!(rows.insert(name, row).is_none(), "{name} is not missing");
         }
     }
-    let mut table = "| Command | Group | Since | Here |\n|---|---|---|---|\n".to_owned();
+    let mut table = "| Command | Group | Here |\n|---|---|---|\n".to_owned();
     for (name, row) in rows {
         assert!(!row.contains('\n'), "{name}: not one line");
         let name = name.to_ascii_uppercase();
