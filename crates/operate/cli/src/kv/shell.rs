@@ -33,7 +33,7 @@ pub(super) fn run(
         match STATEFUL.iter().find(|name| first.eq_ignore_ascii_case(name.as_bytes())) {
             None => execute(&words),
             Some(name) => Err(Problem::usage(format_args!("{name} needs a Redis client"))
-                .hint("here a command may be repeated on another connection; EVAL runs several")),
+                .hint("here a command may be repeated on another connection")),
         }
     };
     if io::stdin().is_terminal() {

@@ -204,7 +204,7 @@ fn a_cluster_with_a_store_in_memory_is_restored() {
 /// Every fault of the file or the folder is reported, and nothing is written.
 #[test]
 fn damaged_backups_and_used_folders_are_refused() {
-    let cluster = Cluster::start(1, &["--store", "memory"]);
+    let cluster = Cluster::start(1, &["--store", "memory", "--feature-level", "hold"]);
     let admin = cluster.nodes.admin_addresses().remove(0);
     let mut link = Link::connect(&cluster.clients()[0]).unwrap();
     for number in 0..20 {
