@@ -481,9 +481,6 @@ impl Series {
             if self.load.learners > 0 {
                 cluster = session.join(self.load.learners, &flags)?;
             }
-            if self.load.class != Asked::Group {
-                cluster.raise()?;
-            }
             (Some(cluster), Vec::new())
         } else {
             (None, self.load.doors()?)

@@ -15,7 +15,6 @@ use quorate_admin::{
     look::query_cluster,
     view::{Answer, NodeView},
 };
-use quorate_core::level::Level;
 use quorate_testbed::{
     nodes::Nodes,
     process::{NodeProcess, cluster},
@@ -37,8 +36,6 @@ pub(super) const NODES: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Timeout for a request to a node's admin server.
 const WAIT: Duration = Duration::from_secs(3);
-/// Body of the request to raise the feature level.
-const RAISE: &str = "{\"raise\":true}";
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A temporary folder, and the nodes whose data is in it.
@@ -129,7 +126,7 @@ impl Session {
         started.map_err(|error| not_started(&error))?;
         self.voters = nodes;
         let cluster = self.cluster(auxiliary)?;
-        cluster.leader()?;
+        cluster.settle()?;
         Ok(cluster)
     }
 
@@ -250,26 +247,19 @@ impl Cluster {
         }
     }
 
-    /// Raises the feature level to the maximum, because some measurements require it. First waits
-    /// until the nodes have connected to each other.
-    pub(super) fn raise(&self) -> Result<(), Problem> {
-        let levels = Level::BASE.0..Level::NEWEST.0;
-        levels.into_iter().try_for_each(|_| self.raise_once())
-    }
-
-    fn raise_once(&self) -> Result<(), Problem> {
+    /// Waits until all nodes use the newest feature level, which a new cluster soon does
+    /// ([level-11]), and agree on a leader. A raise takes slots back from devices.
+    fn settle(&self) -> Result<(), Problem> {
+        let admins: Vec<String> = self.members.iter().map(|place| place.admin.clone()).collect();
         let began = Instant::now();
         loop {
-            let leader = self.leader()?;
-            let admin = self.place_of(leader).map(|place| place.admin.as_str());
-            let said = client::post(admin.unwrap_or_default(), "/members", RAISE, WAIT);
-            let why = match said {
-                Ok(response) if response.status == 200 => return Ok(()),
-                Ok(response) => response.body,
-                Err(error) => error.to_string(),
-            };
+            let view = query_cluster(&admins)?;
+            let risen = |node: &Answer| node.view().is_some_and(|node| !node.level.may_rise());
+            if view.nodes.iter().all(risen) {
+                return self.leader().map(drop);
+            }
             if began.elapsed() > PATIENCE {
-                let what = format_args!("the feature level cannot be raised: {why}");
+                let what = "the nodes do not use the newest feature level";
                 return Err(Problem::new(Kind::Failed, "level", what));
             }
             thread::sleep(PAUSE);
