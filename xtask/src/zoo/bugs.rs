@@ -81,7 +81,7 @@ pub(super) struct Bug {
     /// Mutants that plant the bug.
     #[serde(default)]
     pub(super) mutants: Vec<String>,
-    /// Tests that plant the bug themselves and require that it is found: `log::name`.
+    /// Tests, given as `crate::name`, that plant the bug themselves and require that it is found.
     #[serde(default)]
     pub(super) planted: Vec<String>,
     /// Tests that reproduce the situation on unmodified code.

@@ -80,7 +80,7 @@ impl Form {
     }
 
     /// Determines the form of a frame from its headers, without checking the value area. A frame
-    /// with an incomplete header is [`Reason::Length`].
+    /// with an incomplete header is refused with [`Reason::Length`].
     pub fn of(frame: &[u8], port: u16) -> Result<Self, Reason> {
         let form = match word(frame, 12)? {
             ETHER_TYPE_IP => {

@@ -26,7 +26,7 @@ pub(crate) mod wake {
             *self.signalled.lock().unwrap() = false;
         }
 
-        /// Waits until the stand-in is readable, as epoll does.
+        /// Blocks until the stand-in is signalled, as epoll does on an eventfd.
         pub(crate) fn wait(&self) {
             let mut signalled = self.signalled.lock().unwrap();
             while !*signalled {

@@ -236,7 +236,8 @@ impl<S: StateMachine> Cluster<S> {
         answer
     }
 
-    /// Returns the clock of a node, which its turns read.
+    /// Returns the clock that a node reads during its turns, with the delays of `set_slow` and of
+    /// stalls.
     fn clock(&mut self, node: NodeId) -> Clock {
         let shown = Arc::clone(&self.shown);
         let ahead = Arc::clone(&self.seat(node).ahead);

@@ -42,7 +42,7 @@ pub type Values = VecDeque<(u64, Arc<[u8]>)>;
 /// A node, local or remote. No call blocks, except [`Source::ready`], [`Source::status`] and
 /// [`Source::close`].
 pub trait Source: Send + Sync {
-    /// Announces that there are gathered values to send, after there were none
+    /// Tells the source that values are waiting to be sent. Called when the first one is queued
     /// ([`crate::submits`]).
     fn gathered(&self);
 

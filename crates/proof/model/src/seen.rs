@@ -54,7 +54,7 @@ pub struct Seen {
     pub broke: u64,
     /// Number of votes by devices.
     pub device_votes: u64,
-    /// Number of quorums that a device counted or reported to a node.
+    /// Number of `Counted` reports, each of slots for which a device found a quorum.
     pub device_counted: u64,
     /// Number of decisions that a learner received in a device frame.
     pub device_told: u64,

@@ -154,7 +154,7 @@ pub enum Effect {
     NeedSnapshot {
         /// The peer that reported its log start.
         from: NodeId,
-        /// Start of the peer's log.
+        /// First slot that the peer's log still contains.
         log_start: Slot,
     },
     /// [trim-1] An auxiliary no longer needs its log below this slot. Make the log start there,

@@ -331,7 +331,8 @@ impl Origin {
         self.in_flight.is_offered() || self.registrations.is_offered()
     }
 
-    /// Returns the numbers of the last registrations here: of its own and of a client's session.
+    /// Returns the numbers of the latest registrations by this process: of the node's own session,
+    /// and of a client's session.
     pub(crate) fn registered(&self) -> [u64; 2] {
         self.registrations.given()
     }

@@ -137,8 +137,8 @@ impl World {
         self.nodes[node].dies_after = Some(self.dice.below(3));
     }
 
-    /// Kills a process and drops its votes. Its successor is killed between recording the loss in
-    /// the identity and the first log write under the new member identity.
+    /// Kills a process and drops its votes. Its successor dies at a random disk change around the
+    /// point where it records its new incarnation and first writes its log.
     fn kill_with_incarnation(&mut self, node: usize) {
         let durable = self.settings.class == Class::Durable;
         let spared = !self.chaos.may_forget(node) || durable && self.settings.budget() == 0;

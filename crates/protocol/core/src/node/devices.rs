@@ -65,8 +65,8 @@ impl Devices {
         self.offload.restart(now, decided_to);
     }
 
-    /// Returns whether members should be asked again to let their devices vote, at most once every
-    /// `every_ms`.
+    /// Returns whether a check of the devices is due, and if so schedules the next one `every_ms`
+    /// later.
     pub(super) fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
         self.offload.is_due(now, every_ms)
     }

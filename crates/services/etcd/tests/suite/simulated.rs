@@ -101,7 +101,7 @@ struct World {
     watchers: BTreeMap<NodeId, i64>,
     /// Events by revision, as first received by any watcher.
     history: BTreeMap<i64, Vec<Event>>,
-    /// Watchers that continued after a compacted revision.
+    /// Number of times that a watcher had to skip compacted revisions.
     jumps: u64,
     /// Highest revision that any client has received.
     told: i64,

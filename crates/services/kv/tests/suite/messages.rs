@@ -1,4 +1,5 @@
-//! Messages by channel, pattern and shard channel: receivers, formats, and PUBSUB.
+//! Pub/Sub: delivery to subscribers of channels, patterns and shard channels, formats of replies,
+//! and the PUBSUB command.
 
 use quorate_replica::front::{ConnectionId, Front as _};
 

@@ -50,7 +50,8 @@ fn frame(to: [u8; 6], header: &Header, room: &[u8]) -> Vec<u8> {
     event
 }
 
-/// Returns the client's batch of this number, as [`SUBMIT`] of one byte builds it.
+/// Returns the descriptor and value area of the client's batch `number`, as a [`SUBMIT`] event of
+/// length 1 produces it.
 fn value(number: u64) -> (Descriptor, Vec<u8>) {
     let mut room = batch(SESSION, number, [&[1][..], b"second"].into_iter());
     let descriptor = Descriptor {
