@@ -44,7 +44,7 @@ use crate::{
 /// value is never split, and each turn applies at least one.
 const TURN_US: u64 = 10_000;
 /// Bytes charged to the apply budget for a value without payload.
-const CHARGE_BYTES: usize = 64;
+const EMPTY_CHARGE_BYTES: usize = 64;
 
 /// The service, its sessions and its queue of decided values.
 pub(crate) struct Applying<S> {
@@ -316,7 +316,7 @@ impl<S: StateMachine> Applying<S> {
                 Bytes::Here(payload) => Some(payload),
                 Bytes::Missing => return Some(range),
             };
-            let charge = payload.as_ref().map_or(CHARGE_BYTES, |bytes| bytes.len());
+            let charge = payload.as_ref().map_or(EMPTY_CHARGE_BYTES, |bytes| bytes.len());
             budget = budget.saturating_sub(charge);
             let measured = matches!(value, Value::Batch(_)) && Pace::measures(charge);
             let clock = to.clock.filter(|_| measured);

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// Bytes charged to the budget for a message without payload.
-const CHARGE_BYTES: usize = 64;
+const CHARGE_BYTES_MIN: usize = 64;
 
 /// Values missing on this node, and values that peers requested from it.
 pub(crate) struct CatchingUp {
@@ -346,8 +346,8 @@ impl CatchingUp {
         }
         out.counters.slots_served += range.len();
         self.serving.sent(to, range.to);
-        let bytes = bytes.map_or(CHARGE_BYTES, <[u8]>::len);
-        Served::Sent(bytes.max(CHARGE_BYTES))
+        let bytes = bytes.map_or(CHARGE_BYTES_MIN, <[u8]>::len);
+        Served::Sent(bytes.max(CHARGE_BYTES_MIN))
     }
 
     /// Sends values read from the log to the peer that lacks them. Returns `false` if the peer's

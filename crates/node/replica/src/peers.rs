@@ -23,7 +23,7 @@ use crate::{
 pub(crate) use self::comparison::Doubt;
 
 /// Maximum number of nodes with stored addresses: all possible members, and as many former.
-const ADDRESSES_MAX: usize = 2 * NODES_MAX;
+const ADDRESSED_NODES_MAX: usize = 2 * NODES_MAX;
 
 /// The other nodes, as far as this node knows them.
 pub(crate) struct Peers {
@@ -48,7 +48,8 @@ impl Peers {
         self.connected.insert(member.node, member);
         // A client that knows the cluster's id may claim the id of any node, so the memory for
         // disconnected nodes is bounded.
-        if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&member.node) {
+        if self.addresses.len() >= ADDRESSED_NODES_MAX && !self.addresses.contains_key(&member.node)
+        {
             let connected = &self.connected;
             let gone = |node: &&NodeId| !connected.contains_key(*node);
             if let Some(gone) = self.addresses.keys().rev().find(gone).copied() {

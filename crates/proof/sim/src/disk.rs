@@ -62,7 +62,7 @@ pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
 
 /// Returns the positions and lengths of all complete log writes numbered `from` or higher, in any
 /// segment.
-pub fn writes_from(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> {
+pub fn log_writes_since(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> {
     let mut found = Vec::new();
     let mut segment = None;
     for place in disk.written_blocks() {

@@ -416,7 +416,7 @@ impl World {
         self.line("world", "heals", format_args!(""));
         self.chaos.goes_on = false;
         self.network.calm();
-        self.calm_air();
+        self.clear_network_faults();
         self.calm_devices();
         let over = |event: &Event| {
             matches!(

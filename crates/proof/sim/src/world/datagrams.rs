@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    pub(super) fn calm_air(&mut self) {
+    pub(super) fn clear_network_faults(&mut self) {
         self.settings.air.calm_down();
         self.flights.deaf.fill(false);
     }

@@ -7,7 +7,7 @@ use quorate_core::{record::Class, slot::Slot, witness::Memory};
 use quorate_log::disk::{MemoryDisk, SmallFiles as _};
 
 use super::{Event, World, name};
-use crate::{disk::writes_from, node::FolderCopy};
+use crate::{disk::log_writes_since, node::FolderCopy};
 
 /// Maximum number of log writes lost at a time.
 const LOST_MAX: u64 = 20;
@@ -134,7 +134,7 @@ impl World {
     /// Removes log write `from` and all later log writes from a node's disk.
     pub fn forget_from(&mut self, node: usize, from: u64) {
         let disk = self.nodes[node].disk.clone();
-        for (place, bytes) in writes_from(&disk, from) {
+        for (place, bytes) in log_writes_since(&disk, from) {
             disk.put(place, &vec![0; bytes]);
         }
         self.counts.lies += 1;
