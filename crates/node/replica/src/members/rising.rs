@@ -10,8 +10,10 @@ use quorate_core::{level::Level, node_id::NodeId, time::Time, witness};
 
 use crate::defaults;
 
-/// Time in milliseconds after which a raise that was proposed but not executed is proposed again.
-const RETRY_MS: u64 = 1_000;
+/// Time in milliseconds after which a raise that was proposed but not executed is proposed again. A
+/// device that assigns slots refuses the first one and gives them back for half a second; the next
+/// one must come within it.
+const RETRY_MS: u64 = 200;
 /// Time in milliseconds after which an operator's request is answered in any case.
 const ANSWER_MS: u64 = 10_000;
 /// Number of the first process of a folder.

@@ -247,10 +247,12 @@ impl Cluster {
         }
     }
 
-    /// Waits until all nodes use the newest feature level, which a new cluster soon does
-    /// ([level-11]), and agree on a leader. A raise takes slots back from devices.
+    /// Waits until the nodes use the newest feature level, which a new cluster soon does
+    /// ([level-11]), and agree on a leader. A raise takes slots back from devices. An auxiliary
+    /// does not execute commands, so it does not know the level.
     fn settle(&self) -> Result<(), Problem> {
-        let admins: Vec<String> = self.members.iter().map(|place| place.admin.clone()).collect();
+        let full = self.members.iter().filter(|place| !place.auxiliary);
+        let admins: Vec<String> = full.map(|place| place.admin.clone()).collect();
         let began = Instant::now();
         loop {
             let view = query_cluster(&admins)?;
