@@ -247,17 +247,16 @@ impl Cluster {
         }
     }
 
-    /// Waits until the nodes use the newest feature level, which a new cluster soon does
-    /// ([level-11]), and agree on a leader. A raise takes slots back from devices. An auxiliary
-    /// does not execute commands, so it does not know the level.
+    /// Waits until the leader uses the newest feature level, which it soon does in a new cluster
+    /// ([level-11]), and the nodes agree on it. A raise takes slots back from devices.
     fn settle(&self) -> Result<(), Problem> {
-        let full = self.members.iter().filter(|place| !place.auxiliary);
-        let admins: Vec<String> = full.map(|place| place.admin.clone()).collect();
+        let admins: Vec<String> = self.members.iter().map(|place| place.admin.clone()).collect();
         let began = Instant::now();
         loop {
             let view = query_cluster(&admins)?;
-            let risen = |node: &Answer| node.view().is_some_and(|node| !node.level.may_rise());
-            if view.nodes.iter().all(risen) {
+            let mut nodes = view.nodes.iter().filter_map(Answer::view);
+            let leader = nodes.find(|node| Some(node.node) == view.leader);
+            if leader.is_some_and(|leader| !leader.level.may_rise()) {
                 return self.leader().map(drop);
             }
             if began.elapsed() > PATIENCE {
