@@ -191,6 +191,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return self.fitness.room.named;
         }
         let (own, room) = (self.spine.own.member.node, &self.fitness.room);
+        if !room.full && room.full_peers.is_empty() {
+            return None;
+        }
         let lacks_room =
             |node| if node == own { room.full } else { room.full_peers.contains(&node) };
         let configuration = self.spine.node().configuration();
@@ -207,7 +210,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn room_notice(&self, now: Time) -> Option<String> {
         match self.full_disk(now) {
             Some(node) => Some(format!(
-                "the disk of node {node} is full: data is refused, and can be removed while there is a reserve"
+                "the disk of node {node} is full: data is refused, but commands that only remove data are accepted while its reserve lasts"
             )),
             None if self.fitness.room.full => {
                 Some("the disk is full; the other members have room for more data".to_owned())

@@ -787,14 +787,14 @@ impl Connection {
     /// Replies with an error, which EXEC returns within a transaction.
     fn refuse_in_place(&mut self, text: &str, shared: &mut Shared, requests: &mut dyn Requests) {
         shared.fresh_reply().error(text);
-        if self.multi.is_some() {
-            self.queue_reply(shared, requests);
-        } else {
-            self.answer(shared);
-        }
+        self.answer_in_place(shared, requests);
     }
 
-    fn queue_reply(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
+    /// Sends the reply in the scratch buffer. Within a transaction, EXEC returns it.
+    fn answer_in_place(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
+        if self.multi.is_none() {
+            return self.answer(shared);
+        }
         fresh(&mut shared.command);
         encode_literal(&shared.reply, &mut Encoder(&mut shared.command));
         self.queue(shared, requests);

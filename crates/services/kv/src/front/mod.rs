@@ -77,6 +77,15 @@ impl RespFront {
         self
     }
 
+    /// Disconnects a client, which loses its unsent replies.
+    fn cut(&mut self, connection: ConnectionId) {
+        if let Some(client) = self.connections.get_mut(&connection) {
+            client.cut();
+            client.recount(&mut self.shared);
+            client.mark(&mut self.shared);
+        }
+    }
+
     fn send_to_subscriber(
         &mut self,
         listener: ConnectionId,
@@ -102,13 +111,10 @@ impl RespFront {
             else {
                 return;
             };
-            let Some(client) = self.connections.get_mut(&id).filter(|client| !client.closing())
-            else {
+            if self.closing(id) {
                 return;
-            };
-            client.cut();
-            client.recount(&mut self.shared);
-            client.mark(&mut self.shared);
+            }
+            self.cut(id);
             if let Some(untold) =
                 self.shared.oversized_clients.say(Time(self.shared.tally.now_ms * 1000))
             {
@@ -171,11 +177,7 @@ impl Front for RespFront {
         client.update_entry(requests.wall_ms(), &mut self.shared);
         client.mark(&mut self.shared);
         for killed in std::mem::take(&mut self.shared.killed) {
-            if let Some(client) = self.connections.get_mut(&killed) {
-                client.cut();
-                client.recount(&mut self.shared);
-                client.mark(&mut self.shared);
-            }
+            self.cut(killed);
         }
         self.shared.sign_slow();
         if self.shared.monitors.has_lines() {

@@ -78,11 +78,7 @@ impl Connection {
             }
             _ => {
                 self.simple(local, arguments, shared, requests);
-                if self.multi.is_some() {
-                    self.queue_reply(shared, requests);
-                } else {
-                    self.answer(shared);
-                }
+                self.answer_in_place(shared, requests);
             }
         }
     }
@@ -123,11 +119,7 @@ impl Connection {
         } else {
             r.integer(count)
         }
-        if self.multi.is_some() {
-            self.queue_reply(shared, requests);
-        } else {
-            self.answer(shared);
-        }
+        self.answer_in_place(shared, requests);
         if killed.clients.contains(&self.id) {
             self.end();
         }
