@@ -43,7 +43,9 @@ pub(crate) fn settings(own: Address, all: Address) -> Settings {
         own,
         all_hosts: all,
         decisions: all,
-        tap_frames: 4 * CELLS as usize,
+        // Large, because decisions that a full tap drops are not sent again, and a device that was
+        // not scheduled for a while receives many repeated proposals at once.
+        tap_frames: 1 << 16,
     }
 }
 
@@ -122,7 +124,8 @@ impl Group {
             }
             self.wait();
         }
-        panic!("it does not come");
+        let lost: Vec<u64> = self.nodes.iter().map(|node| node.device.lost()).collect();
+        panic!("it does not come; frames dropped by each tap: {lost:?}");
     }
 
     pub(crate) fn find<T>(&mut self, node: usize, what: impl Fn(&Event) -> Option<T>) -> Option<T> {
