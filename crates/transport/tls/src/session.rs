@@ -49,6 +49,8 @@ pub struct Session {
     used: usize,
     /// Number of decrypted bytes that have not been read.
     readable: usize,
+    /// The other side has announced its end, which has not been read.
+    ends: bool,
     established: bool,
     finished: bool,
     failure: Option<String>,
@@ -97,6 +99,7 @@ impl Session {
             incoming: Vec::new(),
             used: 0,
             readable: 0,
+            ends: false,
             established: false,
             finished: false,
             failure,
@@ -149,7 +152,7 @@ impl Session {
 
     /// Returns whether [`Self::take`] can make progress without more input from the network.
     pub const fn holds_more(&self) -> bool {
-        self.readable > 0 || self.used < self.incoming.len()
+        self.readable > 0 || self.used < self.incoming.len() || self.ends
     }
 
     /// Reads decrypted bytes into `into`. If `into` is empty, no bytes are read, but the handshake
@@ -162,7 +165,10 @@ impl Session {
             // Bytes that arrived before the end, or before rejected bytes, are read first.
             match connection.reader().read(into) {
                 Ok(0) if into.is_empty() => {}
-                Ok(0) => return ReadOutcome::Ended,
+                Ok(0) => {
+                    self.ends = false;
+                    return ReadOutcome::Ended;
+                }
                 Ok(count) => {
                     self.readable = self.readable.saturating_sub(count);
                     return ReadOutcome::Some(count);
@@ -190,7 +196,10 @@ impl Session {
                 Err(error) => Err(error.to_string()),
             };
             match processed {
-                Ok(state) => self.readable = state.plaintext_bytes_to_read(),
+                Ok(state) => {
+                    self.readable = state.plaintext_bytes_to_read();
+                    self.ends = state.peer_has_closed();
+                }
                 Err(why) => {
                     self.failure = Some(why);
                     (self.incoming, self.used) = (Vec::new(), 0);
