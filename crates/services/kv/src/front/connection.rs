@@ -326,8 +326,10 @@ impl Connection {
         }
     }
 
+    /// Returns the bytes to send. What a connection answers after it was cut would follow a reply
+    /// that was cut.
     pub(super) fn output(&self) -> &[u8] {
-        &self.order.output
+        if self.cut { &[] } else { &self.order.output }
     }
 
     pub(super) fn open_tags(&self) -> VecDeque<Tag> {
