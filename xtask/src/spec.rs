@@ -10,7 +10,7 @@ use std::{
 use crate::shell::{Failed, root};
 
 /// Pages with rules. Other pages of that folder also begin list items with ids.
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "docs/spec/protocol.md",
     "docs/spec/ring.md",
     "docs/spec/offload.md",
@@ -21,6 +21,7 @@ const PAGES: [&str; 10] = [
     "docs/spec/kv.md",
     "docs/spec/stream-store.md",
     "docs/spec/differing.md",
+    "docs/spec/io.md",
 ];
 const DIVERGENCES: &str = "docs/spec/divergences.md";
 /// Heading of the second table of divergences. The first table lists rules that the code follows

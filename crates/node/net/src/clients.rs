@@ -1,5 +1,7 @@
 //! Client connections: sockets for the front's state machines, with back-pressure both ways.
 
+mod away;
+mod place;
 mod proving;
 mod unproved;
 
@@ -12,7 +14,10 @@ use quorate_replica::{
 use quorate_tls::Trust;
 use rustc_hash::FxHashMap;
 
-use self::unproved::UnauthenticatedClients;
+use self::{
+    place::{Here, Place},
+    unproved::UnauthenticatedClients,
+};
 use crate::{
     cx::Cx,
     gates::Accepted,
@@ -22,6 +27,7 @@ use crate::{
     sources::{Interest, Ready, Source, Token},
     stats::Stats,
     tcp::socket::{self, Moved, Socket},
+    threads::{Load, Spread, Threads},
 };
 
 /// Number of bytes read at once from a client without a backlog.
@@ -53,22 +59,30 @@ pub(crate) struct Clients {
     dirty: Vec<ConnectionId>,
     /// Connections that have not authenticated yet and are unknown to the front.
     unproved: UnauthenticatedClients,
+    pub(crate) threads: Threads,
+    load: Load,
+    /// Connections go to the I/O threads.
+    spreads: bool,
+    /// Connections to recall from the I/O threads, a few per turn.
+    gathering: Vec<ConnectionId>,
+    /// Bytes of output that the I/O threads have and the fronts have as well.
+    handed_bytes: usize,
     pub(crate) stats: Stats,
 }
 
 #[derive(Debug)]
 struct Client {
-    socket: Socket,
-    token: Token,
+    place: Place,
     /// Received bytes that the front has not consumed.
     backlog: Vec<u8>,
     stage: Stage,
     /// The client has shut down its sending side, but the front has not been notified yet.
     is_end_unreported: bool,
-    interest: Interest,
     paused: bool,
-    /// The socket's send buffer is full.
-    blocked: bool,
+    /// An I/O thread may own the socket ([io-2]).
+    may_leave: bool,
+    /// Reads while connections go to the I/O threads.
+    reads: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +95,13 @@ enum Stage {
 }
 
 impl Clients {
-    pub(crate) fn new(limits: Limits, trust: Option<Trust>) -> Self {
+    pub(crate) fn new(limits: Limits, trust: Option<Trust>, threads: Threads) -> Self {
         Self {
+            spreads: threads.are_wanted() && limits.spread == Spread::Always,
+            threads,
+            load: Load::default(),
+            gathering: Vec::new(),
+            handed_bytes: 0,
             unproved: UnauthenticatedClients::new(trust),
             limits,
             connections: FxHashMap::default(),
@@ -142,14 +161,13 @@ impl Clients {
         cx: &mut Cx<'_, impl ClientSide>,
     ) {
         let client = Client {
-            socket,
-            token,
+            place: Place::Here(Here { socket, token, interest: Interest::READ, blocked: false }),
             backlog: Vec::new(),
             stage: Stage::Open,
             is_end_unreported: false,
-            interest: Interest::READ,
             paused: false,
-            blocked: false,
+            may_leave: ends.door == Door::Commands,
+            reads: 0,
         };
         self.connections.insert(id, client);
         self.stats.clients_accepted += 1;
@@ -172,12 +190,17 @@ impl Clients {
         if ready.broken && !(ready.read && client.stage == Stage::Open) {
             return self.close(id, cx);
         }
-        if ready.write {
-            client.blocked = false;
+        if ready.write
+            && let Place::Here(here) = &mut client.place
+        {
+            here.blocked = false;
             self.dirty.push(id);
         }
         if ready.read {
             self.read_all(id, cx);
+            if self.spreads {
+                self.send_away(id, cx);
+            }
         }
     }
 
@@ -187,8 +210,7 @@ impl Clients {
         while self.connections.get(&id).is_some_and(Client::holds_more) {
             self.read(id, cx);
         }
-        let unsent = |client: &Client| client.socket.has_unsent();
-        if self.connections.get(&id).is_some_and(unsent) {
+        if self.connections.get(&id).is_some_and(Client::has_unsent) {
             self.dirty.push(id);
         }
     }
@@ -245,10 +267,11 @@ impl Clients {
         for id in std::mem::take(&mut self.dirty) {
             self.write(id, cx);
         }
+        self.threads.flush();
     }
 
     fn held_bytes(&self, host: &impl ClientSide) -> usize {
-        self.backlog_bytes + host.front().held_bytes()
+        self.backlog_bytes + self.handed_bytes + host.front().held_bytes()
     }
 
     /// Closes the clients that use the most memory, so that the remaining clients can continue.
@@ -257,7 +280,8 @@ impl Clients {
         loop {
             let total = self.held_bytes(cx.host);
             let held = |(id, client): (&ConnectionId, &Client)| {
-                (*id, client.backlog.len() + cx.host.front().held_bytes_of(*id))
+                let held = client.backlog.len() + client.handed();
+                (*id, held + cx.host.front().held_bytes_of(*id))
             };
             let clients = self.connections.iter().map(held);
             let Some((id, bytes)) = heaviest(total, of, clients) else {
@@ -313,6 +337,7 @@ impl Clients {
         }
         for id in stopped {
             self.leaving.push(id);
+            self.recall(id);
             self.watch(id, cx);
         }
     }
@@ -321,7 +346,7 @@ impl Clients {
     pub(crate) fn all_sent(&self, host: &mut impl ClientSide) -> bool {
         let mut ids = self.connections.keys().copied();
         ids.all(|id| host.front_mut().output(id).is_empty())
-            && !self.connections.values().any(|client| client.socket.has_unsent())
+            && !self.connections.values().any(|client| client.is_away() || client.has_unsent())
     }
 
     fn read(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
@@ -348,11 +373,14 @@ impl Clients {
         };
         // During a large command the front is called less often, as it may parse from the start.
         let wanted = client.backlog.len().clamp(READ_BYTES, READ_LARGE_BYTES);
+        let Place::Here(here) = &mut client.place else {
+            return;
+        };
         let mut total = 0;
         while total < wanted {
             self.stats.calls_client_read += 1;
             let into = self.scratch.len().min(limit);
-            match client.socket.read(&mut self.scratch[..into]) {
+            match here.socket.read(&mut self.scratch[..into]) {
                 Moved::Ended(None) => {
                     self.feed(id, 0, cx);
                     return self.half_close(id, cx);
@@ -381,9 +409,12 @@ impl Clients {
     /// maximum number of bytes that it accepts.
     fn intake(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) -> Option<usize> {
         let client = self.connections.get_mut(&id)?;
+        let Place::Here(here) = &mut client.place else {
+            return None;
+        };
         let mut moved = Moved::Some(0);
         let mut read = |into: &mut [u8]| {
-            moved = client.socket.read(into);
+            moved = here.socket.read(into);
             match moved {
                 Moved::Some(count) => count,
                 Moved::Blocked | Moved::Ended(_) => 0,
@@ -486,26 +517,29 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        if client.socket.has_unsent() && matches!(client.socket.flush(), Moved::Ended(_)) {
+        let Place::Here(here) = &mut client.place else {
+            return self.hand_over(id, cx);
+        };
+        if here.socket.has_unsent() && matches!(here.socket.flush(), Moved::Ended(_)) {
             return self.close(id, cx);
         }
         let front = cx.host.front_mut();
-        while !client.blocked {
+        while !here.blocked {
             let output = front.output(id);
             if output.is_empty() {
                 break;
             }
             self.stats.calls_client_write += 1;
-            match client.socket.write(output) {
+            match here.socket.write(output) {
                 Moved::Some(count) => {
                     front.sent(id, count);
                     self.stats.client_bytes_out += count as u64;
                 }
-                Moved::Blocked => client.blocked = true,
+                Moved::Blocked => here.blocked = true,
                 Moved::Ended(_) => return self.close(id, cx),
             }
         }
-        let empty = !client.blocked && !client.socket.has_unsent();
+        let empty = !here.blocked && !here.socket.has_unsent();
         if empty {
             self.after_output(id, cx);
         }
@@ -517,12 +551,15 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
+        let Place::Here(here) = &mut client.place else {
+            return;
+        };
         if let Some(why) = cx.host.front().broken(id) {
             if let Some(untold) = self.resets.say(cx.now.time) {
                 tracing::warn!(client = id.0, why, untold, "reset the connection of a client");
             }
             self.stats.clients_reset += 1;
-            client.socket.reset_at_close();
+            here.socket.reset_at_close();
             return self.close(id, cx);
         }
         match client.stage {
@@ -530,7 +567,7 @@ impl Clients {
             Stage::HalfClosed => self.close(id, cx),
             Stage::Open if cx.host.front().closing(id) => {
                 // Closing at once, with input unread, would discard the last reply in transit.
-                client.socket.finish_writing();
+                here.socket.finish_writing();
                 let until = cx.now.time.plus_ms(self.limits.farewell_ms);
                 client.stage = Stage::Farewell(until);
                 client.paused = false;
@@ -546,12 +583,16 @@ impl Clients {
             return;
         };
         let read = !client.paused && client.stage != Stage::HalfClosed;
-        let interest = Interest { read, write: client.socket.waits_to_write(client.blocked) };
-        if interest == client.interest {
+        let here = match &mut client.place {
+            Place::Here(here) => here,
+            Place::Away(away) => return away.set_reading(id, read, &mut self.threads),
+        };
+        let interest = Interest { read, write: here.socket.waits_to_write(here.blocked) };
+        if interest == here.interest {
             return;
         }
-        client.interest = interest;
-        if let Err(error) = cx.sources.change(&client.socket, client.token, interest) {
+        here.interest = interest;
+        if let Err(error) = cx.sources.change(&here.socket, here.token, interest) {
             tracing::warn!(%error, "cannot register a client connection with the poller");
             self.close(id, cx);
         }
@@ -559,20 +600,47 @@ impl Clients {
 
     fn close(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.remove(&id) {
-            cx.sources.remove(client.token);
-            self.backlog_bytes -= client.backlog.len();
-            self.stats.clients_closed += 1;
-            let (front, mut requests) = cx.host.front_and_requests(cx.now);
-            front.closed(id, &mut requests);
+            match &client.place {
+                Place::Here(here) => cx.sources.remove(here.token),
+                // The socket is closed when it comes back.
+                Place::Away(away) => {
+                    away.recall(id, &mut self.threads);
+                    self.handed_bytes -= away.handed();
+                }
+            }
+            self.forget(id, &client, cx);
         }
+    }
+
+    /// Tells the front that a connection is closed.
+    fn forget(&mut self, id: ConnectionId, client: &Client, cx: &mut Cx<'_, impl ClientSide>) {
+        self.backlog_bytes -= client.backlog.len();
+        self.stats.clients_closed += 1;
+        let (front, mut requests) = cx.host.front_and_requests(cx.now);
+        front.closed(id, &mut requests);
     }
 }
 
 impl Client {
+    const fn is_away(&self) -> bool {
+        matches!(self.place, Place::Away(_))
+    }
+
+    const fn handed(&self) -> usize {
+        match &self.place {
+            Place::Here(_) => 0,
+            Place::Away(away) => away.handed(),
+        }
+    }
+
     /// Returns whether a read would return data without waiting.
     fn holds_more(&self) -> bool {
         let takes = !self.paused && self.stage != Stage::HalfClosed;
-        takes && self.socket.holds_more()
+        takes && matches!(&self.place, Place::Here(here) if here.socket.holds_more())
+    }
+
+    fn has_unsent(&self) -> bool {
+        matches!(&self.place, Place::Here(here) if here.socket.has_unsent())
     }
 }
 

@@ -22,6 +22,9 @@ pub mod tcp;
 mod asks;
 #[cfg(test)]
 mod asks_races;
+mod bell;
+#[cfg(test)]
+mod bell_races;
 mod complaints;
 mod cx;
 mod desk;
@@ -35,6 +38,7 @@ mod races;
 mod sources;
 pub mod spin;
 mod sync;
+pub mod threads;
 mod wake;
 
 pub use asks::{NotQueued, RequestReceiver, RequestSender, request_queue};
@@ -56,4 +60,5 @@ pub use reactor::{Reactor, Settings};
 pub use spin::Spin;
 pub use starting::Starting;
 pub use stats::Stats;
+pub use threads::{IoThreads, Spread};
 pub use wake::Wake;

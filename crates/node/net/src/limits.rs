@@ -1,6 +1,9 @@
 //! Network limits: the capacity of every queue and every timeout, in one place.
 
-use crate::spin::Spin;
+use crate::{
+    spin::Spin,
+    threads::{IoThreads, Spread},
+};
 
 /// Usual duration of a handshake on a healthy network, in milliseconds.
 const HANDSHAKE_USUAL_MS: u64 = 250;
@@ -54,6 +57,10 @@ pub struct Limits {
     pub commands_max: usize,
     /// Setting for busy polling before the reactor sleeps.
     pub spin: Spin,
+    /// Number of threads that own sockets of clients.
+    pub io_threads: IoThreads,
+    /// When they own them.
+    pub spread: Spread,
 }
 
 impl Limits {
@@ -88,6 +95,8 @@ impl Default for Limits {
             stop_ms: 5_000,
             commands_max: 64,
             spin: Spin::Auto,
+            io_threads: IoThreads::Fixed(0),
+            spread: Spread::ByLoad,
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::{
     spin::Spinning,
     stats::Stats,
     tcp::peers::Peers,
+    threads::Threads,
 };
 
 /// Settings that stay the same while the reactor runs.
@@ -99,6 +100,9 @@ impl<H: Host> Reactor<H> {
             None => None,
         };
         let trust = listeners.trust().cloned();
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = Threads::new(limits.io_threads.count(cpus))?;
+        sources.add(threads.wake(), Source::Threads, Interest::READ)?;
         let datagrams = listeners.take_datagrams();
         let packets = datagrams
             .map(|datagrams| PacketPlane::new(datagrams, &identity, seed, &mut sources))
@@ -119,7 +123,7 @@ impl<H: Host> Reactor<H> {
             spinning: Spinning::new(limits.spin),
             device,
             stop_ms: limits.stop_ms,
-            clients: Clients::new(limits, trust),
+            clients: Clients::new(limits, trust, threads),
             sources,
             stats: Stats::default(),
             started,
@@ -141,8 +145,9 @@ impl<H: Host> Reactor<H> {
     /// Runs one turn. Returns `false` after the last turn. The order follows the design (§5):
     /// received data, the protocol, sends, the log write, output to clients.
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
-        self.wait(events)?;
+        let began = self.wait(events)?;
         let now = self.clock();
+        self.clients.weigh(now.time, now.time.since_us(began));
         if let Some(hops) = self.host.hops() {
             hops.stamp(Hop::Woke, None);
         }
@@ -150,6 +155,7 @@ impl<H: Host> Reactor<H> {
         for event in &events.ready {
             self.on_ready(*event, now)?;
         }
+        self.with_clients(now, Clients::on_threads);
         self.with_peers(now, Peers::on_time);
         self.with_clients(now, Clients::on_time);
         self.gates.reopen(now.time, self.clients.is_full(), &self.sources)?;
@@ -191,8 +197,9 @@ impl<H: Host> Reactor<H> {
         }
     }
 
-    /// Waits for events. Polls as long as polling is likely to pay off, then sleeps.
-    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+    /// Waits for events, and returns when it began. Polls as long as polling is likely to pay off,
+    /// then sleeps.
+    fn wait(&mut self, events: &mut Events) -> io::Result<Time> {
         let began = self.time();
         let patience_us = self.patience_us(began);
         let spin_us = self.spinning.for_us(began);
@@ -202,10 +209,10 @@ impl<H: Host> Reactor<H> {
         while now.since_us(began) < spin_us {
             self.stats.calls_wait += 1;
             self.sources.wait(Some(0), events)?;
-            if !events.ready.is_empty() {
+            if !events.ready.is_empty() || self.clients.threads.has_news() {
                 self.stats.spins_ended += 1;
                 self.spinning.waited(began, now, false);
-                return Ok(());
+                return Ok(began);
             }
             rustix::thread::sched_yield();
             let before = std::mem::replace(&mut now, self.time());
@@ -213,13 +220,17 @@ impl<H: Host> Reactor<H> {
                 break;
             }
         }
-        let left_us = patience_us.map(|us| us.saturating_sub(now.since_us(began)));
+        let mut left_us = patience_us.map(|us| us.saturating_sub(now.since_us(began)));
+        if !self.clients.threads.may_sleep() {
+            left_us = Some(0);
+        }
         self.stats.calls_wait += 1;
         self.sources.wait(left_us, events)?;
+        self.clients.threads.awake();
         if patience_us != Some(0) {
             self.spinning.waited(began, self.time(), true);
         }
-        Ok(())
+        Ok(began)
     }
 
     fn with_peers<T>(&mut self, now: Now, act: impl FnOnce(&mut Peers, &mut PeerCx<'_>) -> T) -> T {
@@ -272,6 +283,7 @@ impl<H: Host> Reactor<H> {
             Source::Mail => self.on_mail(now),
             // `Host::poll` runs in every turn.
             Source::Host => {}
+            Source::Threads => self.clients.threads.wake().drain(),
             Source::PeerListener => return self.accept_peers(now),
             Source::ClientListener
             | Source::ClientSocket
@@ -317,13 +329,14 @@ impl<H: Host> Reactor<H> {
                 status.notices.extend(peers.notices(time));
                 status.choices.extend(peers.choice());
                 status.choices.extend(spinning.why(time));
+                status.choices.extend(clients.choice());
                 for peer in &mut status.peers {
                     peer.plane = peers.plane_of(peer.member.node);
                 }
                 status
             },
             |mut text| {
-                let stats = stats.plus(&peers.stats).plus(&clients.stats);
+                let stats = stats.plus(&peers.stats).plus(&clients.all_stats());
                 stats.render(&mut text);
                 peers.datagram_metrics(&mut text);
                 Metrics { stats, text }

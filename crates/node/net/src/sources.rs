@@ -102,6 +102,8 @@ pub(crate) enum Source {
     /// A socket of the packet plane, ready when it has datagrams or can send again.
     Datagrams(DatagramSocket),
     Client(ConnectionId),
+    /// The bell of the I/O threads.
+    Threads,
     /// An unauthenticated client connection.
     Unproved(ConnectionId),
 }
@@ -147,6 +149,13 @@ impl Sources {
 
     /// Removes a source whose descriptor is being closed, which also removes it from epoll.
     pub(crate) fn remove(&mut self, token: Token) {
+        self.table.remove(token);
+    }
+
+    /// Stops watching a descriptor that stays open.
+    pub(crate) fn release(&mut self, fd: impl AsFd, token: Token) {
+        // It fails only for a descriptor that is not watched.
+        let _ = epoll::delete(&self.poller.epoll, fd);
         self.table.remove(token);
     }
 

@@ -104,6 +104,12 @@ stats! {
     calls_client_read,
     /// System calls that wrote to clients.
     calls_client_write,
+    /// System calls of I/O threads that waited for events.
+    calls_io_thread_wait,
+    /// Records that I/O threads handed to the thread that orders.
+    io_thread_records,
+    /// Number of times that an I/O thread took over a client's connection.
+    io_thread_moves,
     /// Calls of the host's `submit`.
     submits,
 }

@@ -3,7 +3,7 @@
 use quorate_replica::front::{ConnectionId, Endpoints};
 use quorate_tls::Trust;
 
-use super::{Clients, unproved::Stranger};
+use super::{Client, Clients, Place, unproved::Stranger};
 use crate::{
     cx::Cx,
     host::ClientSide,
@@ -82,8 +82,8 @@ impl Clients {
         let ends = Endpoints { door: ends.door, ..socket.ends() };
         cx.sources.set_source(token, Source::Client(id));
         self.open(id, socket, token, ends, cx);
-        if let Some(client) = self.connections.get_mut(&id) {
-            client.interest = interest;
+        if let Some(Client { place: Place::Here(here), .. }) = self.connections.get_mut(&id) {
+            here.interest = interest;
         }
         // The first command may have arrived together with the end of the handshake.
         self.read_all(id, cx);

@@ -9,9 +9,54 @@ use std::{
 };
 
 use crate::common::{DEADLINE, Event, Node, Start, lone};
-use quorate_net::Limits;
+use quorate_net::{IoThreads, Limits, Spread};
 use quorate_replica::{front::Door, pressure::Pressure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Runs each test twice: with all sockets in the reactor, and with those of clients that have sent
+/// something in I/O threads.
+macro_rules! both {
+    ($($name:ident,)+) => {
+        mod here {
+            $(#[test]
+            fn $name() {
+                super::$name(quorate_net::Limits::default());
+            })+
+        }
+
+        mod away {
+            $(#[test]
+            fn $name() {
+                super::$name(super::away_limits());
+            })+
+        }
+    };
+}
+
+both! {
+    pipelined_requests_are_answered_in_order_over_tcp_and_unix,
+    the_front_is_told_by_which_listener_a_client_came,
+    a_command_in_pieces_is_one_command,
+    back_pressure_reaches_the_client_and_ends,
+    a_full_host_reads_no_client_until_it_is_well_below,
+    a_client_that_does_not_read_costs_its_output_and_no_other_client,
+    a_client_that_closed_its_half_gets_its_answers,
+    the_front_is_told_of_a_clients_last_byte_once_it_has_used_all,
+    a_front_without_words_has_its_client_reset,
+    the_last_error_reaches_a_client_that_keeps_sending,
+    a_farewell_ends,
+    bytes_that_make_no_command_are_bounded,
+    who_holds_most_of_the_memory_for_clients_is_closed,
+    a_thousand_idle_clients_cost_no_turns_and_each_still_works,
+    more_clients_than_allowed_wait_for_a_place,
+    hostile_bytes_on_the_client_port_are_the_fronts_to_judge,
+    a_stop_finishes_what_was_accepted,
+    a_stop_does_not_wait_for_ever,
+}
+
+fn away_limits() -> Limits {
+    Limits { io_threads: IoThreads::Fixed(2), spread: Spread::Always, ..Limits::default() }
+}
 
 fn read(stream: &mut (impl Read + ?Sized), count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
@@ -31,11 +76,10 @@ fn wait_slow(node: &Node) -> u64 {
     node.shared.lock().slow[0]
 }
 
-#[test]
-fn pipelined_requests_are_answered_in_order_over_tcp_and_unix() {
+fn pipelined_requests_are_answered_in_order_over_tcp_and_unix(limits: Limits) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("client.sock");
-    let bound = Start { socket: Some(path.clone()), ..Start::node(1) }.bind();
+    let bound = Start { socket: Some(path.clone()), limits, ..Start::node(1) }.bind();
     let peers = [bound.peer_address()];
     let node = bound.run(&peers);
     let lines: String = (0..5000).map(|n| format!("line {n}\n")).collect();
@@ -49,11 +93,10 @@ fn pipelined_requests_are_answered_in_order_over_tcp_and_unix() {
     node.shared.wait("both gone", |world| world.clients.is_empty());
 }
 
-#[test]
-fn the_front_is_told_by_which_listener_a_client_came() {
+fn the_front_is_told_by_which_listener_a_client_came(limits: Limits) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("client.sock");
-    let bound = Start { socket: Some(path.clone()), ..Start::node(1) }.bind();
+    let bound = Start { socket: Some(path.clone()), limits, ..Start::node(1) }.bind();
     let peers = [bound.peer_address()];
     let node = bound.run(&peers);
     let echo = |client: &mut dyn Talk| {
@@ -77,9 +120,8 @@ fn the_front_is_told_by_which_listener_a_client_came() {
 trait Talk: Read + Write {}
 impl<T: Read + Write> Talk for T {}
 
-#[test]
-fn a_command_in_pieces_is_one_command() {
-    let node = lone(Limits::default(), &[]);
+fn a_command_in_pieces_is_one_command(limits: Limits) {
+    let node = lone(limits, &[]);
     let mut client = node.client();
     client.set_nodelay(true).unwrap();
     let mut line = vec![b'y'; 300_000];
@@ -92,9 +134,8 @@ fn a_command_in_pieces_is_one_command() {
 
 /// While the front accepts no input, the reactor stops reading, TCP slows the client down, and
 /// nothing accumulates in the node.
-#[test]
-fn back_pressure_reaches_the_client_and_ends() {
-    let node = lone(Limits::default(), &[]);
+fn back_pressure_reaches_the_client_and_ends(limits: Limits) {
+    let node = lone(limits, &[]);
     let mut client = node.client();
     client.write_all(b"hello\n").unwrap();
     assert_eq!(read(&mut client, 6), b"hello\n");
@@ -130,9 +171,8 @@ fn back_pressure_reaches_the_client_and_ends() {
 }
 
 /// A full node reads from no client until its pressure is low again.
-#[test]
-fn a_full_host_reads_no_client_until_it_is_well_below() {
-    let node = lone(Limits::default(), &[]);
+fn a_full_host_reads_no_client_until_it_is_well_below(limits: Limits) {
+    let node = lone(limits, &[]);
     let mut clients = [node.client(), node.client()];
     for client in &mut clients {
         client.write_all(b"hello\n").unwrap();
@@ -162,9 +202,8 @@ fn a_full_host_reads_no_client_until_it_is_well_below() {
     }
 }
 
-#[test]
-fn a_client_that_does_not_read_costs_its_output_and_no_other_client() {
-    let node = lone(Limits::default(), &[]);
+fn a_client_that_does_not_read_costs_its_output_and_no_other_client(limits: Limits) {
+    let node = lone(limits, &[]);
     let mut greedy = node.client();
     for _ in 0..20 {
         greedy.write_all(b"big\n").unwrap();
@@ -180,9 +219,8 @@ fn a_client_that_does_not_read_costs_its_output_and_no_other_client() {
 }
 
 /// `printf 'GET k\r\n' | nc` half-closes its connection at once and still gets its reply.
-#[test]
-fn a_client_that_closed_its_half_gets_its_answers() {
-    let node = lone(Limits::default(), &[]);
+fn a_client_that_closed_its_half_gets_its_answers(limits: Limits) {
+    let node = lone(limits, &[]);
     node.shared.lock().hold_slow = true;
     let mut client = node.client();
     client.write_all(b"one\nslow\n").unwrap();
@@ -199,9 +237,8 @@ fn a_client_that_closed_its_half_gets_its_answers() {
 
 /// The half-close, which is the only mark of a raw stream's end, is reported once, after all bytes,
 /// and not by a stopping node.
-#[test]
-fn the_front_is_told_of_a_clients_last_byte_once_it_has_used_all() {
-    let node = lone(Limits::default(), &[]);
+fn the_front_is_told_of_a_clients_last_byte_once_it_has_used_all(limits: Limits) {
+    let node = lone(limits, &[]);
     node.shared.lock().hold_slow = true;
     let mut client = node.client();
     client.write_all(b"slow\n").unwrap();
@@ -241,9 +278,8 @@ fn the_front_is_told_of_a_clients_last_byte_once_it_has_used_all() {
     assert!(told[0].1 >= 5 + 17, "{told:?}");
 }
 
-#[test]
-fn a_front_without_words_has_its_client_reset() {
-    let node = lone(Limits::default(), &[]);
+fn a_front_without_words_has_its_client_reset(limits: Limits) {
+    let node = lone(limits, &[]);
     let mut client = node.client();
     client.write_all(b"one\n").unwrap();
     assert_eq!(read(&mut client, 4), b"one\n");
@@ -254,9 +290,8 @@ fn a_front_without_words_has_its_client_reset() {
 }
 
 /// The last error reaches a client that keeps sending; closing with unread input would discard it.
-#[test]
-fn the_last_error_reaches_a_client_that_keeps_sending() {
-    let node = lone(Limits::default(), &[]);
+fn the_last_error_reaches_a_client_that_keeps_sending(limits: Limits) {
+    let node = lone(limits, &[]);
     let mut client = node.client();
     client.write_all(b"bye\n").unwrap();
     client.write_all(&vec![b'q'; 1 << 20]).unwrap();
@@ -266,9 +301,8 @@ fn the_last_error_reaches_a_client_that_keeps_sending() {
 }
 
 /// A client that never closes its connection is disconnected after the farewell.
-#[test]
-fn a_farewell_ends() {
-    let node = lone(Limits { farewell_ms: 20, ..Limits::default() }, &[]);
+fn a_farewell_ends(limits: Limits) {
+    let node = lone(Limits { farewell_ms: 20, ..limits }, &[]);
     let mut client = node.client();
     client.write_all(b"bye\n").unwrap();
     node.shared.wait("gone", |world| {
@@ -277,9 +311,8 @@ fn a_farewell_ends() {
     assert_eq!(read_to_end(&mut client), b"error: bye\n");
 }
 
-#[test]
-fn bytes_that_make_no_command_are_bounded() {
-    let limits = Limits { client_backlog_bytes_max: 1 << 20, ..Limits::default() };
+fn bytes_that_make_no_command_are_bounded(limits: Limits) {
+    let limits = Limits { client_backlog_bytes_max: 1 << 20, ..limits };
     let node = lone(limits, &[]);
     let mut client = node.client();
     let mut other = node.client();
@@ -292,9 +325,8 @@ fn bytes_that_make_no_command_are_bounded() {
 
 /// All clients together have a memory limit. The client that uses the most is closed, whether it
 /// does not read or does not end its command, and the other clients are not affected.
-#[test]
-fn who_holds_most_of_the_memory_for_clients_is_closed() {
-    let limits = Limits { clients_bytes_max: 1 << 20, ..Limits::default() };
+fn who_holds_most_of_the_memory_for_clients_is_closed(limits: Limits) {
+    let limits = Limits { clients_bytes_max: 1 << 20, ..limits };
     let node = lone(limits, &[]);
     let mut clients: Vec<TcpStream> = (0..3).map(|_| node.client()).collect();
     for (client, bytes) in clients.iter_mut().zip([300_000, 100_000, 500_000]) {
@@ -318,15 +350,14 @@ fn who_holds_most_of_the_memory_for_clients_is_closed() {
     assert_eq!(node.handle.metrics().unwrap().stats.clients_closed, 2);
 }
 
-#[test]
-fn a_thousand_idle_clients_cost_no_turns_and_each_still_works() {
+fn a_thousand_idle_clients_cost_no_turns_and_each_still_works(limits: Limits) {
     // This process has both ends of each connection; the soft limit is often 1024.
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     if maximum.is_some_and(|most| most < 2500) {
         return eprintln!("skipped: a thousand clients: only {maximum:?} files may be open");
     }
-    let node = lone(Limits::default(), &[]);
+    let node = lone(limits, &[]);
     let mut clients: Vec<TcpStream> = (0..1000).map(|_| node.client()).collect();
     node.shared.wait("all", |world| world.clients.len() == 1000);
     // Each request costs a turn; idle clients cost none in between.
@@ -347,9 +378,8 @@ fn a_thousand_idle_clients_cost_no_turns_and_each_still_works() {
     }
 }
 
-#[test]
-fn more_clients_than_allowed_wait_for_a_place() {
-    let node = lone(Limits { clients_max: 2, ..Limits::default() }, &[]);
+fn more_clients_than_allowed_wait_for_a_place(limits: Limits) {
+    let node = lone(Limits { clients_max: 2, ..limits }, &[]);
     let first = node.client();
     let _second = node.client();
     node.shared.wait("two", |world| world.clients.len() == 2);
@@ -361,9 +391,8 @@ fn more_clients_than_allowed_wait_for_a_place() {
     assert_eq!(read(&mut third, 7), b"me too\n");
 }
 
-#[test]
-fn hostile_bytes_on_the_client_port_are_the_fronts_to_judge() {
-    let node = lone(Limits::default(), &[]);
+fn hostile_bytes_on_the_client_port_are_the_fronts_to_judge(limits: Limits) {
+    let node = lone(limits, &[]);
     let mut client = node.client();
     let noise: Vec<u8> =
         (0..100_000u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
@@ -373,11 +402,10 @@ fn hostile_bytes_on_the_client_port_are_the_fronts_to_judge() {
     assert!(read_to_end(&mut client) == noise[..whole]);
 }
 
-#[test]
-fn a_stop_finishes_what_was_accepted() {
+fn a_stop_finishes_what_was_accepted(limits: Limits) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("client.sock");
-    let bound = Start { socket: Some(path.clone()), ..Start::node(1) }.bind();
+    let bound = Start { socket: Some(path.clone()), limits, ..Start::node(1) }.bind();
     let peers = [bound.peer_address()];
     let node = bound.run(&peers);
     let handle = node.handle.clone();
@@ -396,13 +424,73 @@ fn a_stop_finishes_what_was_accepted() {
     assert_eq!(handle.status(), Err(quorate_net::Unanswered::Stopped));
 }
 
-#[test]
-fn a_stop_does_not_wait_for_ever() {
-    let node = lone(Limits { stop_ms: 20, ..Limits::default() }, &[]);
+fn a_stop_does_not_wait_for_ever(limits: Limits) {
+    let node = lone(Limits { stop_ms: 20, ..limits }, &[]);
     node.shared.lock().hold_slow = true;
     let mut client = node.client();
     client.write_all(b"slow\n").unwrap();
     wait_slow(&node);
     node.stop();
     assert!(read_to_end(&mut client).is_empty());
+}
+
+/// [io-1] [io-2] [io-5] [io-7]
+#[test]
+fn clients_go_to_threads_and_come_back_with_what_threads_do_not_serve() {
+    let node = lone(away_limits(), &[]);
+    let moves = || node.handle.metrics().unwrap().stats.io_thread_moves;
+    let mut clients: Vec<TcpStream> = (0..20).map(|_| node.client()).collect();
+    for round in 0..50 {
+        for (number, client) in clients.iter_mut().enumerate() {
+            let line = format!("{round} of {number}\n");
+            client.write_all(line.as_bytes()).unwrap();
+            assert_eq!(read(client, line.len()), line.as_bytes());
+        }
+    }
+    let stats = node.handle.metrics().unwrap().stats;
+    assert_eq!(stats.io_thread_moves, 20);
+    assert!(stats.io_thread_records >= 20 * 49, "{stats:?}");
+    // A large command, and one with a large reply, bring their clients back for good.
+    let large = [&vec![b'l'; 1 << 20][..], b"\n"].concat();
+    clients[0].write_all(&large).unwrap();
+    assert!(read(&mut clients[0], large.len()) == large);
+    clients[1].write_all(b"big\n").unwrap();
+    assert_eq!(read(&mut clients[1], 3 << 20).len(), 3 << 20);
+    for client in &mut clients {
+        client.write_all(b"again\n").unwrap();
+        assert_eq!(read(client, 6), b"again\n");
+    }
+    assert_eq!(moves(), 20);
+    let served = "18 of 20 clients are served by 2 I/O threads".to_owned();
+    assert!(node.handle.status().unwrap().choices.contains(&served));
+}
+
+/// [io-3] A busy reactor gives its clients away, and takes them back once it has little to do.
+#[test]
+fn a_busy_reactor_gives_clients_away_and_takes_them_back() {
+    let limits = Limits { spread: Spread::ByLoad, ..away_limits() };
+    let node = lone(limits, &[]);
+    let mut lone = node.client();
+    node.shared.lock().busy_us = 40;
+    let mut clients: Vec<TcpStream> = (0..20).map(|_| node.client()).collect();
+    let began = Instant::now();
+    while node.handle.metrics().unwrap().stats.io_thread_moves < 21 {
+        assert!(began.elapsed() < DEADLINE, "clients stay");
+        for client in clients.iter_mut().chain([&mut lone]) {
+            client.write_all(b"ping\n").unwrap();
+        }
+        for client in clients.iter_mut().chain([&mut lone]) {
+            assert_eq!(read(client, 5), b"ping\n");
+        }
+    }
+    node.shared.lock().busy_us = 0;
+    let away = |node: &Node| {
+        let choices = node.handle.status().unwrap().choices;
+        !choices.contains(&"0 of 21 clients are served by 2 I/O threads".to_owned())
+    };
+    while away(&node) {
+        assert!(began.elapsed() < DEADLINE, "clients do not come back");
+        lone.write_all(b"ping\n").unwrap();
+        assert_eq!(read(&mut lone, 5), b"ping\n");
+    }
 }

@@ -11,3 +11,4 @@ mod membership;
 mod peers;
 mod starting;
 mod strangers;
+mod tls;

@@ -87,7 +87,7 @@ const HEADINGS: [(&str, &str); 10] = [
 ];
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 66] = [
+pub(super) const SETTINGS: [Setting; 67] = [
     setting(
         "data",
         "DIR",
@@ -429,6 +429,12 @@ pub(super) const SETTINGS: [Setting; 66] = [
         "spin",
         "WHEN",
         "How long a node polls for the next event before it sleeps: off, 1 to 1000 microseconds, or auto, which polls for 50 while events come in quick succession and no other program needs the CPU",
+        Preset::Text("auto"),
+    ),
+    setting(
+        "io-threads",
+        "N",
+        "Threads that own the connections of Redis clients while the node is busy: auto, or 0 to 64; auto is a quarter of the CPUs, and none on one or two",
         Preset::Text("auto"),
     ),
     setting(

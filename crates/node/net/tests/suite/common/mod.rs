@@ -99,6 +99,8 @@ pub(crate) struct World {
     pub(crate) half_closed: Vec<(u64, usize)>,
     /// The front accepts no input.
     pub(crate) hold: bool,
+    /// Time that the front works on each request, in microseconds.
+    pub(crate) busy_us: u64,
     /// Pressure that the host reports, if not its own.
     pub(crate) pressure: Option<Pressure>,
     /// Requests for "slow" are not answered.
@@ -279,6 +281,10 @@ impl Front for Lines {
             }
             let line = bytes[used..=used + end].to_vec();
             used += line.len();
+            let (began, busy) = (Instant::now(), Duration::from_micros(self.shared.lock().busy_us));
+            while began.elapsed() < busy {
+                std::hint::spin_loop();
+            }
             self.line(client.0, &line);
         }
         self.shared.lock().received += used;

@@ -1,0 +1,81 @@
+//! Wake-up between a thread that produces and one that consumes, with a system call only for a
+//! consumer that sleeps ([io-11]).
+
+use std::io;
+
+use super::{
+    sync::{AtomicBool, Ordering, fence},
+    wake::Wake,
+};
+
+/// Bell of one consumer.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    asleep: AtomicBool,
+    wake: Wake,
+}
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { asleep: AtomicBool::new(false), wake: Wake::new()? })
+    }
+
+    /// Returns the descriptor to sleep on, readable once the bell has rung.
+    pub(crate) const fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    /// Wakes the consumer if it sleeps. The caller has published its work before.
+    pub(crate) fn ring(&self) {
+        // Either this load sees that the consumer is about to sleep, or the consumer's look sees the
+        // work: both sides have a fence between their store and their load.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+            self.wake.signal();
+        }
+    }
+
+    /// Announces that the consumer will sleep. Returns `false`, and takes it back, if `has_work`
+    /// finds work now.
+    pub(crate) fn may_sleep(&self, has_work: impl FnOnce() -> bool) -> bool {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let may = !has_work();
+        if !may {
+            self.awake();
+        }
+        may
+    }
+
+    /// Ends the sleep, whatever ended it.
+    pub(crate) fn awake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Wish of a producer for room in a full ring.
+#[derive(Debug, Default)]
+pub(crate) struct Room(AtomicBool);
+
+impl Room {
+    /// Asks the consumer to ring once there is room. The producer looks at the ring again before it
+    /// sleeps.
+    pub(crate) fn want(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether to ring because `has_room` grants a wish. The caller has freed room before.
+    pub(crate) fn is_met(&self, has_room: impl FnOnce() -> bool) -> bool {
+        fence(Ordering::SeqCst);
+        // The wish is taken before the look at the ring: a producer that fills the room meanwhile
+        // and wishes again must not lose its new wish.
+        if !self.0.load(Ordering::Relaxed) || !self.0.swap(false, Ordering::SeqCst) {
+            return false;
+        }
+        let is_met = has_room();
+        if !is_met {
+            self.want();
+        }
+        is_met
+    }
+}

@@ -1,0 +1,294 @@
+//! Connections whose sockets belong to an I/O thread: what crosses, and how they come and go.
+
+use quorate_core::time::Time;
+use quorate_replica::front::{ConnectionId, Front as _};
+
+use super::{
+    Client, Clients, Stage, keep,
+    place::{Away, Here, Place},
+};
+use crate::{
+    cx::Cx,
+    host::ClientSide,
+    sources::{Interest, Source},
+    stats::Stats,
+    tcp::socket::Socket,
+    threads::{Change, Return, Spread, Up, Work},
+};
+
+/// Output of one connection above which it comes back ([io-5]): the front moves what is left of an
+/// output at each part that was written, which would be slow in small parts.
+const OUTPUT_BYTES_MAX: usize = 256 << 10;
+/// Maximum number of output bytes per record.
+const RECORD_BYTES_MAX: usize = 64 << 10;
+/// Unconsumed input of a connection above which it comes back: large commands are the reactor's.
+const BACKLOG_BYTES_MAX: usize = 64 << 10;
+/// Reads after which a connection may go, because the way there and back costs as much as a few.
+const READS_MIN: u32 = 16;
+/// Maximum number of connections that are recalled in a turn.
+const RECALLS_MAX: usize = 64;
+
+impl Clients {
+    /// Records a turn that waited for `waited_us` before `now`, and starts or ends to use the I/O
+    /// threads if the load asks for it ([io-3]).
+    pub(crate) fn weigh(&mut self, now: Time, waited_us: u64) {
+        if !self.threads.are_wanted() || self.limits.spread == Spread::Always {
+            return;
+        }
+        let last = self.gathering.len().saturating_sub(RECALLS_MAX);
+        for id in self.gathering.split_off(last) {
+            self.recall(id);
+        }
+        let Stats { calls_client_read, calls_client_write, client_bytes_in, .. } = self.stats;
+        let work = Work { calls: calls_client_read + calls_client_write, bytes: client_bytes_in };
+        match self.load.turn(now, waited_us, work) {
+            None => {}
+            Some(Change::Spread) => {
+                self.spreads = true;
+                self.gathering.clear();
+            }
+            Some(Change::Gather) => {
+                self.spreads = false;
+                let away = self.connections.iter().filter(|(_, client)| client.is_away());
+                self.gathering = away.map(|(id, _)| *id).collect();
+            }
+        }
+    }
+
+    /// Describes what the I/O threads do at present; `None` without threads.
+    pub(crate) fn choice(&self) -> Option<String> {
+        let (threads, clients) = self.threads.counts();
+        (threads > 0).then(|| {
+            let all = self.connections.len();
+            format!("{clients} of {all} clients are served by {threads} I/O threads")
+        })
+    }
+
+    /// Returns the counters, with the system calls of the threads.
+    pub(crate) fn all_stats(&self) -> Stats {
+        let [calls_client_read, calls_client_write, calls_io_thread_wait] = self.threads.calls();
+        let threads = Stats {
+            calls_client_read,
+            calls_client_write,
+            calls_io_thread_wait,
+            ..Stats::default()
+        };
+        self.stats.plus(&threads)
+    }
+
+    /// Gives a connection to an I/O thread, if that is allowed ([io-2]).
+    pub(super) fn send_away(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        let Some(client) = self.connections.get_mut(&id) else {
+            return;
+        };
+        client.reads = client.reads.saturating_add(1);
+        let may = client.may_leave
+            && (client.reads >= READS_MIN || self.limits.spread == Spread::Always)
+            && client.stage == Stage::Open
+            && !client.paused
+            && client.backlog.is_empty()
+            && matches!(&client.place, Place::Here(here) if here.may_leave());
+        if !may {
+            return;
+        }
+        if let Err(error) = self.threads.start() {
+            tracing::warn!(%error, "cannot start an I/O thread; clients stay with the main thread");
+            self.spreads = false;
+            return;
+        }
+        let Some(thread) = self.threads.least_used() else {
+            self.spreads = false;
+            return;
+        };
+        let Some(client) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let away = Place::Away(Away { thread, handed: 0, reads: true, recalled: false });
+        if let Place::Here(here) = std::mem::replace(&mut client.place, away) {
+            cx.sources.release(&here.socket, here.token);
+            self.threads.adopt(thread, id, here.socket);
+            self.stats.io_thread_moves += 1;
+            // Replies to what was just read are still in the front.
+            self.dirty.push(id);
+        }
+    }
+
+    /// Requests the socket of a connection back from its thread ([io-9]).
+    pub(super) fn recall(&mut self, id: ConnectionId) {
+        if let Some(Client { place: Place::Away(away), .. }) = self.connections.get_mut(&id) {
+            away.recall(id, &mut self.threads);
+            away.recalled = true;
+        }
+    }
+
+    /// Passes the front's output to the thread, as far as there is room.
+    pub(super) fn hand_over(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        let Some(client) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let Place::Away(away) = &mut client.place else {
+            return;
+        };
+        if away.recalled {
+            // It continues here once the socket is back.
+            return;
+        }
+        let output = cx.host.front_mut().output(id);
+        let all = output.len();
+        if all > OUTPUT_BYTES_MAX {
+            client.may_leave = false;
+            return self.recall(id);
+        }
+        let before = away.handed;
+        while away.handed < all {
+            let end = all.min(away.handed + RECORD_BYTES_MAX);
+            if !self.threads.output(away.thread, id, &output[away.handed..end]) {
+                self.dirty.push(id);
+                break;
+            }
+            away.handed = end;
+        }
+        self.handed_bytes += away.handed - before;
+        let ends = client.stage != Stage::Open
+            || cx.host.front().closing(id)
+            || cx.host.front().broken(id).is_some();
+        // A front that cuts a connection drops its output, which the thread may still have.
+        if ends && away.handed >= all {
+            return self.recall(id);
+        }
+        self.watch(id, cx);
+    }
+
+    /// Handles what the threads have sent.
+    pub(crate) fn on_threads(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
+        for thread in 0..self.threads.begin() {
+            while let Some(up) = self.threads.next(thread, &mut self.scratch) {
+                self.stats.io_thread_records += 1;
+                match up {
+                    Up::Input { id, written, count } => {
+                        self.acknowledge(id, written, cx);
+                        self.take(id, count, cx);
+                    }
+                    Up::Written { id, written } => self.acknowledge(id, written, cx),
+                    Up::Returned { id, written, why, socket } => {
+                        self.acknowledge(id, written, cx);
+                        self.come_back(id, socket, why, cx);
+                    }
+                    Up::Ended(thread) => self.lose_all(thread, cx),
+                }
+            }
+        }
+    }
+
+    /// Records that the socket took output.
+    fn acknowledge(&mut self, id: ConnectionId, written: usize, cx: &mut Cx<'_, impl ClientSide>) {
+        let Some(Client { place: Place::Away(away), .. }) = self.connections.get_mut(&id) else {
+            return;
+        };
+        if written == 0 {
+            return;
+        }
+        let written = written.min(away.handed);
+        away.handed -= written;
+        self.handed_bytes -= written;
+        let front = cx.host.front_mut();
+        // The front has dropped its output if it cut the connection.
+        let output = front.output(id).len();
+        front.sent(id, written.min(output));
+        self.stats.client_bytes_out += written as u64;
+        if front.output(id).len() > away.handed || front.closing(id) {
+            self.dirty.push(id);
+        }
+    }
+
+    /// Handles `count` received bytes in `scratch`.
+    fn take(&mut self, id: ConnectionId, count: usize, cx: &mut Cx<'_, impl ClientSide>) {
+        self.held = self.is_held(cx.host);
+        let Some(client) = self.connections.get_mut(&id) else {
+            return;
+        };
+        if client.stage != Stage::Open {
+            return;
+        }
+        self.stats.client_bytes_in += count as u64;
+        if !self.held && !client.paused && client.backlog.is_empty() {
+            return self.feed(id, count, cx);
+        }
+        keep(&mut client.backlog, &self.scratch[..count]);
+        self.backlog_bytes += count;
+        if client.paused {
+            return;
+        }
+        if self.held {
+            self.stats.client_holds += 1;
+            return self.pause(id, cx);
+        }
+        self.feed(id, 0, cx);
+        if let Some(client) = self.connections.get_mut(&id)
+            && !client.paused
+            && client.backlog.len() > BACKLOG_BYTES_MAX
+        {
+            client.may_leave = false;
+            self.recall(id);
+        }
+    }
+
+    /// Takes a socket back.
+    fn come_back(
+        &mut self,
+        id: ConnectionId,
+        socket: Socket,
+        why: Return,
+        cx: &mut Cx<'_, impl ClientSide>,
+    ) {
+        let Some(client) = self.connections.get_mut(&id) else {
+            // The connection was closed meanwhile. Dropping the socket closes it.
+            return;
+        };
+        if let Place::Away(away) = &client.place {
+            self.handed_bytes -= away.handed;
+            // A thread that cannot watch a socket could not the next time either.
+            client.may_leave &= away.recalled;
+        }
+        let interest = Interest::READ;
+        match cx.sources.add(&socket, Source::Client(id), interest) {
+            Ok(token) => {
+                client.place = Place::Here(Here { socket, token, interest, blocked: false });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot register a client connection with the poller");
+                return self.lose(id, cx);
+            }
+        }
+        self.dirty.push(id);
+        match why {
+            Return::Broken => return self.close(id, cx),
+            // The end is not found again in a TLS session.
+            Return::Ended => self.half_close(id, cx),
+            Return::Asked => self.read_all(id, cx),
+        }
+        self.watch(id, cx);
+    }
+
+    /// Forgets a connection whose socket is gone.
+    fn lose(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        if let Some(client) = self.connections.remove(&id) {
+            if let Place::Away(away) = &client.place {
+                self.handed_bytes -= away.handed();
+            }
+            self.forget(id, &client, cx);
+        }
+    }
+
+    /// [io-12] Closes the connections of a thread that ended.
+    fn lose_all(&mut self, thread: usize, cx: &mut Cx<'_, impl ClientSide>) {
+        let lost = self.connections.iter().filter(
+            |(_, client)| matches!(&client.place, Place::Away(away) if away.thread == thread),
+        );
+        let lost: Vec<_> = lost.map(|(id, _)| *id).collect();
+        tracing::warn!(clients = lost.len(), "an I/O thread ended; its clients are disconnected");
+        for id in lost {
+            self.lose(id, cx);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Owner of a client's socket: the reactor or an I/O thread.
+
+use quorate_replica::front::ConnectionId;
+
+use crate::{
+    sources::{Interest, Token},
+    tcp::socket::Socket,
+    threads::Threads,
+};
+
+/// Owner of a client's socket ([io-1]).
+#[derive(Debug)]
+pub(super) enum Place {
+    Here(Here),
+    Away(Away),
+}
+
+/// A socket of the reactor.
+#[derive(Debug)]
+pub(super) struct Here {
+    pub(super) socket: Socket,
+    pub(super) token: Token,
+    pub(super) interest: Interest,
+    /// The socket's send buffer is full.
+    pub(super) blocked: bool,
+}
+
+/// A connection whose socket belongs to a thread.
+#[derive(Debug)]
+pub(super) struct Away {
+    pub(super) thread: usize,
+    /// Bytes at the start of the front's output that the thread has, but has not written.
+    pub(super) handed: usize,
+    /// The thread reads from it.
+    pub(super) reads: bool,
+    /// It is on its way back, and is given nothing more.
+    pub(super) recalled: bool,
+}
+
+impl Away {
+    pub(super) fn set_reading(&mut self, id: ConnectionId, reads: bool, threads: &mut Threads) {
+        if reads != self.reads && !self.recalled {
+            self.reads = reads;
+            threads.set_reading(self.thread, id, reads);
+        }
+    }
+
+    pub(super) const fn handed(&self) -> usize {
+        self.handed
+    }
+
+    pub(super) fn recall(&self, id: ConnectionId, threads: &mut Threads) {
+        if !self.recalled {
+            threads.recall(self.thread, id);
+        }
+    }
+}
+
+impl Here {
+    /// Returns whether the socket can change its owner.
+    pub(super) fn may_leave(&self) -> bool {
+        !self.blocked && !self.socket.has_unsent() && self.socket.is_established()
+    }
+}

@@ -1,0 +1,76 @@
+//! I/O threads: own sockets of clients, so that the reactor pays no system call for their bytes.
+//!
+//! A connection is *here*, with its socket in the reactor, or *away*, with its socket in one thread.
+//! Requests and replies cross as bytes, in the order of one connection; everything else about a
+//! client stays in the reactor and its front. The rules: `docs/spec/io.md`.
+
+mod far;
+mod load;
+mod ring;
+mod worker;
+
+pub(crate) use self::{
+    far::{Return, Threads, Up},
+    load::{Change, Load, Work},
+};
+
+/// Number of I/O threads, as passed with `--io-threads`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoThreads {
+    /// None on one or two CPUs, otherwise a quarter of the CPUs, at least 1 and at most 8.
+    #[default]
+    Auto,
+    Fixed(u8),
+}
+
+impl IoThreads {
+    /// Maximum number of threads.
+    pub const MAX: u8 = 64;
+    const AUTO_MAX: usize = 8;
+
+    /// Parses the value of `--io-threads`: `auto`, or a number up to [`Self::MAX`].
+    pub fn named(text: &str) -> Option<Self> {
+        match text {
+            "auto" => Some(Self::Auto),
+            number => number.parse().ok().filter(|n| *n <= Self::MAX).map(Self::Fixed),
+        }
+    }
+
+    /// Returns the number of threads on a machine with this many CPUs.
+    pub(crate) fn count(self, cpus: usize) -> usize {
+        match self {
+            Self::Fixed(count) => count.into(),
+            Self::Auto if cpus <= 2 => 0,
+            Self::Auto => (cpus / 4).clamp(1, Self::AUTO_MAX),
+        }
+    }
+}
+
+/// When connections go to the I/O threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// While the reactor is busy ([io-3]).
+    #[default]
+    ByLoad,
+    /// Always. For tests, because a lone command then waits for two hand-offs.
+    Always,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_is_read_and_chosen() {
+        let read = ["auto", "0", "2", "64"].map(IoThreads::named);
+        let wished = [IoThreads::Auto, IoThreads::Fixed(0), IoThreads::Fixed(2)];
+        assert_eq!(read[..3], wished.map(Some));
+        assert_eq!(read[3], Some(IoThreads::Fixed(64)));
+        for text in ["", "65", "-1", "on", "2 "] {
+            assert_eq!(IoThreads::named(text), None, "{text}");
+        }
+        let auto = [1, 2, 3, 4, 8, 16, 128].map(|cpus| IoThreads::Auto.count(cpus));
+        assert_eq!(auto, [0, 0, 1, 1, 2, 4, 8]);
+        assert_eq!(IoThreads::Fixed(3).count(1), 3);
+    }
+}

@@ -1,0 +1,378 @@
+//! The reactor's side of the I/O threads.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, atomic::Ordering, mpsc},
+    thread::JoinHandle,
+};
+
+use quorate_replica::front::ConnectionId;
+
+use super::{
+    ring::{HEADER_BYTES, Receiver, Sender, ring},
+    worker::{self, Calls, Ends, down, up},
+};
+use crate::{bell::Bell, tcp::socket::Socket, wake::Wake};
+
+/// Record of a thread for the reactor. `written` is the number of bytes that the socket has taken
+/// since the last one.
+#[derive(Debug)]
+pub(crate) enum Up {
+    /// The client sent bytes, of which this many are in the buffer.
+    Input {
+        id: ConnectionId,
+        written: usize,
+        count: usize,
+    },
+    Written {
+        id: ConnectionId,
+        written: usize,
+    },
+    /// The thread gave the socket back.
+    Returned {
+        id: ConnectionId,
+        written: usize,
+        why: Return,
+        socket: Socket,
+    },
+    /// The thread ended, and its sockets are closed.
+    Ended(usize),
+}
+
+/// Reason for which a thread gave a socket back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Return {
+    /// The reactor recalled it, or the thread cannot watch it.
+    Asked,
+    /// The client has sent its last byte.
+    Ended,
+    Broken,
+}
+
+/// A thread, as the reactor sees it.
+#[derive(Debug)]
+struct Far {
+    down: Sender,
+    up: Receiver,
+    sockets: mpsc::Sender<(ConnectionId, Socket)>,
+    returned: mpsc::Receiver<(ConnectionId, Socket)>,
+    /// Control records that wait for room in the ring. Output waits behind them.
+    waiting: VecDeque<(u8, ConnectionId)>,
+    /// Bytes of records that are still taken in this turn.
+    budget: usize,
+    /// Number of its connections.
+    clients: usize,
+    calls: Arc<Calls>,
+    bell: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+    ended: bool,
+}
+
+/// All I/O threads.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    far: Vec<Far>,
+    bell: Arc<Bell>,
+    /// Number of threads to start.
+    wanted: usize,
+}
+
+impl Threads {
+    pub(crate) fn new(wanted: usize) -> io::Result<Self> {
+        Ok(Self { far: Vec::new(), bell: Arc::new(Bell::new()?), wanted })
+    }
+
+    pub(crate) fn wake(&self) -> &Wake {
+        self.bell.wake()
+    }
+
+    /// Returns whether there are threads, or may be some.
+    pub(crate) const fn are_wanted(&self) -> bool {
+        self.wanted > 0
+    }
+
+    /// Returns the number of running threads and of their connections.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let running = self.far.iter().filter(|far| !far.ended);
+        running.fold((0, 0), |(threads, clients), far| (threads + 1, clients + far.clients))
+    }
+
+    /// Returns the system calls of all threads: reads, writes, waits.
+    pub(crate) fn calls(&self) -> [u64; 3] {
+        self.far.iter().fold([0; 3], |[reads, writes, waits], far| {
+            [
+                reads + far.calls.reads.load(Ordering::Relaxed),
+                writes + far.calls.writes.load(Ordering::Relaxed),
+                waits + far.calls.waits.load(Ordering::Relaxed),
+            ]
+        })
+    }
+
+    /// Starts the threads that are not running yet.
+    pub(crate) fn start(&mut self) -> io::Result<()> {
+        while self.far.len() < self.wanted {
+            let far = Far::start(self.far.len() + 1, &self.bell)?;
+            self.far.push(far);
+        }
+        Ok(())
+    }
+
+    /// Returns the thread with the fewest connections; `None` if there is none.
+    pub(crate) fn least_used(&self) -> Option<usize> {
+        let running = self.far.iter().enumerate().filter(|(_, far)| !far.ended);
+        running.min_by_key(|(_, far)| far.clients).map(|(index, _)| index)
+    }
+
+    /// Passes a socket to a thread, which reads it. If the thread has ended, [`Up::Ended`] follows.
+    pub(crate) fn adopt(&mut self, thread: usize, id: ConnectionId, socket: Socket) {
+        let far = &mut self.far[thread];
+        let _ = far.sockets.send((id, socket));
+        far.clients += 1;
+        far.control(down::ADOPT, id);
+    }
+
+    /// Sets whether a connection is read.
+    pub(crate) fn set_reading(&mut self, thread: usize, id: ConnectionId, reads: bool) {
+        let kind = if reads { down::GO } else { down::HOLD };
+        self.far[thread].control(kind, id);
+    }
+
+    pub(crate) fn recall(&mut self, thread: usize, id: ConnectionId) {
+        self.far[thread].control(down::RECALL, id);
+    }
+
+    /// Passes output to a connection. Returns `false` if it does not fit at present.
+    pub(crate) fn output(&mut self, thread: usize, id: ConnectionId, bytes: &[u8]) -> bool {
+        let far = &mut self.far[thread];
+        far.waiting.is_empty() && far.down.push(down::OUTPUT, id, 0, bytes)
+    }
+
+    /// [io-7] Begins a turn, and returns the number of threads. [`Self::next`] returns what is there
+    /// now.
+    pub(crate) fn begin(&mut self) -> usize {
+        for far in &mut self.far {
+            far.budget = far.up.bytes();
+        }
+        self.far.len()
+    }
+
+    /// Returns the next record of a thread. Input is copied to the start of `into`.
+    pub(crate) fn next(&mut self, thread: usize, into: &mut [u8]) -> Option<Up> {
+        let far = &mut self.far[thread];
+        if far.budget == 0 {
+            far.up.took();
+            if far.up.is_abandoned() && far.up.is_empty() && !far.ended {
+                (far.ended, far.clients) = (true, 0);
+                far.waiting.clear();
+                return Some(Up::Ended(thread));
+            }
+            return None;
+        }
+        let record = far.up.next()?;
+        far.budget = far.budget.saturating_sub(HEADER_BYTES + record.length);
+        let count = record.length.min(into.len());
+        far.up.take(&mut into[..count]);
+        let (id, written) = (record.connection, record.number as usize);
+        let why = match record.kind {
+            up::INPUT => return Some(Up::Input { id, written, count }),
+            up::WRITTEN => return Some(Up::Written { id, written }),
+            up::ENDED => Return::Ended,
+            up::BROKEN => Return::Broken,
+            _ => Return::Asked,
+        };
+        far.clients -= 1;
+        // The thread sends the socket before the record.
+        let (of, socket) = far.returned.try_recv().ok()?;
+        assert_eq!(of, id, "sockets come in the order of their records");
+        Some(Up::Returned { id, written, why, socket })
+    }
+
+    /// Sends what waits for room, and wakes the threads that have something to do.
+    pub(crate) fn flush(&mut self) {
+        for far in &mut self.far {
+            far.flush();
+            far.down.ring();
+        }
+    }
+
+    /// Returns whether a thread has sent records, or has room again for what waits.
+    pub(crate) fn has_news(&self) -> bool {
+        self.far.iter().any(|far| {
+            !far.ended && (!far.up.is_empty() || far.up.is_abandoned() || far.down.has_room_again())
+        })
+    }
+
+    /// Announces that the reactor will sleep, unless there is news.
+    pub(crate) fn may_sleep(&self) -> bool {
+        self.far.is_empty() || self.bell.may_sleep(|| self.has_news())
+    }
+
+    pub(crate) fn awake(&self) {
+        if !self.far.is_empty() {
+            self.bell.awake();
+        }
+    }
+}
+
+impl Far {
+    fn start(number: usize, reactor: &Arc<Bell>) -> io::Result<Self> {
+        let bell = Arc::new(Bell::new()?);
+        let (down, received) = ring(Arc::clone(&bell), Arc::clone(reactor));
+        let (sender, up) = ring(Arc::clone(reactor), Arc::clone(&bell));
+        let (sockets, adopted) = mpsc::channel();
+        let (give, returned) = mpsc::channel();
+        let calls = Arc::new(Calls::default());
+        let ends = Ends {
+            down: received,
+            up: sender,
+            sockets: adopted,
+            returned: give,
+            bell: Arc::clone(&bell),
+            reactor: Arc::clone(reactor),
+            calls: Arc::clone(&calls),
+        };
+        let thread = std::thread::Builder::new().name(format!("io-{number}"));
+        let thread = thread.spawn(move || {
+            if let Err(error) = worker::work(ends) {
+                tracing::warn!(%error, "an I/O thread ended; its clients are disconnected");
+            }
+        })?;
+        Ok(Self {
+            down,
+            up,
+            sockets,
+            returned,
+            waiting: VecDeque::new(),
+            budget: 0,
+            clients: 0,
+            calls,
+            bell,
+            thread: Some(thread),
+            ended: false,
+        })
+    }
+
+    fn control(&mut self, kind: u8, id: ConnectionId) {
+        if !self.waiting.is_empty() || !self.down.push(kind, id, 0, &[]) {
+            self.waiting.push_back((kind, id));
+        }
+    }
+
+    fn flush(&mut self) {
+        while let Some(&(kind, id)) = self.waiting.front() {
+            if !self.down.push(kind, id, 0, &[]) {
+                return;
+            }
+            self.waiting.pop_front();
+        }
+    }
+}
+
+impl Drop for Threads {
+    /// Ends the threads, which close their sockets.
+    fn drop(&mut self) {
+        for Far { down, up, sockets, returned, bell, thread, .. } in self.far.drain(..) {
+            drop((down, up, sockets, returned));
+            bell.wake().signal();
+            if let Some(thread) = thread {
+                // A panic was reported when it happened.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        os::{fd::OwnedFd, unix::net::UnixStream},
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+
+    const ID: ConnectionId = ConnectionId(5);
+
+    fn connection() -> (UnixStream, Socket) {
+        let (client, socket) = UnixStream::pair().unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        (client, OwnedFd::from(socket).into())
+    }
+
+    /// Returns the next record, with the input.
+    fn next(threads: &mut Threads) -> (Up, Vec<u8>) {
+        let began = Instant::now();
+        let mut into = vec![0; worker::READ_BYTES];
+        loop {
+            threads.flush();
+            threads.begin();
+            if let Some(up) = threads.next(0, &mut into) {
+                into.truncate(if let Up::Input { count, .. } = up { count } else { 0 });
+                return (up, into);
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "no record comes");
+            std::thread::yield_now();
+        }
+    }
+
+    /// [io-4] [io-6] [io-8]
+    #[test]
+    fn a_socket_goes_is_served_and_comes_back() {
+        let mut threads = Threads::new(1).unwrap();
+        threads.start().unwrap();
+        let (mut client, socket) = connection();
+        client.write_all(b"one").unwrap();
+        threads.adopt(0, ID, socket);
+        let (up, input) = next(&mut threads);
+        assert!(matches!(up, Up::Input { id: ID, written: 0, .. }) && input == b"one", "{up:?}");
+        assert!(threads.output(0, ID, b"answer"));
+        threads.flush();
+        let mut answer = [0; 6];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"answer");
+        // The thread sleeps, so it reports what it wrote.
+        let (up, _) = next(&mut threads);
+        assert!(matches!(up, Up::Written { id: ID, written: 6 }), "{up:?}");
+        threads.set_reading(0, ID, false);
+        threads.recall(0, ID);
+        let (up, _) = next(&mut threads);
+        let Up::Returned { id: ID, written: 0, why: Return::Asked, mut socket } = up else {
+            panic!("{up:?}");
+        };
+        client.write_all(b"two").unwrap();
+        let mut two = [0; 3];
+        assert_eq!(socket.read(&mut two), crate::tcp::socket::Moved::Some(3));
+        assert_eq!(threads.counts(), (1, 0));
+    }
+
+    /// [io-7] [io-12]
+    #[test]
+    fn a_thread_that_panics_is_noticed_after_its_last_record() {
+        let mut threads = Threads::new(1).unwrap();
+        threads.start().unwrap();
+        let (mut client, socket) = connection();
+        client.write_all(b"last").unwrap();
+        threads.adopt(0, ID, socket);
+        while threads.far[0].up.is_empty() {
+            threads.flush();
+            std::thread::yield_now();
+        }
+        // A socket that is not the record's.
+        threads.far[0].sockets.send((ConnectionId(6), connection().1)).unwrap();
+        threads.far[0].control(down::ADOPT, ConnectionId(7));
+        threads.flush();
+        while !threads.far[0].up.is_abandoned() {
+            std::thread::yield_now();
+        }
+        assert!(threads.has_news() && !threads.may_sleep());
+        let (up, input) = next(&mut threads);
+        assert!(matches!(up, Up::Input { .. }) && input == b"last", "{up:?}");
+        let (up, _) = next(&mut threads);
+        assert!(matches!(up, Up::Ended(0)), "{up:?}");
+        assert!(threads.least_used().is_none() && threads.may_sleep());
+        assert!(client.read(&mut [0]).is_ok_and(|count| count == 0), "its sockets are closed");
+    }
+}

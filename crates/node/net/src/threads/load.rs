@@ -1,0 +1,141 @@
+//! Decides when connections go to the I/O threads, and when they come back ([io-3]).
+
+use quorate_core::time::Time;
+
+/// Length of a window.
+const WINDOW_US: u64 = 50_000;
+/// Share of a window, in percent, that the reactor did not wait.
+const BUSY_PERCENT: u64 = 75;
+/// Busy windows in a row after which connections go.
+const BUSY_WINDOWS: u64 = 4;
+/// Reads and writes of clients in a window below which other work keeps the reactor busy.
+const CALLS_MIN: u64 = 200;
+/// Quiet windows in a row after which they come back.
+const QUIET_WINDOWS: u64 = 20;
+/// A window is quiet with less than this part of the input that made connections go: the reactor
+/// alone would be busy for half of the time.
+const QUIET_PART: u64 = 2;
+
+/// Load of the reactor in the current window and the last ones.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    began: Time,
+    waited_us: u64,
+    /// Counters when the window began.
+    before: Work,
+    /// Busy windows, or quiet ones, in a row.
+    windows: u64,
+    /// Bytes of input per window when the connections went; `None` while they are here.
+    spread_at: Option<u64>,
+}
+
+/// Counters of clients since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// Reads and writes of the reactor.
+    pub(crate) calls: u64,
+    /// Bytes of input, which do not depend on who reads them.
+    pub(crate) bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Spread,
+    Gather,
+}
+
+impl Load {
+    /// Records a turn that waited for `waited_us` before `now`.
+    pub(crate) fn turn(&mut self, now: Time, waited_us: u64, work: Work) -> Option<Change> {
+        self.waited_us += waited_us;
+        let long = now.since_us(self.began);
+        if long < WINDOW_US {
+            return None;
+        }
+        let worked_us = long.saturating_sub(self.waited_us);
+        let per_window = |now: u64, before: u64| (now - before).saturating_mul(WINDOW_US) / long;
+        let calls = per_window(work.calls, self.before.calls);
+        let bytes = per_window(work.bytes, self.before.bytes);
+        (self.began, self.waited_us, self.before) = (now, 0, work);
+        let (counts, needed) = match self.spread_at {
+            None => (worked_us * 100 >= long * BUSY_PERCENT && calls >= CALLS_MIN, BUSY_WINDOWS),
+            Some(before) => (bytes <= before / QUIET_PART, QUIET_WINDOWS),
+        };
+        // A window is long if the reactor had nothing to do, or one thing that took long.
+        let windows = if self.spread_at.is_some() { long / WINDOW_US } else { 1 };
+        self.windows = if counts { self.windows + windows } else { 0 };
+        if self.windows < needed {
+            return None;
+        }
+        self.windows = 0;
+        Some(match self.spread_at.take() {
+            None => {
+                self.spread_at = Some(bytes);
+                Change::Spread
+            }
+            Some(_) => Change::Gather,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reactor whose windows are all alike for a while.
+    #[derive(Default)]
+    struct Trial {
+        load: Load,
+        now_us: u64,
+        work: Work,
+    }
+
+    impl Trial {
+        /// Runs windows in which the reactor waits for `waited_us`, with these calls and bytes.
+        /// Returns the first change, with the window in which it came.
+        fn run(
+            &mut self,
+            windows: u64,
+            waited_us: u64,
+            calls: u64,
+            bytes: u64,
+        ) -> Option<(u64, Change)> {
+            (1..=windows).find_map(|window| {
+                self.now_us += WINDOW_US;
+                self.work.calls += calls;
+                self.work.bytes += bytes;
+                let change = self.load.turn(Time(self.now_us), waited_us, self.work)?;
+                Some((window, change))
+            })
+        }
+    }
+
+    #[test]
+    fn connections_go_under_load_and_come_back_when_it_is_over() {
+        let mut trial = Trial::default();
+        // A lone command in a loop: the reactor waits most of the time.
+        assert_eq!(trial.run(100, WINDOW_US / 2, 1000, 50_000), None);
+        // Busy with peers, or with one expensive command.
+        assert_eq!(trial.run(100, 0, CALLS_MIN - 1, 5000), None);
+        // A short burst.
+        assert_eq!(trial.run(BUSY_WINDOWS - 1, 0, 4000, 200_000), None);
+        assert_eq!(trial.run(1, WINDOW_US, 0, 0), None);
+        let gone = trial.run(10, WINDOW_US / 5, 4000, 200_000);
+        assert_eq!(gone, Some((BUSY_WINDOWS, Change::Spread)));
+        // The threads take the calls off the reactor, which alone is no reason to come back.
+        assert_eq!(trial.run(100, WINDOW_US * 4 / 5, 0, 150_000), None);
+        assert_eq!(trial.run(QUIET_WINDOWS - 1, WINDOW_US, 0, 100_000), None);
+        assert_eq!(trial.run(1, WINDOW_US, 0, 150_000), None);
+        let back = trial.run(100, WINDOW_US, 0, 100_000);
+        assert_eq!(back, Some((QUIET_WINDOWS, Change::Gather)));
+    }
+
+    #[test]
+    fn silence_counts_although_no_turn_ends_its_windows() {
+        let mut trial = Trial::default();
+        assert!(trial.run(BUSY_WINDOWS, 0, 4000, 200_000).is_some());
+        trial.now_us += WINDOW_US * QUIET_WINDOWS;
+        let change = trial.load.turn(Time(trial.now_us), WINDOW_US * QUIET_WINDOWS, trial.work);
+        assert_eq!(change, Some(Change::Gather));
+    }
+}

@@ -1,0 +1,221 @@
+//! A ring of bytes between two threads, with records of one connection each.
+
+use std::sync::Arc;
+
+use quorate_replica::front::ConnectionId;
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::bell::{Bell, Room};
+
+/// Capacity of a ring.
+pub(super) const RING_BYTES: usize = 1 << 20;
+/// Kind, connection, number, and length of the bytes that follow.
+pub(super) const HEADER_BYTES: usize = 17;
+
+/// Header of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) kind: u8,
+    pub(super) connection: ConnectionId,
+    pub(super) number: u32,
+    /// Number of bytes that follow. They must be taken before the next record.
+    pub(super) length: usize,
+}
+
+/// Creates a ring. Its sender wakes the receiver's owner with `to`, and is woken with `from` when
+/// there is room again.
+pub(super) fn ring(to: Arc<Bell>, from: Arc<Bell>) -> (Sender, Receiver) {
+    let (producer, consumer) = RingBuffer::new(RING_BYTES);
+    let room = Arc::new(Room::default());
+    let sender =
+        Sender { producer, bell: to, wanted: Arc::clone(&room), stalled: false, pushed: false };
+    (sender, Receiver { consumer, bell: from, wanted: room })
+}
+
+#[derive(Debug)]
+pub(super) struct Sender {
+    producer: Producer<u8>,
+    bell: Arc<Bell>,
+    wanted: Arc<Room>,
+    /// The last record did not fit.
+    stalled: bool,
+    /// Records were pushed since the bell was rung.
+    pushed: bool,
+}
+
+impl Sender {
+    /// Returns how many bytes the next record may carry.
+    pub(super) fn room(&self) -> usize {
+        self.producer.slots().saturating_sub(HEADER_BYTES)
+    }
+
+    /// Appends a record with its bytes, as a whole. Returns `false` if it does not fit; the receiver
+    /// then rings when there is room.
+    #[must_use]
+    pub(super) fn push(
+        &mut self,
+        kind: u8,
+        connection: ConnectionId,
+        number: u32,
+        bytes: &[u8],
+    ) -> bool {
+        let mut header = [0; HEADER_BYTES];
+        header[0] = kind;
+        header[1..9].copy_from_slice(&connection.0.to_ne_bytes());
+        header[9..13].copy_from_slice(&number.to_ne_bytes());
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        header[13..].copy_from_slice(&length.to_ne_bytes());
+        let Ok(mut chunk) = self.producer.write_chunk(HEADER_BYTES + bytes.len()) else {
+            self.stall();
+            return false;
+        };
+        let (first, second) = chunk.as_mut_slices();
+        let mut at = 0;
+        for part in [&header[..], bytes] {
+            let here = first.len().saturating_sub(at).min(part.len());
+            if here > 0 {
+                first[at..at + here].copy_from_slice(&part[..here]);
+            }
+            let there = (at + here).saturating_sub(first.len());
+            second[there..][..part.len() - here].copy_from_slice(&part[here..]);
+            at += part.len();
+        }
+        chunk.commit_all();
+        (self.stalled, self.pushed) = (false, true);
+        true
+    }
+
+    /// Returns whether a record without bytes fits.
+    pub(super) fn fits(&self) -> bool {
+        self.producer.slots() >= HEADER_BYTES
+    }
+
+    /// Requests to be woken once half of the ring is free.
+    pub(super) fn stall(&mut self) {
+        self.stalled = true;
+        self.wanted.want();
+    }
+
+    /// Returns whether something waits for room, and less than half of the ring is free.
+    pub(super) fn is_stalled(&mut self) -> bool {
+        self.stalled &= !self.has_room_again();
+        self.stalled
+    }
+
+    /// Wakes the receiver for the records since the last call.
+    pub(super) fn ring(&mut self) {
+        if std::mem::take(&mut self.pushed) {
+            self.bell.ring();
+        }
+    }
+
+    /// Returns whether something waits for room and half of the ring is free.
+    pub(super) fn has_room_again(&self) -> bool {
+        self.stalled && self.producer.slots() >= RING_BYTES / 2
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Receiver {
+    consumer: Consumer<u8>,
+    bell: Arc<Bell>,
+    wanted: Arc<Room>,
+}
+
+impl Receiver {
+    pub(super) fn is_empty(&self) -> bool {
+        self.consumer.is_empty()
+    }
+
+    /// Returns the number of bytes of whole records that are there now.
+    pub(super) fn bytes(&self) -> usize {
+        self.consumer.slots()
+    }
+
+    /// Takes the header of the next record.
+    pub(super) fn next(&mut self) -> Option<Record> {
+        let mut header = [0; HEADER_BYTES];
+        // Records are committed as a whole, so the bytes are there with the header.
+        self.consumer.pop_entire_slice(&mut header).ok()?;
+        let [kind, connection @ .., _, _, _, _, _, _, _, _] = header;
+        let number = |at: usize| {
+            u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        Some(Record {
+            kind,
+            connection: ConnectionId(u64::from_ne_bytes(connection)),
+            number: number(9),
+            length: number(13) as usize,
+        })
+    }
+
+    /// Takes the bytes of the last record.
+    pub(super) fn take(&mut self, into: &mut [u8]) {
+        let taken = self.consumer.pop_entire_slice(into);
+        debug_assert!(taken.is_ok(), "the bytes are committed with the header");
+    }
+
+    /// Wakes the sender if it waits for room.
+    pub(super) fn took(&self) {
+        if self.wanted.is_met(|| self.consumer.slots() <= RING_BYTES / 2) {
+            self.bell.ring();
+        }
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.consumer.is_abandoned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Sender, Receiver) {
+        let bell = || Arc::new(Bell::new().unwrap());
+        ring(bell(), bell())
+    }
+
+    #[test]
+    fn records_come_as_they_went_across_the_end_of_the_ring() {
+        let (mut sender, mut receiver) = pair();
+        let bytes: Vec<u8> = (0..=255).cycle().take(50_000).collect();
+        let mut total = 0;
+        for number in 0..200_u32 {
+            let sent = &bytes[..(number as usize * 7_919) % bytes.len()];
+            let id = ConnectionId(u64::from(number) << 40);
+            assert!(sender.push(3, id, number, sent));
+            let record = receiver.next().unwrap();
+            let expected = Record { kind: 3, connection: id, number, length: sent.len() };
+            assert_eq!(record, expected);
+            let mut taken = vec![0; record.length];
+            receiver.take(&mut taken);
+            assert_eq!(taken, sent);
+            total += HEADER_BYTES + sent.len();
+        }
+        assert!(total > 4 * RING_BYTES);
+        assert_eq!(receiver.next(), None);
+    }
+
+    /// [io-10]
+    #[test]
+    fn a_record_that_does_not_fit_waits_for_half_of_the_ring() {
+        let (mut sender, mut receiver) = pair();
+        let quarter = vec![7; RING_BYTES / 4 - HEADER_BYTES];
+        for number in 0..4 {
+            assert!(!sender.is_stalled());
+            assert!(sender.push(0, ConnectionId(1), number, &quarter));
+        }
+        assert!(!sender.fits() && !sender.push(0, ConnectionId(1), 4, &[]));
+        assert!(sender.is_stalled());
+        let mut take = || {
+            receiver.next().unwrap();
+            receiver.take(&mut vec![0; quarter.len()]);
+        };
+        take();
+        assert!(sender.is_stalled());
+        take();
+        assert!(!sender.is_stalled());
+        assert!(sender.push(0, ConnectionId(1), 4, &[]));
+    }
+}

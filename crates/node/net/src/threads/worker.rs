@@ -1,0 +1,412 @@
+//! An I/O thread: reads and writes the sockets that the reactor gave it, and nothing else.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+};
+
+use quorate_replica::front::ConnectionId;
+use rustc_hash::FxHashMap;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::ring::{HEADER_BYTES, Receiver, Sender};
+use crate::{
+    bell::Bell,
+    sources::{Events, Interest, Ready, Source, Sources, Token},
+    tcp::socket::{Moved, Socket},
+};
+
+/// Maximum number of bytes of one read.
+pub(super) const READ_BYTES: usize = 64 << 10;
+/// Minimum room in the ring for a read. Below it, the thread waits for the reactor ([io-10]).
+const READ_BYTES_MIN: usize = 4 << 10;
+/// [io-6] Written bytes of a connection that are reported at once. Fewer go with its next record, or are
+/// reported before the thread sleeps.
+const REPORT_BYTES: u32 = 16 << 10;
+
+/// Kinds of records for a thread ([io-4]).
+pub(super) mod down {
+    /// Take the next socket of the channel, and read it.
+    pub(in super::super) const ADOPT: u8 = 0;
+    /// Write the bytes.
+    pub(in super::super) const OUTPUT: u8 = 1;
+    /// Stop reading.
+    pub(in super::super) const HOLD: u8 = 2;
+    /// Read again.
+    pub(in super::super) const GO: u8 = 3;
+    /// Give the socket back.
+    pub(in super::super) const RECALL: u8 = 4;
+}
+
+/// Kinds of records for the reactor. The number is that of bytes written since the last record of
+/// the connection.
+pub(super) mod up {
+    /// The client sent the bytes.
+    pub(in super::super) const INPUT: u8 = 0;
+    /// Bytes were written.
+    pub(in super::super) const WRITTEN: u8 = 1;
+    /// The next socket of the channel is given back.
+    pub(in super::super) const RETURNED: u8 = 2;
+    /// The same, and the client has sent its last byte.
+    pub(in super::super) const ENDED: u8 = 3;
+    /// The same, and the connection is broken.
+    pub(in super::super) const BROKEN: u8 = 4;
+}
+
+/// System calls of a thread.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    pub(super) reads: AtomicU64,
+    pub(super) writes: AtomicU64,
+    pub(super) waits: AtomicU64,
+}
+
+/// Connections between a thread and the reactor.
+#[derive(Debug)]
+pub(super) struct Ends {
+    pub(super) down: Receiver,
+    pub(super) up: Sender,
+    pub(super) sockets: mpsc::Receiver<(ConnectionId, Socket)>,
+    pub(super) returned: mpsc::Sender<(ConnectionId, Socket)>,
+    /// The thread's own bell.
+    pub(super) bell: Arc<Bell>,
+    /// The reactor's bell.
+    pub(super) reactor: Arc<Bell>,
+    pub(super) calls: Arc<Calls>,
+}
+
+/// A connection of a thread.
+#[derive(Debug)]
+struct Held {
+    socket: Socket,
+    token: Token,
+    interest: Interest,
+    /// The reactor accepts input of this connection.
+    reads: bool,
+    /// The socket's send buffer is full.
+    blocked: bool,
+    /// Output that the socket has not taken.
+    output: Vec<u8>,
+    /// Bytes written since the last record.
+    written: u32,
+    /// The connection is in the list of those to report.
+    listed: bool,
+}
+
+#[derive(Debug)]
+struct Worker {
+    ends: Ends,
+    sources: Sources,
+    held: FxHashMap<ConnectionId, Held>,
+    scratch: Vec<u8>,
+    output: Vec<u8>,
+    /// Connections with written bytes that no record has reported.
+    unreported: Vec<ConnectionId>,
+    /// Connections to read although epoll reports nothing new: the TLS session has more.
+    unread: Vec<ConnectionId>,
+    /// Connections to give back, each with its record, once the ring has room.
+    leaving: VecDeque<(ConnectionId, u8, u32, Socket)>,
+}
+
+/// Wakes the reactor when the thread ends for any reason, so that it notices.
+struct EndGuard(Arc<Bell>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.0.wake().signal();
+    }
+}
+
+/// Runs the thread until the reactor drops its end.
+pub(super) fn work(ends: Ends) -> io::Result<()> {
+    let _guard = EndGuard(Arc::clone(&ends.reactor));
+    let mut sources = Sources::new()?;
+    sources.add(ends.bell.wake(), Source::Mail, Interest::READ)?;
+    let mut worker = Worker {
+        ends,
+        sources,
+        held: FxHashMap::default(),
+        scratch: vec![0; READ_BYTES],
+        output: Vec::new(),
+        unreported: Vec::new(),
+        unread: Vec::new(),
+        leaving: VecDeque::new(),
+    };
+    let mut events = Events::new();
+    loop {
+        worker.obey();
+        if worker.ends.down.is_abandoned() {
+            return Ok(());
+        }
+        worker.read_more();
+        worker.wait(&mut events)?;
+        for ready in &events.ready {
+            // A connection on hold must not deliver a whole batch.
+            worker.obey();
+            worker.on_ready(*ready);
+        }
+        worker.leave();
+        worker.ends.up.ring();
+    }
+}
+
+impl Worker {
+    /// Executes all records of the reactor that are there now.
+    fn obey(&mut self) {
+        let mut left = self.ends.down.bytes();
+        while left > 0
+            && let Some(record) = self.ends.down.next()
+        {
+            let mut output = std::mem::take(&mut self.output);
+            output.resize(record.length, 0);
+            self.ends.down.take(&mut output);
+            left = left.saturating_sub(HEADER_BYTES + record.length);
+            let id = record.connection;
+            match record.kind {
+                down::ADOPT => self.adopt(id),
+                down::OUTPUT => self.write(id, &output),
+                down::HOLD => self.set_reading(id, false),
+                down::GO => self.set_reading(id, true),
+                _ => self.give_back(id, up::RETURNED),
+            }
+            self.output = output;
+        }
+        self.ends.down.took();
+    }
+
+    fn adopt(&mut self, id: ConnectionId) {
+        // The socket is sent before the record.
+        let Ok((of, socket)) = self.ends.sockets.recv() else {
+            return;
+        };
+        assert_eq!(of, id, "sockets come in the order of their records");
+        let holds_more = socket.holds_more();
+        let interest = Interest::READ;
+        match self.sources.add(&socket, Source::Client(id), interest) {
+            Ok(token) => {
+                let held = Held {
+                    socket,
+                    token,
+                    interest,
+                    reads: true,
+                    blocked: false,
+                    output: Vec::new(),
+                    written: 0,
+                    listed: false,
+                };
+                self.held.insert(id, held);
+                // Epoll does not see what the TLS session has decrypted.
+                if holds_more {
+                    self.unread.push(id);
+                }
+            }
+            // The reactor may have more success.
+            Err(_) => self.leaving.push_back((id, up::RETURNED, 0, socket)),
+        }
+    }
+
+    fn set_reading(&mut self, id: ConnectionId, reads: bool) {
+        let Some(held) = self.held.get_mut(&id) else {
+            return;
+        };
+        held.reads = reads;
+        if reads && held.socket.holds_more() {
+            self.unread.push(id);
+        }
+        self.watch(id);
+    }
+
+    fn on_ready(&mut self, ready: Ready) {
+        match self.sources.of(ready) {
+            Some(Source::Client(id)) => {
+                if ready.write
+                    && let Some(held) = self.held.get_mut(&id)
+                {
+                    held.blocked = false;
+                    self.write(id, &[]);
+                }
+                // Epoll reports a broken connection whether it is read or not, so the reactor must
+                // have it, after what it sent.
+                let reads = self.held.get(&id).is_some_and(|held| held.reads);
+                if ready.read && reads {
+                    self.read(id);
+                } else if ready.broken {
+                    self.give_back(id, up::RETURNED);
+                }
+            }
+            _ => self.ends.bell.wake().drain(),
+        }
+    }
+
+    fn read_more(&mut self) {
+        for id in std::mem::take(&mut self.unread) {
+            if self.held.get(&id).is_some_and(|held| held.reads) {
+                self.read(id);
+            }
+        }
+    }
+
+    /// Reads once, or as often as the TLS session has more.
+    fn read(&mut self, id: ConnectionId) {
+        let Some(held) = self.held.get_mut(&id) else {
+            return;
+        };
+        loop {
+            let room = self.ends.up.room().min(READ_BYTES);
+            if room < READ_BYTES_MIN {
+                self.ends.up.stall();
+                self.unread.push(id);
+                break;
+            }
+            self.ends.calls.reads.fetch_add(1, Ordering::Relaxed);
+            match held.socket.read(&mut self.scratch[..room]) {
+                Moved::Some(count) => {
+                    let written = std::mem::take(&mut held.written);
+                    let pushed = self.ends.up.push(up::INPUT, id, written, &self.scratch[..count]);
+                    debug_assert!(pushed, "there was room");
+                }
+                Moved::Blocked => break,
+                Moved::Ended(None) => return self.give_back(id, up::ENDED),
+                Moved::Ended(Some(_)) => return self.give_back(id, up::BROKEN),
+            }
+            if !held.socket.holds_more() {
+                break;
+            }
+        }
+        if held.socket.has_unsent() {
+            return self.write(id, &[]);
+        }
+        self.watch(id);
+    }
+
+    /// Writes the waiting output and these bytes behind it, as far as the socket takes them.
+    fn write(&mut self, id: ConnectionId, bytes: &[u8]) {
+        let Some(held) = self.held.get_mut(&id) else {
+            return;
+        };
+        let waited = !held.output.is_empty();
+        if waited {
+            held.output.extend_from_slice(bytes);
+        }
+        let mut ended = held.socket.has_unsent() && matches!(held.socket.flush(), Moved::Ended(_));
+        let all = if waited { &held.output[..] } else { bytes };
+        let mut done = 0;
+        while !ended && !held.blocked && done < all.len() {
+            self.ends.calls.writes.fetch_add(1, Ordering::Relaxed);
+            match held.socket.write(&all[done..]) {
+                Moved::Some(count) => done += count,
+                Moved::Blocked => held.blocked = true,
+                Moved::Ended(_) => ended = true,
+            }
+        }
+        if waited {
+            held.output.drain(..done);
+        } else {
+            held.output.extend_from_slice(&bytes[done..]);
+        }
+        if held.output.is_empty() && held.output.capacity() > READ_BYTES {
+            held.output = Vec::new();
+        }
+        // The bytes of one record, or fewer than the reactor has in flight for a connection.
+        held.written += u32::try_from(done).unwrap_or(u32::MAX);
+        if done > 0 && !std::mem::replace(&mut held.listed, true) {
+            self.unreported.push(id);
+        }
+        if held.written >= REPORT_BYTES && self.ends.up.push(up::WRITTEN, id, held.written, &[]) {
+            held.written = 0;
+        }
+        if ended {
+            return self.give_back(id, up::BROKEN);
+        }
+        self.watch(id);
+    }
+
+    fn watch(&mut self, id: ConnectionId) {
+        let Some(held) = self.held.get_mut(&id) else {
+            return;
+        };
+        let write = held.socket.waits_to_write(held.blocked);
+        let interest = Interest { read: held.reads, write };
+        if interest == held.interest {
+            return;
+        }
+        held.interest = interest;
+        if self.sources.change(&held.socket, held.token, interest).is_err() {
+            self.give_back(id, up::RETURNED);
+        }
+    }
+
+    /// [io-8] Gives a connection back to the reactor. Output that the socket has not taken is dropped here:
+    /// the front still has it ([io-5]).
+    fn give_back(&mut self, id: ConnectionId, kind: u8) {
+        if let Some(held) = self.held.remove(&id) {
+            self.sources.release(&held.socket, held.token);
+            self.leaving.push_back((id, kind, held.written, held.socket));
+        }
+    }
+
+    fn leave(&mut self) {
+        while let Some((id, kind, written, socket)) = self.leaving.pop_front() {
+            if !self.ends.up.fits() {
+                self.ends.up.stall();
+                return self.leaving.push_front((id, kind, written, socket));
+            }
+            // Sent before the record, so that the reactor finds it with the record.
+            let _ = self.ends.returned.send((id, socket));
+            let pushed = self.ends.up.push(kind, id, written, &[]);
+            debug_assert!(pushed, "there was room");
+        }
+    }
+
+    /// Reports what was written, before the thread sleeps.
+    fn report(&mut self) {
+        while let Some(id) = self.unreported.pop() {
+            let Some(held) = self.held.get_mut(&id) else {
+                continue;
+            };
+            if held.written > 0 && !self.ends.up.push(up::WRITTEN, id, held.written, &[]) {
+                return self.unreported.push(id);
+            }
+            (held.written, held.listed) = (0, false);
+        }
+    }
+
+    /// Waits for sockets and records. Sleeps only once nothing is left to do.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        self.leave();
+        self.ends.up.ring();
+        let stalled = self.ends.up.is_stalled();
+        if !stalled {
+            self.ends.calls.waits.fetch_add(1, Ordering::Relaxed);
+            self.sources.wait(Some(0), events)?;
+            if !events.ready.is_empty() || !self.unread.is_empty() {
+                return Ok(());
+            }
+            self.report();
+            self.ends.up.ring();
+        }
+        let Ends { down, up, bell, calls, .. } = &self.ends;
+        if !bell.may_sleep(|| !down.is_empty() || down.is_abandoned() || up.has_room_again()) {
+            events.ready.clear();
+            return Ok(());
+        }
+        calls.waits.fetch_add(1, Ordering::Relaxed);
+        if stalled {
+            // Sockets that are readable would end the wait at once.
+            events.ready.clear();
+            let wake = bell.wake();
+            if poll(&mut [PollFd::new(wake, PollFlags::IN)], None).is_ok() {
+                wake.drain();
+            }
+        } else {
+            self.sources.wait(None, events)?;
+        }
+        bell.awake();
+        Ok(())
+    }
+}
