@@ -15,6 +15,7 @@ pub enum Access {
     Open,
     Read,
     Write,
+    Sync,
 }
 
 /// Space of a file system in bytes.

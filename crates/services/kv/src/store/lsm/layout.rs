@@ -149,6 +149,13 @@ pub(super) fn prefix(kind: u8, generation: u64) -> Vec<u8> {
     stored
 }
 
+/// Returns the generation of a stored key, unless it is of the state or the metadata.
+pub(super) fn generation_of(stored: &[u8]) -> Option<u64> {
+    let (kind, rest) = stored.split_first()?;
+    let [a, b, c, d, e, f] = *rest.first_chunk()?;
+    (*kind >= kind::DEADLINE).then(|| u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+}
+
 pub(super) fn row_key(generation: u64, id: Id, name: &[u8]) -> Vec<u8> {
     let mut stored = prefix(kind::ROW, generation);
     stored.extend_from_slice(&id.to_bytes());

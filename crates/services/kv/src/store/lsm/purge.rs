@@ -1,9 +1,17 @@
 //! Purge: removes generations ended by FLUSHALL or a load, remains of failed loads, and rows of
 //! dropped collections. Readers cannot observe the removal, so it need not be atomic.
+//!
+//! **Space.** Compaction would reach the data of a generation only after further writes, which a
+//! full disk does not admit. Tables within a generation are therefore dropped as a whole, and the
+//! others are merged without its data if they are small. Both need less space than to remove keys
+//! one by one, as the rest is.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use fjall::Slice;
@@ -16,8 +24,29 @@ use super::{
 
 /// Maximum number of keys removed per step.
 const PURGED_MAX: usize = 1024;
+/// Size of a tree whose space is left to later compactions.
+const SMALL_BYTES: u64 = 8 << 20;
+/// Maximum size of tables merged at once, as the writer waits for them. They are larger only if the
+/// current generation has much data, as after a load, or if there are many small keys.
+const MERGED_BYTES_MAX: u64 = 256 << 20;
+
+/// Stage of the removal of generations.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Drop whole tables.
+    Drop,
+    /// Merge the other tables.
+    Merge,
+    /// Remove the remaining keys.
+    Keys,
+    /// Free the files of the former tables.
+    Free,
+}
 
 pub(super) struct Purge {
+    stage: Stage,
+    /// Tables were dropped, so there are files to free.
+    dropped: bool,
     /// Stored key at which the purge of generations resumes.
     from: Vec<u8>,
     /// Generations below this one have ended.
@@ -37,9 +66,10 @@ pub(super) struct Purge {
 }
 
 pub(super) enum PurgeStep {
-    /// Keys of ended generations were removed. Contains the stored key at which to resume, if any
-    /// are left.
-    Generations(Option<Vec<u8>>),
+    /// A stage of the removal of generations is over. Contains the next one, if any.
+    Stage(Option<Stage>),
+    /// Keys of ended generations were removed. Contains the stored key at which to resume.
+    Generations(Vec<u8>),
     /// Rows of a dropped collection were removed. Contains the stored keys at which to resume.
     Rows(Vec<u8>, Vec<u8>),
     /// No dropped collections are left from the resume position on.
@@ -51,6 +81,8 @@ impl Purge {
     /// begun.
     pub(super) fn new(generation: u64, newest: u64, purged_below: Arc<AtomicU64>) -> Self {
         Self {
+            stage: Stage::Drop,
+            dropped: false,
             from: Vec::new(),
             below: generation,
             left: (newest > generation).then_some(newest),
@@ -83,8 +115,13 @@ impl Purge {
         }
         if self.below != below {
             self.below = below;
-            self.from.clear();
+            self.begin_generations();
         }
+    }
+
+    fn begin_generations(&mut self) {
+        (self.stage, self.dropped) = (Stage::Drop, false);
+        self.from.clear();
     }
 
     fn look_for_ended(&mut self) {
@@ -97,19 +134,81 @@ impl Purge {
     pub(super) fn restart(&mut self, state: State, newest: u64) {
         self.look_for_ended();
         self.given_up = false;
-        self.from.clear();
+        self.begin_generations();
         self.below = state.generation;
         self.left = (newest > state.generation).then_some(newest);
         self.purged_below.store(state.oldest, Ordering::Release);
     }
 
-    /// Removes some keys. Returns where to resume.
-    pub(super) fn step(&self, tree: &Tree) -> Result<PurgeStep, Failure> {
-        if self.generations_are_done() {
-            self.step_rows(tree)
-        } else {
-            self.step_generations(tree).map(PurgeStep::Generations)
-        }
+    fn is_at(&self, stage: Stage) -> bool {
+        !self.generations_are_done() && self.stage == stage
+    }
+
+    /// Returns whether the next step needs more space than a list of tables.
+    pub(super) fn needs_room(&self) -> bool {
+        !self.is_at(Stage::Drop)
+    }
+
+    /// Returns whether the tree is ready for the next step.
+    pub(super) fn is_ready(&self, tree: &Tree) -> Result<bool, Failure> {
+        Ok(tree.is_free()?
+            // A table that is being written would not be merged.
+            && (!self.is_at(Stage::Merge) || tree.has_tables()?)
+            // A snapshot would keep the files.
+            && !(self.is_at(Stage::Free) && tree.is_pinned()))
+    }
+
+    /// Takes a step of the purge. `trusted` means that a sync of the tree is reliable, and `room` is
+    /// the number of free bytes.
+    pub(super) fn step(&self, tree: &Tree, trusted: bool, room: u64) -> Result<PurgeStep, Failure> {
+        let next = match self.stage {
+            _ if self.generations_are_done() => return self.step_rows(tree),
+            Stage::Drop if trusted && tree.disk_space() >= SMALL_BYTES => {
+                self.drop_tables(tree)?;
+                Some(Stage::Merge)
+            }
+            Stage::Drop => Some(Stage::Keys),
+            Stage::Merge => {
+                if tree.table_bytes() <= MERGED_BYTES_MAX.min(room) {
+                    tree.merge_tables()?;
+                    // lsm-tree drops value files that were dead before a merge.
+                    tree.merge_tables()?;
+                }
+                Some(Stage::Keys)
+            }
+            Stage::Keys => return self.step_generations(tree),
+            Stage::Free => {
+                // fjall keeps the files until a later write. No entry has this key.
+                tree.remove(vec![prefix(kind::DATA, 0).into()])?;
+                tree.start_tables()?;
+                None
+            }
+        };
+        Ok(PurgeStep::Stage(next))
+    }
+
+    /// Drops the tables of ended generations, and lets compactions leave out the rest of them. Both
+    /// are durable at once, so the journal is synced first: otherwise a power loss could restore
+    /// the state of a generation without its data.
+    ///
+    /// Data of failed loads needs no sync, because no state names its generation. Older entries
+    /// that reappear belong to generations that are never read again, and are removed later.
+    fn drop_tables(&self, tree: &Tree) -> Result<(), Failure> {
+        tree.sync()?;
+        tree.leave_out(self.below);
+        self.ranges().try_for_each(|range| tree.drop_tables(range))
+    }
+
+    /// Iterates over the stored keys of ended generations as ranges, in the tree's order.
+    fn ranges(&self) -> impl Iterator<Item = Range<Vec<u8>>> {
+        let behind = self.below + 1;
+        let generations = [0..self.below, behind..self.left.map_or(behind, |left| left + 1)];
+        let kinds = [kind::DEADLINE, kind::DATA, kind::ROW, kind::ENDED, kind::FIELD_DEADLINE];
+        let each = move |kind| {
+            let generations = generations.clone().into_iter();
+            generations.map(move |range| prefix(kind, range.start)..prefix(kind, range.end))
+        };
+        kinds.into_iter().flat_map(each).filter(|range| !range.is_empty())
     }
 
     fn step_rows(&self, tree: &Tree) -> Result<PurgeStep, Failure> {
@@ -138,27 +237,24 @@ impl Purge {
         Ok(PurgeStep::Rows(marker, rows_from))
     }
 
-    fn step_generations(&self, tree: &Tree) -> Result<Option<Vec<u8>>, Failure> {
+    fn step_generations(&self, tree: &Tree) -> Result<PurgeStep, Failure> {
         let mut keys = Vec::with_capacity(PURGED_MAX);
-        let behind = self.below + 1;
-        // The ranges are in the tree's order.
-        let generations = [0..self.below, behind..self.left.map_or(behind, |left| left + 1)];
-        let kinds = [kind::DEADLINE, kind::DATA, kind::ROW, kind::ENDED, kind::FIELD_DEADLINE];
-        let each = |kind| generations.clone().map(|generations| (kind, generations));
-        for (kind, generations) in kinds.into_iter().flat_map(each) {
-            let from = prefix(kind, generations.start).max(self.from.clone());
-            let before = prefix(kind, generations.end);
-            if from >= before {
+        for range in self.ranges() {
+            let from = range.start.max(self.from.clone());
+            if from >= range.end {
                 continue;
             }
             let room = PURGED_MAX - keys.len();
-            for key in tree.keys(from..before).take(room) {
+            for key in tree.keys(from..range.end).take(room) {
                 keys.push(key?);
             }
         }
         let last = (keys.len() == PURGED_MAX).then(|| keys.last().map(|key| key.to_vec()));
         tree.remove(keys)?;
-        Ok(last.flatten())
+        Ok(match last.flatten() {
+            Some(last) => PurgeStep::Generations(last),
+            None => PurgeStep::Stage(self.dropped.then_some(Stage::Free)),
+        })
     }
 
     pub(super) fn went(&mut self, to: PurgeStep) {
@@ -167,9 +263,13 @@ impl Purge {
             PurgeStep::Rows(ended_from, rows_from) => {
                 (self.ended_from, self.rows_from) = (ended_from, rows_from);
             }
-            PurgeStep::Generations(Some(key)) => self.from = key,
-            PurgeStep::Generations(None) => {
-                self.from.clear();
+            PurgeStep::Generations(key) => self.from = key,
+            PurgeStep::Stage(Some(stage)) => {
+                self.stage = stage;
+                self.dropped |= stage == Stage::Merge;
+            }
+            PurgeStep::Stage(None) => {
+                self.begin_generations();
                 self.left = None;
                 self.purged_below.store(self.below, Ordering::Release);
             }
@@ -179,26 +279,188 @@ impl Purge {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs,
+        path::{Path, PathBuf},
+        sync::Mutex,
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use quorate_core::slot::Slot;
+
     use super::*;
-    use crate::store::{
-        DeadlineKind, Position, Version,
-        collection::Id,
-        lsm::{
-            disk::RealDisk,
-            layout::{data_key, deadline_key},
-            tree::Home,
+    use crate::{
+        key::Key,
+        store::{
+            DeadlineKind, Position, Store as _, Version,
+            collection::Id,
+            lsm::{
+                LsmStore,
+                disk::{Access, Disk, DiskSpace, RealDisk},
+                layout::{STATE_KEY, data_key, deadline_key},
+                tree::{Home, Opened},
+            },
         },
     };
 
+    fn opened_on(folder: &tempfile::TempDir, disk: Arc<dyn Disk>) -> Opened {
+        let path = folder.path().join("tree");
+        let home = Home { path, disk, files_max: 16, cache_bytes: 1 << 20 };
+        Tree::open(&home, None).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
     fn opened(folder: &tempfile::TempDir) -> Tree {
-        let home = Home {
-            path: folder.path().to_owned(),
-            disk: Arc::new(RealDisk),
-            files_max: 16,
-            cache_bytes: 1 << 20,
-        };
-        let Ok(opened) = Tree::open(&home, None) else { panic!("a new folder can be opened") };
-        opened.tree
+        opened_on(folder, Arc::new(RealDisk)).tree
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test waits for other threads")]
+    fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn flush(tree: &Tree) {
+        tree.start_tables().unwrap();
+        until("tables", || tree.has_tables().unwrap());
+    }
+
+    const LARGE: usize = 6000;
+
+    /// Returns bytes that cannot be compressed.
+    fn value(number: usize, bytes: usize) -> Vec<u8> {
+        let digests = (0..).map(|part| {
+            xxhash_rust::xxh3::xxh3_128(&[number, part].map(usize::to_le_bytes).concat())
+        });
+        digests.flat_map(u128::to_le_bytes).take(bytes).collect()
+    }
+
+    /// Writes the state of a generation, and then its data into a table without the state.
+    fn fill_tables(tree: &Tree) {
+        tree.insert(STATE_KEY.to_vec(), &State::EMPTY.to_bytes());
+        flush(tree);
+        for number in 0..LARGE {
+            let key = number.to_be_bytes();
+            tree.insert(data_key(0, Position::of(&key), &key), &value(number, 2000));
+        }
+        flush(tree);
+    }
+
+    fn data() -> Range<Vec<u8>> {
+        prefix(kind::DATA, 0)..prefix(kind::DATA, 1)
+    }
+
+    fn folder_bytes(folder: &Path) -> u64 {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        // A file may be removed meanwhile.
+        let bytes = |path: &Path| fs::metadata(path).map_or(0, |file| file.len());
+        entries
+            .map(|entry| match entry.path() {
+                path if path.is_dir() => folder_bytes(&path),
+                path => bytes(&path),
+            })
+            .sum()
+    }
+
+    /// A flushed store frees its files without further commits, and no sooner than a snapshot ends.
+    #[test]
+    fn space_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kv");
+        let (mut store, _) = LsmStore::open(&path).unwrap();
+        // Values within the tables and apart from them.
+        for bytes in [3000, 300] {
+            for number in 0..4000_usize {
+                let key = [number, bytes].map(usize::to_be_bytes).concat();
+                let version = Version { slot: 1, index: 0 };
+                store.put(Key::new(&key).unwrap(), &value(number, bytes), version, None);
+            }
+            store.commit(Slot(2), &[]);
+            store.persist().unwrap();
+            flush(&store.tree.clone().unwrap());
+        }
+        let tables = path.join("keyspaces");
+        let before = folder_bytes(&tables);
+        assert!(before > SMALL_BYTES);
+        assert_eq!(store.begin_image(), Some(8000));
+        store.clear();
+        store.commit(Slot(3), &[]);
+        until("the keys are removed", || {
+            store.health();
+            store.stored_entries() == 1
+        });
+        let mut keys = 0;
+        while let quorate_replica::service::Imaged::More =
+            store.next_image(1 << 16, &mut |_| keys += 1)
+        {}
+        assert_eq!(keys, 8000);
+        store.end_image();
+        until("the space is free", || folder_bytes(&tables) < before / 10);
+    }
+
+    #[test]
+    fn a_snapshot_keeps_dropped_tables() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = opened(&folder);
+        fill_tables(&tree);
+        let before = tree.disk_space();
+        let past = tree.past();
+        let mut purge = Purge::new(1, 1, Arc::default());
+        purge.went(purge.step(&tree, true, u64::MAX).unwrap());
+        assert!(tree.disk_space() < before / 100, "tables and values are dropped at once");
+        assert_eq!(tree.range(data()).count(), 0);
+        flush(&tree);
+        let values = past.range(data()).map(|read| read.unwrap().1.len());
+        assert_eq!(values.sum::<usize>(), 2000 * LARGE);
+    }
+
+    /// Records how much of the journal is synced.
+    #[derive(Debug)]
+    struct Syncs {
+        path: PathBuf,
+        synced: Mutex<Vec<u8>>,
+    }
+
+    impl Disk for Syncs {
+        fn room(&self, folder: &Path) -> std::io::Result<DiskSpace> {
+            RealDisk.room(folder)
+        }
+
+        fn try_writing(&self, folder: &Path) -> std::io::Result<()> {
+            RealDisk.try_writing(folder)
+        }
+
+        fn allows(&self, access: Access) -> std::io::Result<()> {
+            if access == Access::Sync {
+                *self.synced.lock().unwrap() = fs::read(&self.path)?;
+            }
+            Ok(())
+        }
+    }
+
+    /// A power loss never restores the state of a generation without its tables.
+    #[test]
+    fn tables_are_dropped_after_the_next_state_is_synced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tree/0.jnl");
+        let disk = Arc::new(Syncs { path: path.clone(), synced: Mutex::default() });
+        for trusted in [false, true] {
+            let tree = opened_on(&folder, Arc::clone(&disk) as Arc<dyn Disk>).tree;
+            fill_tables(&tree);
+            tree.sync().unwrap();
+            let before = tree.disk_space();
+            tree.insert(STATE_KEY.to_vec(), &State { generation: 1, ..State::EMPTY }.to_bytes());
+            Purge::new(1, 1, Arc::default()).step(&tree, trusted, u64::MAX).unwrap();
+            assert_eq!(tree.disk_space() < before / 100, trusted);
+            drop(tree);
+            fs::write(&path, &*disk.synced.lock().unwrap()).unwrap();
+            let Opened { tree, state, .. } = opened_on(&folder, Arc::new(RealDisk));
+            assert_eq!(state.generation, u64::from(trusted));
+            assert!(trusted || tree.keys(data()).count() == LARGE);
+        }
     }
 
     #[test]
@@ -210,33 +472,33 @@ mod tests {
         for slot in 1..=5 {
             let rows = if slot == 3 { 3 * PURGED_MAX } else { 7 };
             for number in 0..rows {
-                tree.insert(row_key(4, id(slot), &number.to_be_bytes()));
+                tree.insert(row_key(4, id(slot), &number.to_be_bytes()), &[]);
             }
         }
         let mut purge = Purge::new(4, 4, Arc::new(AtomicU64::new(4)));
         let run = |purge: &mut Purge| {
             let mut steps = 0;
             while !purge.is_done() {
-                let went = purge.step(&tree).unwrap();
+                let went = purge.step(&tree, true, u64::MAX).unwrap();
                 purge.went(went);
                 steps += 1;
             }
             steps
         };
         assert_eq!(run(&mut purge), 1, "nothing ended");
-        tree.insert(ended_key(4, id(2)));
-        tree.insert(ended_key(4, id(3)));
-        tree.insert(ended_key(4, id(5)));
+        tree.insert(ended_key(4, id(2)), &[]);
+        tree.insert(ended_key(4, id(3)), &[]);
+        tree.insert(ended_key(4, id(5)), &[]);
         purge.begin(4, true);
         assert_eq!(run(&mut purge), 1 + 4 + 1 + 1);
         assert_eq!(tree.entries().unwrap(), 2 * 7);
         // A collection that was created earlier is dropped later.
-        tree.insert(ended_key(4, id(1)));
+        tree.insert(ended_key(4, id(1)), &[]);
         purge.begin(4, true);
         run(&mut purge);
         assert_eq!(tree.entries().unwrap(), 7);
         // A new purge also finds it, as after a restart.
-        tree.insert(ended_key(4, id(4)));
+        tree.insert(ended_key(4, id(4)), &[]);
         run(&mut Purge::new(4, 4, Arc::new(AtomicU64::new(4))));
         assert_eq!(tree.entries().unwrap(), 0);
     }
@@ -249,7 +511,7 @@ mod tests {
                 data_key(generation, Position::of(&key), &key),
             ];
             for key in stored {
-                tree.insert(key);
+                tree.insert(key, &[]);
             }
         }
     }
@@ -260,11 +522,12 @@ mod tests {
         let tree = opened(&folder);
         let mut purge = Purge::new(1, 1, Arc::default());
         let step = |purge: &mut Purge| {
-            let last = purge.step(&tree).unwrap();
+            let last = purge.step(&tree, true, u64::MAX).unwrap();
             purge.went(last);
         };
         // The first steps remove all deadlines of the first generation, then some of its keys.
         fill(&tree, 0, PURGED_MAX as u64 + 1);
+        purge.stage = Stage::Keys;
         step(&mut purge);
         step(&mut purge);
         assert_eq!(purge.from.first(), Some(&kind::DATA));

@@ -5,12 +5,16 @@ use std::{
     ops::Range,
     panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use fjall::{
     AbstractTree as _, CompressionType, Database, Keyspace, KeyspaceCreateOptions,
-    KvSeparationOptions, PersistMode, Readable as _, Slice, Snapshot, config::PartitioningPolicy,
+    KvSeparationOptions, PersistMode, Readable as _, Slice, Snapshot, compaction::filter,
+    config::PartitioningPolicy,
 };
 
 use super::{
@@ -19,8 +23,8 @@ use super::{
     failure::Failure,
     journal,
     layout::{
-        NEWEST_KEY, STATE_KEY, State, data_key, deadline_key, ended_key, kind, prefix, row_key,
-        stored_value,
+        NEWEST_KEY, STATE_KEY, State, data_key, deadline_key, ended_key, generation_of, kind,
+        prefix, row_key, stored_value,
     },
 };
 use crate::store::{DeadlineKind, Position};
@@ -67,6 +71,10 @@ pub(super) struct Tree {
     database: Database,
     keyspace: Keyspace,
     disk: Arc<dyn Disk>,
+    /// Number of snapshots.
+    pins: Arc<AtomicUsize>,
+    /// Compactions leave out the generations below this one.
+    ended_below: Arc<AtomicU64>,
 }
 
 /// Newly opened tree and the state found in it.
@@ -138,9 +146,11 @@ impl Tree {
             // The unfinished folder has no data yet.
             fs::remove_dir_all(path)?;
         }
-        let (database, keyspace) = recover(path, *files_max, *cache_bytes)?;
+        let ended_below = Arc::default();
+        let (database, keyspace) = recover(path, *files_max, *cache_bytes, &ended_below)?;
         sync_names(path, disk.as_ref())?;
-        let tree = Self { database, keyspace, disk: Arc::clone(disk) };
+        let disk = Arc::clone(disk);
+        let tree = Self { database, keyspace, disk, pins: Arc::default(), ended_below };
         let state = match tree.get(&STATE_KEY)? {
             None => State::EMPTY,
             Some(bytes) => State::from_bytes(&bytes)
@@ -267,8 +277,8 @@ impl Tree {
     }
 
     #[cfg(test)]
-    pub(super) fn insert(&self, key: Vec<u8>) {
-        self.keyspace.insert(key, []).unwrap();
+    pub(super) fn insert(&self, key: Vec<u8>, value: &[u8]) {
+        self.keyspace.insert(key, value).unwrap();
     }
 
     /// Removes keys. A crash may undo the last removal.
@@ -282,6 +292,7 @@ impl Tree {
     }
 
     pub(super) fn sync(&self) -> Result<(), Failure> {
+        self.disk.allows(Access::Sync)?;
         Ok(self.database.persist(PersistMode::SyncAll)?)
     }
 
@@ -303,7 +314,42 @@ impl Tree {
             snapshot: self.database.snapshot(),
             keyspace: self.keyspace.clone(),
             disk: Arc::clone(&self.disk),
+            _pin: Pin::new(&self.pins),
         }
+    }
+
+    /// Returns whether there is a snapshot, for which removed data is kept.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pins.load(Ordering::Acquire) > 0
+    }
+
+    /// Drops the tables that lie within a range, and the value files without other references. This
+    /// is durable at once, unlike the batches before it. Older versions of keys in other tables may
+    /// reappear. Snapshots keep what they need until they end.
+    ///
+    /// Waits for running compactions. None runs meanwhile, so no table of the range is in use, and
+    /// lsm-tree never declines.
+    pub(super) fn drop_tables(&self, range: Range<Vec<u8>>) -> Result<(), Failure> {
+        self.disk.allows(Access::Write)?;
+        Ok(self.keyspace.tree.drop_range(range).map_err(fjall::Error::from)?)
+    }
+
+    /// Lets compactions leave out the generations below `below`. Like dropped tables, their entries
+    /// are gone at once, except for snapshots.
+    pub(super) fn leave_out(&self, below: u64) {
+        self.ended_below.store(below, Ordering::Release);
+    }
+
+    /// Merges all tables into new ones.
+    pub(super) fn merge_tables(&self) -> Result<(), Failure> {
+        self.disk.allows(Access::Write)?;
+        Ok(self.keyspace.major_compact()?)
+    }
+
+    /// Returns the total size of the tables, without the value files.
+    pub(super) fn table_bytes(&self) -> u64 {
+        let version = self.keyspace.tree.current_version();
+        version.iter_tables().map(|table| table.metadata.file_size).sum()
     }
 
     /// Returns every file of the tree except its journal and the lists of files.
@@ -339,6 +385,23 @@ pub(super) struct Past {
     snapshot: Snapshot,
     keyspace: Keyspace,
     disk: Arc<dyn Disk>,
+    _pin: Pin,
+}
+
+/// Counts a snapshot while it exists.
+struct Pin(Arc<AtomicUsize>);
+
+impl Pin {
+    fn new(pins: &Arc<AtomicUsize>) -> Self {
+        pins.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(pins))
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Past {
@@ -380,7 +443,9 @@ fn recover(
     path: &Path,
     files_max: usize,
     cache_bytes: u64,
+    ended_below: &Arc<AtomicU64>,
 ) -> Result<(Database, Keyspace), Failure> {
+    let filter: Arc<dyn filter::Factory> = Arc::new(Ended(Arc::clone(ended_below)));
     let opened = panic::catch_unwind(AssertUnwindSafe(|| {
         // By default fjall would keep 900 files open, whatever the process limit.
         let files_max = files_max.max(FILES_MIN);
@@ -390,12 +455,39 @@ fn recover(
             // A second thread would only write tables, and spin while the first compacts.
             .worker_threads(1)
             .journal_compression(CompressionType::None)
+            .with_compaction_filter_factories(Arc::new(move |_| Some(Arc::clone(&filter))))
             .open()?;
         let keyspace = database.keyspace("kv", options)?;
         Ok::<_, fjall::Error>((database, keyspace))
     }));
     let stopped = |_| Failure::damaged("its recovery stopped at a failed assertion");
     Ok(opened.map_err(stopped)??)
+}
+
+/// Filter of compactions, which leaves out the generations below the contained one.
+struct Ended(Arc<AtomicU64>);
+
+impl filter::Factory for Ended {
+    fn name(&self) -> &'static str {
+        "ended generations"
+    }
+
+    fn make_filter(&self, _: &filter::Context) -> Box<dyn filter::CompactionFilter> {
+        Box::new(EndedBelow(self.0.load(Ordering::Acquire)))
+    }
+}
+
+struct EndedBelow(u64);
+
+impl filter::CompactionFilter for EndedBelow {
+    fn filter_item(
+        &mut self,
+        item: filter::ItemAccessor<'_>,
+        _: &filter::Context,
+    ) -> filter::CompactionFilterResult {
+        let ended = generation_of(item.key()).is_some_and(|generation| generation < self.0);
+        Ok(if ended { filter::Verdict::Destroy } else { filter::Verdict::Keep })
+    }
 }
 
 /// [store-1] Syncs folders that fjall does not. fjall 3.1 syncs the folders in which it creates

@@ -35,6 +35,9 @@ const NEEDED_BYTES_MAX: u64 = 1 << 30;
 /// Divisor of a small disk's size for the maximum number of free bytes to wait for.
 const NEEDED_PART: u64 = 4;
 
+/// Free bytes that suffice for lists of tables.
+const LISTS_BYTES: u64 = 1 << 20;
+
 /// Delays between checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays {
@@ -306,7 +309,13 @@ impl WriterState {
     }
 
     fn may_purge(&self) -> bool {
-        self.lacks_room(0).is_none() && !matches!(self.guarded(Tree::is_free), Ok(false))
+        let ready = self.guarded(|tree| self.purge.is_ready(tree));
+        // Dropping tables may be what frees space.
+        let has_room = match self.purge.needs_room() {
+            true => self.lacks_room(0).is_none(),
+            false => self.free_bytes() >= LISTS_BYTES,
+        };
+        has_room && !matches!(ready, Ok(false))
     }
 
     /// Accesses the tree. A panic of fjall counts as a failure: it affects only the tree, which is
@@ -346,7 +355,7 @@ impl WriterState {
     }
 
     fn purge_some(&mut self) -> Result<(), Failure> {
-        match self.guarded(|tree| self.purge.step(tree)) {
+        match self.guarded(|tree| self.purge.step(tree, !self.doubts, self.free_bytes())) {
             Ok(went) => self.purge.went(went),
             // [scrub-2] Obsolete data only takes space until the store is rebuilt.
             Err(Failure::Damaged(_)) => self.purge.give_up(),
@@ -383,6 +392,11 @@ impl WriterState {
             Err(Interruption::Gone) => Err(Gone),
             Ok(()) | Err(Interruption::Reopen(_)) => Ok(()),
         }
+    }
+
+    /// Returns the free bytes of the disk, as many as possible if unknown.
+    fn free_bytes(&self) -> u64 {
+        self.home.disk.room(&self.home.path).map_or(u64::MAX, |room| room.free)
     }
 
     /// Returns a reason to wait if the disk lacks space for `bytes` bytes. If the space is unknown,
