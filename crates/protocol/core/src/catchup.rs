@@ -5,7 +5,7 @@
 use alloc::collections::BTreeMap;
 
 use crate::{
-    ballot::Era,
+    ballot::{Ballot, Era},
     node_id::NodeId,
     slot::{Slot, SlotRange},
     time::Time,
@@ -44,6 +44,8 @@ pub struct Catchup {
     earliest: Option<Slot>,
     /// Time of the last snapshot request.
     snapshot_asked: Option<Time>,
+    /// Ballot whose promise waits until every slot below this one is decided here ([ballot-5]).
+    entry: Option<(Ballot, Slot)>,
 }
 
 impl Default for Catchup {
@@ -60,6 +62,7 @@ impl Default for Catchup {
             useless: BTreeMap::new(),
             earliest: None,
             snapshot_asked: None,
+            entry: None,
         }
     }
 }
@@ -87,6 +90,25 @@ impl Catchup {
             self.target = target;
             self.source = source;
         }
+    }
+
+    /// Makes the promise of a ballot wait until the slots below `from` are decided here, as they are
+    /// at the candidate. Of several promises, the one with the highest ballot waits.
+    pub fn wait_to_enter(&mut self, ballot: Ballot, from: Slot, candidate: NodeId) {
+        self.note(from, candidate);
+        if self.entry.is_none_or(|(waiting, _)| waiting < ballot) {
+            self.entry = Some((ballot, from));
+        }
+    }
+
+    /// Returns the waiting promise: its ballot, and the end of the slots that it waits for.
+    pub fn entry(&self) -> Option<(Ballot, Slot)> {
+        self.entry
+    }
+
+    /// Removes the waiting promise, which is being made.
+    pub fn enters(&mut self) {
+        self.entry = None;
     }
 
     /// Records a ballot of an era that is unknown on this node. The node `source` has decided the

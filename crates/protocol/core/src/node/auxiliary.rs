@@ -1,13 +1,10 @@
-//! Auxiliaries: members that a leader bypasses while full replicas suffice ([aux-1]–[aux-4]), and
-//! the admission of a node to an era, for which an auxiliary has a rule of its own ([ballot-5]).
+//! Auxiliaries: members that a leader bypasses while full replicas suffice ([aux-1]–[aux-4]).
 
 mod engaging;
-mod entering;
 mod sparing;
 
 use crate::{
     auxiliaries::{AuxiliaryView, ProposalReceivers},
-    ballot::Ballot,
     node_set::NodeSet,
     slot::Slot,
     time::Time,
@@ -20,9 +17,6 @@ pub(super) struct Auxiliary {
     engaging: ProposalReceivers,
     /// This node's role as last reported by a leader, and the slots that it may forget.
     spared: AuxiliaryView,
-    /// A promise that waits until this node has decided the reconfiguration that began the ballot's
-    /// era.
-    entry: Option<Entry>,
 }
 
 impl Auxiliary {
@@ -47,16 +41,14 @@ impl Auxiliary {
         self.spared.begins_at(log_start);
     }
 
+    /// [trim-1] Returns the slot below which full replicas hold everything, as reported to this
+    /// auxiliary.
+    pub(super) fn held_to(&self) -> Slot {
+        self.spared.held_to()
+    }
+
     /// Returns whether the log is being trimmed because this node forgets slots.
     pub(super) fn is_forgetting(&self) -> bool {
         self.spared.is_forgetting()
     }
-}
-
-/// A requested promise that waits for this node to catch up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Entry {
-    ballot: Ballot,
-    /// The candidate has decided every slot below this one.
-    from: Slot,
 }

@@ -5,6 +5,7 @@
 //! spine through the accessors below and changes it through the few methods after them; see
 //! `docs/spec/structure.md`.
 
+mod entering;
 mod following;
 mod installing;
 mod leading;
@@ -72,7 +73,8 @@ pub(super) struct Spine {
     election: Election,
     /// Other nodes, and the progress that each reported.
     peers: Peers,
-    /// Decided slots that this node lacks, and the nodes from which to request them.
+    /// Decided slots that this node lacks, the nodes from which to request them, and a promise that
+    /// waits for them.
     catchup: Catchup,
     /// Proposals that wait for their bytes or for their turn.
     waiting: Waiting,
@@ -225,11 +227,6 @@ impl Spine {
     pub(super) fn forget(&mut self, to: Slot) {
         self.learner.forget(to);
         self.follow_decided();
-    }
-
-    /// Records that the slots below `to` are decided, and that `source` can supply them.
-    pub(super) fn note_missing(&mut self, to: Slot, source: NodeId) {
-        self.catchup.note(to, source);
     }
 
     /// Makes the next proposals to a peer start at `from`.

@@ -9,9 +9,7 @@
 //! of them. Votes need not wait, because a ballot that proposes already has a quorum of such
 //! promises.
 
-use super::Entry;
-use crate::node::Node;
-use crate::{ballot::Ballot, effect::Effects, node_id::NodeId, slot::Slot, time::Time};
+use crate::{ballot::Ballot, effect::Effects, node::Node, node_id::NodeId, slot::Slot, time::Time};
 
 impl Node {
     /// [ballot-5] Returns whether this acceptor may promise this ballot, whose node has decided
@@ -21,40 +19,37 @@ impl Node {
     /// An auxiliary may not know the number of an era. It must have decided everything below
     /// `from`, or have been notified that a quorum of full replicas holds those slots.
     pub(in crate::node) fn may_enter(&self, ballot: Ballot, from: Slot) -> bool {
-        let known = self.spine.learner().eras().era().max(self.spine.acceptor().promised().era);
+        let known = self.spine.learner.eras().era().max(self.spine.acceptor.promised().era);
         let spared = self.is_auxiliary() || self.is_hollow();
-        let told = self.spine.learner().decided_to().max(self.auxiliary.spared.held_to());
+        let told = self.spine.learner.decided_to().max(self.auxiliary.held_to());
         ballot.era <= known || (spared && told >= from)
     }
 
     /// Makes a promise wait until this node has learned the slots that it needs, if necessary from
     /// the candidate.
     pub(in crate::node) fn wait_to_enter(&mut self, who: NodeId, ballot: Ballot, from: Slot) {
-        self.spine.note_missing(from, who);
-        if self.auxiliary.entry.is_none_or(|entry| entry.ballot < ballot) {
-            self.auxiliary.entry = Some(Entry { ballot, from });
-        }
+        self.spine.catchup.wait_to_enter(ballot, from, who);
     }
 
     /// Returns the end of the slots that this node must decide before it can make the waiting
     /// promise; slot 0 if no promise waits.
-    pub(super) fn entry_from(&self) -> Slot {
-        self.auxiliary.entry.map_or(Slot(0), |entry| entry.from)
+    pub(in crate::node) fn entry_from(&self) -> Slot {
+        self.spine.catchup.entry().map_or(Slot(0), |(_, from)| from)
     }
 
     /// Makes the waiting promise if it is now allowed.
     pub(in crate::node) fn enter(&mut self, now: Time, effects: &mut Effects) {
-        let Some(Entry { ballot, from }) = self.auxiliary.entry else {
+        let Some((ballot, from)) = self.spine.catchup.entry() else {
             return;
         };
         // [decide-3] A restart that finds the promise in the log must find the decision there too.
         // If the decision is in this step's own records, the promise waits for the next step.
-        let decided_to = self.spine.learner().decided_to();
-        if self.spine.pending().restates(decided_to) < decided_to {
+        let decided_to = self.spine.learner.decided_to();
+        if self.spine.pending.restates(decided_to) < decided_to {
             return;
         }
         if self.may_enter(ballot, from) {
-            self.auxiliary.entry = None;
+            self.spine.catchup.enters();
             self.on_phase1a(now, ballot.node, ballot, from, effects);
         }
     }
