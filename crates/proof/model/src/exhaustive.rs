@@ -262,6 +262,7 @@ impl Model for Bounds {
             lag: false,
             cells: 0,
             bare: false,
+            spine: true,
         };
         let world = World::new(setup, Watched::ALL).expect("nothing has happened yet");
         let world = match self.bytes {

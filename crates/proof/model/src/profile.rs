@@ -60,6 +60,8 @@ pub enum Profile {
     /// Clients of a durable group that request notifications when proposed values are in memory at
     /// a quorum.
     Early,
+    /// The spine alone: Multi-Paxos with reconfiguration, trims and snapshots. No wing may be used.
+    Spine,
 }
 
 /// Relative rates of events.
@@ -149,7 +151,7 @@ pub struct Plan {
 }
 
 impl Profile {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -168,6 +170,7 @@ impl Profile {
         Self::Lasting,
         Self::Liars,
         Self::Early,
+        Self::Spine,
     ];
 
     /// Returns the name used on command lines.
@@ -191,6 +194,7 @@ impl Profile {
             Self::Lasting => "lasting",
             Self::Liars => "liars",
             Self::Early => "early",
+            Self::Spine => "spine",
         }
     }
 
@@ -228,7 +232,9 @@ impl Profile {
         };
         let (values, changes) = match self {
             Self::Duel => (2 + dice.next() % 3, 0),
-            Self::Eras | Self::Casting | Self::Damage => (2 + dice.next() % 4, 2 + dice.next() % 5),
+            Self::Eras | Self::Casting | Self::Damage | Self::Spine => {
+                (2 + dice.next() % 4, 2 + dice.next() % 5)
+            }
             Self::Lifecycle => (2 + dice.next() % 3, 2 + dice.next() % 6),
             Self::Years => (3 + dice.next() % 5, 3 + dice.next() % 8),
             Self::Auxiliary => (3 + dice.next() % 5, dice.next() % 4),
@@ -284,6 +290,7 @@ impl Profile {
             bare: self == Self::Streams && dice.percent(60),
             witness: self == Self::Liars,
             cells: if self == Self::Devices { dice.pick(&[2, 4, 8]) } else { 0 },
+            spine: self == Self::Spine,
             route: if self == Self::Ring && dice.percent(70) { Route::Ring } else { Route::Star },
         };
         let setup = if self == Self::Leases { leased(setup, &mut dice) } else { setup };
@@ -295,7 +302,7 @@ impl Profile {
             changes,
             spans: match self {
                 // All content comes from the clients of streams.
-                Self::Streams => 0,
+                Self::Streams | Self::Spine => 0,
                 _ => dice.pick(&[0, 10, 40]),
             },
             inside: match self {
@@ -498,6 +505,19 @@ impl Profile {
                 ..base
             },
             Self::Bytes => Rates { lose_bytes: 60, fetch: 40, crash: 15, ..base },
+            // Reads, transfers and failing logs, which hand over, belong to wings.
+            Self::Spine => Rates {
+                change: 40,
+                campaign: 40,
+                crash: 15,
+                trim: 10,
+                install: 8,
+                read: 0,
+                late: 0,
+                transfer: 0,
+                fail: 0,
+                ..base
+            },
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct Setup {
     pub bare: bool,
     /// Nodes report the ends of their logs, and remember the ends that others report ([lie-1]).
     pub witness: bool,
+    /// Nodes must use no wing, and clients request nothing that needs one.
+    pub spine: bool,
 }
 
 /// Kinds of messages that are always lost, to keep a soup small.

@@ -133,6 +133,12 @@ pub struct AuxiliaryView {
 }
 
 impl AuxiliaryView {
+    /// Returns whether this node has never been an auxiliary.
+    pub fn is_unused(&self) -> bool {
+        let told = self.told.filter(|auxiliary| !auxiliary);
+        *self == Self { told, announced: self.announced, ..Self::default() }
+    }
+
     /// Records a leader's report of this node's role, and of the prefix that full replicas hold
     /// without it.
     pub fn record_role(&mut self, auxiliary: bool, held_by_quorum: Slot) {

@@ -99,6 +99,12 @@ impl RingControl {
         Self { wish, ..Self::default() }
     }
 
+    /// Returns whether no ring was ever requested or set up.
+    pub fn is_unused(&self) -> bool {
+        let Self { progress, again_at, beats, beat_at, .. } = *self;
+        *self == Self { progress, again_at, beats, beat_at, ..Self::default() }
+    }
+
     /// Sets the requested route.
     pub fn wish(&mut self, wish: Route, now: Time) {
         self.wish = wish;

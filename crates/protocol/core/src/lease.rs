@@ -96,6 +96,11 @@ impl Granter {
         }
     }
 
+    /// Returns whether no lease can have been granted.
+    pub fn is_unused(&self) -> bool {
+        *self == Self::new(None, 0, self.voted)
+    }
+
     /// Handles the first reading of the clock. `silent_us` counts from then on.
     pub fn start(&mut self, now: Time, silent_us: u64) {
         if silent_us > 0 {

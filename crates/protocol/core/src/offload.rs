@@ -57,6 +57,12 @@ pub struct Offload {
 }
 
 impl Offload {
+    /// Returns whether no device was ever available.
+    pub fn is_unused(&self) -> bool {
+        let Self { progress, look_at, .. } = *self;
+        *self == Self { progress, look_at, ..Self::default() }
+    }
+
     /// Returns whether the device assigns slots, or did so and has not been read out yet.
     pub fn is_out(&self) -> bool {
         self.stage != Stage::Here

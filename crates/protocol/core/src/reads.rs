@@ -124,6 +124,11 @@ impl ReadRequests {
         Self { last, open: Vec::new() }
     }
 
+    /// Returns whether no request waits for its reply.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// Adds a request to the leader and returns its id; `None` if too many are outstanding.
     pub fn ask(&mut self, now: Time, token: ReadToken) -> Option<u64> {
         if self.open.len() >= GATHERED_MAX {

@@ -35,6 +35,9 @@ impl World {
         let hard = node.hard_state();
         self.judge_inheritance(at, before.as_ref())?;
         let list: Vec<Effect> = effects.drain().collect();
+        if self.setup.spine {
+            self.judge_spine(at, &list)?;
+        }
         let fetches = |effect: &Effect| match effect {
             Effect::Fetch { value, .. } => Some(*value),
             _ => None,
@@ -51,6 +54,18 @@ impl World {
         self.observer.judge(Property::Eras, verdict)?;
         let verdict = invariants::promise_is_kept(promised, promised_after);
         self.observer.judge(Property::Promise, verdict)
+    }
+
+    /// Checks that no wing of this node has state of its own, and that no transfer, which needs
+    /// none, was sent.
+    fn judge_spine(&self, at: usize, effects: &[Effect]) -> Result<(), Violation> {
+        let transfer = |effect: &Effect| {
+            matches!(effect, Effect::Send { message: Message::Transfer { .. }, .. })
+        };
+        let transfer = effects.iter().any(transfer).then_some("handover");
+        let wing = self.sites[at].node.as_ref().and_then(Node::wing_in_use).or(transfer);
+        let verdict = wing.map_or(Ok(()), |wing| Err(format!("node {} uses {wing}", at + 1)));
+        self.observer.judge(Property::Assertion, verdict)
     }
 
     /// [time-1] Applies a decided value to the group's time.

@@ -167,6 +167,13 @@ fn what_is_said_to_be_in_memory_is_decided_unless_memory_is_lost() {
     assert!(seen.early > 4000, "{seen:?}");
 }
 
+/// The spine alone is Multi-Paxos with reconfiguration: it needs no wing, whatever fails.
+#[test]
+fn the_spine_needs_no_wing() {
+    let seen = explore(Profile::Spine, 4000);
+    assert!(seen.changes_by_another_leader > 30 && seen.installed > 100, "{seen:?}");
+}
+
 /// A seed reproduces its run, to the last event.
 #[test]
 fn a_seed_replays() {

@@ -20,6 +20,10 @@ pub(super) struct Auxiliary {
 }
 
 impl Auxiliary {
+    pub(super) fn is_unused(&self) -> bool {
+        self.engaging.idle() == NodeSet::default() && self.spared.is_unused()
+    }
+
     /// Returns the nodes to which this leader sends no proposals.
     pub(super) fn idle(&self) -> NodeSet {
         self.engaging.idle()

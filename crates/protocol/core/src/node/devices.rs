@@ -30,6 +30,10 @@ pub(super) struct Devices {
 }
 
 impl Devices {
+    pub(super) fn is_unused(&self) -> bool {
+        self.fence == Fence::default() && self.offload.is_unused()
+    }
+
     /// Returns whether the device may assign slots, in which case this node does not.
     pub(super) fn assigns_slots(&self) -> bool {
         self.offload.is_out()

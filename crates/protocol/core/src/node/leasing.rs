@@ -56,6 +56,10 @@ impl Leasing {
         self.holder.granted(ballot, by, lease);
     }
 
+    pub(super) fn is_unused(&self) -> bool {
+        self.granter.is_unused() && self.holder == Holder::new(None)
+    }
+
     /// Returns whether leases are enabled in the group.
     pub(super) fn is_on(&self) -> bool {
         self.holder.is_on()

@@ -26,6 +26,10 @@ impl Reading {
         Self { reads: Reads::default(), asked: ReadRequests::starting_at(last) }
     }
 
+    pub(super) fn is_unused(&self) -> bool {
+        self.reads == Reads::default() && self.asked.is_empty()
+    }
+
     /// Returns the round of read confirmations that heartbeats carry; 0 for none.
     pub(super) fn round(&self) -> u64 {
         self.reads.round()

@@ -26,6 +26,10 @@ impl Ring {
         Self { relay: Relay::default(), laying: RingControl::new(route), counts: true }
     }
 
+    pub(super) fn is_unused(&self) -> bool {
+        self.relay == Relay::default() && self.laying.is_unused()
+    }
+
     /// Begins a new ballot of this node, without a ring.
     pub(super) fn begin(&mut self, now: Time, decided_to: Slot) {
         self.laying.begin(now, decided_to);

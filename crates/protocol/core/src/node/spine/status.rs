@@ -11,7 +11,7 @@ use crate::{
     flow::Peer,
     leader::{Leading, Phase1, PromiseTargets},
     message::Held,
-    node::Node,
+    node::{Node, acks::Acks, handover::Handover},
     node_id::NodeId,
     reconfigure::Eras,
     record::{HardState, RecordSeq},
@@ -70,6 +70,21 @@ impl Node {
         let leading = self.spine.leading.as_ref();
         leading.is_some_and(|leading| self.spine.acceptor.promised() > leading.ballot())
             && self.spine.phase1.as_ref().is_some_and(asks_all)
+    }
+
+    /// Returns the name of a wing that is in use; `None` if the spine works alone. Times and slots
+    /// that each ballot and heartbeat leaves in a wing do not count. Used to check invariants.
+    pub fn wing_in_use(&self) -> Option<&'static str> {
+        let unused = [
+            ("leasing", self.leasing.is_unused()),
+            ("auxiliary", self.auxiliary.is_unused()),
+            ("ring", self.ring.is_unused()),
+            ("devices", self.devices.is_unused()),
+            ("reading", self.reading.is_unused()),
+            ("acks", self.acks == Acks::default()),
+            ("handover", self.handover == Handover::default()),
+        ];
+        unused.into_iter().find(|(_, unused)| !unused).map(|(name, _)| name)
     }
 
     /// Returns whether a device may vote for this node, or assigns slots for it.
