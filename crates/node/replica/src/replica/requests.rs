@@ -33,13 +33,13 @@ pub struct Requester<'a, D: Disk, S: StateMachine> {
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Reports all completed requests to a front. Returns whether there were any.
     pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
-        let wall_ms = self.spine.look_at_clocks(now, wall_ms);
         if self.deliver_streams(now, wall_ms, front) {
             return true;
         }
         let Some(mut ended) = self.spine.completions.take() else {
             return false;
         };
+        let wall_ms = self.spine.look_at_clocks(now, wall_ms);
         while let Some((completion, evidence)) =
             ended.next_not_forgotten(&mut self.spine.completions)
         {
@@ -58,9 +58,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Err(failure) => FrontEvent::Failed(tag, failure),
             });
         }
-        let mut some = false;
+        let mut time = None;
         while let Some(told) = self.streaming.next_front_event() {
-            some = true;
+            let wall_ms = *time.get_or_insert_with(|| self.spine.look_at_clocks(now, wall_ms));
             let event = match told {
                 FrontEvent::Bytes(tag, ref bytes) => StreamEvent::Bytes(tag, bytes),
                 FrontEvent::Done(tag, done) => StreamEvent::Done(tag, done),
@@ -73,7 +73,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             };
             front.streamed(event, &mut Requester::new(self, now, wall_ms));
         }
-        some
+        time.is_some()
     }
 
     /// Returns the port for clients' requests to this node.
