@@ -92,7 +92,7 @@ fn consume(shared: &Shared, looks_again: bool) {
     }
 }
 
-/// All records arrive, whoever sleeps when.
+/// All records arrive, in whatever order the threads sleep.
 fn run(producer_looks: bool, consumer_looks: bool) {
     let shared = Arc::new(Shared {
         ring: Mutex::new(VecDeque::new()),
