@@ -56,6 +56,17 @@ pub enum Spread {
     Always,
 }
 
+impl Spread {
+    /// Parses the value of `--io-spread`.
+    pub fn named(text: &str) -> Option<Self> {
+        match text {
+            "load" => Some(Self::ByLoad),
+            "always" => Some(Self::Always),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -50,7 +50,7 @@ pub mod password {
 
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 pub use quorate_net::{
-    Handle, IoThreads, Spin, Unanswered, device::Kind as Device, plane::Wanted as Place,
+    Handle, IoThreads, Spin, Spread, Unanswered, device::Kind as Device, plane::Wanted as Place,
 };
 pub use quorate_node::{
     NodeHost, founding::Joined, host::Founded, identity::AddressBook,

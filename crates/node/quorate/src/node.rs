@@ -202,6 +202,7 @@ fn net_settings(
     limits.clients_bytes_max = settings.client_memory_bytes;
     limits.spin = settings.spin;
     limits.io_threads = settings.io_threads;
+    limits.spread = settings.spread;
     limits.stop_ms = limits.stop_ms.max(settings.client_timeout_ms.saturating_mul(2));
     let peer =
         |(node, address): (&NodeId, &String)| PeerAddress { node: *node, address: address.clone() };

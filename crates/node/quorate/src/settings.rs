@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_log::disk::DriverChoice;
-use quorate_net::{IoThreads, Spin};
+use quorate_net::{IoThreads, Spin, Spread};
 use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
 use quorate_replica::{
     ScrubOptions, defaults, group::As, rising::Raising, routing::Votes, tuner::Settings as Tuning,
@@ -90,6 +90,8 @@ pub struct Settings {
     /// Number of threads that own the connections of clients while the node is busy. None unless
     /// set: a program that embeds a node decides over its threads.
     pub io_threads: IoThreads,
+    /// When these threads own the connections.
+    pub spread: Spread,
     /// Disk driver for the log and for the store of streams.
     pub engine: DriverChoice,
     /// Protection against unauthorized access. Without certificates, only this machine can reach
@@ -136,6 +138,7 @@ impl Settings {
             hops: false,
             spin: Spin::Auto,
             io_threads: IoThreads::Fixed(0),
+            spread: Spread::ByLoad,
             engine: DriverChoice::Auto,
             protection: Protection::Loopback,
         }

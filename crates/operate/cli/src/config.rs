@@ -20,7 +20,7 @@ use quorate_core::{
 };
 use quorate_kv::front::input_bytes_max;
 use quorate_log::disk::DriverChoice;
-use quorate_net::{IoThreads, Spin, device::Kind as Device, plane::Wanted};
+use quorate_net::{IoThreads, Spin, Spread, device::Kind as Device, plane::Wanted};
 use quorate_node::log_service::STORE as STORE_NONE;
 use quorate_node::terms::Terms;
 use quorate_replica::{
@@ -114,6 +114,7 @@ pub(crate) struct StartConfig {
     pub(crate) engine: DriverChoice,
     pub(crate) spin: Spin,
     pub(crate) io_threads: IoThreads,
+    pub(crate) spread: Spread,
     pub(crate) log_format: logging::Format,
     /// Settings that this node reports to other nodes.
     pub(crate) reported_settings: BTreeMap<String, String>,
@@ -153,6 +154,7 @@ impl StartConfig {
             engine: self.engine,
             spin: self.spin,
             io_threads: self.io_threads,
+            spread: self.spread,
             ..quorate::Settings::new(&self.data)
         }
     }
@@ -335,6 +337,7 @@ impl StartConfig {
             )?,
             spin: layers.required("spin", "auto, off, or 1 to 1000 microseconds", Spin::named)?,
             io_threads: layers.required("io-threads", "auto, or 0 to 64", IoThreads::named)?,
+            spread: layers.required("io-spread", "load or always", Spread::named)?,
             log_format: layers.required("log-format", "text or json", logging::Format::named)?,
             reported_settings: told::reported_settings(&layers),
             disk_flush: layers.required(DISK_FLUSH_MS, FLUSH, parse_flush)?,

@@ -109,7 +109,7 @@ fn run(limits: Limits) {
         client.send(b"the last\n", true);
         assert_eq!(client.read(9), b"the last\n");
         let mut end = Vec::new();
-        let _ = client.socket.read_to_end(&mut end);
+        client.socket.read_to_end(&mut end).unwrap();
     }
     node.shared.wait("all gone", |world| world.clients.is_empty());
 }

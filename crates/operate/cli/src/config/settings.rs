@@ -87,7 +87,7 @@ const HEADINGS: [(&str, &str); 10] = [
 ];
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 67] = [
+pub(super) const SETTINGS: [Setting; 68] = [
     setting(
         "data",
         "DIR",
@@ -436,6 +436,12 @@ pub(super) const SETTINGS: [Setting; 67] = [
         "N",
         "Threads that own the connections of Redis clients while the node is busy: auto, or 0 to 64; auto is a quarter of the CPUs, and none on one or two",
         Preset::Text("auto"),
+    ),
+    setting(
+        "io-spread",
+        "load|always",
+        "When connections go to the threads of --io-threads: always is for tests",
+        Preset::Text("load"),
     ),
     setting(
         DISK_FLUSH_MS,

@@ -207,6 +207,9 @@ impl Stage<'_> {
             "--device",
             setting.device,
         ];
+        if setting.store == "memory" {
+            flags.extend(["--io-threads", "2", "--io-spread", "always"]);
+        }
         if self.network.is_some() {
             flags.extend(["--plane-interface", "eth0", "--plane-trusted"]);
         }
