@@ -180,7 +180,10 @@ fn query(node: Option<u32>, address: &str, wait: Duration) -> (Answer, Option<Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::MemberView;
+    use crate::{
+        problem::{Kind, Problem},
+        view::MemberView,
+    };
 
     /// Returns the response of a node that knows these members. Node N listens at `h:N`.
     fn node(node: u32, era: u64, members: &[u32]) -> NodeView {
@@ -239,8 +242,10 @@ mod tests {
         let mut silent = NoResponse::default();
         silent.add(text("h:1: down"), Some(Refusal::default()));
         assert_eq!(silent.to_string(), "h:1: down");
+        assert_eq!(Problem::from(silent.clone()).kind, Kind::Unreachable);
         silent.add(text("h:2: why"), Some(refusal.clone()));
         silent.add(text("h:3: why"), Some(refusal));
         assert_eq!((&*silent.to_string(), silent.hint()), ("why", "what"));
+        assert_eq!(Problem::from(silent).kind, Kind::Failed);
     }
 }

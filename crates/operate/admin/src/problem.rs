@@ -60,7 +60,11 @@ impl Problem {
 impl From<crate::look::NoResponse> for Problem {
     fn from(silent: crate::look::NoResponse) -> Self {
         let hint = silent.hint().to_owned();
-        Self::new(Kind::Unreachable, "unreachable", silent).hint(hint)
+        let (kind, code) = match silent.refusal {
+            Some(_) => (Kind::Failed, "refused"),
+            None => (Kind::Unreachable, "unreachable"),
+        };
+        Self::new(kind, code, silent).hint(hint)
     }
 }
 

@@ -23,6 +23,7 @@ use quorate_admin::{
 use crate::{
     addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Output, Problem, table},
+    top::lost_quorum,
     values::{Number, Unit},
 };
 
@@ -49,9 +50,17 @@ pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
             None => query_cluster(&args.admin)?,
         };
         output.result(&cluster, || human(&cluster, io::stdout().is_terminal()));
-        return Ok(Exit::Done);
+        return Ok(match serves(&cluster) {
+            true => Exit::Done,
+            false => Exit::Unreachable,
+        });
     }
     watch::watch(&args.admin, output)
+}
+
+/// Returns whether the cluster has a leader, and voters enough to write.
+fn serves(cluster: &ClusterView) -> bool {
+    cluster.leader.is_some() && lost_quorum(cluster).is_none()
 }
 
 fn human(cluster: &ClusterView, colours: bool) -> String {
@@ -66,7 +75,6 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
                 rows.push(row(view, cluster));
                 stored.push(stored_row(view));
                 let progress = view.progress.as_ref().map(ToString::to_string);
-                let choices = view.choices.iter().filter(|_| Some(view.node) == cluster.leader);
                 let device = view.device.as_ref().map(ToString::to_string);
                 if let Some(error) = &view.error {
                     let (red, plain) = match colours {
@@ -76,8 +84,8 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
                     notes.push_str(&format!("{red}node {name}: {error}{plain}\n"));
                 }
                 let plane = plane(view.node, cluster).filter(|_| with_planes);
-                let all = view.notices.iter().chain(&progress).chain(choices);
-                for note in all.chain(&device).chain(&plane) {
+                let all = view.notices.iter().chain(&progress).chain(&device).chain(&plane);
+                for note in all {
                     notes.push_str(&format!("node {name}: {note}\n"));
                 }
             }
@@ -95,6 +103,9 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
         let waits = plan.waits.as_ref();
         let waits = waits.map_or_else(String::new, |waits| format!("; waits: {waits}"));
         notes.insert_str(0, &format!("plan {}: {}{waits}\n", plan.id, plan.what));
+    }
+    if let Some(lost) = lost_quorum(cluster) {
+        notes.insert_str(0, &format!("{lost}\n"));
     }
     for stranger in &cluster.strangers {
         notes.push_str(&format!("{stranger}\n"));
@@ -259,6 +270,8 @@ mod tests {
         first.log_start = 60;
         first.snapshot = Some(SnapshotView { slot: 70, bytes: 5 << 20 });
         first.ring = vec![2, 1];
+        // Neither a problem nor work in progress: `quorate tune` shows it.
+        first.choices = vec!["polls for 50 µs before sleeping".to_owned()];
         first.disk = DiskView {
             free_bytes: Some(40 << 30),
             log_bytes_per_second: Some(1 << 20),
@@ -332,6 +345,24 @@ node 5: this node was removed from the cluster
         let error = "node 5: this node was removed from the cluster";
         let painted = expected.replace(error, &format!("\x1b[31m{error}\x1b[0m"));
         assert_eq!(human(&cluster, true), painted);
+    }
+
+    /// The words are those of `quorate top`, and scripts see the exit code.
+    #[test]
+    fn a_cluster_without_a_quorum_or_a_leader_does_not_serve() {
+        let follower = |leader| Answer::Node(Box::new(NodeView { leader, ..fixtures::view(2) }));
+        let gone =
+            |node| Answer::Unreachable { node: Some(node), error: format!("{node} is down") };
+        let cluster = ClusterView::new(vec![gone(1), follower(None), gone(3)]);
+        let shown = human(&cluster, false);
+        let lost = "\nQuorum lost: 1 of 2 needed votes available. Nothing is written. Restart nodes 1 and 3 (1 is down; 3 is down).";
+        assert!(shown.contains(lost), "{shown}");
+        assert!(!serves(&cluster));
+        // Before the cluster exists, no node knows its voters.
+        let error = "waiting for the founder".to_owned();
+        let waits = Answer::Starting { node: Some(2), error, progress: None };
+        assert!(!serves(&ClusterView::new(vec![waits])));
+        assert!(serves(&ClusterView::new(vec![follower(Some(1))])));
     }
 
     #[test]

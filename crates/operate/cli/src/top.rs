@@ -28,6 +28,7 @@ use std::{
 use clap::Args;
 use ratatui::crossterm::event;
 
+pub(crate) use self::health::lost_quorum;
 use self::{
     app::{App, Then},
     gather::News,

@@ -2,9 +2,17 @@
 //! operator should do. The web page at the admin address uses the same rules and texts
 //! (`health.js`).
 
-use quorate_admin::{units::span, view::MemberView};
+use std::time::{Duration, Instant};
 
-use super::cluster::{Node, Now};
+use quorate_admin::{
+    units::span,
+    view::{ClusterView, MemberView},
+};
+
+use super::{
+    cluster::{Cluster, Node, Now},
+    gather::News,
+};
 
 /// Severity of a state, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +200,19 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
     Some(Banner { is, title, what })
 }
 
+/// Returns the message about a lost quorum if the responses of a single query show one.
+pub(crate) fn lost_quorum(view: &ClusterView) -> Option<String> {
+    let at = Instant::now();
+    let mut cluster = Cluster::new(Duration::ZERO);
+    for answer in &view.nodes {
+        cluster.take(News::Answer(String::new(), answer.clone()), at);
+    }
+    let now = cluster.read(at);
+    let standing = standing(&now);
+    let banner = quorum(&now, &standing).filter(|_| standing.level == Level::Lost)?;
+    Some(format!("{} {}", banner.title, banner.what))
+}
+
 /// Returns a summary of the cluster's health in one or two words.
 pub(super) fn pill(now: &Now<'_>) -> (Severity, &'static str) {
     if now.is_silent() {
@@ -210,8 +231,6 @@ pub(super) fn pill(now: &Now<'_>) -> (Severity, &'static str) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use quorate_admin::view::NodeView;
 
     use super::{super::fixtures::cluster, *};

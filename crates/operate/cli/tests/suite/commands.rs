@@ -403,7 +403,7 @@ fn a_joining_node_listens_before_the_founder_runs() {
     assert_eq!(code, 503, "{body}");
     // The status of the cluster includes the starting node and the reason for its wait.
     let (code, json) = quorate_json(&["status", "--admin", &second.ready.admin, "--json"]);
-    assert_eq!((code, &json["nodes"][0]["node"]), (0, &Json::from(2)), "{json}");
+    assert_eq!((code, &json["nodes"][0]["node"]), (3, &Json::from(2)), "{json}");
     let why = json["nodes"][0]["error"].as_str().unwrap();
     assert!(why.contains("waiting for the founder"), "{json}");
     let human = quorate(&["status", "--admin", &second.ready.admin]);
