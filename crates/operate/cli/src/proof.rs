@@ -46,10 +46,10 @@ impl Global {
         Output { json: self.json.as_deref().is_some_and(output::is_on) }
     }
 
-    /// Returns the folder given by `--tls`, if any.
+    /// Returns the folder given by `--tls`, if any. An empty variable counts as unset.
     #[must_use]
     pub fn tls(&self) -> Option<&Path> {
-        self.tls.as_deref().map(Path::new)
+        self.tls.as_deref().filter(|folder| !folder.is_empty()).map(Path::new)
     }
 
     /// Returns an error if the value of `--json` means neither on nor off.
@@ -139,6 +139,16 @@ pub fn login() -> Option<Login> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_folder_of_certificates_is_none() {
+        let global = |tls: &str| {
+            let tls = Some(tls.to_owned());
+            Global { json: None, tls, login: None, login_file: None }
+        };
+        assert_eq!(global("").tls(), None);
+        assert_eq!(global("d").tls(), Some(Path::new("d")));
+    }
 
     #[test]
     fn a_certificate_that_is_not_valid_now_is_an_error_with_its_date() {

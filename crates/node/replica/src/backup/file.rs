@@ -303,11 +303,13 @@ impl<R: Read> Reader<R> {
             stream_hash: Xxh3::new(),
         };
         let mut all = vec![0; LEAD];
-        reader.fill(&mut all)?;
-        let mut lead = Fields(&all);
-        if lead.bytes(8) != Some(MAGIC) {
+        let filled = reader.fill(&mut all);
+        let came = MAGIC.len().min(usize::try_from(reader.bytes).unwrap_or(usize::MAX));
+        if !all.starts_with(&MAGIC[..came]) {
             return Err(Bad::NotABackup);
         }
+        filled?;
+        let mut lead = Fields(&all[MAGIC.len()..]);
         let format = lead.u16().unwrap_or_default();
         if !(FORMAT..=FORMAT_STREAMS).contains(&format) {
             return Err(Bad::Newer(format));

@@ -189,6 +189,8 @@ fn a_backup_that_contradicts_itself_is_refused() {
     assert!(matches!(checked(&later), Err(Bad::Newer(3))));
     later[0] = 0;
     assert!(matches!(checked(&later), Err(Bad::NotABackup)));
+    assert!(matches!(checked(b"notes\n"), Err(Bad::NotABackup)));
+    assert!(matches!(checked(b"qrtb"), Err(Bad::Truncated(4))));
 }
 
 /// Returns the start of a new cluster, read from the parts that were written.

@@ -377,7 +377,7 @@ pub(super) const SETTINGS: [Setting; 68] = [
     setting(
         "log-max",
         "BYTES",
-        "Above this size the log is no longer kept for nodes that are behind; they get a snapshot",
+        "Above this size, at least 256 MiB, the log is no longer kept for nodes that are behind; they get a snapshot",
         Preset::Number(defaults::LOG_BYTES_MAX),
     ),
     setting(
