@@ -10,6 +10,7 @@ use std::{
 };
 
 use base64ct::{Base64, Encoding as _};
+pub use quorate_tls::stream::NEEDS_TLS;
 use quorate_tls::{BadFiles, ClientFiles, ClientTrust};
 use serde::de::DeserializeOwned;
 use ureq::{
@@ -79,16 +80,20 @@ pub fn use_login(name: &str, password: &str) -> bool {
     !name.contains(':')
 }
 
-/// Message about a connection without TLS to a node that expects it.
-pub const NEEDS_TLS: &str = "the node expects TLS, and this connection has none";
-
 /// Returns the suggested remedy for a connection that failed because of TLS.
 pub fn remedy(reason: &str) -> Option<&'static str> {
-    const REMEDIES: [(&str, &str); 5] = [
+    const FOREIGN: &str = "the node's certificate was not signed by the authority in clients-ca.crt of --tls: use the files of this cluster";
+    const REMEDIES: [(&str, &str); 8] = [
         (NEEDS_TLS, "add --tls with the folder from 'quorate cert client', or set QUORATE_TLS"),
-        ("InvalidContentType", "the node does not use TLS: leave out --tls"),
+        ("InvalidContentType", "the node does not speak TLS at this address: leave out --tls"),
         ("alert: CertificateExpired", "renew your certificate: quorate cert client NAME --renew"),
+        (
+            "received fatal alert",
+            "the node does not accept your certificate: --tls is of another cluster",
+        ),
         ("certificate expired", "renew the node's: quorate cert node N --renew --host HOST"),
+        ("certificate: BadSignature", FOREIGN),
+        ("certificate: UnknownIssuer", FOREIGN),
         ("invalid peer certificate", "check that --tls is of this cluster, and the node's hosts"),
     ];
     REMEDIES.iter().find(|(text, _)| reason.contains(text)).map(|(_, remedy)| *remedy)

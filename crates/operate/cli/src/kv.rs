@@ -2,12 +2,16 @@
 
 mod shell;
 
-use std::{ffi::OsString, time::Duration};
+use std::{
+    ffi::OsString,
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
 
 use clap::Args;
 use quorate_admin::client::{Listener, NEEDS_TLS, probe, remedy};
 use quorate_client::{Client, Error, Options, Reply};
-use quorate_kv::{command::Spec, commands::FAMILIES};
+use quorate_kv::{command::Spec, commands::FAMILIES, resp::request};
 use serde_json::{Value as Json, json};
 
 use crate::{
@@ -15,6 +19,8 @@ use crate::{
     config::DEFAULT_CLIENT,
     output::{Exit, Output, Problem, is_read, progress},
     proof,
+    reporting::waiting,
+    signals::Interrupt,
 };
 
 /// Timeout for finding out what listens at an address.
@@ -60,28 +66,46 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
     }
     let options =
         Options { tls: proof::certificate(), login: proof::login(), ..Options::default() };
+    let deadline = options.deadline;
     let mut client = Client::new(&args.client, options);
+    let is_typed = words.is_empty() && io::stdin().is_terminal();
+    let interrupt = is_typed.then(Interrupt::listen).transpose()?;
+    let is_shown_typed = is_typed && io::stdout().is_terminal();
     let mut execute = |words: &[&[u8]]| {
         let is = |name: &[u8]| words[0].eq_ignore_ascii_case(name);
+        let mut waits = waiting(deadline);
         let reply = match changes(words[0]) {
             _ if is(b"SUBSCRIBE") || is(b"PSUBSCRIBE") => {
-                client.subscribe(words, |message| show_message(message, output)).map(|()| None)
+                let show = |message: &Reply| {
+                    drop(waits.take());
+                    show_message(message, output)
+                };
+                let subscribe = |goes_on: &dyn Fn() -> bool| client.subscribe(words, goes_on, show);
+                let subscribed = match &interrupt {
+                    Some(interrupt) => interrupt.during(subscribe),
+                    None => subscribe(&|| true),
+                };
+                subscribed.map(|()| None)
             }
             true => client.run(words).map(Some),
             false => client.ask(words).map(Some),
         };
+        drop(waits);
         // With TLS, every port of a node answers a handshake.
         let probed = || match proof::certificate() {
             Some(_) => Listener::Other,
             None => probe(&args.client[0], PROBE_WAIT),
         };
         if let Some(reply) = reply.map_err(|error| problem(&error, probed))? {
-            output.result(&json!({ "reply": as_json(&reply) }), || lines(&reply));
+            output.result(&json!({ "reply": as_json(&reply) }), || match is_shown_typed {
+                true => typed(&reply, 0),
+                false => lines(&reply),
+            });
         }
         Ok(())
     };
     match words.is_empty() {
-        true => shell::run(&args.client[0], output, execute),
+        true => shell::run(&args.client[0], is_typed, output, execute),
         false => execute(&words).map(|()| Exit::Done),
     }
 }
@@ -117,6 +141,29 @@ fn lines(reply: &Reply) -> String {
         Reply::Array(replies) if replies.is_empty() => "(empty)".to_owned(),
         Reply::Array(replies) => replies.iter().map(lines).collect::<Vec<_>>().join("\n"),
         other => other.to_string(),
+    }
+}
+
+/// Formats a reply as `redis-cli` does at a terminal. Lines after the first one are indented.
+fn typed(reply: &Reply, indent: usize) -> String {
+    match reply {
+        Reply::Error(text) => format!("(error) {text}"),
+        Reply::Integer(number) => format!("(integer) {number}"),
+        Reply::Bulk(bytes) => {
+            let mut text = String::new();
+            request::quote(bytes, &mut text);
+            text
+        }
+        Reply::Array(replies) if replies.is_empty() => "(empty array)".to_owned(),
+        Reply::Array(replies) => {
+            let width = replies.len().to_string().len();
+            let within = indent + width + 2;
+            let elements = replies.iter().zip(1..);
+            let elements =
+                elements.map(|(reply, n)| format!("{n:>width$}) {}", typed(reply, within)));
+            elements.collect::<Vec<_>>().join(&format!("\n{:indent$}", ""))
+        }
+        Reply::Simple(_) | Reply::Nil => reply.to_string(),
     }
 }
 
@@ -242,5 +289,20 @@ mod tests {
         assert_eq!(as_json(&deep), json!([["a", null], -1]));
         assert_eq!(lines(&Reply::Array(Vec::new())), "(empty)");
         assert_eq!(lines(&Reply::Simple("OK".to_owned())), "OK");
+    }
+
+    #[test]
+    fn a_reply_at_a_terminal_shows_its_type() {
+        let bulk = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
+        assert_eq!(typed(&bulk(""), 0), r#""""#);
+        assert_eq!(typed(&bulk("a \"b\"\n\u{1}"), 0), r#""a \"b\"\n\x01""#);
+        assert_eq!(typed(&Reply::Simple("OK".to_owned()), 0), "OK");
+        assert_eq!(typed(&Reply::Array(Vec::new()), 0), "(empty array)");
+        let inner = Reply::Array(vec![bulk("x"), Reply::Nil]);
+        let mut all = vec![Reply::Integer(1); 8];
+        all.extend([inner, Reply::Error("ERR no".to_owned())]);
+        let shown = typed(&Reply::Array(all), 0);
+        let end = "\n 8) (integer) 1\n 9) 1) \"x\"\n    2) (nil)\n10) (error) ERR no";
+        assert!(shown.starts_with(" 1) (integer) 1\n") && shown.ends_with(end), "{shown}");
     }
 }

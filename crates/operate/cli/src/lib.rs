@@ -27,6 +27,7 @@ mod password;
 mod plane_keys;
 mod proof;
 mod recover;
+mod reporting;
 mod restore;
 mod scrub;
 pub mod signals;

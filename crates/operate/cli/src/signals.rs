@@ -59,6 +59,35 @@ pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Prob
     })
 }
 
+/// SIGINT of a process that survives it while it does certain work.
+#[derive(Debug)]
+pub(crate) struct Interrupt {
+    ends_process: Arc<AtomicBool>,
+    has_arrived: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// Registers the signal. It ends the process as before, except [`Self::during`] work.
+    pub(crate) fn listen() -> Result<Self, Problem> {
+        let ends_process = Arc::new(AtomicBool::new(true));
+        let has_arrived = Arc::new(AtomicBool::new(false));
+        flag::register_conditional_default(SIGINT, Arc::clone(&ends_process))
+            .and_then(|_| flag::register(SIGINT, Arc::clone(&has_arrived)))
+            .map_err(|error| failed(&error))?;
+        Ok(Self { ends_process, has_arrived })
+    }
+
+    /// Calls `work` with a function that returns whether no signal has arrived. The work has to end
+    /// once one has.
+    pub(crate) fn during<T>(&self, work: impl FnOnce(&dyn Fn() -> bool) -> T) -> T {
+        self.has_arrived.store(false, Ordering::SeqCst);
+        self.ends_process.store(false, Ordering::SeqCst);
+        let done = work(&|| !self.has_arrived.load(Ordering::SeqCst));
+        self.ends_process.store(true, Ordering::SeqCst);
+        done
+    }
+}
+
 /// Makes a signal end the process at once, for commands that leave no unfinished work.
 pub fn exit_when_interrupted() -> Result<(), Problem> {
     end_at_first(|| ())
@@ -88,4 +117,22 @@ fn watch() -> Result<Signals, Problem> {
 
 fn failed(error: &io::Error) -> Problem {
     Problem::io("listen for signals", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_ends_work_and_not_the_process() {
+        let interrupt = Interrupt::listen().unwrap();
+        for _ in 0..2 {
+            interrupt.during(|goes_on| {
+                assert!(goes_on());
+                signal_hook::low_level::raise(SIGINT).unwrap();
+                assert!(!goes_on());
+            });
+        }
+        assert!(interrupt.ends_process.load(Ordering::SeqCst));
+    }
 }

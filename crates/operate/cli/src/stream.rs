@@ -13,7 +13,7 @@ mod trim;
 use std::fmt;
 
 use clap::{Args, Subcommand};
-use quorate_admin::units::date;
+use quorate_admin::{client::remedy, units::date};
 use quorate_client::stream::{Code, Error, Info, Keep, Options, Streams};
 use serde::Serialize;
 
@@ -21,6 +21,7 @@ use crate::{
     addresses::address_argument,
     certificate, login,
     output::{Exit, Output, Problem},
+    reporting::waiting,
 };
 
 /// Default stream address of a node.
@@ -143,6 +144,8 @@ fn options() -> Options {
 
 /// Runs `quorate stream`.
 pub(crate) fn run(command: &StreamCommand, output: Output) -> Result<Exit, Problem> {
+    let has_progress = matches!(command, StreamCommand::Put(_) | StreamCommand::Cat(_));
+    let _waiting = (!has_progress).then(|| waiting(options().open));
     match command {
         StreamCommand::Put(args) => put::run(args, output),
         StreamCommand::Cat(args) => cat::run(args, output),
@@ -158,8 +161,8 @@ pub(crate) fn run(command: &StreamCommand, output: Output) -> Result<Exit, Probl
 pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
     let found = |exit, code| Problem::new(exit, code, format_args!("{what}: {error}"));
     match error {
-        Error::Unreachable(_) => found(Exit::Unreachable, "unreachable")
-            .hint("check that this is the --stream address of a running node, and that the cluster has a quorum"),
+        Error::Unreachable(why) => found(Exit::Unreachable, "unreachable")
+            .hint(remedy(why).unwrap_or("check that this is the --stream address of a running node, and that the cluster has a quorum")),
         Error::Lost { .. } => found(Exit::Violation, "data_loss")
             .hint("acknowledged bytes are lost; run 'quorate log verify' and read the logs of the nodes"),
         Error::Ahead { .. } | Error::Short { .. } | Error::Skipped { .. } => {
@@ -219,12 +222,21 @@ fn hint(code: Code, position: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use quorate_admin::client::NEEDS_TLS;
+
     use super::*;
 
     #[test]
     fn moments_are_in_utc() {
         assert_eq!(moment(0), "1970-01-01T00:00:00Z");
         assert_eq!(moment(1_700_000_000), "2023-11-14T22:13:20Z");
+    }
+
+    #[test]
+    fn a_node_that_expects_tls_has_its_own_hint() {
+        let unreachable = |why: &str| problem(&Error::Unreachable(why.to_owned()), "list streams");
+        assert_eq!(unreachable(&format!("h:1: {NEEDS_TLS}")).hint, remedy(NEEDS_TLS).unwrap());
+        assert!(unreachable("h:1: refused").hint.contains("quorum"));
     }
 
     #[test]

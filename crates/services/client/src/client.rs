@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_tls::ClientTrust;
+use quorate_tls::{ClientTrust, stream::is_tls_failure};
 
 use crate::{
     attempt::{Verdict, judge},
@@ -18,6 +18,8 @@ use crate::{
 
 /// Maximum number of outstanding commands: as many replies as a session stores ([session-2]).
 pub const OPEN_MAX: usize = 64;
+/// Interval at which a subscription checks whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Timeouts, identity and trust of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +97,8 @@ pub struct Client {
     /// Id of the first command in `open`.
     first: u64,
     failures: u32,
+    /// Attempts in a row that failed because of TLS.
+    tls_failures: usize,
 }
 
 impl Client {
@@ -118,6 +122,7 @@ impl Client {
             open: VecDeque::new(),
             first: 0,
             failures: 0,
+            tls_failures: 0,
         }
     }
 
@@ -146,11 +151,12 @@ impl Client {
     }
 
     /// Sends `SUBSCRIBE` or `PSUBSCRIBE`, and passes each message to `on_message`, first the
-    /// acknowledgements, until it returns `false`. Fails if the connection ends: later messages are
-    /// missed.
+    /// acknowledgements, until it or `is_wanted` returns `false`. Fails if the connection ends:
+    /// later messages are missed.
     pub fn subscribe(
         &mut self,
         arguments: &[&[u8]],
+        is_wanted: impl Fn() -> bool,
         mut on_message: impl FnMut(&Reply) -> bool,
     ) -> Result<(), Error> {
         self.alone()?;
@@ -158,7 +164,8 @@ impl Client {
         while let Err(error) = self.connected(until) {
             let text = error.to_string();
             self.fail(&text);
-            if is_final(&text) || left(until).is_zero() {
+            if is_final(&text) || self.is_tls_refused() || !is_wanted() || left(until).is_zero() {
+                self.tls_failures = 0;
                 return Err(Error::NotExecuted(text));
             }
             self.back_off(until);
@@ -169,10 +176,11 @@ impl Client {
         let ended = |error: io::Error| Error::NotExecuted(error.to_string());
         link.send(&bytes, self.options.attempt).map_err(ended)?;
         loop {
-            match link.receive(self.options.deadline) {
+            match link.receive(LOOK) {
                 Ok(Reply::Error(text)) => return Err(Error::Refused(text)),
                 Ok(message) if !on_message(&message) => return Ok(()),
                 Err(error) if error.kind() != io::ErrorKind::TimedOut => return Err(ended(error)),
+                Ok(_) | Err(_) if !is_wanted() => return Ok(()),
                 Ok(_) | Err(_) => {}
             }
         }
@@ -240,8 +248,7 @@ impl Client {
             if is_final(&text) {
                 return self.turned_away(&text);
             }
-            self.fail(&text);
-            return self.back_off(until);
+            return self.try_elsewhere(&text, until);
         }
         let wait = self.options.attempt.min(left(until));
         let link = self.link.as_mut().expect("connected just above");
@@ -253,11 +260,21 @@ impl Client {
                     self.fail("the node sent an unrequested reply");
                 }
             }
-            Err(error) => {
-                self.fail(&error.to_string());
-                self.back_off(until);
-            }
+            Err(error) => self.try_elsewhere(&error.to_string(), until),
         }
+    }
+
+    /// Goes on with the next node, unless every node has failed because of TLS.
+    fn try_elsewhere(&mut self, why: &str, until: Instant) {
+        self.fail(why);
+        match self.is_tls_refused() {
+            true => self.turned_away(why),
+            false => self.back_off(until),
+        }
+    }
+
+    const fn is_tls_refused(&self) -> bool {
+        self.tls_failures >= self.addresses.len()
     }
 
     fn on_reply(&mut self, reply: Reply, until: Instant) {
@@ -273,7 +290,7 @@ impl Client {
         match judge(reply) {
             Verdict::Done(outcome) => {
                 open.state = State::Done(outcome);
-                self.failures = 0;
+                (self.failures, self.tls_failures) = (0, 0);
             }
             Verdict::Again { doubt, elsewhere, text } => {
                 open.doubt |= doubt;
@@ -309,10 +326,12 @@ impl Client {
     /// Fails all outstanding commands, as no node accepts the user or lets the user write.
     fn turned_away(&mut self, why: &str) {
         self.disconnect();
+        self.tls_failures = 0;
         for open in &mut self.open {
             let may_have_run = open.doubt && open.number.is_some();
             let error = match may_have_run {
                 true => Error::Unknown(why.to_owned()),
+                false if is_tls_failure(why) => Error::NotExecuted(why.to_owned()),
                 false => Error::Refused(why.to_owned()),
             };
             if open.is_open() {
@@ -343,11 +362,15 @@ impl Client {
             }
             self.link = Some(link);
         }
-        let numbered = self.open.iter().any(|open| open.number.is_some() && open.is_open());
-        if self.session.is_none() && numbered {
+        let numbered = self.open.iter().find(|open| open.number.is_some() && open.is_open());
+        if let (None, Some(first)) = (&self.session, numbered) {
             let wait = self.options.attempt.min(left(until));
             let link = self.link.as_mut().expect("connected just above");
-            let reply = prepare(link, &[b"QUORATE", b"SESSION"], wait)?;
+            let reply = prepare(link, &[b"QUORATE", b"SESSION"], wait);
+            let reply = reply.map_err(|error| match error.to_string().starts_with("NOPERM") {
+                true => refusal_of(first, link, wait).unwrap_or(error),
+                false => error,
+            })?;
             let id = reply.bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
             self.session = Some(id.ok_or_else(|| io::Error::other("no session id was given"))?);
         }
@@ -382,6 +405,7 @@ impl Client {
         self.disconnect();
         self.at = (self.at + 1) % self.addresses.len();
         self.failures += 1;
+        self.tls_failures = if is_tls_failure(why) { self.tls_failures + 1 } else { 0 };
         for open in &mut self.open {
             why.clone_into(&mut open.obstacle);
         }
@@ -442,6 +466,18 @@ impl Open {
 /// Returns whether every node would refuse the user for this reason.
 fn is_final(text: &str) -> bool {
     ["NOAUTH", "NOPERM", "WRONGPASS"].iter().any(|code| text.starts_with(code))
+}
+
+/// Returns the node's refusal of a command, which names it and the role that it needs. Nothing is
+/// executed, because the connection has no session.
+fn refusal_of(open: &Open, link: &mut Link, wait: Duration) -> Option<io::Error> {
+    let mut bytes = Vec::new();
+    open.encode(&mut bytes);
+    link.send(&bytes, wait).ok()?;
+    match link.receive(wait) {
+        Ok(Reply::Error(text)) if text.starts_with("NOPERM") => Some(io::Error::other(text)),
+        _ => None,
+    }
 }
 
 /// Runs a command that sets up the connection and does not come from the caller.

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_tls::{ClientTrust, stream::Stream};
+use quorate_tls::{
+    ClientTrust,
+    stream::{Stream, check_plain},
+};
 
 use crate::reply::{self, Reply};
 
@@ -88,7 +91,7 @@ impl Link {
             Ok(0) => {
                 Err(io::Error::new(ErrorKind::UnexpectedEof, "the node closed the connection"))
             }
-            Ok(_) => Ok(()),
+            Ok(_) => check_plain(&self.input),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 Err(io::Error::new(ErrorKind::TimedOut, "no reply in time"))

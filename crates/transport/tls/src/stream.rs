@@ -12,6 +12,26 @@ use crate::session::{ReadOutcome, Session};
 
 const READ_BYTES: usize = 16 << 10;
 
+/// Message about a connection without TLS to a node that expects it.
+pub const NEEDS_TLS: &str = "the node expects TLS, and this connection has none";
+/// Prefix of the message about a session that failed.
+const FAILED: &str = "TLS: ";
+
+/// Returns an error if these are the first bytes from a node that answers with a TLS alert to a
+/// client without TLS. No protocol of a node begins with that byte.
+pub fn check_plain(first: &[u8]) -> io::Result<()> {
+    match first {
+        [0x15, ..] => Err(io::Error::new(ErrorKind::InvalidData, NEEDS_TLS)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns whether a connection failed because of TLS or certificates, so that a further attempt at
+/// the same node fails as well.
+pub fn is_tls_failure(text: &str) -> bool {
+    text == NEEDS_TLS || text.starts_with(FAILED)
+}
+
 #[derive(Clone, Debug)]
 pub struct Stream(Arc<Shared>);
 
@@ -104,7 +124,7 @@ impl Stream {
 
 fn failed(session: &Session) -> io::Error {
     let why = session.failure().unwrap_or("the session is over");
-    io::Error::new(ErrorKind::InvalidData, format!("TLS: {why}"))
+    io::Error::new(ErrorKind::InvalidData, format!("{FAILED}{why}"))
 }
 
 impl Read for &Stream {

@@ -3,29 +3,34 @@
 
 use std::{
     env,
-    io::{self, BufRead as _, IsTerminal as _},
+    io::{self, BufRead},
     path::PathBuf,
 };
 
 use quorate_kv::resp::request;
 use rustyline::{DefaultEditor, error::ReadlineError};
 
-use crate::output::{Exit, Output, Problem};
+use crate::output::{self, Exit, Output, Problem};
 
 /// File in the home folder that keeps the typed lines.
 const HISTORY: &str = ".quorate_history";
 /// Commands with a state that a new connection would lose.
 const STATEFUL: [&str; 5] = ["MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH"];
 
-/// Executes all lines of standard input. At a terminal, errors end nothing. Lines from a pipe go on
-/// after a refused command only, and the first error sets the exit code.
+const HELP: &str = "\
+Type a command of Redis, such as SET hello world, GET hello or SCAN 0; quote words with blanks.
+SUBSCRIBE prints messages until Ctrl-C. The arrow keys recall lines; quit or Ctrl-D ends.
+docs/commands.md lists all commands.";
+
+/// Executes all lines of standard input. At a terminal, errors end nothing.
 pub(super) fn run(
     prompt: &str,
+    is_typed: bool,
     output: Output,
     mut execute: impl FnMut(&[&[u8]]) -> Result<(), Problem>,
 ) -> Result<Exit, Problem> {
     let mut execute_line = |line: &[u8]| {
-        let words = request::words(line).ok_or_else(|| Problem::usage("unbalanced quotes"))?;
+        let words = split(line)?;
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let Some(first) = words.first() else {
             return Ok(());
@@ -36,23 +41,42 @@ pub(super) fn run(
                 .hint("here a command may be repeated on another connection")),
         }
     };
-    if io::stdin().is_terminal() {
+    if is_typed {
         return type_lines(prompt, |line| {
             if let Err(problem) = execute_line(line.as_bytes()) {
                 output.problem(&problem);
             }
         });
     }
+    run_lines(io::stdin().lock(), execute_line, |problem| {
+        output.problem(problem);
+    })
+}
+
+fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, Problem> {
+    let failed = || Problem::new(Exit::Failed, "malformed", "unbalanced quotes");
+    request::words(line).ok_or_else(failed)
+}
+
+/// Executes all lines of a file or a pipe. Goes on only after a line that failed: without a node or a
+/// transaction, later lines would have another effect.
+fn run_lines(
+    input: impl BufRead,
+    mut execute: impl FnMut(&[u8]) -> Result<(), Problem>,
+    mut report: impl FnMut(&Problem),
+) -> Result<Exit, Problem> {
     let mut exit = Exit::Done;
-    for line in io::stdin().lock().split(b'\n') {
+    for (number, line) in (1..).zip(input.split(b'\n')) {
         let line = line.map_err(|error| Problem::io("read standard input", &error))?;
-        match execute_line(&line) {
-            Err(problem) if problem.exit == Exit::Failed => {
-                output.problem(&problem);
-                exit = Exit::Failed;
-            }
-            outcome => outcome?,
+        let Err(mut problem) = execute(&line) else {
+            continue;
+        };
+        problem.message = format!("line {number}: {}", problem.message);
+        if problem.exit != Exit::Failed {
+            return Err(problem);
         }
+        report(&problem);
+        exit = Exit::Failed;
     }
     Ok(exit)
 }
@@ -70,6 +94,9 @@ fn type_lines(prompt: &str, mut execute: impl FnMut(&str)) -> Result<Exit, Probl
     loop {
         match editor.readline(&prompt) {
             Ok(line) if ["quit", "exit"].contains(&&*line.trim().to_lowercase()) => break,
+            Ok(line) if ["help", "?"].contains(&&*line.trim().to_lowercase()) => {
+                output::print(HELP)
+            }
             Ok(line) => {
                 let has_password = line.trim_start().to_lowercase().starts_with("auth");
                 if !has_password {
@@ -87,4 +114,31 @@ fn type_lines(prompt: &str, mut execute: impl FnMut(&str)) -> Result<Exit, Probl
         kept.map_err(|error| Problem::io(path.display(), &io::Error::other(error)))?;
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_line_of_a_pipe_is_named_and_the_others_run() {
+        let (mut ran, mut told) = (Vec::new(), Vec::new());
+        let mut run = |input: &str| {
+            let execute = |line: &[u8]| {
+                let words = split(line)?;
+                ran.push(words.join(&b' '));
+                match &*words[0] {
+                    b"refused" => Err(Problem::new(Exit::Failed, "refused", "no")),
+                    b"down" => Err(Problem::new(Exit::Unreachable, "not_executed", "down")),
+                    _ => Ok(()),
+                }
+            };
+            run_lines(input.as_bytes(), execute, |problem| told.push(problem.message.clone()))
+        };
+        assert_eq!(run("a\nb \"\nrefused\nc\n"), Ok(Exit::Failed));
+        assert_eq!(run("d\n"), Ok(Exit::Done));
+        assert_eq!(run("down\ne\n").unwrap_err().message, "line 1: down");
+        assert_eq!(ran.join(&b','), b"a,refused,c,d,down");
+        assert_eq!(told, ["line 2: unbalanced quotes", "line 3: no"]);
+    }
 }

@@ -18,6 +18,7 @@ use clap::Args;
 use crate::{
     addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Problem},
+    reporting::waiting,
 };
 
 /// Timeout for a request for the member list.
@@ -175,6 +176,7 @@ impl Group {
     pub(super) fn ask(&mut self, request: &MembersRequest) -> Result<MembersOutcome, Problem> {
         let body = serde_json::to_string(request).expect("plain data");
         let until = Instant::now() + PATIENCE;
+        let _waiting = waiting(PATIENCE);
         let mut seen = self.poll_all()?;
         loop {
             let mut problem = no_leader();

@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::{Place, problem};
 use crate::{
     output::{Exit, Output, Problem, progress, reader_goes_within},
+    reporting::waiting,
     values::{Number, Unit},
 };
 
@@ -98,9 +99,12 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
     // Avoid the line buffering of standard output.
     let out = io::stdout().as_fd().try_clone_to_owned();
     let mut out = File::from(out.map_err(|error| Problem::io("standard output", &error))?);
+    let mut waits = (!args.follow).then(|| waiting(super::options().open));
     loop {
         let at = reader.position();
-        let bytes = match (reader.next_bytes(), args.from) {
+        let next = reader.next_bytes();
+        drop(waits.take());
+        let bytes = match (next, args.from) {
             (Ok(bytes), _) => bytes,
             // Nothing was read, and the caller did not ask for what is gone.
             (Err(Error::Refused(refusal)), None)

@@ -3,28 +3,16 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::mpsc::{RecvTimeoutError, Sender, channel},
-    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use quorate_admin::{
-    progress::{Progress as Told, ProgressReport},
-    units::bytes,
-};
+use quorate_admin::{progress::ProgressReport, units::bytes};
 use quorate_client::stream::Watch;
 
-/// Interval between two progress reports.
-const EVERY: Duration = Duration::from_millis(200);
+use crate::reporting::Reporter;
+
 /// Time span over which the rate is averaged.
 const SPAN: Duration = Duration::from_secs(3);
-
-/// Progress reporter with a thread of its own, which stops on drop.
-#[derive(Debug)]
-pub(super) struct Progress {
-    end: Option<Sender<()>>,
-    telling: Option<JoinHandle<()>>,
-}
 
 /// Progress of the writer at one point in time.
 #[derive(Clone, Copy, Debug)]
@@ -38,40 +26,21 @@ struct Sample {
     bytes_per_second: u64,
 }
 
-impl Progress {
-    /// Starts reporting. `end` is the position after the last byte of the input, if its length is
-    /// known.
-    pub(super) fn start(watch: Watch, end: Option<u64>) -> io::Result<Self> {
-        let (sender, ended) = channel::<()>();
-        let tell = move || {
-            let first = watch.progress().durable;
-            let mut seen = VecDeque::from([(Instant::now(), first)]);
-            let mut told = Told::start();
-            while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                let now = watch.progress();
-                let sample = Sample {
-                    first,
-                    durable: now.durable,
-                    written: now.written,
-                    end,
-                    bytes_per_second: rate(&mut seen, now.durable),
-                };
-                told.report(|| sample.how_far());
-            }
+/// Starts reporting. `end` is the position after the last byte of the input, if its length is known.
+pub(super) fn start(watch: Watch, end: Option<u64>) -> io::Result<Reporter> {
+    let first = watch.progress().durable;
+    let mut seen = VecDeque::from([(Instant::now(), first)]);
+    Reporter::start(move |told| {
+        let now = watch.progress();
+        let sample = Sample {
+            first,
+            durable: now.durable,
+            written: now.written,
+            end,
+            bytes_per_second: rate(&mut seen, now.durable),
         };
-        let telling = thread::Builder::new().name("progress".to_owned()).spawn(tell)?;
-        Ok(Self { end: Some(sender), telling: Some(telling) })
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(telling) = self.telling.take() {
-            // A panic of the reporting thread does no harm.
-            let _ = telling.join();
-        }
-    }
+        told.report(|| sample.how_far());
+    })
 }
 
 fn rate(seen: &mut VecDeque<(Instant, u64)>, durable: u64) -> u64 {

@@ -23,11 +23,12 @@ use super::{
     Place,
     keep::{self, Bound, parse_age, parse_bytes},
     problem,
-    progress::{Progress, per_second},
+    progress::{self, per_second},
 };
 use crate::values::{Number, Unit};
 use crate::{
-    output::{Exit, Output, Problem, progress},
+    output::{self, Exit, Output, Problem},
+    reporting::waiting,
     signals,
 };
 
@@ -125,7 +126,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     };
     if args.name.is_none() {
         // The user needs the name to resume.
-        progress(&format!("stream {name}"));
+        output::progress(&format!("stream {name}"));
     }
     let underway = Arc::new(Mutex::new(RunningPut { name: name.clone(), watch: None }));
     let interrupted = Arc::clone(&underway);
@@ -135,10 +136,13 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     })?;
 
     let failed = |error: Error| problem(&error, format_args!("stream {name}"));
+    let wait = || (!args.quiet).then(|| waiting(super::options().open));
+    let waits = wait();
     let found = match args.resume {
         true => found(args, &name).map_err(failed)?,
         false => None,
     };
+    drop(waits);
     let tell = |report: &Report| {
         if !args.quiet {
             output.result(report, || report.human());
@@ -167,7 +171,9 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     };
     let options =
         Options { buffer: usize::try_from(args.buffer).expect("BUFFER fits"), ..super::options() };
+    let waits = wait();
     let mut writer = StreamWriter::open(&args.place.stream, &name, how, options).map_err(failed)?;
+    drop(waits);
     underway.lock().unwrap_or_else(PoisonError::into_inner).watch = Some(writer.watch());
     let (bytes, age) = (args.retain_bytes, args.retain_age);
     if bytes.is_some() || age.is_some() {
@@ -184,7 +190,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
         false => first + length,
     });
     let watch = writer.watch();
-    let drawn = (!args.quiet).then(|| Progress::start(watch.clone(), end)).transpose();
+    let drawn = (!args.quiet).then(|| progress::start(watch.clone(), end)).transpose();
     let drawn = drawn.map_err(|error| Problem::io("start a thread", &error))?;
     let copied = copy(&mut source, &mut writer, &mut Pace::new(args.limit));
     let position = copied.and_then(|()| match args.no_close {

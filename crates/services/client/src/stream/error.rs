@@ -109,7 +109,7 @@ impl fmt::Display for Error {
                 "" => write!(f, "refused with code {code}"),
                 detail => f.write_str(detail),
             },
-            Self::Unreachable(why) => write!(f, "no node did it in time; the last obstacle: {why}"),
+            Self::Unreachable(why) => write!(f, "no node did it; the last obstacle: {why}"),
             Self::Lost { acknowledged, position } => write!(
                 f,
                 "data loss: all bytes below position {acknowledged} were acknowledged, but the \

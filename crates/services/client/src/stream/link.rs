@@ -12,7 +12,10 @@ use quorate_wire::streams::{
     VERSION, decode_answer, head,
 };
 
-use quorate_tls::{ClientTrust, stream::Stream};
+use quorate_tls::{
+    ClientTrust,
+    stream::{Stream, check_plain},
+};
 
 use super::error::{Error, Trouble};
 use crate::{Login, link::secured};
@@ -179,7 +182,7 @@ impl Frames {
             }
             Ok(count) => {
                 self.new.end += count;
-                Ok(())
+                check_plain(&self.input[self.new.clone()])
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(error),

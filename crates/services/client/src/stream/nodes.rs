@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use quorate_tls::stream::is_tls_failure;
+
 use super::{
     Options,
     error::{Error, Trouble},
@@ -18,7 +20,7 @@ pub(super) struct Nodes {
     failures: u32,
     /// First failure since the last success.
     since: Option<Instant>,
-    /// A node accepted a connection at least once.
+    /// A node accepted a connection, and did not demand another identity, at least once.
     met: bool,
     /// An attempt succeeded at least once.
     served: bool,
@@ -55,9 +57,10 @@ impl Nodes {
         let wait = self.options.attempt;
         let mut dial = || {
             let socket = connect(address, self.options.tls.as_ref(), wait)?;
-            self.met = true;
             let login = self.options.login.as_ref();
-            Link::greet(address, socket, login, wait)
+            let link = Link::greet(address, socket, login, wait);
+            self.met |= !matches!(&link, Err(Trouble::Later(why)) if is_tls_failure(why));
+            link
         };
         match dial() {
             Ok(link) => {

@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use quorate_client::{Client, Error, Options, Reply};
+use quorate_client::{Client, Error, Options, Reply, stream};
+use quorate_tls::stream::NEEDS_TLS;
 
 /// Fault of the fake server at the next numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -336,9 +337,60 @@ fn a_user_who_may_not_write_is_told_so() {
     let fake = Fake::start(&[]);
     let text = "NOPERM User ann has no permissions to run the 'quorate' command";
     fake.world.lock().unwrap().forbids = Some(text);
-    let patient = Options { deadline: Duration::from_secs(3600), ..hasty() };
-    let mut client = Client::new(&[fake.address.as_str()], patient);
+    let mut client = Client::new(&[fake.address.as_str()], patient());
+    let named = "NOPERM User ann has no permissions to run the 'incr' command";
+    fake.world.lock().unwrap().faults.push_back(Fault::Refuse(named));
+    assert_eq!(client.run(&[b"incr"]), Err(Error::Refused(named.to_owned())));
+    // A node that does not name the command, because the role was given in the meantime.
+    fake.world.lock().unwrap().faults.push_back(Fault::Refuse("NOSESSION none"));
     assert_eq!(client.run(&[b"incr"]), Err(Error::Refused(text.to_owned())));
+    assert_eq!(fake.executed(), 0);
+}
+
+/// Returns options for a test that must not depend on the deadline.
+fn patient() -> Options {
+    Options { deadline: Duration::from_secs(3600), ..hasty() }
+}
+
+#[test]
+fn a_subscription_ends_when_it_is_not_wanted() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut client = Client::new(&[address], patient());
+    assert_eq!(client.subscribe(&[b"SUBSCRIBE", b"x"], || false, |_| true), Ok(()));
+    drop(listener);
+}
+
+/// Every node expects TLS, so no attempt is repeated.
+#[test]
+fn a_node_that_expects_tls_is_left_at_once() {
+    let foreign = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 4096]).unwrap();
+                stream.write_all(b"\x15\x03\x03\x00\x02\x02\x32").unwrap();
+            }
+        });
+        address
+    };
+    let addresses = [foreign(), foreign()];
+    let expected = || Err(Error::NotExecuted(NEEDS_TLS.to_owned()));
+    let mut client = Client::new(&addresses, patient());
+    assert_eq!(client.run(&[b"incr"]), expected());
+    assert_eq!(client.ask(&[b"GET", b"x"]), expected());
+    let subscribed = client.subscribe(&[b"SUBSCRIBE", b"x"], || true, |_| true);
+    assert_eq!(subscribed, expected().map(|_: Reply| ()));
+    let wait = stream::Options { open: Duration::from_secs(3600), ..stream::Options::default() };
+    let listed = stream::Streams::new(&addresses, wait).list();
+    let told = format!("{}: {NEEDS_TLS}", addresses[1]);
+    assert_eq!(listed, Err(stream::Error::Unreachable(told)));
+    // Another node may still serve.
+    let fake = Fake::start(&[]);
+    let both = [addresses[0].clone(), fake.address.clone()];
+    assert_eq!(Client::new(&both, patient()).run(&[b"incr"]), Ok(Reply::Integer(1)));
 }
 
 /// A second reply to a command would shift all later ones, so the client drops the connection.

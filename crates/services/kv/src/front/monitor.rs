@@ -1,14 +1,14 @@
 //! MONITOR: sends each command of this node's clients as a line to all monitoring admins. A command
 //! is formatted once for all of them, and only if there are any.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::collections::BTreeSet;
 
 use quorate_replica::front::ConnectionId;
 
 use super::{buffers::fresh, slow::Note};
 use crate::{
     command::{Handler, Local, Spec},
-    resp::request::Arguments,
+    resp::request::{self, Arguments},
 };
 
 /// Maximum unread bytes per monitor, and maximum bytes of lines per turn. A monitor above it is
@@ -77,28 +77,11 @@ impl Monitors {
         let mut line = format!("+{seconds}.{micros:06} [0 {peer}]");
         for word in Note::of(arguments).0 {
             line.push(' ');
-            quote(&word, &mut line);
+            request::quote(&word, &mut line);
         }
         line.push_str("\r\n");
         self.lines.extend_from_slice(line.as_bytes());
     }
-}
-
-fn quote(word: &[u8], line: &mut String) {
-    line.push('"');
-    for &byte in word {
-        match byte {
-            b'"' | b'\\' => line.extend(['\\', char::from(byte)]),
-            b'\n' => line.push_str("\\n"),
-            b'\r' => line.push_str("\\r"),
-            b'\t' => line.push_str("\\t"),
-            0x07 => line.push_str("\\a"),
-            0x08 => line.push_str("\\b"),
-            b' '..=b'~' => line.push(char::from(byte)),
-            _ => write!(line, "\\x{byte:02x}").expect("a string takes all text"),
-        }
-    }
-    line.push('"');
 }
 
 /// Returns whether a command is hidden from monitors: it contains passwords, or concerns the node

@@ -4,7 +4,7 @@
 //! request that arrives in many reads is parsed once. The caller presents unconsumed bytes again,
 //! followed by new ones. Every length is checked before use.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use super::integer::parse_integer;
 
@@ -386,6 +386,24 @@ pub fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (mut bytes, mut spans) = (Vec::new(), Vec::new());
     split(line, &mut bytes, &mut spans).ok()?;
     Some(Arguments::new(&bytes, &spans).iter().map(<[u8]>::to_vec).collect())
+}
+
+/// Appends a word in quotes, with escapes as in Redis. [`words`] reverses it.
+pub fn quote(word: &[u8], line: &mut String) {
+    line.push('"');
+    for &byte in word {
+        match byte {
+            b'"' | b'\\' => line.extend(['\\', char::from(byte)]),
+            b'\n' => line.push_str("\\n"),
+            b'\r' => line.push_str("\\r"),
+            b'\t' => line.push_str("\\t"),
+            0x07 => line.push_str("\\a"),
+            0x08 => line.push_str("\\b"),
+            b' '..=b'~' => line.push(char::from(byte)),
+            _ => write!(line, "\\x{byte:02x}").expect("a string takes all text"),
+        }
+    }
+    line.push('"');
 }
 
 /// Unbalanced quotes.
