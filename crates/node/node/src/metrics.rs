@@ -176,6 +176,8 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     if let Some(free) = disk.free_bytes {
         gauge(out, "disk_free_bytes", "Room that the log has left.", free);
     }
+    let help = "Whether this node refuses data because too few members have disk space for it.";
+    gauge(out, "data_refused", help, u8::from(disk.data_refused));
     scrub(&status.scrub, out);
     gauge(out, "connections", "Client connections.", clients.connections);
     gauge(
@@ -501,7 +503,7 @@ mod tests {
         }
     }
 
-    fn says(status: &Status, expected: [&str; 3]) {
+    fn says(status: &Status, expected: [&str; 4]) {
         let mut text = String::new();
         gauges(status, Clients::default(), &mut text);
         for line in expected {
@@ -551,9 +553,9 @@ mod tests {
 
     /// Metrics used by alerts are always present, whatever their values.
     #[test]
-    fn a_node_says_whether_it_is_removed_behind_or_sent_a_snapshot() {
+    fn a_node_says_whether_it_is_removed_behind_sent_a_snapshot_or_refuses_data() {
         let mut status = status();
-        says(&status, ["removed 0", "behind 0", "receiving_snapshot 0"]);
+        says(&status, ["removed 0", "behind 0", "receiving_snapshot 0", "data_refused 0"]);
         status.progress = Some(Progress {
             activity: Activity::CatchingUp,
             from: 0,
@@ -562,10 +564,10 @@ mod tests {
             per_second: None,
             ms: 0,
         });
-        says(&status, ["removed 0", "behind 1", "receiving_snapshot 0"]);
+        says(&status, ["removed 0", "behind 1", "receiving_snapshot 0", "data_refused 0"]);
         let progress = status.progress.as_mut().expect("it is there");
         progress.activity = Activity::ReceivingSnapshot;
-        status.removed = true;
-        says(&status, ["removed 1", "behind 1", "receiving_snapshot 1"]);
+        (status.removed, status.disk.data_refused) = (true, true);
+        says(&status, ["removed 1", "behind 1", "receiving_snapshot 1", "data_refused 1"]);
     }
 }

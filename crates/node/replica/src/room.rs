@@ -21,12 +21,17 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    /// Returns the free space that this node's disk needs for more data. A disk that was full needs
+    /// another `segment` of it, so that the state does not flap.
+    pub(crate) fn needed(&self, segment: u64) -> u64 {
+        RESERVE_BYTES + if self.full { 2 * segment } else { segment }
+    }
+
     /// Updates the state of this node's disk from its free space; `None` if that is not known.
-    /// Returns whether the state changed. A disk that was full needs another `segment` of space, so
-    /// that the state does not flap.
+    /// Returns whether the state changed.
     pub(crate) fn look(&mut self, free: Option<u64>, segment: u64) -> bool {
-        let wanted = RESERVE_BYTES + if self.full { 2 * segment } else { segment };
-        let was = std::mem::replace(&mut self.full, free.is_some_and(|free| free < wanted));
+        let needed = self.needed(segment);
+        let was = std::mem::replace(&mut self.full, free.is_some_and(|free| free < needed));
         was != self.full
     }
 

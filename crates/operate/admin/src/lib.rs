@@ -16,6 +16,7 @@ pub mod look;
 pub mod members;
 pub mod problem;
 pub mod progress;
+pub mod quorum;
 pub mod reaching;
 pub mod scrub;
 #[cfg(feature = "server")]

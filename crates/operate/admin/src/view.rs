@@ -229,6 +229,12 @@ impl BallotView {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskView {
     pub free_bytes: Option<u64>,
+    /// Free space that the disk needs for more data. Null unless the disk is full.
+    #[serde(default)]
+    pub needed_bytes: Option<u64>,
+    /// The node refuses data because too few members have room for it.
+    #[serde(default)]
+    pub data_refused: bool,
     /// Growth rate of the log in bytes per second.
     pub log_bytes_per_second: Option<u64>,
     /// Seconds until the disk is full, if the folder grows for long, from the admin server.
@@ -239,6 +245,8 @@ impl DiskView {
     fn new(disk: DiskUse) -> Self {
         Self {
             free_bytes: disk.free_bytes,
+            needed_bytes: disk.needed_bytes,
+            data_refused: disk.data_refused,
             log_bytes_per_second: disk.log_bytes_per_second,
             full_in_seconds: None,
         }
@@ -771,7 +779,8 @@ pub(crate) mod tests {
             "log_start": 3,
                 "snapshot": {"slot": 5, "bytes": 900},
                 "snapshot_taking": null,
-                "disk": {"free_bytes": 8000, "log_bytes_per_second": 100, "full_in_seconds": null},
+                "disk": {"free_bytes": 8000, "needed_bytes": null, "data_refused": false,
+                         "log_bytes_per_second": 100, "full_in_seconds": null},
                 "streams": {"count": 4, "open": 1, "bytes": 700, "missing_bytes": 30, "stopped": null},
             "version": env!("CARGO_PKG_VERSION"),
             "error": null,

@@ -184,8 +184,8 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
 }
 
 /// Columns of the table of disks, which is separate so that both fit into 100 columns.
-const STORED: [&str; 8] =
-    ["node", "log from", "log", "grows", "full in", "snapshot", "streams", "scrubbed"];
+const STORED: [&str; 9] =
+    ["node", "log from", "log", "grows", "free", "full in", "snapshot", "streams", "scrubbed"];
 
 fn stored_row(view: &NodeView) -> Vec<String> {
     let rate = view.disk.log_bytes_per_second;
@@ -195,6 +195,7 @@ fn stored_row(view: &NodeView) -> Vec<String> {
         slot(view.log_start),
         bytes(view.log_bytes),
         rate.map_or_else(String::new, |rate| format!("{}/s", bytes(rate))),
+        view.disk.free_bytes.map_or_else(String::new, bytes),
         view.disk.full_in_seconds.map_or_else(String::new, span),
         snapshot.map_or_else(String::new, |at| format!("{}, {}", slot(at.slot), bytes(at.bytes))),
         view.streams.shown(),
@@ -276,6 +277,7 @@ mod tests {
             free_bytes: Some(40 << 30),
             log_bytes_per_second: Some(1 << 20),
             full_in_seconds: Some(40 << 10),
+            ..DiskView::default()
         };
         first.streams = StreamsView {
             count: 4,
@@ -330,9 +332,9 @@ node  role         ballot  decided  applied  durable  lag  client
 4     unreachable
 5     removed      0.3.1   90       80       95
 
-node  log from  log      grows    full in  snapshot   streams             scrubbed
-1     60        128 MiB  1 MiB/s  11 h     70, 5 MiB  3 MiB
-2     1         128 MiB                               2 MiB, lacks 1 MiB
+node  log from  log      grows    free    full in  snapshot   streams             scrubbed
+1     60        128 MiB  1 MiB/s  40 GiB  11 h     70, 5 MiB  3 MiB
+2     1         128 MiB                                       2 MiB, lacks 1 MiB
 5     1         128 MiB
 
 plan 88: remove node 5; waits: node 2 is to lead on
@@ -385,6 +387,7 @@ node 5: this node was removed from the cluster
         (large.log_start, large.log_bytes) = (123_456_789, 1023 << 20);
         large.snapshot = Some(SnapshotView { slot: 123_456_789, bytes: 1023 << 20 });
         large.disk.log_bytes_per_second = Some(123 << 20);
+        large.disk.free_bytes = Some(1023 << 30);
         (large.streams.count, large.streams.bytes) = (4, 900 << 20);
         large.members[1].client = Some("192.168.100.100:7450".to_owned());
         large.scrub.ended_unix_ms = Some(1_795_000_000_000);

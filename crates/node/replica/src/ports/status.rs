@@ -276,6 +276,10 @@ impl fmt::Display for Progress {
 pub struct DiskUse {
     /// Free space in bytes; `None` if it is not known.
     pub free_bytes: Option<u64>,
+    /// Free space in bytes that the disk needs for more data; `None` unless it is full ([room-1]).
+    pub needed_bytes: Option<u64>,
+    /// The node refuses data because the members with room are no quorum ([room-2]).
+    pub data_refused: bool,
     /// Growth of the log in bytes per second, over the last minute.
     pub log_bytes_per_second: Option<u64>,
     /// Durations of log writes since the start, each measured until the data is on stable storage.

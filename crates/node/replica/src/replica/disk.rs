@@ -206,16 +206,31 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         (!configuration.is_quorum(Phase::Two, roomy)).then_some(first)
     }
 
-    /// Returns a notice for operators if a disk is full.
-    pub(super) fn room_notice(&self, now: Time) -> Option<String> {
-        match self.full_disk(now) {
-            Some(node) => Some(format!(
+    /// Returns the free space that this node's disk needs for more data; `None` unless it is full.
+    pub(super) fn space_needed(&self) -> Option<u64> {
+        let segment = self.spine.storing.log().segment_bytes();
+        self.fitness.room.full.then(|| self.fitness.room.needed(segment))
+    }
+
+    /// Returns notices for operators: a disk keeps the group from taking data, or this one is full.
+    pub(super) fn room_notices(&self, now: Time) -> impl Iterator<Item = String> + use<D, S> {
+        let refused = self.full_disk(now).map(|node| {
+            format!(
                 "the disk of node {node} is full: data is refused, but commands that only remove data are accepted while its reserve lasts"
-            )),
-            None if self.fitness.room.full => {
-                Some("the disk is full; the other members have room for more data".to_owned())
-            }
-            None => None,
-        }
+            )
+        });
+        let own = self.space_needed().map(|needed| {
+            let free = self.spine.storing.log().disk().free_bytes(Family::Log).unwrap_or(0);
+            let others = match refused {
+                Some(_) => "",
+                None => "; the other members have room for more data",
+            };
+            format!(
+                "the disk is full: {} MiB free, {} MiB needed{others}",
+                free >> 20,
+                needed >> 20
+            )
+        });
+        refused.into_iter().chain(own)
     }
 }

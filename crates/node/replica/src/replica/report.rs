@@ -112,6 +112,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let counters = log.counters();
         DiskUse {
             free_bytes: log.disk().free_bytes(Family::Log),
+            needed_bytes: self.space_needed(),
+            data_refused: self.full_disk(now).is_some(),
             log_bytes_per_second: self.spine.observing.log_growth(now, counters.write_bytes),
             flush_times: counters.flush_times,
         }
@@ -182,7 +184,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .into_iter()
             .chain(differs)
             .chain(clocks)
-            .chain(self.room_notice(now))
+            .chain(self.room_notices(now))
             .chain(strain)
             .chain(short)
             .chain(missing)

@@ -34,6 +34,8 @@ impl StateMachine for Counter {
     }
 }
 
+/// Space that a full disk needs for more data, with segments of 64 MiB.
+const ROOM: u64 = 256 << 20;
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
 fn cluster(seed: u64) -> Cluster<Counter> {
@@ -289,6 +291,12 @@ fn full_disks_of_a_majority_refuse_data_and_nothing_else() {
                 Some(full) => assert_eq!(grew, Outcome::Failed(Failure::DiskFull(full))),
                 None => assert!(matches!(grew, Outcome::Written(_)), "{node}: {grew:?}"),
             }
+            let status = cluster.replica(node).status(cluster.now());
+            assert_eq!(status.disk.data_refused, refused.is_some());
+            let needed = full.contains(&node).then_some(ROOM);
+            assert_eq!(status.disk.needed_bytes, needed);
+            let own = status.notices.iter().any(|notice| notice.contains("MiB needed"));
+            assert_eq!(own, needed.is_some(), "{:?}", status.notices);
             let removes = cluster.write(node, b"-");
             assert!(matches!(done(cluster, node, removes), Outcome::Written(_)), "{node}");
         }

@@ -46,6 +46,7 @@ pub(crate) fn view(node: u32) -> NodeView {
             free_bytes: Some(40 << 30),
             log_bytes_per_second: Some(1 << 20),
             full_in_seconds: Some(40 << 10),
+            ..DiskView::default()
         },
         traffic: TrafficView {
             applied: 1000,

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use quorate_admin::{
+    quorum::Votes,
     units::span,
     view::{ClusterView, MemberView},
 };
@@ -48,23 +49,8 @@ pub(super) struct Standing<'a> {
     pub(super) voters: Vec<&'a MemberView>,
     pub(super) alive: Vec<&'a MemberView>,
     gone: Vec<&'a MemberView>,
-    need: u64,
-    has: u64,
+    votes: Votes,
     pub(super) level: Level,
-}
-
-/// Returns the weights that an election and a write need under the quorum rule. `all` is the total
-/// weight.
-fn rule(text: &str, all: u64) -> (u64, u64) {
-    let flexible = text.strip_prefix("flexible:");
-    let parts = flexible.and_then(|parts| parts.split_once(','));
-    let read = parts.and_then(|(elect, write)| Some((elect.parse().ok()?, write.parse().ok()?)));
-    let majority = all / 2 + 1;
-    read.unwrap_or((majority, majority))
-}
-
-fn weigh(members: &[&MemberView]) -> u64 {
-    members.iter().map(|member| u64::from(member.weight)).sum()
 }
 
 /// Returns which voters are up. These are the voters connected to the leader or, without a leader,
@@ -87,18 +73,16 @@ pub(super) fn standing<'a>(now: &Now<'a>) -> Standing<'a> {
     let voters: Vec<_> = now.members.iter().filter(|member| member.weight > 0).collect();
     let (alive, gone): (Vec<_>, Vec<_>) = voters.iter().partition(|member| lives(member));
     let quorum = now.teller.map_or("", |view| &view.quorum);
-    let (elect, write) = rule(quorum, weigh(&voters));
-    let (need, has) = (elect.max(write), weigh(&alive));
-    let heaviest = alive.iter().map(|member| u64::from(member.weight)).max();
-    let worst = has - heaviest.unwrap_or(0);
+    let weights = voters.iter().map(|member| (member.weight, lives(member)));
+    let votes = Votes::count(quorum, weights, now.leader.is_some());
     let level = match () {
         () if voters.is_empty() => Level::Unknown,
-        () if has < write || (now.leader.is_none() && has < elect) => Level::Lost,
-        () if worst >= need => Level::Spare,
+        () if votes.is_lost => Level::Lost,
+        () if votes.is_spare => Level::Spare,
         () if gone.is_empty() => Level::Small,
         () => Level::Edge,
     };
-    Standing { voters, alive, gone, need, has, level }
+    Standing { voters, alive, gone, votes, level }
 }
 
 fn named(members: &[&MemberView]) -> String {
@@ -160,7 +144,7 @@ fn silent(now: &Now<'_>) -> Banner {
 }
 
 fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
-    let Standing { voters, alive, gone, need, has, level } = standing;
+    let Standing { voters, alive, gone, votes, level } = standing;
     let trouble = |member: &&MemberView| now.node(member.node)?.trouble;
     let reasons: Vec<_> = gone.iter().filter_map(trouble).collect();
     let why = match reasons.is_empty() {
@@ -172,7 +156,7 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
         Level::Unknown | Level::Spare => return None,
         Level::Lost => (
             Severity::Bad,
-            format!("Quorum lost: {has} of {need} needed votes available. Nothing is written."),
+            votes.lost_text(),
             format!(
                 "Restart {others}{why}. No acknowledged write is lost as long as their folders exist. Only if they are permanently lost, use quorate recover: docs/operate/lost-majority.md."
             ),
@@ -303,7 +287,6 @@ mod tests {
             Some(view)
         };
         check(heavy, (Severity::Good, "serves"), &["These 3 voters tolerate no failure."]);
-        assert_eq!(rule("flexible:x", 5), (3, 3));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use serde_json::Value;
 /// Labels that Prometheus adds by itself.
 const GIVEN: [&str; 2] = ["instance", "job"];
 /// Words, other than metrics, that an expression may contain.
-const WORDS: [&str; 15] = [
+const WORDS: [&str; 16] = [
+    "absent",
     "and",
     "by",
     "count",

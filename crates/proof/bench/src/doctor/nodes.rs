@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_admin::{
+    quorum::Votes,
     units::{bytes, span},
     view::{Answer, ClusterView, NodeView},
 };
@@ -24,6 +25,7 @@ pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
         versions(&views),
         settings(&views),
         room(&views),
+        quorum(cluster, &views),
         health(&views),
         clocks(&views),
         scrubs(&views),
@@ -152,9 +154,17 @@ fn settings(views: &[&NodeView]) -> Finding {
 fn room(views: &[&NodeView]) -> Finding {
     let name = "room of nodes";
     let hint = "free disk space on those machines, or lower --log-max";
-    let mut trouble = Vec::new();
+    let mut trouble = full_disks(views);
+    if views.iter().any(|view| view.disk.data_refused) {
+        let what = match trouble.is_empty() {
+            true => "too few members have room".to_owned(),
+            false => trouble.join("; "),
+        };
+        let hint = "free disk space there, or remove data: DEL, FLUSHALL and the like still work";
+        return Finding::failing(name, format!("data is refused (-DISKFULL): {what}"), hint);
+    }
     let mut known = 0;
-    for view in views {
+    for view in views.iter().filter(|view| view.disk.needed_bytes.is_none()) {
         let Some(free) = view.disk.free_bytes else {
             continue;
         };
@@ -183,6 +193,47 @@ fn room(views: &[&NodeView]) -> Finding {
         0 => Finding::unknown(name, "no node reports its free space", "run df on each machine"),
         _ => Finding::ok(name, format!("{known} nodes have enough space for their logs")),
     }
+}
+
+/// Returns a description of each full disk, with the free space that it needs for more data.
+fn full_disks(views: &[&NodeView]) -> Vec<String> {
+    let full = |view: &&NodeView| {
+        let (needed, free) = (view.disk.needed_bytes?, view.disk.free_bytes.unwrap_or(0));
+        Some(format!(
+            "the disk of node {} is full: {} MiB free, {} MiB needed",
+            view.node,
+            free >> 20,
+            needed >> 20
+        ))
+    };
+    views.iter().filter_map(full).collect()
+}
+
+/// Checks whether the voters that are up are a quorum. They are those connected to the leader or,
+/// without a leader, those that respond.
+fn quorum(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
+    let name = "quorum";
+    let leads = views.iter().find(|view| Some(view.node) == cluster.leader);
+    let Some(view) = leads.or_else(|| views.iter().max_by_key(|view| view.applied)) else {
+        return Finding::unknown(name, "no node reports it", "start a node");
+    };
+    let responds = |node| views.iter().any(|view| view.node == node && view.role != "learner");
+    let voters = view.members.iter().filter(|member| member.weight > 0).map(|member| {
+        let is_up = match leads {
+            Some(_) => member.connected,
+            None => responds(member.node),
+        };
+        (member, is_up)
+    });
+    let weights = voters.clone().map(|(member, is_up)| (member.weight, is_up));
+    let votes = Votes::count(&view.quorum, weights, leads.is_some());
+    if votes.is_lost {
+        let down = voters.filter(|(_, is_up)| !is_up).map(|(member, _)| member.node).collect();
+        let what = format!("{} Start nodes {}", votes.lost_text(), list(&down));
+        let hint = "if they are permanently lost: docs/operate/lost-majority.md";
+        return Finding::failing(name, what, hint);
+    }
+    Finding::ok(name, format!("{} votes available, {} needed", votes.has, votes.need))
 }
 
 /// Checks whether every node reports that it votes and serves clients.
@@ -263,6 +314,8 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use quorate_admin::view::MemberView;
+
     use super::*;
     use crate::doctor::finding::State;
 
@@ -273,6 +326,14 @@ pub(crate) mod tests {
             "removed": false, "ballot": {"era": 0, "round": 3, "node": 1}, "decided": 1, "applied": 1,
             "durable": 1, "durability": "durable", "store": "lsm", "log_bytes": 1, "version": "0.9.1",
             "error": null, "notices": [], "members": [],
+        });
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn member(node: u32, connected: bool) -> MemberView {
+        let json = serde_json::json!({
+            "node": node, "peer": null, "client": null, "admin": null, "role": "follower", "weight": 1,
+            "connected": connected, "lag": null, "payload_bytes_sent": 0, "engaged": null,
         });
         serde_json::from_value(json).unwrap()
     }
@@ -380,6 +441,57 @@ pub(crate) mod tests {
         assert_eq!((state, &*what), (State::Warning, "node 7 is full in 2 h"));
         assert_eq!(of(Some(99 * gib), Some(SOON_S), max).0, State::Ok);
         assert_eq!(of(None, None, max).0, State::Unknown);
+    }
+
+    #[test]
+    fn a_lost_quorum_is_critical() {
+        let of = |leader: Option<u32>, up: &[u32]| {
+            let answer = |node| {
+                let mut view = view(node);
+                (view.leader, view.quorum) = (leader, "majority".to_owned());
+                view.members = [1, 2, 3].map(|node| member(node, up.contains(&node))).into();
+                Answer::Node(Box::new(view))
+            };
+            let cluster = ClusterView::new(up.iter().copied().map(answer).collect());
+            let found = quorum(
+                &cluster,
+                &cluster.nodes.iter().filter_map(Answer::view).collect::<Vec<_>>(),
+            );
+            (found.state, found.what)
+        };
+        assert_eq!(of(Some(1), &[1, 2]), (State::Ok, "2 votes available, 2 needed".to_owned()));
+        assert_eq!(of(None, &[2, 3]).0, State::Ok, "an election is in progress");
+        let lost =
+            "Quorum lost: 1 of 2 needed votes available. Nothing is written. Start nodes 1 3";
+        assert_eq!(of(None, &[2]), (State::Failing, lost.to_owned()));
+        assert_eq!(of(None, &[]).0, State::Unknown);
+    }
+
+    /// A group that refuses data serves reads, but must not pass as healthy.
+    #[test]
+    fn full_disks_are_named_and_refused_data_is_critical() {
+        let of = |full: &[u32], refused| {
+            let views: Vec<NodeView> = (1..=3)
+                .map(|node| {
+                    let mut view = view(node);
+                    view.disk.free_bytes =
+                        Some(if full.contains(&node) { 150 } else { 9000 } << 20);
+                    view.disk.needed_bytes = full.contains(&node).then_some(256 << 20);
+                    view.disk.data_refused = refused;
+                    view
+                })
+                .collect();
+            let found = room(&views.iter().collect::<Vec<_>>());
+            (found.state, found.what)
+        };
+        assert_eq!(of(&[], false).0, State::Ok);
+        let one = "the disk of node 2 is full: 150 MiB free, 256 MiB needed";
+        assert_eq!(of(&[2], false), (State::Warning, one.to_owned()));
+        let two = "the disk of node 3 is full: 150 MiB free, 256 MiB needed";
+        let refused = format!("data is refused (-DISKFULL): {one}; {two}");
+        assert_eq!(of(&[2, 3], true), (State::Failing, refused));
+        let unnamed = "data is refused (-DISKFULL): too few members have room";
+        assert_eq!(of(&[], true), (State::Failing, unnamed.to_owned()));
     }
 
     #[test]

@@ -1,0 +1,89 @@
+//! Votes that are available in a cluster, compared with what its quorum rule needs.
+
+/// Available votes, and the number that an election and a write both need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Votes {
+    pub has: u64,
+    pub need: u64,
+    /// Nothing can be written: the available votes are no quorum.
+    pub is_lost: bool,
+    /// The failure of any one voter leaves a quorum.
+    pub is_spare: bool,
+}
+
+impl Votes {
+    /// Counts votes under a quorum rule. `voters` are their weights and whether they are up. A
+    /// leader continues with what writes need, even if an election would fail.
+    pub fn count(rule: &str, voters: impl Iterator<Item = (u32, bool)>, has_leader: bool) -> Self {
+        let (mut all, mut has, mut heaviest) = (0, 0, 0);
+        for (weight, is_up) in voters.map(|(weight, is_up)| (u64::from(weight), is_up)) {
+            all += weight;
+            if is_up {
+                has += weight;
+                heaviest = heaviest.max(weight);
+            }
+        }
+        let (elect, write) = needed(rule, all);
+        let need = elect.max(write);
+        let is_lost = has < write || (!has_leader && has < elect);
+        Self { has, need, is_lost: all > 0 && is_lost, is_spare: has - heaviest >= need }
+    }
+
+    /// Returns the sentence about a lost quorum.
+    pub fn lost_text(self) -> String {
+        let Self { has, need, .. } = self;
+        format!("Quorum lost: {has} of {need} needed votes available. Nothing is written.")
+    }
+}
+
+/// Returns the number of voters whose failure leaves a quorum, whichever fail.
+pub fn survives(rule: &str, weights: &[u32]) -> usize {
+    let mut weights: Vec<u64> = weights.iter().copied().map(u64::from).collect();
+    weights.sort_unstable_by_key(|weight| std::cmp::Reverse(*weight));
+    let mut has = weights.iter().sum();
+    let (elect, write) = needed(rule, has);
+    let fails = weights.iter().take_while(|weight| {
+        has -= **weight;
+        has >= elect.max(write)
+    });
+    fails.count()
+}
+
+/// Returns the weights that an election and a write need under a quorum rule. `all` is the total
+/// weight.
+fn needed(rule: &str, all: u64) -> (u64, u64) {
+    let flexible = rule.strip_prefix("flexible:");
+    let parts = flexible.and_then(|parts| parts.split_once(','));
+    let read = parts.and_then(|(elect, write)| Some((elect.parse().ok()?, write.parse().ok()?)));
+    let majority = all / 2 + 1;
+    read.unwrap_or((majority, majority))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn votes_are_compared_with_the_rule() {
+        let count = |rule, voters: &[(u32, bool)], has_leader| {
+            let votes = Votes::count(rule, voters.iter().copied(), has_leader);
+            (votes.has, votes.need, votes.is_lost, votes.is_spare)
+        };
+        let (up, down) = ((1, true), (1, false));
+        assert_eq!(count("majority", &[up, up, up], true), (3, 2, false, true));
+        assert_eq!(count("majority", &[up, up, down], false), (2, 2, false, false));
+        assert_eq!(count("majority", &[up, down, down], true), (1, 2, true, false));
+        assert_eq!(count("flexible:3,1", &[up, down, down], true), (1, 3, false, false));
+        assert_eq!(count("flexible:3,1", &[up, down, down], false), (1, 3, true, false));
+        assert_eq!(count("majority", &[(5, true), up, up], true), (7, 4, false, false));
+        assert!(!count("majority", &[], false).2, "nothing is known about the voters");
+        assert_eq!(needed("flexible:x", 5), (3, 3));
+    }
+
+    #[test]
+    fn the_heaviest_voters_fail_first() {
+        let survived = [&[1][..], &[1, 1], &[1, 1, 1], &[1; 5], &[1, 2, 1, 1], &[]];
+        assert_eq!(survived.map(|all| survives("majority", all)), [0, 0, 1, 2, 1, 0]);
+        assert_eq!(survives("flexible:2,4", &[1; 5]), 1);
+    }
+}
