@@ -296,6 +296,7 @@ impl fmt::Display for NotDone {
             Failure::NoQuorum => "no leader was found in time; not executed",
             Failure::TooBig => "the command is too big; not executed",
             Failure::Stopping => "the node is stopping; not executed",
+            Failure::Removed => "this node was removed from the cluster; not executed, use another one",
             Failure::Voteless => {
                 "this node cannot vote: its log failed, or its device does not answer or lost votes; not executed"
             }

@@ -81,9 +81,13 @@ impl Observing {
         }
     }
 
-    /// Counts an explanation of the core if it concerns a ring.
-    pub(crate) fn count_rings(&mut self, explanation: &Explanation, counters: &mut Counters) {
-        self.rings.note(explanation, counters);
+    /// Queues an explanation of the core, and counts it if it concerns a ring.
+    pub(crate) fn explain(&mut self, now: Time, why: Explanation, counters: &mut Counters) {
+        self.rings.note(&why, counters);
+        if let Explanation::WaitsAlone { us } = why {
+            self.watch.waits_alone(now, us);
+        }
+        self.tell(Event::Leadership(why));
     }
 
     pub(crate) fn alarm(&self) -> Option<&Alarm> {

@@ -864,7 +864,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let configuration = self.spine.node().configuration();
         let sight = ReplicaView {
             standing: self.standing(),
-            stops: self.ending.is_requested(),
+            leaves: self.ending.is_requested() || self.is_removed(),
             oldest_write: self.tuning.oldest_write(),
             written_bytes: log.counters().write_bytes,
             segment_failure: log.segment_failure(),

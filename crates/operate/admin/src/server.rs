@@ -71,7 +71,7 @@ pub use access::HasRoot;
 use access::{Checks, ClientUsers, Requester, check, guard};
 use audit::Audit;
 use dashboard::{Acts, Audience};
-use failure::{Body, Failure};
+use failure::{Body, Failure, TRY_LATER};
 use forecast::Forecast;
 use history::History;
 use start::Start;
@@ -480,7 +480,12 @@ fn not_ready(status: &Status, why: &str) -> Failure {
         Some(progress) => format!("{why}; {progress}"),
         None => why.to_owned(),
     };
-    Failure::unavailable("not_ready", &message).progress(progress)
+    let hint = match status.removed {
+        true => "use another node; this one can be switched off",
+        false => TRY_LATER,
+    };
+    let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+    Failure::new(unavailable, "not_ready", &message, hint).progress(progress)
 }
 
 /// Returns why this node cannot serve linearizable requests. Considers only the node's status.
@@ -847,6 +852,9 @@ mod tests {
         assert_eq!(obstacle(&learner(Some(2))), None);
         let removed = Status { removed: true, ..learner(Some(2)) };
         assert_eq!(obstacle(&removed).unwrap(), "votes are forgotten");
+        let hint = |status| format!("{:?}", not_ready(status, "no"));
+        assert!(hint(&removed).contains("use another node; this one can be switched off"));
+        assert!(hint(&learner(None)).contains(TRY_LATER));
         let why = obstacle(&learner(None)).unwrap();
         assert_eq!(why, "no leader with a quorum is known; votes are forgotten");
     }

@@ -113,6 +113,7 @@ impl From<NotDone> for Failed {
             Failure::TooBig => Code::Size,
             Failure::Stopping => Code::Stopped,
             Failure::NoQuorum
+            | Failure::Removed
             | Failure::Voteless
             | Failure::Unavailable
             | Failure::DiskFull(_)

@@ -44,7 +44,7 @@ impl Status {
                 Self::NoQuorum
             }
             Failure::TooBig => Self::TooBig,
-            Failure::Stopping | Failure::Voteless => Self::Stopping,
+            Failure::Stopping | Failure::Removed | Failure::Voteless => Self::Stopping,
             Failure::NotLasting => Self::NotLasting,
             Failure::Level => Self::Level,
             Failure::Unknown

@@ -317,6 +317,7 @@ fn failed(what: &str, failure: Failure) -> Step {
     let why = match failure {
         Failure::NoQuorum => "no leader was found in time",
         Failure::Stopping => "the node is stopping",
+        Failure::Removed => "this node was removed from the cluster",
         Failure::Voteless => "this node cannot vote",
         Failure::Unavailable => "this node cannot serve byte streams at the moment",
         Failure::DiskFull(_) => "a disk is full",

@@ -171,6 +171,11 @@ impl From<Failure> for Refusal {
             Failure::Stopping => {
                 (Code::Stopping, "the node is stopping; nothing was done", "ask another node")
             }
+            Failure::Removed => (
+                Code::Stopping,
+                "this node was removed from the cluster; nothing was done",
+                "ask another node",
+            ),
             Failure::Voteless => (
                 Code::Stopping,
                 "this node cannot vote, since its log failed, or its device does not answer or lost votes; nothing was done",

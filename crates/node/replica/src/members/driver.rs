@@ -411,6 +411,7 @@ impl From<Failure> for Refused {
             // refused for lack of space.
             Failure::Level
             | Failure::DiskFull(_)
+            | Failure::Removed
             | Failure::Diverged
             | Failure::NotLasting
             | Failure::Stale

@@ -31,7 +31,8 @@ const GROWTH: (u64, usize) = (1_000, 60);
 pub(crate) struct ReplicaView<'a> {
     /// Progress of the node in applying decided slots.
     pub(crate) standing: NodeProgress,
-    pub(crate) stops: bool,
+    /// The node stops, or was removed, and so needs no leader.
+    pub(crate) leaves: bool,
     /// Start of the oldest log write in flight.
     pub(crate) oldest_write: Option<Time>,
     /// Total number of bytes that the log has written.
@@ -70,6 +71,12 @@ impl Watch {
         }
     }
 
+    /// Records that this node leads by itself after `wait_us`, so that no leader is missed until
+    /// then ([lie-6]).
+    pub(crate) fn waits_alone(&mut self, now: Time, wait_us: u64) {
+        self.led_at = now.plus_us(wait_us);
+    }
+
     /// Records that a log write ended.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize, events: &mut Events) {
         self.hang_due_ms = HANGING_WRITE_MS;
@@ -90,9 +97,9 @@ impl Watch {
 
     /// Checks the replica, and queues events.
     pub(crate) fn look(&mut self, now: Time, sight: &ReplicaView<'_>, events: &mut Events) {
-        let unled_ms = self.look_at_leader(now, sight.standing.led || sight.stops);
+        let unled_ms = self.look_at_leader(now, sight.standing.led || sight.leaves);
         self.growth.note(now, sight.written_bytes);
-        if !sight.stops {
+        if !sight.leaves {
             self.pursuit.observe(now, &sight.standing, events);
         }
         self.look_at_writes(now, sight.oldest_write, events);
@@ -178,6 +185,15 @@ mod tests {
         }
         // The last leader was seen at 450 ms.
         assert_eq!(told, [1_000, 10_000, 70_000, 130_000, 190_000]);
+    }
+
+    /// A single node waits before it leads, and once warned each time that no node led.
+    #[test]
+    fn a_planned_wait_is_no_lack_of_a_leader() {
+        let mut watch = watch();
+        watch.waits_alone(at_ms(100), 2_000_000);
+        let told = (0..4_000).step_by(50).map(|ms| watch.look_at_leader(at_ms(ms), false));
+        assert_eq!(told.flatten().collect::<Vec<_>>(), [1_000], "at 3100 ms");
     }
 
     #[test]

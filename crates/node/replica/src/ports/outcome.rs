@@ -34,7 +34,7 @@ pub struct Sequenced {
     pub acknowledged_below: u64,
 }
 
-/// Why a request got no reply. For the first six, nothing was executed and a retry may succeed.
+/// Why a request got no reply. For the first seven, nothing was executed and a retry may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.
@@ -44,6 +44,8 @@ pub enum Failure {
     /// The command is larger than `--command-max`.
     TooBig,
     Stopping,
+    /// The node was removed from the group ([member-1]).
+    Removed,
     /// The node cannot vote: its log failed, its device forgot votes, or its device does not answer
     /// and no leader was found in time.
     Voteless,

@@ -86,11 +86,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::TransferEnded(result) => self.on_transfer_ended(result),
                 Effect::Role { role, leader } => self.on_role(now, role, leader),
                 Effect::Explain(explanation) => {
-                    self.spine.observing.count_rings(&explanation, &mut self.spine.counters);
                     if explanation == Explanation::DeviceForgot {
                         self.forget_votes();
                     }
-                    self.spine.observing.tell(Event::Leadership(explanation));
+                    self.spine.observing.explain(now, explanation, &mut self.spine.counters);
                 }
                 Effect::WakeAt(at) => self.spine.protocol.set_wake(at),
                 Effect::Alarm(alarm) => self.spine.observing.raise(alarm, &mut self.spine.counters),

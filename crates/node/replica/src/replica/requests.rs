@@ -315,6 +315,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Returns an error if clients are not served here.
     pub(super) fn takes_requests(&self) -> Result<(), Failure> {
         self.is_open()?;
+        if self.is_removed() {
+            return Err(Failure::Removed);
+        }
         match self.spine.applying.condition().doubt() {
             Some(_) => Err(Failure::Diverged),
             None => Ok(()),

@@ -8,7 +8,8 @@ use quorate_core::{
     record::Class,
 };
 use quorate_replica::{
-    front::Tag,
+    events::Event,
+    front::{Failure, Tag},
     group::{
         As,
         asking::{Answer, Ask, Refused},
@@ -650,6 +651,13 @@ fn status_tells_of_learners_plans_and_removal() {
     assert!(status.removed);
     let error = Some("this node was removed from the cluster");
     assert_eq!(status.error.as_deref(), error);
+    cluster.run_ms(2_000);
+    while let Some(event) = cluster.replica_mut(old).next_event() {
+        assert!(!matches!(event, Event::NoLeader { .. }), "it needs none: {event:?}");
+    }
+    let write = cluster.write(old, b"x");
+    assert!(cluster.run_until(1_000, |cluster| cluster.outcome(old, write).is_some()));
+    assert_eq!(cluster.outcome(old, write), Some(&Outcome::Failed(Failure::Removed)));
     let status = seen(&mut cluster, leader);
     assert_eq!((status.plan, status.removed, status.error), (None, false, None));
     assert!(status.peers.iter().all(|peer| peer.member.node != old));

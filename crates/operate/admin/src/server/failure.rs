@@ -16,6 +16,9 @@ use crate::{
     view::{ProgressView, STILL_TAKING},
 };
 
+/// Hint for what another attempt may solve.
+pub(super) const TRY_LATER: &str = "try again later";
+
 /// Error response: a status code and the JSON error document.
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -38,7 +41,7 @@ impl Failure {
     }
 
     pub(super) fn unavailable(code: &'static str, message: &str) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message, "try again later")
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message, TRY_LATER)
     }
 
     pub(super) fn foreign_page() -> Self {
@@ -144,7 +147,7 @@ impl Failure {
             ),
             TransferError::Refused(
                 Refusal::Transferring | Refusal::Busy | Refusal::InvalidChange | Refusal::NotHeld,
-            ) => refused("refused", "try again later"),
+            ) => refused("refused", TRY_LATER),
         }
     }
 }

@@ -177,7 +177,7 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
         Failure::TooBig => too_large(),
         Failure::Stopping => stopped(),
         Failure::NoQuorum => Status::new(Code::Unavailable, "etcdserver: no leader"),
-        Failure::Voteless | Failure::Unavailable => {
+        Failure::Removed | Failure::Voteless | Failure::Unavailable => {
             Status::new(Code::Unavailable, "etcdserver: unhealthy cluster")
         }
         Failure::DiskFull(_) => refused(Refusal::NoSpace),

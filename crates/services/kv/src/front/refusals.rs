@@ -18,6 +18,9 @@ pub(super) fn failure_text(failure: Failure) -> Cow<'static, str> {
              of elements (docs/commands.md); send less at a time"
         }
         Failure::Stopping => "NOQUORUM not executed: this node is stopping; use another one",
+        Failure::Removed => {
+            "NOQUORUM not executed: this node was removed from the cluster; connect to another"
+        }
         Failure::Voteless => {
             "NOQUORUM not executed: this node cannot vote, since its log failed, or its device does not answer or \
              lost votes (`quorate status` says which); use another one"
@@ -27,8 +30,9 @@ pub(super) fn failure_text(failure: Failure) -> Cow<'static, str> {
         }
         Failure::DiskFull(node) => {
             return format!(
-                "DISKFULL not executed: the disk of node {node} is full; free space on it, or remove data: \
-                 DEL, UNLINK, FLUSHALL and the like still work while its reserve lasts"
+                "DISKFULL not executed: the disk of node {node} is full, and others may be \
+                 (`quorate status` names each); free space, or remove data: DEL, UNLINK, FLUSHALL and the like \
+                 still work while its reserve lasts"
             )
             .into();
         }

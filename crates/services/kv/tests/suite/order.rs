@@ -372,6 +372,10 @@ fn every_failure_has_its_word() {
         (Failure::NoQuorum, "-NOQUORUM not executed"),
         (Failure::TooBig, "-TOOBIG "),
         (Failure::Stopping, "-NOQUORUM not executed: this node is stopping"),
+        (
+            Failure::Removed,
+            "-NOQUORUM not executed: this node was removed from the cluster; connect",
+        ),
         (Failure::Voteless, "-NOQUORUM not executed: this node cannot vote"),
         (Failure::DiskFull(NodeId(2)), "-DISKFULL not executed: the disk of node 2 is full"),
         (Failure::Diverged, "-DIVERGED not executed"),
