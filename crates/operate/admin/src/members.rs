@@ -27,6 +27,9 @@ pub struct MembersView {
     pub applied: u64,
     /// Era of the current configuration.
     pub era: u64,
+    /// Quorum rule: `majority` or `flexible:Q1,Q2`.
+    #[serde(default)]
+    pub quorum: String,
     /// All nodes that have an id, sorted by id.
     pub nodes: Vec<ListedView>,
     pub plan: Option<PlanInProgressView>,
@@ -269,6 +272,7 @@ impl MembersView {
             ballot: BallotView::new(status.ballot),
             applied: status.applied_to.0,
             era: members.era.0.into(),
+            quorum: status.quorum.to_string(),
             nodes: members
                 .nodes
                 .iter()
@@ -456,6 +460,7 @@ mod tests {
             "ballot": {"era": 4, "round": 7, "node": 1},
             "applied": 95,
             "era": 4,
+            "quorum": "majority",
             "nodes": [
                 {"node": 1, "peer": "h:1", "client": null, "admin": "h:9", "role": "voter", "as": "voter",
                  "weight": 2, "priority": 1, "incarnation": 0, "joined": true, "connected": true, "lag": null},

@@ -381,7 +381,7 @@ fn change(
             if let Some(node) = leaves.filter(|_| !dry_run && !steps.no_wait) {
                 ended.settled = Some(follow::settle(&mut group, None, node, output)?);
             }
-            output.result(&ended, || show::ended(&ended, leaves));
+            output.result(&ended, || show::ended(&ended, leaves, None));
             return Ok(Exit::Done);
         }
     };
@@ -403,7 +403,9 @@ fn change(
     if let Some(node) = leaves {
         ended.settled = Some(follow::settle(&mut group, Some(plan), node, output)?);
     }
-    output.result(&ended, || show::ended(&ended, leaves));
+    let left = leaves.and_then(|_| group.poll_leader().ok());
+    let left = left.as_ref().map(|seen| seen.newest());
+    output.result(&ended, || show::ended(&ended, leaves, left));
     Ok(Exit::Done)
 }
 

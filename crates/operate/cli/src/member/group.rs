@@ -326,6 +326,7 @@ pub(super) mod tests {
         };
         MembersView {
             cluster: "ab".to_owned(),
+            quorum: "majority".to_owned(),
             node,
             leader,
             ballot: BallotView { era: 0, round, node: leader.unwrap_or(node) },

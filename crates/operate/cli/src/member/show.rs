@@ -2,7 +2,7 @@
 
 use quorate_admin::{
     members::{ListedView, MembersView, StepView, WeightView},
-    units,
+    quorum, units,
 };
 
 use super::ended::{Ended, EraView};
@@ -107,9 +107,25 @@ pub(super) fn underway(plan: Option<u64>) -> String {
     }
 }
 
-/// Formats the command's final message. `leaves` is the removed node.
-pub(super) fn ended(ended: &Ended, leaves: Option<u32>) -> String {
+/// Formats how many failures the voters survive.
+fn survives(view: &MembersView) -> String {
+    let votes: Vec<u32> = view.weights().iter().map(|view| view.weight).collect();
+    let plural = if votes.len() == 1 { "" } else { "s" };
+    let survived = match quorum::survives(&view.quorum, &votes) {
+        0 => "no failure is survived".to_owned(),
+        1 => "the failure of any one is survived".to_owned(),
+        count => format!("the failure of any {count} is survived"),
+    };
+    format!("{} voter{plural}: {survived}", votes.len())
+}
+
+/// Formats the command's final message. `leaves` is the removed node, and `left` the members after
+/// its removal.
+pub(super) fn ended(ended: &Ended, leaves: Option<u32>, left: Option<&MembersView>) -> String {
     let mut text = format!("era {}", units::era(ended.era));
+    if let Some(view) = left {
+        text.push_str(&format!("\n{}", survives(view)));
+    }
     if let (Some(true), Some(node)) = (ended.settled, leaves) {
         text.push_str(&format!("\nnode {node} may be switched off, and its data deleted"));
     }
@@ -182,9 +198,19 @@ removed: 3";
     #[test]
     fn the_last_word_says_who_may_be_switched_off() {
         let mut end = Ended::underway(Some(5), Vec::new(), 9);
-        assert_eq!(ended(&end, Some(2)), "era 9");
+        assert_eq!(ended(&end, Some(2), None), "era 9");
         end.settled = Some(true);
         let expected = "era 9\nnode 2 may be switched off, and its data deleted";
-        assert_eq!(ended(&end, Some(2)), expected);
+        assert_eq!(ended(&end, Some(2), None), expected);
+        let mut left = group::tests::view(1, Some(1), 1, 100);
+        let mut says = |voters: u32| {
+            let listed = |node| ListedView { node, weight: 1, ..left.nodes[0].clone() };
+            left.nodes = (1..=voters).map(listed).collect();
+            ended(&end, Some(2), Some(&left)).lines().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(says(1), "1 voter: no failure is survived");
+        assert_eq!(says(2), "2 voters: no failure is survived");
+        assert_eq!(says(3), "3 voters: the failure of any one is survived");
+        assert_eq!(says(5), "5 voters: the failure of any 2 is survived");
     }
 }
