@@ -15,10 +15,9 @@ pub(crate) use self::{
 };
 
 /// Number of I/O threads, as passed with `--io-threads`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoThreads {
     /// None on one or two CPUs, otherwise a quarter of the CPUs, at least 1 and at most 8.
-    #[default]
     Auto,
     Fixed(u8),
 }

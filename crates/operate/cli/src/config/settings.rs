@@ -434,8 +434,8 @@ pub(super) const SETTINGS: [Setting; 68] = [
     setting(
         "io-threads",
         "N",
-        "Threads that own the connections of Redis clients while the node is busy: auto, or 0 to 64; auto is a quarter of the CPUs, and none on one or two",
-        Preset::Text("auto"),
+        "Threads that own the connections of Redis clients while the node is busy: 0 to 64, or auto, a quarter of the CPUs and none on one or two",
+        Preset::Text("0"),
     ),
     setting(
         "io-spread",
