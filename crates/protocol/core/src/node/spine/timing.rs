@@ -9,6 +9,7 @@ use crate::{
     node::Node,
     node_id::{Member, NodeId},
     quorum::Phase,
+    slot::Slot,
     time::Time,
 };
 
@@ -72,8 +73,9 @@ impl Node {
         self.may_lead() && configuration.is_quorum(Phase::One, own)
     }
 
-    /// [lie-6] Campaigns as a quorum by itself, after other nodes that may know more had time to
-    /// connect, and unless one of them does know more.
+    /// [lie-6] Campaigns as a quorum by itself, without asking another node. It first waits for
+    /// other nodes that may know more to connect, and does not campaign while one of them does know
+    /// more.
     fn lead_alone(&mut self, now: Time, effects: &mut Effects) {
         if let Some(until) = self.timers.waits_alone(now) {
             effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
@@ -84,20 +86,17 @@ impl Node {
         }
     }
 
-    /// [lie-6] Returns whether another node knows a decided slot, or the change that began a later
-    /// era, for which this quorum of one has no vote. If so, its log was set back.
+    /// [lie-6] Returns whether another node knows a decided slot for which this node has no vote. A
+    /// member that is a phase-1 quorum by itself has voted for every slot ever decided, so such a
+    /// slot means that its log was set back. If it has the votes, it needs no other node.
     fn lacks_decided_votes(&self) -> bool {
-        let catchup = &self.spine.catchup;
-        let mut voted_to = self.spine.learner.decided_to();
-        let behind = catchup.is_behind_another(voted_to, self.spine.options.member.node);
-        let mut eras = self.spine.learner.eras().clone();
-        for vote in self.spine.acceptor.votes() {
-            if vote.range.from == voted_to {
-                eras.decide(voted_to, &vote.value);
-                voted_to = vote.range.to;
-            }
+        let decided_to = self.spine.learner.decided_to();
+        if !self.spine.catchup.is_behind_another(decided_to, self.spine.options.member.node) {
+            return false;
         }
-        behind && (catchup.era() > eras.era() || catchup.is_behind(voted_to))
+        let mut missing = decided_to.0..self.spine.catchup.target().0;
+        self.spine.catchup.era() > self.spine.learner.eras().era()
+            || missing.any(|slot| self.spine.acceptor.vote(Slot(slot)).is_none())
     }
 
     /// Fails reads and transfers that have waited too long.
