@@ -605,7 +605,7 @@ impl Clients {
                 // The socket is closed when it comes back.
                 Place::Away(away) => {
                     away.recall(id, &mut self.threads);
-                    self.handed_bytes -= away.handed();
+                    self.handed_bytes -= away.handed;
                 }
             }
             self.forget(id, &client, cx);
@@ -629,7 +629,7 @@ impl Client {
     const fn handed(&self) -> usize {
         match &self.place {
             Place::Here(_) => 0,
-            Place::Away(away) => away.handed(),
+            Place::Away(away) => away.handed,
         }
     }
 

@@ -59,7 +59,7 @@ pub struct Limits {
     pub spin: Spin,
     /// Number of threads that own sockets of clients.
     pub io_threads: IoThreads,
-    /// When they own them.
+    /// Condition under which they own them.
     pub spread: Spread,
 }
 

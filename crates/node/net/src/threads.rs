@@ -45,10 +45,10 @@ impl IoThreads {
     }
 }
 
-/// When connections go to the I/O threads.
+/// Condition under which connections go to the I/O threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
-    /// While the reactor is busy ([io-3]).
+    /// The reactor is busy ([io-3]).
     #[default]
     ByLoad,
     /// Always. For tests, because a lone command then waits for two hand-offs.

@@ -90,7 +90,7 @@ pub struct Settings {
     /// Number of threads that own the connections of clients while the node is busy. None unless
     /// set: a program that embeds a node decides over its threads.
     pub io_threads: IoThreads,
-    /// When these threads own the connections.
+    /// Condition under which these threads own the connections.
     pub spread: Spread,
     /// Disk driver for the log and for the store of streams.
     pub engine: DriverChoice,

@@ -274,7 +274,7 @@ impl Clients {
     fn lose(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.remove(&id) {
             if let Place::Away(away) = &client.place {
-                self.handed_bytes -= away.handed();
+                self.handed_bytes -= away.handed;
             }
             self.forget(id, &client, cx);
         }

@@ -33,7 +33,7 @@ pub(super) struct Away {
     pub(super) handed: usize,
     /// The thread reads from it.
     pub(super) reads: bool,
-    /// It is on its way back, and is given nothing more.
+    /// The socket was requested back, and the thread is given nothing more.
     pub(super) recalled: bool,
 }
 
@@ -43,10 +43,6 @@ impl Away {
             self.reads = reads;
             threads.set_reading(self.thread, id, reads);
         }
-    }
-
-    pub(super) const fn handed(&self) -> usize {
-        self.handed
     }
 
     pub(super) fn recall(&self, id: ConnectionId, threads: &mut Threads) {

@@ -235,7 +235,7 @@ impl Far {
         let thread = std::thread::Builder::new().name(format!("io-{number}"));
         let thread = thread.spawn(move || {
             if let Err(error) = worker::work(ends) {
-                tracing::warn!(%error, "an I/O thread ended; its clients are disconnected");
+                tracing::warn!(%error, "an I/O thread failed");
             }
         })?;
         Ok(Self {
