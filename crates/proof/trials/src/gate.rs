@@ -1,7 +1,8 @@
 //! Regression gate for counts, which are compared with a baseline in the tree.
 //!
-//! Covers only repeatable counts: instructions of fixed work (3 %), system calls (3 %), and the
-//! exact writes, flushes and sends of a deterministic schedule. Times are not covered.
+//! Covers only repeatable counts: instructions of fixed work (3 %), system calls of the log's
+//! thread (3 % more; fewer are a faster disk), and the exact writes, flushes and sends of a
+//! deterministic schedule. Times are not covered.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, process::Command};
 
@@ -19,6 +20,9 @@ use crate::{
 const USAGE: &str = "gate [--bless REASON]";
 /// Number of runs, of which the one with the fewest system calls counts.
 const CALL_RUNS: u32 = 5;
+/// System calls that the thread of an io_uring log makes for a commit. `futex` is left out: threads
+/// that create segments wait with it, and how often depends on what else the machine does.
+const RING_CALLS: [&str; 3] = ["io_uring_enter", "ppoll", "read"];
 /// Tolerance of instructions and system calls relative to the baseline.
 const NEAR: f64 = 0.03;
 /// Largest difference between counts that are considered equal. Counts are written with four
@@ -152,12 +156,12 @@ fn instructions(
 }
 
 fn system_calls(counter: Calls, commit: &Path, counts: &mut Counts) -> Result<(), Failed> {
-    // A busy machine only ever adds wake-ups of a waiting thread.
+    // A busy machine only ever adds wake-ups.
     let count = |driver: &str, records: &str| {
         let words = ["--driver", driver, "--depth", "1", "--records", records];
         let mut least = f64::INFINITY;
         for _ in 0..CALL_RUNS {
-            least = least.min(float(counter.count(commit, &words)?));
+            least = least.min(float(counter.count_named(&RING_CALLS, commit, &words)?));
         }
         Ok::<_, Failed>(least)
     };
@@ -201,6 +205,9 @@ fn judge(name: &str, before: f64, now: f64) -> Option<&'static str> {
         None
     } else if now > before {
         Some("more than blessed")
+    } else if name.starts_with("syscalls ") {
+        // A write that is done when it is looked for needs no wait: that is the disk's speed.
+        None
     } else {
         Some("less than blessed")
     }
@@ -259,7 +266,12 @@ mod tests {
     fn instructions_may_move_by_three_percent() {
         assert_eq!(judge("callgrind core.x", 100.0, 102.9), None);
         assert!(judge("callgrind core.x", 100.0, 103.1).is_some());
-        assert!(judge("syscalls log.x", 100.0, 96.0).is_some());
+    }
+
+    #[test]
+    fn a_fast_disk_may_save_system_calls_but_no_machine_may_add_any() {
+        assert_eq!(judge("syscalls log.x", 5.0, 4.0), None);
+        assert_eq!(judge("syscalls log.x", 5.0, 5.2), Some("more than blessed"));
     }
 
     #[test]

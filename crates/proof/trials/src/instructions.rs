@@ -43,7 +43,7 @@ impl Counter {
                 let line = told.lines().find_map(|line| line.split_once("Collected : "));
                 parse(line.map(|(_, count)| count), &told)
             }
-            Self::Perf => perf("instructions:u", program, words),
+            Self::Perf => perf(&["instructions:u".to_owned()], program, words),
         }
     }
 }
@@ -72,24 +72,50 @@ impl Calls {
     /// Returns the system calls of a whole run, over all threads.
     pub(crate) fn count(self, program: &Path, words: &[&str]) -> Result<u64, Failed> {
         match self {
-            Self::Perf => perf("raw_syscalls:sys_enter", program, words),
-            Self::Strace => {
-                let mut command = Command::new("strace");
-                command.args(["-f", "-qq", "-c", "-U", "calls,name"]);
-                let told = told(command.arg(program).args(words))?;
-                let total = told.lines().rev().find(|line| line.ends_with("total"));
-                parse(total, &told)
+            Self::Perf => perf(&["raw_syscalls:sys_enter".to_owned()], program, words),
+            Self::Strace => strace(&[], program, words),
+        }
+    }
+
+    /// Returns the calls of a whole run that have one of `names`, over all threads.
+    pub(crate) fn count_named(
+        self,
+        names: &[&str],
+        program: &Path,
+        words: &[&str],
+    ) -> Result<u64, Failed> {
+        match self {
+            Self::Perf => {
+                let event = |name: &&str| format!("syscalls:sys_enter_{name}");
+                perf(&names.iter().map(event).collect::<Vec<_>>(), program, words)
             }
+            Self::Strace => strace(&["-e", &format!("trace={}", names.join(","))], program, words),
         }
     }
 }
 
-fn perf(event: &str, program: &Path, words: &[&str]) -> Result<u64, Failed> {
+/// Returns the sum of these events over a whole run.
+fn perf(events: &[String], program: &Path, words: &[&str]) -> Result<u64, Failed> {
     let mut command = Command::new("perf");
-    command.args(["stat", "-x", ",", "-e", event, "--"]);
+    command.args(["stat", "-x", ","]);
+    for event in events {
+        command.args(["-e", event]);
+    }
+    let told = told(command.arg("--").arg(program).args(words))?;
+    let count = |event: &String| {
+        let line = told.lines().find(|line| line.contains(event.as_str()));
+        parse(line.and_then(|line| line.split(',').next()), &told)
+    };
+    events.iter().map(count).sum()
+}
+
+/// Returns the total that the tracer prints after a whole run.
+fn strace(which: &[&str], program: &Path, words: &[&str]) -> Result<u64, Failed> {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-c", "-U", "calls,name"]).args(which);
     let told = told(command.arg(program).args(words))?;
-    let line = told.lines().find(|line| line.contains(event));
-    parse(line.and_then(|line| line.split(',').next()), &told)
+    let total = told.lines().rev().find(|line| line.ends_with("total"));
+    parse(total, &told)
 }
 
 /// Returns a command's standard error.
