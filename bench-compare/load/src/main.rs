@@ -86,7 +86,7 @@ fn run(wish: &Wish) -> io::Result<()> {
         measure: nanos(wish.duration),
         patience: nanos(PATIENCE_SECONDS),
     };
-    let to = vec![wish.connect];
+    let to = vec![wish.connect.into()];
     let running = match wish.protocol.as_str() {
         "framed" => Running::start(plan, to, Numbered(Framed::new(wish.value_bytes)))?,
         "resp" => Running::start(plan, to, Resp::new(wish.value_bytes, KEYS, 0))?,

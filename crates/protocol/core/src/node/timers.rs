@@ -1,6 +1,6 @@
 //! Timers of a node.
 
-use crate::time::Time;
+use crate::{slot::Slot, time::Time};
 
 /// Times at which a node's repeated actions are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -15,6 +15,9 @@ pub(super) struct Timers {
     phase1a: Time,
     /// Until this time the node does not lead as a quorum by itself ([lie-6]).
     alone: Time,
+    /// This node's first undecided slot when it last asked the others for more, before leading as a
+    /// quorum by itself ([lie-6]).
+    alone_from: Option<Slot>,
 }
 
 impl Timers {
@@ -33,6 +36,11 @@ impl Timers {
     /// Returns the time at which the wait for other nodes ends; `None` if it is over.
     pub(super) fn waits_alone(&self, now: Time) -> Option<Time> {
         (now < self.alone).then_some(self.alone)
+    }
+
+    /// Records a question for decided slots from `from` on. Returns whether it is a new one.
+    pub(super) fn asks_alone(&mut self, from: Slot) -> bool {
+        self.alone_from.replace(from) != Some(from)
     }
 
     pub(super) fn heartbeat(&self) -> Time {

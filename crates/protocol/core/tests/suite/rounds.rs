@@ -10,7 +10,9 @@ use quorate_core::{
     node::{Node, Options, Recovered},
     node_id::{Incarnation, Member, NodeId},
     record::{Class, Record},
+    slot::{Slot, SlotRange},
     time::Time,
+    value::Value,
 };
 
 /// Returns a node that is alone in its group, has forgotten everything, and waits `alone_us` for
@@ -92,6 +94,41 @@ fn a_node_alone_waits_for_who_may_know_more() {
     for now in [wait, wait.plus_ms(1_000), wait.plus_ms(60_000)] {
         assert_eq!(round_of(&mut node, now, Input::Tick), None);
     }
+}
+
+/// [lie-6] Nodes that connected may have nothing to say: a group without a leader is silent. So a
+/// node alone asks them before it leads, and again as long as their answers bring more.
+#[test]
+fn a_node_alone_asks_who_connected() {
+    let other = Member::first(2);
+    let mut node = alone(0, 2_000_000);
+    let mut step = |us: u64, input: Input| {
+        let mut effects = Effects::default();
+        node.step(Time(us), input, &mut effects);
+        let mut campaigns = false;
+        let mut asked = None;
+        for effect in effects.drain() {
+            match effect {
+                Effect::Persist { record: Record::Round { .. }, .. } => campaigns = true,
+                Effect::Send { message: Message::CatchupRequest { range }, .. } => {
+                    asked = Some(range.from);
+                }
+                _ => {}
+            }
+        }
+        (campaigns, asked)
+    };
+    let value = Value::NoOp;
+    let learn = |slot| Message::Learn { range: SlotRange::one(Slot(slot)), value };
+    let learned = |slot| Input::Message { from: other, message: learn(slot), held: false };
+    assert_eq!(step(0, Input::Tick), (false, None));
+    assert_eq!(step(0, Input::Connected(other)), (false, None));
+    assert_eq!(step(2_000_000, Input::Tick), (false, Some(Slot(1))));
+    assert_eq!(step(2_000_001, learned(1)), (false, None));
+    assert_eq!(step(2_079_999, Input::Tick), (false, None));
+    assert_eq!(step(2_080_000, Input::Tick), (false, Some(Slot(2))));
+    assert_eq!(step(2_159_999, Input::Tick), (false, None));
+    assert_eq!(step(2_160_000, Input::Tick), (true, None));
 }
 
 /// [ballot-1] A node whose rounds are used up stops campaigning instead of starting over.

@@ -23,7 +23,8 @@ impl Node {
         effects: &mut Effects,
     ) {
         let decided_to = self.spine.learner.decided_to();
-        if log_start > decided_to && self.is_behind() {
+        if log_start > decided_to {
+            self.spine.catchup.note(log_start, from);
             // [aux-1] An auxiliary has nothing to supply, so catch-up does not wait for it.
             let configuration = self.spine.learner.eras().current();
             let full = |node: &NodeId| {

@@ -9,7 +9,7 @@ use crate::{
     node::Node,
     node_id::{Member, NodeId},
     quorum::Phase,
-    slot::Slot,
+    slot::{Slot, SlotRange},
     time::Time,
 };
 
@@ -21,6 +21,9 @@ const QUESTIONS_IN_VAIN: u32 = 32;
 /// [live-6] Number of election timeouts that a node of low fitness leaves to other nodes. The
 /// second timeout is twice as long, so a fit node has campaigned by then.
 const LEFT_TO_OTHERS: u32 = 1;
+
+/// [lie-6] Maximum number of slots that a quorum of one asks for at a time.
+const ASKED_ALONE_MAX: u64 = 4096;
 
 impl Node {
     pub(in crate::node) fn on_tick(&mut self, now: Time, effects: &mut Effects) {
@@ -73,10 +76,17 @@ impl Node {
         self.may_lead() && configuration.is_quorum(Phase::One, own)
     }
 
-    /// [lie-6] Campaigns as a quorum by itself, without asking another node. It first waits for
-    /// other nodes that may know more to connect, and does not campaign while one of them does know
-    /// more.
+    /// [lie-6] Campaigns as a quorum by itself, without another node's promise. It first waits for
+    /// other nodes that may know more to connect, then asks them for what is decided there until no
+    /// answer brings more, and does not campaign while one of them does know more.
     fn lead_alone(&mut self, now: Time, effects: &mut Effects) {
+        let decided_to = self.spine.learner.decided_to();
+        let others = self.spine.options.alone_us > 0 && self.spine.peers.connected().count() > 0;
+        if self.timers.waits_alone(now).is_none() && others && self.timers.asks_alone(decided_to) {
+            let range = SlotRange::new(decided_to, decided_to.plus(ASKED_ALONE_MAX));
+            effects.send_all(self.spine.peers.connected(), &Message::CatchupRequest { range });
+            self.timers.wait_alone(now, self.catchup_retry_us());
+        }
         if let Some(until) = self.timers.waits_alone(now) {
             effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
             return self.spine.election.defer(until);
