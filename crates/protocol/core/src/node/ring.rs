@@ -60,6 +60,21 @@ impl Ring {
     /// Records whether votes of this node count now. Returns `true` if they do and did not at the
     /// last check.
     fn is_heard_anew(&mut self, heard: bool) -> bool {
-        heard && !core::mem::replace(&mut self.counts, heard)
+        !core::mem::replace(&mut self.counts, heard) && heard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [learn-1] Votes cast silently are reported once when the node gains weight, each time it
+    /// does.
+    #[test]
+    fn a_member_that_gains_weight_is_heard_anew_once() {
+        let mut ring = Ring::new(Route::Star);
+        let turns = [true, false, false, true, true, false, true];
+        let anew = turns.map(|heard| ring.is_heard_anew(heard));
+        assert_eq!(anew, [false, false, false, true, false, false, true]);
     }
 }

@@ -105,8 +105,7 @@ impl Node {
         }
     }
 
-    /// [learn-1] Reports the votes of a member that has just gained weight and voted silently until
-    /// now.
+    /// [learn-1] Reports the votes that a member cast silently before it gained weight.
     pub(in crate::node) fn speak_up(&mut self, effects: &mut Effects) {
         let run = self.spine.voted().run();
         let voted = run.from < run.to && run.ballot.node != self.spine.options().member.node;
