@@ -349,7 +349,7 @@ impl Profile {
             _ => 1 + dice.below(nodes),
         };
         let heavy = match self {
-            Self::Duel | Self::Devices | Self::Liars => 0,
+            Self::Duel | Self::Devices => 0,
             Self::Casting => 80,
             _ => 30,
         };

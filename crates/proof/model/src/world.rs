@@ -142,7 +142,8 @@ impl World {
             window_slots: self.setup.window_slots,
             leases: self.setup.leases,
             silent_us: self.setup.leases.map_or(0, |leases| leases.duration_us),
-            alone_us: 0,
+            // [lie-6] Reminders arrive first, as every running node connects before another event.
+            alone_us: u64::from(self.setup.witness),
             thrifty: self.setup.thrifty,
             route: self.setup.route.clone(),
             seed: self

@@ -174,6 +174,16 @@ fn the_spine_needs_no_wing() {
     assert!(seen.changes_by_another_leader > 30 && seen.installed > 100, "{seen:?}");
 }
 
+/// [lie-6] A quorum of one leads if it voted for the change that began an era only heard of.
+#[test]
+fn a_quorum_of_one_goes_on_after_a_change_that_it_voted_for() {
+    let seeds = [(Profile::Spine, 46_410), (Profile::Eras, 92_471), (Profile::Leases, 365_906)];
+    for (profile, seed) in seeds {
+        let outcome = run(profile, seed, Mode::FULL);
+        assert!(outcome.violation.is_none() && outcome.healed, "{} {seed}", profile.name());
+    }
+}
+
 /// A seed reproduces its run, to the last event.
 #[test]
 fn a_seed_replays() {

@@ -2,13 +2,14 @@
 
 use quorate_core::{
     ballot::{Ballot, Era},
-    configuration::Configuration,
+    configuration::{Change, Configuration, Voter},
     effect::{Effect, Effects},
     input::Input,
     laying::Route,
-    message::Message,
+    message::{Extent, Message},
     node::{Node, Options, Recovered},
     node_id::{Incarnation, Member, NodeId},
+    quorum::QuorumRule,
     record::{Class, Record},
     slot::{Slot, SlotRange},
     time::Time,
@@ -20,6 +21,11 @@ use quorate_core::{
 fn alone(incarnation: u32, alone_us: u64) -> Node {
     let member = Member { node: NodeId(1), incarnation: Incarnation(incarnation) };
     let configuration = Configuration::simple([member], Class::Durable).expect("one member");
+    opened(member, alone_us, Recovered::founded(configuration))
+}
+
+/// Returns a node with this log.
+fn opened(member: Member, alone_us: u64, log: Recovered) -> Node {
     let options = Options {
         member,
         heartbeat_ms: 20,
@@ -34,7 +40,7 @@ fn alone(incarnation: u32, alone_us: u64) -> Node {
         route: Route::Star,
         seed: 1,
     };
-    Node::new(options, Recovered::founded(configuration))
+    Node::new(options, log)
 }
 
 /// Returns the round of the node's first ballot.
@@ -129,6 +135,48 @@ fn a_node_alone_asks_who_connected() {
     assert_eq!(step(2_080_000, Input::Tick), (false, Some(Slot(2))));
     assert_eq!(step(2_159_999, Input::Tick), (false, None));
     assert_eq!(step(2_160_000, Input::Tick), (true, None));
+}
+
+/// [lie-6] A node that is a phase-1 quorum by itself takes a ballot of a later era for a sign that
+/// its log was set back, unless its votes from the first undecided slot on, without a hole, contain
+/// the change that began that era.
+#[test]
+fn a_node_alone_leads_with_the_votes_that_began_a_later_era() {
+    let change = |era| Value::Reconfigure { era: Era(era), change: Change::Multiply(2) };
+    let votes = [
+        (&[(1, change(0))][..], 1, true),
+        (&[(1, Value::NoOp), (2, change(0))], 1, true),
+        (&[(1, change(0)), (2, change(1))], 2, true),
+        (&[], 1, false),
+        (&[(1, Value::NoOp)], 1, false),
+        (&[(1, Value::NoOp), (2, Value::NoOp)], 1, false),
+        (&[(2, change(0))], 1, false),
+        (&[(1, Value::NoOp), (3, change(0))], 1, false),
+        (&[(1, change(0))], 2, false),
+        (&[(1, change(0)), (2, change(0))], 2, false),
+        (&[(1, change(1))], 1, false),
+    ];
+    for (voted, shown, leads) in votes {
+        let [own, other] = [1, 2].map(Member::first);
+        let voter = |member, weight| Voter { member, weight, auxiliary: false };
+        let voters = vec![voter(own, 3), voter(other, 1)];
+        let configuration = Configuration::new(voters, QuorumRule::Majority, Class::Durable);
+        let mut log = Recovered::founded(configuration.expect("two members"));
+        let ballot = Ballot { era: Era(0), round: 1, node: other.node };
+        log.hard.promised = ballot;
+        log.hard.voted_to = voted.last().map_or(Slot::FIRST, |(slot, _)| Slot(slot + 1));
+        let vote = |(slot, value): &(u64, Value)| {
+            let range = SlotRange::one(Slot(*slot));
+            Extent { range, ballot, value: *value, class: Class::Durable }
+        };
+        log.votes = voted.iter().map(vote).collect();
+        let mut node = opened(own, 0, log);
+        let message = Message::PreVote { ballot: Ballot { era: Era(shown), ..ballot } };
+        let input = Input::Message { from: other, message, held: false };
+        assert_eq!(round_of(&mut node, Time(0), input), None);
+        let round = round_of(&mut node, Time(0).plus_ms(60_000), Input::Tick);
+        assert_eq!(round.is_some(), leads, "{voted:?} shown {shown}");
+    }
 }
 
 /// [ballot-1] A node whose rounds are used up stops campaigning instead of starting over.

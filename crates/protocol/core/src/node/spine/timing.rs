@@ -9,7 +9,7 @@ use crate::{
     node::Node,
     node_id::{Member, NodeId},
     quorum::Phase,
-    slot::{Slot, SlotRange},
+    slot::SlotRange,
     time::Time,
 };
 
@@ -96,17 +96,20 @@ impl Node {
         }
     }
 
-    /// [lie-6] Returns whether another node knows a decided slot for which this node has no vote. A
-    /// member that is a phase-1 quorum by itself has voted for every slot ever decided, so such a
-    /// slot means that its log was set back. If it has the votes, it needs no other node.
+    /// [lie-6] Returns whether another node knows a decided slot, or the change that began a later
+    /// era, for which this quorum of one has no vote. If so, its log was set back.
     fn lacks_decided_votes(&self) -> bool {
-        let decided_to = self.spine.learner.decided_to();
-        if !self.spine.catchup.is_behind_another(decided_to, self.spine.options.member.node) {
-            return false;
+        let catchup = &self.spine.catchup;
+        let mut voted_to = self.spine.learner.decided_to();
+        let behind = catchup.is_behind_another(voted_to, self.spine.options.member.node);
+        let mut eras = self.spine.learner.eras().clone();
+        for vote in self.spine.acceptor.votes() {
+            if vote.range.from == voted_to {
+                eras.decide(voted_to, &vote.value);
+                voted_to = vote.range.to;
+            }
         }
-        let mut missing = decided_to.0..self.spine.catchup.target().0;
-        self.spine.catchup.era() > self.spine.learner.eras().era()
-            || missing.any(|slot| self.spine.acceptor.vote(Slot(slot)).is_none())
+        behind && (catchup.era() > eras.era() || catchup.is_behind(voted_to))
     }
 
     /// Fails reads and transfers that have waited too long.
