@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Write as _,
+    io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
     process::{Command, Stdio},
 };
@@ -38,6 +38,36 @@ pub(crate) fn run() -> Result<(), Failed> {
     for (name, trial) in TRIALS {
         trial(&ports)?;
         println!("done: {name}");
+    }
+    drop(nodes);
+    by_sentinel()?;
+    println!("done: clients in Sentinel mode");
+    Ok(())
+}
+
+/// Kills the leader below each client that finds it as Sentinel says.
+fn by_sentinel() -> Result<(), Failed> {
+    let mut nodes = nodes::serving(3, &[])?;
+    let ports = nodes.client_ports();
+    let scripts = [
+        python_script("redis-py by Sentinel", "redis_py_sentinel.py")?,
+        node_script("ioredis by Sentinel", "ioredis_sentinel.mjs", &["ioredis"])?,
+    ];
+    for mut script in scripts.into_iter().flatten() {
+        script.args(ports.iter().map(u16::to_string)).stdout(Stdio::piped());
+        let mut script = script.spawn()?;
+        let mut said = BufReader::new(script.stdout.take().expect("piped above")).lines();
+        if said.next().transpose()?.as_deref() == Some("ready") {
+            let leader = nodes.leader()?;
+            nodes.kill(&[leader])?;
+            for line in said {
+                println!("  {}", line?);
+            }
+            nodes.restart(&[leader])?;
+        }
+        if !script.wait()?.success() {
+            return Err(Failed("a client in Sentinel mode failed; it says why above".to_owned()));
+        }
     }
     Ok(())
 }
@@ -123,12 +153,19 @@ fn redis_py_locks(ports: &[u16]) -> Result<(), Failed> {
 }
 
 fn python(what: &str, file: &str, ports: &[u16]) -> Result<(), Failed> {
+    python_script(what, file)?.map_or(Ok(()), |mut command| script(&mut command, ports))
+}
+
+/// Returns the command that runs one of our scripts; `None` if it is skipped.
+fn python_script(what: &str, file: &str) -> Result<Option<Command>, Failed> {
     let python = clients_folder().join("venv/bin/python");
     if !python.is_file() {
-        return skip(what, "not installed; ./setup does it (pip: redis)");
+        skip(what, "not installed; ./setup does it (pip: redis)")?;
+        return Ok(None);
     }
-    let file = root().join("crates/proof/trials/clients").join(file);
-    script(Command::new(python).arg(file), ports)
+    let mut command = Command::new(python);
+    command.arg(root().join("crates/proof/trials/clients").join(file));
+    Ok(Some(command))
 }
 
 fn node_redis(ports: &[u16]) -> Result<(), Failed> {
@@ -140,16 +177,24 @@ fn node_redlock(ports: &[u16]) -> Result<(), Failed> {
 }
 
 fn node(what: &str, file: &str, packages: &[&str], ports: &[u16]) -> Result<(), Failed> {
+    node_script(what, file, packages)?.map_or(Ok(()), |mut command| script(&mut command, ports))
+}
+
+/// Returns the command that runs one of our scripts; `None` if it is skipped.
+fn node_script(what: &str, file: &str, packages: &[&str]) -> Result<Option<Command>, Failed> {
     let modules = clients_folder().join("node");
     let is_there = |package: &&str| modules.join("node_modules").join(package).is_dir();
     if !has("node") || !packages.iter().all(is_there) {
         let names = packages.join(", ");
-        return skip(what, &format!("not installed; ./setup does it (npm: {names})"));
+        skip(what, &format!("not installed; ./setup does it (npm: {names})"))?;
+        return Ok(None);
     }
     // Node looks up modules in the script's folder.
     let copy = modules.join(file);
     fs::copy(root().join("crates/proof/trials/clients").join(file), &copy)?;
-    script(Command::new("node").arg(copy), ports)
+    let mut command = Command::new("node");
+    command.arg(copy);
+    Ok(Some(command))
 }
 
 fn redisson(ports: &[u16]) -> Result<(), Failed> {

@@ -113,6 +113,8 @@ pub enum Local {
     ReadOnly,
     ReadWrite,
     Wait,
+    Role,
+    Sentinel,
     Time,
     Multi,
     Exec,

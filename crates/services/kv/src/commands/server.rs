@@ -188,6 +188,25 @@ const COMMANDS: &[Spec] = &[
         .differs("for admins; never shows passwords and settings"),
     ),
     Spec::local(
+        "role",
+        1,
+        Local::Role,
+        Doc::new("server", "2.8.12", "O(1)", "Returns the replication role.")
+            .differs("the leader is the master; every node takes every command"),
+    ),
+    Spec::local(
+        "sentinel",
+        -2,
+        Local::Sentinel,
+        Doc::new(
+            "sentinel",
+            "2.8.4",
+            "Depends on subcommand.",
+            "A container for Redis Sentinel commands.",
+        )
+        .differs("each node answers for its own group, under any name; `MASTERS` says `mymaster`"),
+    ),
+    Spec::local(
         "time",
         1,
         Local::Time,

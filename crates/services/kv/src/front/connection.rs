@@ -877,6 +877,7 @@ impl Connection {
                 | Local::Quorate
                 | Local::Object
                 | Local::Slowlog
+                | Local::Sentinel
                 | Local::Latency
                 | Local::Monitor
                 | Local::Memory

@@ -2,11 +2,9 @@
 
 use std::fmt::Write as _;
 
-use quorate_core::effect::Role;
-use quorate_core::record::Class;
 use quorate_replica::{front::Requests, status::Status};
 
-use super::shared::Shared;
+use super::{shared::Shared, topology};
 use crate::{
     commands::server::encode_keyspace,
     encode::Encoder,
@@ -49,7 +47,7 @@ pub(super) fn info(
             "clients" => clients(&mut text, shared),
             "memory" => memory(&mut text, shared),
             "stats" => stats(&mut text, shared),
-            "replication" => replication(&mut text, &status),
+            "replication" => topology::replication(&mut text, &status),
             "commandstats" => shared.tally.write_commandstats(&mut text),
             // Some clients, and redis-py's tests, look for this line before they request slots.
             "cluster" => text.write_str("# Cluster\r\ncluster_enabled:0\r\n"),
@@ -145,50 +143,6 @@ fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
         "pubsub_channels:{channels}\r\npubsub_patterns:{patterns}\r\n\
          pubsubshard_channels:{shards}\r\n"
     )
-}
-
-/// Writes `role:master` on every node: every node accepts writes, and clients that search for a
-/// master would disconnect. `quorate_role` has the actual role.
-fn replication(text: &mut String, status: &Status) -> std::fmt::Result {
-    let others = status.peers.iter().filter(|peer| peer.member != status.member);
-    let connected = others.filter(|peer| peer.connected).count();
-    write!(text, "# Replication\r\nrole:master\r\nconnected_slaves:{connected}\r\n")?;
-    quorate(text, status, "quorate_", "\r\n")
-}
-
-/// Writes the state of the node, one `name:value` per line.
-pub(super) fn quorate(
-    text: &mut String,
-    status: &Status,
-    prefix: &str,
-    end: &str,
-) -> std::fmt::Result {
-    let leader = status.leader.map_or_else(|| "none".to_owned(), |node| node.to_string());
-    let error = status.error.as_deref().unwrap_or("none");
-    let lines: [(&str, &dyn std::fmt::Display); 11] = [
-        ("cluster", &format_args!("{:032x}", status.cluster)),
-        ("node", &status.member),
-        ("role", &role(status.role)),
-        ("leader", &leader),
-        ("era", &status.era),
-        ("ballot", &status.ballot),
-        ("decided", &status.decided_to),
-        ("applied", &status.applied_to),
-        ("durable", &status.durable_to),
-        ("durability", &if status.class == Class::Durable { "durable" } else { "volatile" }),
-        ("error", &error),
-    ];
-    lines.iter().try_for_each(|(name, value)| write!(text, "{prefix}{name}:{value}{end}"))
-}
-
-const fn role(role: Role) -> &'static str {
-    match role {
-        Role::Follower => "follower",
-        Role::Candidate => "candidate",
-        Role::Leader => "leader",
-        Role::Learner => "learner",
-        Role::Auxiliary => "auxiliary",
-    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ mod slow;
 mod subcommands;
 mod table;
 mod tally;
+mod topology;
 mod transaction;
 mod turns;
 mod waiting;

@@ -78,6 +78,20 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
                 ("shardnumsub", -2),
             ],
         ),
+        Local::Sentinel => (
+            "sentinel",
+            &[
+                ("ckquorum", 3),
+                ("get-master-addr-by-name", 3),
+                ("help", 2),
+                ("master", 3),
+                ("masters", 2),
+                ("myid", 2),
+                ("replicas", 3),
+                ("sentinels", 3),
+                ("slaves", 3),
+            ],
+        ),
         Local::Slowlog => ("slowlog", &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)]),
         Local::Script => {
             ("script", &[("exists", -3), ("flush", -2), ("help", 2), ("kill", 2), ("load", 3)])

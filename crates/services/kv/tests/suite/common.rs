@@ -101,6 +101,8 @@ pub(crate) struct World {
     pub(crate) users: Option<Users>,
     pub(crate) users_version: u64,
     pub(crate) node: u32,
+    /// Node that leads; `None` during an election.
+    pub(crate) leader: Option<u32>,
     /// Feature level of the group.
     pub(crate) level: Level,
 }
@@ -127,6 +129,7 @@ impl World {
             users: Some(Users::NONE),
             users_version: 0,
             node: 1,
+            leader: Some(1),
             level: Level::BASE,
         }
     }
@@ -296,18 +299,21 @@ impl Requests for World {
             member: Member::first(node),
             weight: 1,
             auxiliary: false,
-            connected: true,
-            lag: None,
+            connected: node != 3,
+            lag: Some(u64::from(node - 1)),
             payload_bytes_sent: 0,
             engaged: None,
-            addresses: Addresses::default(),
+            addresses: Addresses {
+                client: format!("[fd00::{node}]:700{node}"),
+                ..Addresses::default()
+            },
             plane: quorate_replica::status::PeerPlane::default(),
         };
         Status {
             cluster: 7,
             member: Member::first(self.node),
-            role: Role::Leader,
-            leader: Some(NodeId(1)),
+            role: if self.leader == Some(self.node) { Role::Leader } else { Role::Follower },
+            leader: self.leader.map(NodeId),
             era: Era(0),
             level: quorate_replica::status::LevelStatus::default(),
             plan: None,

@@ -28,6 +28,7 @@ mod power;
 mod renewal;
 mod sessions;
 mod tallies;
+mod topology;
 mod transactions;
 mod types;
 mod visits;

@@ -13,7 +13,7 @@ const END: &str = "<!-- end of what is made -->\n";
 /// Unsupported commands of Redis 7.2, with the reasons.
 const MISSING: [(&str, &str); 12] = [
     (
-        "bgrewriteaof bgsave failover lastsave psync replconf replicaof role save shutdown slaveof sync waitaof",
+        "bgrewriteaof bgsave failover lastsave psync replconf replicaof save shutdown slaveof sync waitaof",
         "persistence and replication need no managing",
     ),
     ("asking cluster", "there are no slots: every node has all keys"),

@@ -16,7 +16,7 @@ use crate::{
         client, info,
         info::REDIS_VERSION,
         shared::Shared,
-        subcommands, table,
+        subcommands, table, topology,
         transaction::Multi,
     },
     resp::{
@@ -194,6 +194,8 @@ impl Connection {
                 r.ok();
             }
             Local::Wait => answers::wait(arguments, requests, r),
+            Local::Role => topology::role(&requests.status(), r),
+            Local::Sentinel => topology::sentinel(&requests.status(), arguments, r),
             Local::Time => {
                 let now = requests.wall_ms();
                 r.array(2);

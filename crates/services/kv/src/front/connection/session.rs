@@ -12,8 +12,8 @@ use crate::{
     front::{
         asked::{Freshness, Read, Write, WriteKind},
         buffers::fresh,
-        info,
         shared::Shared,
+        topology,
     },
     op::Kind,
     resp::{integer::parse_integer, request::Arguments},
@@ -65,7 +65,7 @@ impl Connection {
             (b"class", 2..=3) => self.class(arguments.at(2), shared, requests),
             (b"status", 2) => {
                 let mut text = String::new();
-                info::quorate(&mut text, &requests.status(), "", "\n")
+                topology::quorate(&mut text, &requests.status(), "", "\n")
                     .expect("a string takes all text");
                 self.reply(shared, |r| r.verbatim(&text));
             }

@@ -1,0 +1,271 @@
+//! Where the nodes of the group are, in the terms of Redis: one master and its replicas.
+//!
+//! Every node takes every command. The leader is shown as the master because commands take the
+//! shortest way there. Clients that fail over by Sentinel ask the nodes themselves: each answers as
+//! a Sentinel would, from what it knows of the group. It may know of a change of leader late, as a
+//! Sentinel may; a command sent to the old leader is executed all the same.
+
+use std::fmt::Write as _;
+
+use quorate_core::{effect::Role, record::Class};
+use quorate_replica::status::{Peer, Status};
+
+use super::{refusals::printable, subcommands};
+use crate::{
+    command::Local,
+    resp::{reply::Reply, request::Arguments},
+};
+
+/// Name of the group in `SENTINEL MASTERS`, from which redis-py takes its master: the name in most
+/// clients' examples. The other requests take any name, since a node knows
+/// only its own group.
+const MASTER_NAME: &str = "mymaster";
+const NO_MASTER: &str =
+    "ERR this group has no leader now: an election usually takes less than a second; ask again";
+
+/// A node that clients can connect to.
+struct Place<'a> {
+    peer: &'a Peer,
+    host: &'a str,
+    port: &'a str,
+}
+
+impl Place<'_> {
+    /// Returns the node's name where Redis has the id of a server: 40 hexadecimal digits.
+    fn run_id(&self, status: &Status) -> String {
+        format!("{:032x}{:08x}", status.cluster, self.peer.member.node.0)
+    }
+
+    fn name(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+}
+
+/// Returns the voters that serve clients, this node included, with their addresses for clients.
+fn places(status: &Status) -> impl Iterator<Item = Place<'_>> {
+    let serving = status.peers.iter().filter(|peer| peer.weight > 0 && !peer.auxiliary);
+    serving.filter_map(|peer| {
+        let (host, port) = peer.addresses.client.rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Some(Place { peer, host, port })
+    })
+}
+
+fn master(status: &Status) -> Option<Place<'_>> {
+    places(status).find(|place| Some(place.peer.member.node) == status.leader)
+}
+
+fn replicas(status: &Status) -> impl Iterator<Item = Place<'_>> {
+    places(status).filter(|place| Some(place.peer.member.node) != status.leader)
+}
+
+/// Returns the position of a node in the log where Redis has its replication offset. Only the
+/// leader knows those of other nodes.
+fn offset(status: &Status, peer: &Peer) -> u64 {
+    status.applied_to.0.saturating_sub(peer.lag.unwrap_or(0))
+}
+
+/// Answers ROLE.
+pub(super) fn role(status: &Status, r: &mut Reply<'_>) {
+    let own = status.applied_to.0;
+    if status.role == Role::Leader {
+        let replicas: Vec<_> = replicas(status).collect();
+        r.array(3);
+        r.bulk(b"master");
+        r.integer(i64::try_from(own).unwrap_or(i64::MAX));
+        r.array(replicas.len());
+        for place in replicas {
+            r.array(3);
+            r.bulk(place.host.as_bytes());
+            r.bulk(place.port.as_bytes());
+            r.bulk(offset(status, place.peer).to_string().as_bytes());
+        }
+        return;
+    }
+    let master = master(status);
+    let (host, port) = master.as_ref().map_or(("", "0"), |place| (place.host, place.port));
+    let connected = master.as_ref().is_some_and(|place| place.peer.connected);
+    r.array(5);
+    r.bulk(b"slave");
+    r.bulk(host.as_bytes());
+    r.integer(port.parse().unwrap_or(0));
+    r.bulk(if connected { b"connected" } else { b"connect" });
+    r.integer(i64::try_from(own).unwrap_or(i64::MAX));
+}
+
+/// Writes the section of INFO on replication.
+pub(super) fn replication(text: &mut String, status: &Status) -> std::fmt::Result {
+    let own = status.applied_to.0;
+    write!(text, "# Replication\r\n")?;
+    if status.role == Role::Leader {
+        let replicas: Vec<_> = replicas(status).collect();
+        let connected = replicas.iter().filter(|place| place.peer.connected);
+        write!(text, "role:master\r\nconnected_slaves:{}\r\n", connected.clone().count())?;
+        for (number, place) in connected.enumerate() {
+            let at = offset(status, place.peer);
+            let Place { host, port, .. } = place;
+            write!(text, "slave{number}:ip={host},port={port},state=online,offset={at},lag=0\r\n")?;
+        }
+    } else {
+        let master = master(status);
+        let (host, port) = master.as_ref().map_or(("", "0"), |place| (place.host, place.port));
+        let up = master.as_ref().is_some_and(|place| place.peer.connected);
+        let link = if up { "up" } else { "down" };
+        write!(
+            text,
+            "role:slave\r\nmaster_host:{host}\r\nmaster_port:{port}\r\nmaster_link_status:{link}\r\n\
+             master_sync_in_progress:0\r\nslave_repl_offset:{own}\r\nslave_priority:100\r\n\
+             slave_read_only:0\r\nreplica_announced:1\r\nconnected_slaves:0\r\n"
+        )?;
+    }
+    let run_id = format_args!("{:032x}{:08x}", status.cluster, 0);
+    write!(text, "master_replid:{run_id}\r\nmaster_repl_offset:{own}\r\n")?;
+    quorate(text, status, "quorate_", "\r\n")
+}
+
+/// Writes the state of the node, one `name:value` per line.
+pub(super) fn quorate(
+    text: &mut String,
+    status: &Status,
+    prefix: &str,
+    end: &str,
+) -> std::fmt::Result {
+    let leader = status.leader.map_or_else(|| "none".to_owned(), |node| node.to_string());
+    let error = status.error.as_deref().unwrap_or("none");
+    let lines: [(&str, &dyn std::fmt::Display); 11] = [
+        ("cluster", &format_args!("{:032x}", status.cluster)),
+        ("node", &status.member),
+        ("role", &role_name(status.role)),
+        ("leader", &leader),
+        ("era", &status.era),
+        ("ballot", &status.ballot),
+        ("decided", &status.decided_to),
+        ("applied", &status.applied_to),
+        ("durable", &status.durable_to),
+        ("durability", &if status.class == Class::Durable { "durable" } else { "volatile" }),
+        ("error", &error),
+    ];
+    lines.iter().try_for_each(|(name, value)| write!(text, "{prefix}{name}:{value}{end}"))
+}
+
+const fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Follower => "follower",
+        Role::Candidate => "candidate",
+        Role::Leader => "leader",
+        Role::Learner => "learner",
+        Role::Auxiliary => "auxiliary",
+    }
+}
+
+/// Answers SENTINEL.
+pub(super) fn sentinel(status: &Status, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
+    let name: String = arguments.at(2).iter().take(64).map(|&byte| printable(byte)).collect();
+    let others = || places(status).filter(|place| place.peer.member != status.member);
+    match &*arguments.at(1).to_ascii_lowercase() {
+        b"get-master-addr-by-name" => match master(status) {
+            Some(place) => {
+                r.array(2);
+                r.bulk(place.host.as_bytes());
+                r.bulk(place.port.as_bytes());
+            }
+            None => r.null_array(),
+        },
+        b"masters" => {
+            let master = master(status);
+            r.array(usize::from(master.is_some()));
+            if let Some(place) = master {
+                fields(&of_master(status, &place, MASTER_NAME), r);
+            }
+        }
+        b"master" => match master(status) {
+            Some(place) => fields(&of_master(status, &place, &name), r),
+            None => r.error(NO_MASTER),
+        },
+        b"replicas" | b"slaves" => {
+            let replicas: Vec<_> = replicas(status).collect();
+            r.array(replicas.len());
+            for place in replicas {
+                fields(&of_replica(status, &place), r);
+            }
+        }
+        b"sentinels" => {
+            r.array(others().count());
+            for place in others() {
+                fields(&of_sentinel(status, &place), r);
+            }
+        }
+        b"ckquorum" if master(status).is_some() => {
+            let usable = others().filter(|place| place.peer.connected).count() + 1;
+            r.simple(&format!("OK {usable} usable nodes; the group has a leader"));
+        }
+        b"ckquorum" => r.error(NO_MASTER),
+        b"myid" => {
+            let own = places(status).find(|place| place.peer.member == status.member);
+            r.optional(own.map(|place| place.run_id(status)).as_deref().map(str::as_bytes));
+        }
+        _ => subcommands::help(Local::Sentinel, r),
+    }
+}
+
+type Fields = Vec<(&'static str, String)>;
+
+fn fields(fields: &Fields, r: &mut Reply<'_>) {
+    r.map(fields.len());
+    for (name, value) in fields {
+        r.bulk(name.as_bytes());
+        r.bulk(value.as_bytes());
+    }
+}
+
+/// Returns the fields that all kinds of nodes have. Clients skip nodes with the flags of an
+/// unreachable one.
+fn common(status: &Status, place: &Place<'_>, name: String, kind: &str) -> Fields {
+    let reachable = place.peer.connected || place.peer.member == status.member;
+    let flags = if reachable { kind.to_owned() } else { format!("{kind},s_down,disconnected") };
+    let silent_ms = if reachable { "0" } else { "30000" };
+    vec![
+        ("name", name),
+        ("ip", place.host.to_owned()),
+        ("port", place.port.to_owned()),
+        ("runid", place.run_id(status)),
+        ("flags", flags),
+        ("last-ping-reply", silent_ms.to_owned()),
+        ("last-ok-ping-reply", silent_ms.to_owned()),
+        ("down-after-milliseconds", "30000".to_owned()),
+    ]
+}
+
+fn of_master(status: &Status, place: &Place<'_>, name: &str) -> Fields {
+    let nodes = places(status).count();
+    let mut fields = common(status, place, name.to_owned(), "master");
+    fields.extend([
+        ("role-reported", "master".to_owned()),
+        ("config-epoch", status.ballot.round.to_string()),
+        ("num-slaves", (nodes - 1).to_string()),
+        ("num-other-sentinels", (nodes - 1).to_string()),
+        ("quorum", (nodes / 2 + 1).to_string()),
+    ]);
+    fields
+}
+
+fn of_replica(status: &Status, place: &Place<'_>) -> Fields {
+    let master = master(status);
+    let (host, port) = master.as_ref().map_or(("", "0"), |place| (place.host, place.port));
+    let mut fields = common(status, place, place.name(), "slave");
+    fields.extend([
+        ("role-reported", "slave".to_owned()),
+        ("master-link-status", if master.is_some() { "ok" } else { "err" }.to_owned()),
+        ("master-host", host.to_owned()),
+        ("master-port", port.to_owned()),
+        ("slave-priority", "100".to_owned()),
+        ("slave-repl-offset", offset(status, place.peer).to_string()),
+    ]);
+    fields
+}
+
+fn of_sentinel(status: &Status, place: &Place<'_>) -> Fields {
+    let mut fields = common(status, place, place.run_id(status), "sentinel");
+    fields.push(("voted-leader-epoch", status.ballot.round.to_string()));
+    fields
+}

@@ -1,0 +1,83 @@
+//! ROLE, SENTINEL and INFO replication, by which clients find the nodes.
+
+use super::common::Node;
+
+/// Returns a follower that knows this leader. Node 3 is not connected.
+fn follower(leader: Option<u32>) -> Node {
+    let mut node = Node::memory();
+    (node.world.node, node.world.leader) = (2, leader);
+    node
+}
+
+#[test]
+fn the_leader_is_the_master() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.say(client, "SET a 1");
+    let reply = "*3|$6|master|:2|*2|*3|$7|fd00::2|$4|7002|$1|1|*3|$7|fd00::3|$4|7003|$1|0|";
+    assert_eq!(node.say(client, "ROLE"), reply);
+    let info = node.say(client, "INFO replication");
+    let expected = "role:master|connected_slaves:1|slave0:ip=fd00::2,port=7002,state=online,offset=1,lag=0|\
+        master_replid:0000000000000000000000000000000700000000|master_repl_offset:2|quorate_cluster";
+    assert!(info.contains(expected), "{info}");
+}
+
+#[test]
+fn a_follower_names_its_master() {
+    let mut node = follower(Some(1));
+    let client = node.connect();
+    assert_eq!(node.say(client, "ROLE"), "*5|$5|slave|$7|fd00::1|:7001|$9|connected|:1|");
+    let info = node.say(client, "INFO replication");
+    let expected = "role:slave|master_host:fd00::1|master_port:7001|master_link_status:up|";
+    assert!(info.contains(expected), "{info}");
+    // Every node takes writes.
+    assert!(info.contains("slave_read_only:0"), "{info}");
+    assert_eq!(node.say(client, "SET a 1"), "+OK|");
+
+    node.world.leader = None;
+    assert_eq!(node.say(client, "ROLE"), "*5|$5|slave|$0||:0|$7|connect|:2|");
+    assert!(node.say(client, "INFO replication").contains("master_link_status:down"));
+}
+
+#[test]
+fn each_node_answers_as_a_sentinel() {
+    let mut node = follower(Some(1));
+    let client = node.connect();
+    let mut say = |request: &str| node.say(client, &format!("SENTINEL {request}"));
+    assert_eq!(say("GET-MASTER-ADDR-BY-NAME any"), "*2|$7|fd00::1|$4|7001|");
+    let master = say("MASTER cache");
+    assert!(
+        master.starts_with("*26|$4|name|$5|cache|$2|ip|$7|fd00::1|$4|port|$4|7001|"),
+        "{master}"
+    );
+    for part in ["$5|flags|$6|master|", "$10|num-slaves|$1|2|", "$6|quorum|$1|2|"] {
+        assert!(master.contains(part), "{master}");
+    }
+    assert!(say("MASTERS").starts_with("*1|*26|$4|name|$8|mymaster|"));
+    let replicas = say("REPLICAS cache");
+    assert!(replicas.starts_with("*2|*28|$4|name|$12|fd00::2:7002|"), "{replicas}");
+    assert!(replicas.contains("$5|flags|$5|slave|"), "this node: {replicas}");
+    assert!(replicas.contains("$5|flags|$25|slave,s_down,disconnected|"), "node 3: {replicas}");
+    assert!(replicas.contains("$11|master-host|$7|fd00::1|$11|master-port|$4|7001|"), "{replicas}");
+    assert_eq!(say("SLAVES cache"), replicas);
+    let others = say("SENTINELS cache");
+    assert!(others.starts_with("*2|*18|$4|name|$40|0000000000000000000000000000000700000001|"));
+    assert!(!others.contains("fd00::2"), "{others}");
+    assert_eq!(say("MYID"), "$40|0000000000000000000000000000000700000002|");
+    assert_eq!(say("CKQUORUM cache"), "+OK 2 usable nodes; the group has a leader|");
+    assert!(say("FAILOVER cache").starts_with("-ERR unknown subcommand 'FAILOVER'"));
+    assert!(say("MASTER").starts_with("-ERR wrong number of arguments for 'sentinel|master'"));
+}
+
+#[test]
+fn without_a_leader_there_is_no_master() {
+    let mut node = follower(None);
+    let client = node.connect();
+    let mut say = |request: &str| node.say(client, &format!("SENTINEL {request}"));
+    assert_eq!(say("GET-MASTER-ADDR-BY-NAME any"), "*-1|");
+    assert_eq!(say("MASTERS"), "*0|");
+    for request in ["MASTER any", "CKQUORUM any"] {
+        assert!(say(request).starts_with("-ERR this group has no leader now"));
+    }
+    assert!(say("REPLICAS any").starts_with("*3|"));
+}
