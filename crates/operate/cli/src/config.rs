@@ -18,7 +18,7 @@ use std::{
 use quorate_core::{
     configuration::MEMBERS_MAX, node_id::NodeId, quorum::QuorumRule, record::Class,
 };
-use quorate_kv::front::input_bytes_max;
+use quorate_kv::front::{ClusterMode, input_bytes_max};
 use quorate_log::disk::DriverChoice;
 use quorate_net::{IoThreads, Spin, Spread, device::Kind as Device, plane::Wanted};
 use quorate_node::log_service::STORE as STORE_NONE;
@@ -113,6 +113,7 @@ pub(crate) struct StartConfig {
     pub(crate) hops: bool,
     pub(crate) engine: DriverChoice,
     pub(crate) spin: Spin,
+    pub(crate) cluster_mode: ClusterMode,
     pub(crate) io_threads: IoThreads,
     pub(crate) spread: Spread,
     pub(crate) log_format: logging::Format,
@@ -336,6 +337,11 @@ impl StartConfig {
                 DriverChoice::named,
             )?,
             spin: layers.required("spin", "auto, off, or 1 to 1000 microseconds", Spin::named)?,
+            cluster_mode: layers.required(
+                "cluster-mode",
+                "off, emulated or leader",
+                ClusterMode::named,
+            )?,
             io_threads: layers.required("io-threads", "auto, or 0 to 64", IoThreads::named)?,
             spread: layers.required("io-spread", "load or always", Spread::named)?,
             log_format: layers.required("log-format", "text or json", logging::Format::named)?,
@@ -381,6 +387,10 @@ impl StartConfig {
         if self.service == Some(Service::Etcd) && self.client_socket.is_some() {
             return Err(Problem::usage("--client-socket has no effect with --service etcd")
                 .hint("clients of etcd connect to --client"));
+        }
+        if self.service == Some(Service::Etcd) && self.cluster_mode != ClusterMode::Off {
+            return Err(Problem::usage("--cluster-mode has no effect with --service etcd")
+                .hint("it is for Redis clients in cluster mode"));
         }
         if !self.join.is_empty() && !self.cluster.is_empty() {
             return Err(Problem::usage("--join and --cluster exclude each other")

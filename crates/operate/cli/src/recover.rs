@@ -14,7 +14,7 @@ use quorate::{Class, Slot, StateMachine, Status};
 use quorate_admin::progress::{Progress, ProgressReport};
 use quorate_core::{node_set::NodeSet, time::Time, witness::Memory};
 use quorate_kv::{
-    front::{RespFront, Settings as FrontSettings},
+    front::{ClusterMode, RespFront, Settings as FrontSettings},
     service::Service,
 };
 use quorate_log::LogOptions;
@@ -176,6 +176,7 @@ fn recover(args: &RecoverArgs, recovering: &Recovering) -> Result<Recovered, Pro
         store: store.name().to_owned(),
         client_bytes_max: 1 << 20,
         tcp_port: 0,
+        cluster_mode: ClusterMode::Off,
         started_ms: 0,
         memory: memory::read,
     });

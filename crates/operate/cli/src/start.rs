@@ -173,6 +173,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         client_bytes_max: node.known.client_memory_bytes,
         tcp_port: node.listeners.client_address().map_or(0, |address| address.port()),
         started_ms: unix_ms(),
+        cluster_mode: config.cluster_mode,
         memory: memory::read,
     });
     let passwords = passwords()?;

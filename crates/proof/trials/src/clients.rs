@@ -40,18 +40,20 @@ pub(crate) fn run() -> Result<(), Failed> {
         println!("done: {name}");
     }
     drop(nodes);
-    by_sentinel()?;
-    println!("done: clients in Sentinel mode");
+    finding_nodes()?;
+    println!("done: clients in Sentinel and cluster mode");
     Ok(())
 }
 
-/// Kills the leader below each client that finds it as Sentinel says.
-fn by_sentinel() -> Result<(), Failed> {
-    let mut nodes = nodes::serving(3, &[])?;
+/// Kills the leader below each client that finds the nodes by Sentinel or in cluster mode.
+fn finding_nodes() -> Result<(), Failed> {
+    let mut nodes = nodes::serving(3, &["--cluster-mode", "emulated"])?;
     let ports = nodes.client_ports();
     let scripts = [
         python_script("redis-py by Sentinel", "redis_py_sentinel.py")?,
         node_script("ioredis by Sentinel", "ioredis_sentinel.mjs", &["ioredis"])?,
+        python_script("redis-py in cluster mode", "redis_py_cluster.py")?,
+        node_script("ioredis in cluster mode", "ioredis_cluster.mjs", &["ioredis"])?,
     ];
     for mut script in scripts.into_iter().flatten() {
         script.args(ports.iter().map(u16::to_string)).stdout(Stdio::piped());
@@ -66,7 +68,9 @@ fn by_sentinel() -> Result<(), Failed> {
             nodes.restart(&[leader])?;
         }
         if !script.wait()?.success() {
-            return Err(Failed("a client in Sentinel mode failed; it says why above".to_owned()));
+            return Err(Failed(
+                "a client that finds the nodes failed; it says why above".to_owned(),
+            ));
         }
     }
     Ok(())

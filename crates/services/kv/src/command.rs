@@ -115,6 +115,8 @@ pub enum Local {
     Wait,
     Role,
     Sentinel,
+    Cluster,
+    Asking,
     Time,
     Multi,
     Exec,

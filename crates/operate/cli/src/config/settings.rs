@@ -87,7 +87,7 @@ const HEADINGS: [(&str, &str); 10] = [
 ];
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 68] = [
+pub(super) const SETTINGS: [Setting; 69] = [
     setting(
         "data",
         "DIR",
@@ -430,6 +430,12 @@ pub(super) const SETTINGS: [Setting; 68] = [
         "WHEN",
         "How long a node polls for the next event before it sleeps: off, 1 to 1000 microseconds, or auto, which polls for 50 while events come in quick succession and no other program needs the CPU",
         Preset::Text("auto"),
+    ),
+    setting(
+        "cluster-mode",
+        "off|emulated|leader",
+        "Answer Redis clients in cluster mode: emulated spreads their connections over the voters, leader sends them all to the leader. Every node takes every command either way",
+        Preset::Text("off"),
     ),
     setting(
         "io-threads",

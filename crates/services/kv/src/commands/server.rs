@@ -207,6 +207,30 @@ const COMMANDS: &[Spec] = &[
         .differs("each node answers for its own group, under any name; `MASTERS` says `mymaster`"),
     ),
     Spec::local(
+        "cluster",
+        -2,
+        Local::Cluster,
+        Doc::new(
+            "cluster",
+            "3.0.0",
+            "Depends on subcommand.",
+            "A container for Redis Cluster commands.",
+        )
+        .differs("with `--cluster-mode`; a map of slots without meaning, nothing that changes it"),
+    ),
+    Spec::local(
+        "asking",
+        1,
+        Local::Asking,
+        Doc::new(
+            "cluster",
+            "3.0.0",
+            "O(1)",
+            "Signals that a cluster client is following an -ASK redirect.",
+        )
+        .differs("changes nothing: no reply redirects"),
+    ),
+    Spec::local(
         "time",
         1,
         Local::Time,

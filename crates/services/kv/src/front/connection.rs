@@ -878,6 +878,7 @@ impl Connection {
                 | Local::Object
                 | Local::Slowlog
                 | Local::Sentinel
+                | Local::Cluster
                 | Local::Latency
                 | Local::Monitor
                 | Local::Memory

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use quorate_replica::{front::Requests, status::Status};
 
-use super::{shared::Shared, topology};
+use super::{settings::ClusterMode, shared::Shared, topology};
 use crate::{
     commands::server::encode_keyspace,
     encode::Encoder,
@@ -50,7 +50,10 @@ pub(super) fn info(
             "replication" => topology::replication(&mut text, &status),
             "commandstats" => shared.tally.write_commandstats(&mut text),
             // Some clients, and redis-py's tests, look for this line before they request slots.
-            "cluster" => text.write_str("# Cluster\r\ncluster_enabled:0\r\n"),
+            "cluster" => {
+                let enabled = u8::from(shared.settings.cluster_mode != ClusterMode::Off);
+                write!(text, "# Cluster\r\ncluster_enabled:{enabled}\r\n")
+            }
             _ => keyspace(&mut text, requests),
         };
         written.expect("a string takes all text");
@@ -64,7 +67,11 @@ fn server(text: &mut String, status: &Status, shared: &Shared, now_ms: u64) -> s
         0 => 0,
         started_ms => now_ms.saturating_sub(started_ms) / 1000,
     };
-    write!(text, "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n")?;
+    let mode = match shared.settings.cluster_mode {
+        ClusterMode::Off => "standalone",
+        _ => "cluster",
+    };
+    write!(text, "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:{mode}\r\n")?;
     write!(text, "quorate_version:{}\r\n", shared.settings.version)?;
     write!(text, "quorate_store:{}\r\n", shared.settings.store)?;
     write!(text, "run_id:{:032x}{:08x}\r\n", status.cluster, status.member.node.0)?;

@@ -17,6 +17,7 @@ mod asked;
 mod buffers;
 mod channels;
 mod client;
+mod cluster;
 mod connection;
 mod info;
 mod latency;
@@ -43,7 +44,7 @@ use self::{
     roster::ClientEntry,
     shared::{Owner, Shared, Target},
 };
-pub use settings::{Memory, Settings};
+pub use settings::{ClusterMode, Memory, Settings};
 
 /// Returns the number of bytes that an incomplete request of one connection may occupy in the
 /// reactor.

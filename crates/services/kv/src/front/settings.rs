@@ -13,8 +13,33 @@ pub struct Settings {
     pub tcp_port: u16,
     /// Start of the process in Unix milliseconds, or 0 if unknown.
     pub started_ms: u64,
+    pub cluster_mode: ClusterMode,
     /// Function that returns the memory of the process and of the machine.
     pub memory: fn() -> Memory,
+}
+
+/// Answers to clients in cluster mode, who ask where the slots are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClusterMode {
+    /// There is no cluster, as on a plain Redis.
+    #[default]
+    Off,
+    /// The slots are spread over the reachable voters, and with them the connections of clients.
+    Emulated,
+    /// The leader has all slots, so commands take the shortest way.
+    Leader,
+}
+
+impl ClusterMode {
+    /// Parses the value of `--cluster-mode`.
+    pub fn named(text: &str) -> Option<Self> {
+        match text {
+            "off" => Some(Self::Off),
+            "emulated" => Some(Self::Emulated),
+            "leader" => Some(Self::Leader),
+            _ => None,
+        }
+    }
 }
 
 /// Memory as the system reports it, 0 where unknown.
@@ -34,6 +59,7 @@ impl Default for Settings {
             client_bytes_max: 1 << 30,
             tcp_port: 0,
             started_ms: 0,
+            cluster_mode: ClusterMode::Off,
             memory: Memory::default,
         }
     }

@@ -44,6 +44,23 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
                 ("unpause", 2),
             ],
         ),
+        Local::Cluster => (
+            "cluster",
+            &[
+                ("countkeysinslot", 3),
+                ("getkeysinslot", 4),
+                ("help", 2),
+                ("info", 2),
+                ("keyslot", 3),
+                ("links", 2),
+                ("myid", 2),
+                ("nodes", 2),
+                ("replicas", 3),
+                ("shards", 2),
+                ("slaves", 3),
+                ("slots", 2),
+            ],
+        ),
         Local::Command => (
             "command",
             &[("count", 2), ("docs", -2), ("getkeys", -3), ("help", 2), ("info", -2), ("list", -2)],

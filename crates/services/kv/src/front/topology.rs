@@ -24,25 +24,35 @@ const NO_MASTER: &str =
     "ERR this group has no leader now: an election usually takes less than a second; ask again";
 
 /// A node that clients can connect to.
-struct Place<'a> {
-    peer: &'a Peer,
-    host: &'a str,
-    port: &'a str,
+pub(super) struct Place<'a> {
+    pub(super) peer: &'a Peer,
+    pub(super) host: &'a str,
+    pub(super) port: &'a str,
 }
 
 impl Place<'_> {
     /// Returns the node's name where Redis has the id of a server: 40 hexadecimal digits.
-    fn run_id(&self, status: &Status) -> String {
+    pub(super) fn run_id(&self, status: &Status) -> String {
         format!("{:032x}{:08x}", status.cluster, self.peer.member.node.0)
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{}:{}", self.host, self.port)
+    }
+
+    pub(super) fn is_reachable(&self, status: &Status) -> bool {
+        self.peer.connected || self.peer.member == status.member
+    }
+
+    /// Returns the node's position in the log where Redis has its replication offset. Only the
+    /// leader knows those of other nodes.
+    pub(super) fn offset(&self, status: &Status) -> u64 {
+        status.applied_to.0.saturating_sub(self.peer.lag.unwrap_or(0))
     }
 }
 
 /// Returns the voters that serve clients, this node included, with their addresses for clients.
-fn places(status: &Status) -> impl Iterator<Item = Place<'_>> {
+pub(super) fn places(status: &Status) -> impl Iterator<Item = Place<'_>> {
     let serving = status.peers.iter().filter(|peer| peer.weight > 0 && !peer.auxiliary);
     serving.filter_map(|peer| {
         let (host, port) = peer.addresses.client.rsplit_once(':')?;
@@ -59,12 +69,6 @@ fn replicas(status: &Status) -> impl Iterator<Item = Place<'_>> {
     places(status).filter(|place| Some(place.peer.member.node) != status.leader)
 }
 
-/// Returns the position of a node in the log where Redis has its replication offset. Only the
-/// leader knows those of other nodes.
-fn offset(status: &Status, peer: &Peer) -> u64 {
-    status.applied_to.0.saturating_sub(peer.lag.unwrap_or(0))
-}
-
 /// Answers ROLE.
 pub(super) fn role(status: &Status, r: &mut Reply<'_>) {
     let own = status.applied_to.0;
@@ -78,7 +82,7 @@ pub(super) fn role(status: &Status, r: &mut Reply<'_>) {
             r.array(3);
             r.bulk(place.host.as_bytes());
             r.bulk(place.port.as_bytes());
-            r.bulk(offset(status, place.peer).to_string().as_bytes());
+            r.bulk(place.offset(status).to_string().as_bytes());
         }
         return;
     }
@@ -102,7 +106,7 @@ pub(super) fn replication(text: &mut String, status: &Status) -> std::fmt::Resul
         let connected = replicas.iter().filter(|place| place.peer.connected);
         write!(text, "role:master\r\nconnected_slaves:{}\r\n", connected.clone().count())?;
         for (number, place) in connected.enumerate() {
-            let at = offset(status, place.peer);
+            let at = place.offset(status);
             let Place { host, port, .. } = place;
             write!(text, "slave{number}:ip={host},port={port},state=online,offset={at},lag=0\r\n")?;
         }
@@ -221,7 +225,7 @@ fn fields(fields: &Fields, r: &mut Reply<'_>) {
 /// Returns the fields that all kinds of nodes have. Clients skip nodes with the flags of an
 /// unreachable one.
 fn common(status: &Status, place: &Place<'_>, name: String, kind: &str) -> Fields {
-    let reachable = place.peer.connected || place.peer.member == status.member;
+    let reachable = place.is_reachable(status);
     let flags = if reachable { kind.to_owned() } else { format!("{kind},s_down,disconnected") };
     let silent_ms = if reachable { "0" } else { "30000" };
     vec![
@@ -259,7 +263,7 @@ fn of_replica(status: &Status, place: &Place<'_>) -> Fields {
         ("master-host", host.to_owned()),
         ("master-port", port.to_owned()),
         ("slave-priority", "100".to_owned()),
-        ("slave-repl-offset", offset(status, place.peer).to_string()),
+        ("slave-repl-offset", place.offset(status).to_string()),
     ]);
     fields
 }

@@ -11,12 +11,11 @@ const BEGIN: &str =
 const END: &str = "<!-- end of what is made -->\n";
 
 /// Unsupported commands of Redis 7.2, with the reasons.
-const MISSING: [(&str, &str); 12] = [
+const MISSING: [(&str, &str); 11] = [
     (
         "bgrewriteaof bgsave failover lastsave psync replconf replicaof save shutdown slaveof sync waitaof",
         "persistence and replication need no managing",
     ),
-    ("asking cluster", "there are no slots: every node has all keys"),
     ("debug", "for tests of Redis itself"),
     ("dump migrate restore restore-asking", "Redis' format of files is not spoken"),
     ("eval_ro evalsha_ro fcall fcall_ro", "there is no Lua"),

@@ -1,5 +1,7 @@
 //! ROLE, SENTINEL and INFO replication, by which clients find the nodes.
 
+use quorate_kv::front::{ClusterMode, RespFront, Settings};
+
 use super::common::Node;
 
 /// Returns a follower that knows this leader. Node 3 is not connected.
@@ -80,4 +82,74 @@ fn without_a_leader_there_is_no_master() {
         assert!(say(request).starts_with("-ERR this group has no leader now"));
     }
     assert!(say("REPLICAS any").starts_with("*3|"));
+}
+
+/// Returns a follower with this mode that knows a leader.
+fn in_cluster(mode: ClusterMode) -> Node {
+    let mut node = follower(Some(1));
+    node.front = RespFront::new(Settings { cluster_mode: mode, ..Settings::default() });
+    node
+}
+
+#[test]
+fn a_plain_node_is_no_cluster() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    assert!(
+        node.say(client, "CLUSTER SLOTS").starts_with("-ERR This instance has cluster support")
+    );
+    assert!(node.say(client, "INFO cluster").contains("cluster_enabled:0"));
+}
+
+#[test]
+fn slots_are_spread_over_the_reachable_nodes() {
+    let mut node = in_cluster(ClusterMode::Emulated);
+    let client = node.connect();
+    let mut say = |request: &str| node.say(client, request);
+    let id = |node: u32| format!("{:032x}{node:08x}", 7);
+    let expected = format!(
+        "*2|*3|:0|:8191|*4|$7|fd00::1|:7001|$40|{}|*0|*3|:8192|:16383|*4|$7|fd00::2|:7002|$40|{}|*0|",
+        id(1),
+        id(2)
+    );
+    assert_eq!(say("CLUSTER SLOTS"), expected);
+    let shards = say("CLUSTER SHARDS");
+    assert!(
+        shards.starts_with("*3|*4|$5|slots|*2|:0|:8191|$5|nodes|*1|*14|$2|id|$40|"),
+        "{shards}"
+    );
+    assert!(shards.contains("$6|health|$4|fail|"), "node 3: {shards}");
+    let nodes = say("CLUSTER NODES");
+    let lines = [
+        format!("{} fd00::1:7001@17001 master - 0 0 0 connected 0-8191", id(1)),
+        format!("{} fd00::2:7002@17002 myself,master - 0 0 0 connected 8192-16383", id(2)),
+        format!("{} fd00::3:7003@17003 master,fail - 0 0 0 disconnected", id(3)),
+    ];
+    assert!(nodes.contains(&lines.join("\n")), "{nodes}");
+    let info = say("CLUSTER INFO");
+    assert!(info.contains("cluster_state:ok") && info.contains("cluster_size:2"), "{info}");
+    assert_eq!(say("CLUSTER MYID"), format!("$40|{}|", id(2)));
+    assert_eq!(say("CLUSTER KEYSLOT foo"), ":12182|");
+    assert_eq!(say(&format!("CLUSTER REPLICAS {}", id(3))), "*0|");
+    assert_eq!(say("CLUSTER REPLICAS x"), "-ERR Unknown node x|");
+    assert!(say("CLUSTER COUNTKEYSINSLOT 7").starts_with("-ERR keys are not kept by slot"));
+    assert_eq!(say("CLUSTER COUNTKEYSINSLOT 16384"), "-ERR Invalid slot|");
+    assert!(say("CLUSTER MEET a 1").starts_with("-ERR unknown subcommand 'MEET'"));
+    assert_eq!(say("ASKING"), "+OK|");
+    assert!(say("INFO server").contains("redis_mode:cluster"));
+    assert!(say("HELLO 2").contains("$4|mode|$7|cluster|"));
+    // A key of any slot is taken here.
+    assert_eq!(say("SET foo 1"), "+OK|");
+}
+
+#[test]
+fn the_leader_may_have_all_slots() {
+    let mut node = in_cluster(ClusterMode::Leader);
+    let client = node.connect();
+    let slots = node.say(client, "CLUSTER SLOTS");
+    assert!(slots.starts_with("*1|*3|:0|:16383|*4|$7|fd00::1|"), "{slots}");
+    // During an election, any node is better than none.
+    node.world.leader = None;
+    assert!(node.say(client, "CLUSTER SLOTS").starts_with("*2|*3|:0|:8191|"));
+    assert!(node.say(client, "CLUSTER INFO").contains("cluster_state:fail"));
 }

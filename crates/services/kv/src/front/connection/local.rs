@@ -13,8 +13,9 @@ use crate::{
         asked::{Freshness, Query, Read, Write, WriteKind},
         buffers::fresh,
         channels::{self, SPACES},
-        client, info,
+        client, cluster, info,
         info::REDIS_VERSION,
+        settings::ClusterMode,
         shared::Shared,
         subcommands, table, topology,
         transaction::Multi,
@@ -196,6 +197,10 @@ impl Connection {
             Local::Wait => answers::wait(arguments, requests, r),
             Local::Role => topology::role(&requests.status(), r),
             Local::Sentinel => topology::sentinel(&requests.status(), arguments, r),
+            Local::Cluster => {
+                cluster::cluster(&requests.status(), shared.settings.cluster_mode, arguments, r);
+            }
+            Local::Asking => r.ok(),
             Local::Time => {
                 let now = requests.wall_ms();
                 r.array(2);
@@ -358,6 +363,10 @@ impl Connection {
             return self.reply(shared, |r| r.error(text));
         }
         self.version = version;
+        let mode = match shared.settings.cluster_mode {
+            ClusterMode::Off => "standalone",
+            _ => "cluster",
+        };
         let id = i64::try_from(self.id.0).unwrap_or(i64::MAX);
         self.reply(shared, |r| {
             r.map(7);
@@ -369,7 +378,7 @@ impl Connection {
             r.integer(if version == Version::Resp3 { 3 } else { 2 });
             r.bulk(b"id");
             r.integer(id);
-            for (name, value) in [("mode", "standalone"), ("role", "master")] {
+            for (name, value) in [("mode", mode), ("role", "master")] {
                 r.bulk(name.as_bytes());
                 r.bulk(value.as_bytes());
             }
