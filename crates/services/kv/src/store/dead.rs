@@ -28,7 +28,7 @@ impl Dead {
     }
 
     /// Adjusts the count for a key whose deadline changes from `old` to `new`.
-    pub(super) fn moved(&mut self, old: Option<u64>, new: Option<u64>) {
+    pub(super) fn moved(&self, old: Option<u64>, new: Option<u64>) {
         let counted_to = self.counted_to.get();
         let is_counted = |deadline: Option<u64>| deadline.is_some_and(|at| at < counted_to);
         let keys = self.keys.get() + u64::from(is_counted(new));

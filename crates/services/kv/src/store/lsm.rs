@@ -30,8 +30,10 @@
 //! writes again; then its folder is reopened and the log replays the missing part. The replica
 //! learns the state from [`Store::health`] (`trouble`) and continues to vote.
 
+mod blind;
 mod changes;
 mod condition;
+mod counting;
 mod disk;
 mod failure;
 mod image;
@@ -63,11 +65,12 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::{Health, Imaged, LoadError, MetaChange, Scrubbed};
 
 use self::{
+    blind::Blind,
     changes::Changes,
     condition::Condition,
     image::{Image, changed},
     layout::{
-        State, behind_rows, data_key, deadline_key, entry, kind, old, parse_data_key,
+        State, behind_rows, data_key, deadline_key, entry, kind, parse_data_key,
         parse_deadline_key, parse_row_key, prefix, row_key,
     },
     tree::{CACHE_BYTES, Home, Opened, Tree},
@@ -81,7 +84,7 @@ pub use self::{
 use super::{
     Bytes, DeadlineKind, Entry, Metadata, Old, Overdue, Position, Span, Stamp, Store, Visit,
     VisitRow,
-    collection::{Id, NAME_BYTES_MAX, id_in, next_in},
+    collection::{Id, Kind, NAME_BYTES_MAX, id_in, next_in},
     dead::Dead,
     image::{Part, records},
     merge::Merge,
@@ -196,8 +199,8 @@ pub struct LsmStore {
     dirty: bool,
     /// Removed data waits for the purge.
     cleared: bool,
-    /// The store has or had collections.
-    collections: bool,
+    /// Keys set without reading what they replace.
+    blind: RefCell<Blind>,
     /// Search bounds for the deadlines of keys and of fields.
     ends: [Ends; 2],
     time: u64,
@@ -247,11 +250,11 @@ impl LsmStore {
             Err(failure) if failure.may_pass() => (None, Condition::Closed(failure.to_string())),
             Err(failure) => return Err(error(failure)),
         };
-        let (tree, state, newest_generation, collections, note) = match opened {
-            Some(Opened { tree, state, newest_generation, has_rows, note, aside: _ }) => {
-                (Some(tree), state, newest_generation, has_rows, note)
+        let (tree, state, newest_generation, note) = match opened {
+            Some(Opened { tree, state, newest_generation, note, aside: _ }) => {
+                (Some(tree), state, newest_generation, note)
             }
-            None => (None, State::EMPTY, 0, false, None),
+            None => (None, State::EMPTY, 0, None),
         };
         let given = tree.clone().map(|tree| (tree, state, newest_generation));
         // fjall syncs its journal before reading it.
@@ -282,7 +285,7 @@ impl LsmStore {
             syncing: false,
             dirty: false,
             cleared: false,
-            collections,
+            blind: RefCell::default(),
             ends: <[Ends; 2]>::default(),
             time: 0,
             dead: Dead::default(),
@@ -366,8 +369,17 @@ impl LsmStore {
     fn old(&self, position: Position, key: &[u8]) -> Option<Old> {
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.old()),
-            None => self.must_decode(old(&self.in_tree(position, key)?)),
+            None => self.old_in_tree(position, key),
         }
+    }
+
+    fn old_in_tree(&self, position: Position, key: &[u8]) -> Option<Old> {
+        let State { generation, indexed, .. } = self.state;
+        let found = match &self.tree {
+            Some(tree) => tree.old(&data_key(generation, position, key), indexed),
+            None => Err(Failure::NotOpen),
+        };
+        self.must_read(found)?
     }
 
     /// Resets the search bounds for deadlines.
@@ -426,9 +438,15 @@ impl LsmStore {
     fn freeze_active(&mut self) -> Arc<Changes> {
         debug_assert!(!self.dirty);
         self.state.oldest = self.state.oldest.max(self.writer.purged_below());
+        let blind = self.blind.get_mut();
+        blind.close(self.state.indexed);
+        blind.count(&self.dead);
+        self.state.keys = self.state.keys.saturating_sub(blind.take_surplus());
         let mut full = mem::replace(&mut self.active, Changes::new(self.state));
         full.state = self.state;
         full.generation = self.state.generation;
+        full.groups = blind.take_groups();
+        full.uncertain = blind.uncertain().to_vec();
         self.cleared = false;
         Arc::new(full)
     }
@@ -517,9 +535,16 @@ impl Store for LsmStore {
     fn set(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) {
         let key = key.bytes();
         let position = Position::of(key);
-        let old = self.old(position, key);
+        let old = match self.above(position, key) {
+            Some(record) => (!record.is_absent()).then(|| record.old()),
+            None if stamp.kind == Kind::String => {
+                self.set_blindly(position, key);
+                None
+            }
+            // A collection may keep the rows of the old entry, which its command has just read.
+            None => self.old_in_tree(position, key),
+        };
         self.dirty = true;
-        self.collections |= stamp.kind.has_rows();
         self.state.keys += u64::from(old.is_none());
         let ended = old.and_then(|old| old.id);
         if let Some(id) = ended
@@ -626,11 +651,12 @@ impl Store for LsmStore {
 
     fn clear(&mut self) {
         self.active.clear();
+        self.blind = RefCell::default();
         self.dirty = true;
         self.cleared = true;
         self.newest_generation += 1;
         self.state.generation = self.newest_generation;
-        self.state.keys = 0;
+        (self.state.keys, self.state.indexed) = (0, true);
         self.begin_deadlines();
     }
 
@@ -647,6 +673,8 @@ impl Store for LsmStore {
     }
 
     fn len(&self) -> u64 {
+        // Before expired keys are counted: a replaced one is not.
+        let stored = self.count_keys().unwrap_or(self.state.keys);
         let to = self.time.saturating_add(1);
         if let Some(from) = self.dead.uncounted(to) {
             let mut keys = 0;
@@ -656,7 +684,7 @@ impl Store for LsmStore {
             });
             self.dead.counted(to, keys);
         }
-        self.state.keys.saturating_sub(self.dead.keys())
+        stored.saturating_sub(self.dead.keys())
     }
 
     fn prefetch(&self, keys: &[Position]) {
@@ -720,7 +748,7 @@ impl Store for LsmStore {
         }));
         let mut found = None;
         for ((deadline, key), present) in merge {
-            if !present {
+            if !present || !self.is_current(of, deadline, &key) {
                 continue;
             }
             found.get_or_insert_with(|| (deadline, Box::from(&*key)));
@@ -787,6 +815,7 @@ impl Store for LsmStore {
         {
             return None;
         }
+        let keys = self.count_keys()?;
         if !self.active.is_empty() {
             let still = self.freeze_active();
             self.waiting.push_back(still);
@@ -794,7 +823,7 @@ impl Store for LsmStore {
         let layers = self.immutable_layers().cloned().collect();
         let past = self.tree.as_ref()?.past();
         self.image = Some(Image::new(past, layers, self.state.generation));
-        Some(self.state.keys)
+        Some(keys)
     }
 
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(Part<'_>)) -> Imaged {

@@ -284,15 +284,12 @@ fn stored_entries_stay_as_they_are() {
         .collect();
     let position = hex(&Position::of(b"key").to_bytes());
     let generation = "000000000000";
+    let state = "010700000000000000010000000000000000000000000000000000000000000000";
     assert_eq!(
         entries,
         [
-            "00 01\
-             0700000000000000\
-             0100000000000000\
-             0000000000000000\
-             0000000000000000"
-                .to_owned(),
+            format!("00 {state}"),
+            format!("0002 {state}"),
             "016d 78".to_owned(),
             format!("02{generation}00000000000004056b6579 "),
             format!(

@@ -331,10 +331,10 @@ fn a_load_is_whole_or_was_not() {
         }
         drop(service);
         let mut store = LsmStore::open_with(&path, small()).unwrap().0;
-        // After removal of the remains: the state, the metadata, the mark, and the keys with
-        // deadlines.
+        // After removal of the remains: the state and its copy, the metadata, the mark, and the keys
+        // with deadlines.
         let deadlines = contents(&store).iter().filter(|(.., deadline)| deadline.is_some()).count();
-        let expected = 4 + contents(&store).len() + deadlines;
+        let expected = 5 + contents(&store).len() + deadlines;
         until("what is left to be removed", || (store.stored_entries() <= expected).then_some(()));
         store.clear();
         store.put(b"only".into(), b"1", Version { slot: 9, index: 0 }, None);

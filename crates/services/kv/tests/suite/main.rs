@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 mod access;
+mod blind;
 mod clients;
 mod commands;
 mod common;

@@ -1,10 +1,13 @@
 //! Layer above the tree: committed changes yet to be written to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use quorate_replica::service::MetaChange;
 
-use super::layout::State;
+use super::{blind::Group, layout::State};
 use crate::store::{
     DeadlineKind, Position, Stamp,
     collection::Id,
@@ -23,7 +26,7 @@ pub(super) type ChangedDeadlines = BTreeMap<(u64, Box<[u8]>), bool>;
 /// Changes to the metadata and the data of one generation.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// State of the tree with these changes.
+    /// State of the tree with these changes, with too many keys if groups are uncertain.
     pub(super) state: State,
     /// Generation of the keys, which during a load is not that of the state.
     pub(super) generation: u64,
@@ -35,6 +38,12 @@ pub(super) struct Changes {
     /// Collections that no key uses any more.
     pub(super) ended: BTreeSet<Id>,
     pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Keys set blindly, once the layer is frozen.
+    pub(super) groups: Vec<Arc<Group>>,
+    /// Groups, also of lower layers, whose keys the state counts as new.
+    pub(super) uncertain: Vec<Arc<Group>>,
+    /// The layer's generation is indexed; see [`State::indexed`].
+    pub(super) indexed: bool,
     /// Approximate memory in bytes.
     pub(super) held: usize,
     /// Bytes written, including those overwritten since.
@@ -51,6 +60,9 @@ impl Changes {
             rows: BTreeMap::new(),
             ended: BTreeSet::new(),
             meta: BTreeMap::new(),
+            groups: Vec::new(),
+            uncertain: Vec::new(),
+            indexed: state.indexed,
             held: 0,
             written: 0,
         }
@@ -58,7 +70,25 @@ impl Changes {
 
     /// Creates a layer for the keys of a load, which does not change the tree's state.
     pub(super) fn of_load(state: State, generation: u64) -> Self {
-        Self { generation, ..Self::new(state) }
+        Self { generation, indexed: true, ..Self::new(state) }
+    }
+
+    /// Returns the state with the exact number of keys. All groups must have been looked up.
+    pub(super) fn exact_state(&self) -> State {
+        let replaced = self.uncertain.iter().filter_map(|group| group.replaced());
+        let surplus: u64 = replaced.map(|replaced| replaced.keys).sum();
+        State { keys: self.state.keys.saturating_sub(surplus), ..self.state }
+    }
+
+    /// Returns whether the layer drops collections. All groups must have been looked up.
+    pub(super) fn ends_collections(&self) -> bool {
+        let mut replaced = self.groups.iter().filter_map(|group| group.replaced());
+        !self.ended.is_empty() || replaced.any(|replaced| !replaced.ended.is_empty())
+    }
+
+    /// Charges the memory of a key in a group.
+    pub(super) fn hold_blind(&mut self, key: &[u8]) {
+        self.held += ENTRY_BYTES + key.len();
     }
 
     pub(super) fn put(&mut self, position: Position, key: &[u8], value: &[u8], stamp: Stamp) {
@@ -132,6 +162,7 @@ impl Changes {
         self.deadlines = <[ChangedDeadlines; 2]>::default();
         self.rows.clear();
         self.ended.clear();
+        self.indexed = true;
         self.held = 0;
     }
 }

@@ -22,6 +22,8 @@ pub(super) mod kind {
     pub(crate) const ENDED: u8 = 5;
     /// Earliest deadline of a hash's fields.
     pub(crate) const FIELD_DEADLINE: u8 = 6;
+    /// Header of a value that is stored apart and has a deadline.
+    pub(crate) const APART_HEADER: u8 = 7;
 }
 
 /// Key of the last commit's state.
@@ -29,6 +31,9 @@ pub(super) const STATE_KEY: [u8; 1] = [kind::STATE];
 /// Key of the newest generation begun by a load. If that is above the state's, the load left data
 /// behind.
 pub(super) const NEWEST_KEY: [u8; 2] = [kind::STATE, 1];
+/// Key of a copy of the last indexed state. A release that does not know the index changes only the
+/// state, so the two then differ.
+pub(super) const INDEXED_KEY: [u8; 2] = [kind::STATE, 2];
 
 pub(super) const FORMAT: u8 = 1;
 /// Size of the header of a stored value: slot, index with type, deadline.
@@ -64,11 +69,15 @@ pub(super) struct State {
     pub(super) generation: u64,
     /// Lowest generation that may still have data.
     pub(super) oldest: u64,
+    /// A key of this generation whose value is stored apart has an entry [`kind::APART_HEADER`] if
+    /// and only if it has a deadline; for other keys such entries mean nothing. Not part of the
+    /// stored state; see [`INDEXED_KEY`].
+    pub(super) indexed: bool,
 }
 
 impl State {
     pub(super) const EMPTY: Self =
-        Self { applied_to: Slot::FIRST, keys: 0, generation: 0, oldest: 0 };
+        Self { applied_to: Slot::FIRST, keys: 0, generation: 0, oldest: 0, indexed: true };
 
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = vec![FORMAT];
@@ -94,6 +103,7 @@ impl State {
             keys: u64::from_le_bytes(*keys),
             generation: u64::from_le_bytes(*generation),
             oldest: u64::from_le_bytes(*oldest),
+            indexed: false,
         })
     }
 }
@@ -135,6 +145,18 @@ pub(super) fn parse_deadline_key(stored: &[u8]) -> Option<(u64, &[u8])> {
     let (_, rest) = stored.split_at_checked(PREFIX_BYTES)?;
     let (deadline, key) = rest.split_first_chunk()?;
     Some((u64::from_be_bytes(*deadline), key))
+}
+
+/// Converts the stored key of a client's key into that of its value's header.
+pub(super) fn apart_header_key(data_key: &[u8]) -> Vec<u8> {
+    let mut stored = data_key.to_vec();
+    stored[0] = kind::APART_HEADER;
+    stored
+}
+
+/// Returns the header of a stored value.
+pub(super) fn header_of(stored: &[u8]) -> &[u8] {
+    &stored[..HEADER_BYTES]
 }
 
 fn generation_bytes(generation: u64) -> [u8; 6] {

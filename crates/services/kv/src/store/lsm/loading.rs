@@ -5,7 +5,7 @@
 //! keys are removed. The first keys of a load mark the generation as used, so that no other one
 //! ever begins among the remains of a crash.
 
-use std::{collections::BTreeSet, mem, sync::Arc};
+use std::{cell::RefCell, collections::BTreeSet, mem, sync::Arc};
 
 use quorate_core::slot::Slot;
 use quorate_replica::service::{LoadError, MetaChange};
@@ -36,7 +36,12 @@ impl LsmStore {
         self.waiting.clear();
         self.state = self.sent;
         self.wanted = self.wanted.min(self.sent.applied_to);
+        self.blind = RefCell::default();
         self.active = Changes::of_load(self.sent, generation);
+        // The state in flight may count some keys twice until the writer knows better.
+        if let Some(frozen) = &self.frozen {
+            self.active.uncertain.clone_from(&frozen.uncertain);
+        }
         (self.cleared, self.dirty) = (false, true);
         self.begin_deadlines();
         self.loading = Some(Load { generation, keys: 0 });
@@ -71,7 +76,6 @@ impl LsmStore {
         if self.loading.is_none() {
             return Err(LoadError::NotLoading);
         }
-        self.collections = true;
         self.active.set_row(id, name, Some(value));
         self.send_some()
     }
@@ -113,6 +117,7 @@ impl LsmStore {
             keys: load.keys,
             generation: load.generation,
             oldest: self.sent.oldest,
+            indexed: true,
         };
         self.synced = self.synced.map(|synced| synced.min(at));
         self.wanted = self.wanted.min(at);

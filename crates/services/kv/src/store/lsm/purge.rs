@@ -203,7 +203,14 @@ impl Purge {
     fn ranges(&self) -> impl Iterator<Item = Range<Vec<u8>>> {
         let behind = self.below + 1;
         let generations = [0..self.below, behind..self.left.map_or(behind, |left| left + 1)];
-        let kinds = [kind::DEADLINE, kind::DATA, kind::ROW, kind::ENDED, kind::FIELD_DEADLINE];
+        let kinds = [
+            kind::DEADLINE,
+            kind::DATA,
+            kind::ROW,
+            kind::ENDED,
+            kind::FIELD_DEADLINE,
+            kind::APART_HEADER,
+        ];
         let each = move |kind| {
             let generations = generations.clone().into_iter();
             generations.map(move |range| prefix(kind, range.start)..prefix(kind, range.end))

@@ -1,5 +1,8 @@
 //! The LSM tree: opening, reading, writing, and classification of failures.
 
+mod batch;
+mod footprint;
+
 use std::{
     fs, io,
     ops::Range,
@@ -7,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -18,16 +21,11 @@ use fjall::{
 };
 
 use super::{
-    changes::Changes,
     disk::{Access, Disk, DiskSpace},
     failure::Failure,
     journal,
-    layout::{
-        NEWEST_KEY, STATE_KEY, State, data_key, deadline_key, ended_key, generation_of, kind,
-        prefix, row_key, stored_value,
-    },
+    layout::{INDEXED_KEY, NEWEST_KEY, STATE_KEY, State, generation_of},
 };
-use crate::store::{DeadlineKind, Position};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TreeFile {
@@ -75,6 +73,14 @@ pub(super) struct Tree {
     pins: Arc<AtomicUsize>,
     /// Compactions leave out the generations below this one.
     ended_below: Arc<AtomicU64>,
+    has: Arc<Has>,
+}
+
+/// Kinds of entries that the tree may contain, in any generation.
+#[derive(Debug, Default)]
+struct Has {
+    deadlines: AtomicBool,
+    rows: AtomicBool,
 }
 
 /// Newly opened tree and the state found in it.
@@ -83,8 +89,6 @@ pub(super) struct Opened {
     pub(super) state: State,
     /// Highest generation ever begun.
     pub(super) newest_generation: u64,
-    /// The tree may contain collections.
-    pub(super) has_rows: bool,
     /// Description of data that was cut off or set aside.
     pub(super) note: Option<String>,
     /// Path to which damaged data was moved.
@@ -150,20 +154,32 @@ impl Tree {
         let (database, keyspace) = recover(path, *files_max, *cache_bytes, &ended_below)?;
         sync_names(path, disk.as_ref())?;
         let disk = Arc::clone(disk);
-        let tree = Self { database, keyspace, disk, pins: Arc::default(), ended_below };
+        let tree = Self {
+            database,
+            keyspace,
+            disk,
+            pins: Arc::default(),
+            ended_below,
+            has: Arc::default(),
+        };
+        let has_deadlines = tree.find_kinds()?;
         let state = match tree.get(&STATE_KEY)? {
             None => State::EMPTY,
-            Some(bytes) => State::from_bytes(&bytes)
-                .ok_or_else(|| Failure::Format(bytes.first().copied().unwrap_or(0)))?,
+            Some(bytes) => {
+                let state = State::from_bytes(&bytes)
+                    .ok_or_else(|| Failure::Format(bytes.first().copied().unwrap_or(0)))?;
+                // Without deadlines there is nothing to index.
+                let indexed = !has_deadlines
+                    || tree.get(&INDEXED_KEY)?.is_some_and(|indexed| indexed == bytes);
+                State { indexed, ..state }
+            }
         };
-        let has_rows = tree.has_rows()?;
         let begun = tree.get(&NEWEST_KEY)?;
         let begun = begun.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
         Ok(Opened {
             tree,
             state,
             newest_generation: state.generation.max(begun.unwrap_or(0)),
-            has_rows,
             note: None,
             aside: None,
         })
@@ -199,12 +215,6 @@ impl Tree {
         })
     }
 
-    /// Returns whether any generation has rows of collections.
-    fn has_rows(&self) -> Result<bool, Failure> {
-        let rows = prefix(kind::ROW, 0)..prefix(kind::ROW + 1, 0);
-        Ok(self.keys(rows).next().transpose()?.is_some())
-    }
-
     /// Iterates over the keys in a range.
     pub(super) fn keys(
         &self,
@@ -224,56 +234,6 @@ impl Tree {
         self.database.persist(PersistMode::Buffer)?;
         let tree = &self.keyspace.tree;
         Ok(tree.sealed_memtable_count() <= WAITING_TABLES_MAX && tree.l0_run_count() < RUNS_MAX)
-    }
-
-    pub(super) fn write(&self, changes: &Changes) -> Result<(), Failure> {
-        self.disk.allows(Access::Write)?;
-        let generation = changes.generation;
-        let mut batch = self.database.batch();
-        // Entries are written in the tree's order.
-        let state = changes.state.to_bytes();
-        batch.insert(&self.keyspace, STATE_KEY, state);
-        if generation != changes.state.generation {
-            batch.insert(&self.keyspace, NEWEST_KEY, generation.to_le_bytes());
-        }
-        for (key, value) in &changes.meta {
-            let key = [&[kind::META], &**key].concat();
-            match value {
-                Some(value) => batch.insert(&self.keyspace, key, &**value),
-                None => batch.remove(&self.keyspace, key),
-            }
-        }
-        for of in DeadlineKind::BOTH {
-            for ((deadline, key), present) in &changes.deadlines[of as usize] {
-                let key = deadline_key(generation, of, *deadline, key);
-                if *present {
-                    batch.insert(&self.keyspace, key, []);
-                } else {
-                    batch.remove(&self.keyspace, key);
-                }
-            }
-        }
-        for (position, record) in changes.data.from(Position::START) {
-            let key = data_key(generation, position, record.key());
-            if record.is_absent() {
-                batch.remove(&self.keyspace, key);
-            } else {
-                batch.insert(&self.keyspace, key, stored_value(&record.entry()));
-            }
-        }
-        for (id, rows) in &changes.rows {
-            for (name, value) in rows {
-                let key = row_key(generation, *id, name);
-                match value {
-                    Some(value) => batch.insert(&self.keyspace, key, &**value),
-                    None => batch.remove(&self.keyspace, key),
-                }
-            }
-        }
-        for id in &changes.ended {
-            batch.insert(&self.keyspace, ended_key(generation, *id), []);
-        }
-        Ok(batch.commit()?)
     }
 
     #[cfg(test)]

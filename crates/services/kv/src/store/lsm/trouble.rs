@@ -1,6 +1,9 @@
 //! A full or failing disk: what the store can still do, and how it recovers.
 
-use std::{cell::OnceCell, mem};
+use std::{
+    cell::{OnceCell, RefCell},
+    mem,
+};
 
 use quorate_replica::service::Health;
 
@@ -45,6 +48,10 @@ impl LsmStore {
         match event {
             Event::Written => {
                 self.condition = Condition::Well;
+                if let Some(written) = &self.frozen {
+                    self.sent = written.exact_state();
+                }
+                self.blind.get_mut().count(&self.dead);
                 if let Some(outdated) = mem::replace(&mut self.settled, self.frozen.take()) {
                     self.writer.free(outdated);
                 }
@@ -88,12 +95,11 @@ impl LsmStore {
     /// Restarts from a newly opened tree. Changes in memory are dropped: they are in the log, or in
     /// the snapshot that was being loaded.
     fn begin_anew(&mut self, opened: Opened) {
-        let Opened { tree, state, newest_generation, has_rows, note, aside } = opened;
+        let Opened { tree, state, newest_generation, note, aside } = opened;
         self.forget_tree();
         self.tree = Some(tree);
         (self.state, self.sent) = (state, state);
         self.newest_generation = newest_generation;
-        self.collections |= has_rows;
         // fjall syncs its journal before reading it. After a failure, that sync proves little about
         // earlier writes, because some systems then take unwritten data for written.
         self.synced = Some(match self.synced {
@@ -106,6 +112,7 @@ impl LsmStore {
         self.waiting.clear();
         (self.frozen, self.settled) = (None, None);
         (self.dirty, self.cleared) = (false, false);
+        self.blind = RefCell::default();
         self.misread = OnceCell::new();
         self.begin_deadlines();
         self.failed_images = 0;

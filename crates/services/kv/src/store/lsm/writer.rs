@@ -17,6 +17,7 @@ use std::{
 use quorate_core::slot::Slot;
 
 use super::{
+    blind::Group,
     changes::Changes,
     disk::DiskSpace,
     failure::{self, Failure},
@@ -64,6 +65,8 @@ impl Default for Delays {
 
 enum Job {
     Write(Arc<Changes>),
+    /// Looks up the entries that a group of keys replaces, before their layer is written.
+    LookUp(Arc<Group>),
     /// Syncs the tree at this position.
     Sync(Slot),
     /// Frees the memory of changes, which takes time as well.
@@ -138,6 +141,10 @@ impl Writer {
 
     pub(super) fn write(&self, changes: Arc<Changes>) {
         self.ask(Job::Write(changes));
+    }
+
+    pub(super) fn look_up(&self, group: Arc<Group>) {
+        self.ask(Job::LookUp(group));
     }
 
     pub(super) fn sync(&self, to: Slot) {
@@ -268,12 +275,13 @@ impl WriterState {
                         return Ok(failure);
                     }
                     (self.needed, self.failures) = (0, 0);
-                    let ended = !changes.ended.is_empty();
+                    let ended = changes.ends_collections();
                     self.purge.begin(changes.state.generation, ended);
                     // Dropped before the event is sent, so that the owner has the last reference.
                     drop(changes);
                     self.say(Event::Written)?;
                 }
+                Ok(Job::LookUp(group)) => self.look_up(&group),
                 Ok(Job::Sync(to)) => match self.sync() {
                     Ok(()) if self.doubts => self.rewriting = Some(to),
                     Ok(()) => self.say(Event::Synced(to))?,
@@ -291,6 +299,11 @@ impl WriterState {
                 Err(RecvTimeoutError::Disconnected) => return Err(Interruption::Gone),
             }
         }
+    }
+
+    /// Looks up a group ahead of its layer. A failure shows again when that is written.
+    fn look_up(&self, group: &Group) {
+        let _ = self.guarded(|tree| tree.look_up(group));
     }
 
     /// Waits for the next job. A timeout means time to purge.
@@ -380,6 +393,10 @@ impl WriterState {
                 Ok(())
             }
             Ok(Job::Reopen(distrusted)) => Err(Interruption::Reopen(distrusted)),
+            Ok(Job::LookUp(group)) => {
+                self.look_up(&group);
+                Ok(())
+            }
             // One batch is in flight at a time, and the owner repeats the jobs of a failed tree.
             Ok(Job::Write(_) | Job::Sync(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(Interruption::Gone),
@@ -459,7 +476,7 @@ impl WriterState {
                     return Ok(distrusted.or(damaged.then(|| failure.to_string())));
                 }
                 Ok(Job::Remove(folder)) => remove(&folder),
-                Ok(Job::Write(_) | Job::Sync(_) | Job::Free(_)) => {}
+                Ok(Job::Write(_) | Job::Sync(_) | Job::LookUp(_) | Job::Free(_)) => {}
                 Err(_) => return Err(Gone),
             }
         }
