@@ -11,6 +11,9 @@ use crate::{
     shell::{self, Failed},
 };
 
+/// Program that drives the load: an example of quorate-bench, so that it is compiled with it.
+pub(super) const LOAD: &str = "compare-load";
+
 /// Folder of the built programs.
 #[derive(Clone, Debug)]
 pub(super) struct Built {
@@ -27,6 +30,7 @@ impl Built {
     pub(super) fn program(&self, name: &str) -> PathBuf {
         match name {
             "quorate" => shell::release("quorate"),
+            LOAD => shell::release(&format!("examples/{LOAD}")),
             "redis-server" => PathBuf::from(name),
             name if name.starts_with("compare-") => self.rust.join("release").join(name),
             name => self.programs.join(name),
@@ -40,7 +44,9 @@ pub(super) fn all(chosen: &[&System]) -> Result<(Built, Results), Failed> {
     let mut results = Results::default();
     let mut done: Vec<(Build, Result<(), String>)> = Vec::new();
     shell::build_release()?;
-    rust(&built, "compare-load")?;
+    eprintln!("building {LOAD}");
+    let words = ["build", "--release", "--quiet", "--package", "quorate-bench", "--example", LOAD];
+    shell::read(&mut shell::cargo_command(&words))?;
     for system in chosen {
         let known = done.iter().find(|(build, _)| *build == system.build);
         let outcome = match known {

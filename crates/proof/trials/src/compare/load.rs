@@ -11,7 +11,7 @@ use rustix::process::{getpriority_process, setpriority_process};
 
 use super::{
     OUTSTANDING, VALUE_BYTES,
-    build::Built,
+    build::{Built, LOAD},
     cluster::{Cluster, Process},
     figures::Measured,
     systems::{Protocol, System},
@@ -113,7 +113,7 @@ fn spawn_with_precedence(command: &mut Command) -> io::Result<Child> {
 
 fn command(built: &Built, system: &System, cluster: &Cluster, ask: &Ask) -> Command {
     let program = match system.protocol {
-        Protocol::Framed | Protocol::Resp => "compare-load",
+        Protocol::Framed | Protocol::Resp => LOAD,
         Protocol::EtcdPuts => "etcd-load",
     };
     let mut command = Command::new(built.program(program));

@@ -3,6 +3,7 @@
 //! The line's format is that of bench-compare/README.md. The generator is that of quorate-bench,
 //! the same for every system whose protocol it speaks.
 #![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a report")]
 
 use std::{
     env, io,
