@@ -65,7 +65,7 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::{Health, Imaged, LoadError, MetaChange, Scrubbed};
 
 use self::{
-    blind::Blind,
+    blind::{Blind, Footprint},
     changes::Changes,
     condition::Condition,
     image::{Image, changed},
@@ -102,13 +102,16 @@ pub struct Limits {
     pub held_bytes: usize,
     /// Written bytes above which changes are sent to the tree, to bound the replay after a restart.
     pub written_bytes: usize,
+    /// Keys set without reading what they replace, and not looked up yet. An exact number of keys
+    /// waits for them.
+    pub blind_keys: usize,
     /// Files of the tree that remain open between reads, at least ten. Compaction opens a few more.
     pub files_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { held_bytes: 16 << 20, written_bytes: 64 << 20, files_max: 256 }
+        Self { held_bytes: 16 << 20, written_bytes: 64 << 20, blind_keys: 8192, files_max: 256 }
     }
 }
 
@@ -369,17 +372,15 @@ impl LsmStore {
     fn old(&self, position: Position, key: &[u8]) -> Option<Old> {
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.old()),
-            None => self.old_in_tree(position, key),
+            None => {
+                let State { generation, indexed, .. } = self.state;
+                let found = match &self.tree {
+                    Some(tree) => tree.old(&data_key(generation, position, key), indexed),
+                    None => Err(Failure::NotOpen),
+                };
+                self.must_read(found)?
+            }
         }
-    }
-
-    fn old_in_tree(&self, position: Position, key: &[u8]) -> Option<Old> {
-        let State { generation, indexed, .. } = self.state;
-        let found = match &self.tree {
-            Some(tree) => tree.old(&data_key(generation, position, key), indexed),
-            None => Err(Failure::NotOpen),
-        };
-        self.must_read(found)?
     }
 
     /// Resets the search bounds for deadlines.
@@ -535,14 +536,11 @@ impl Store for LsmStore {
     fn set(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) {
         let key = key.bytes();
         let position = Position::of(key);
-        let old = match self.above(position, key) {
-            Some(record) => (!record.is_absent()).then(|| record.old()),
-            None if stamp.kind == Kind::String => {
-                self.set_blindly(position, key);
-                None
-            }
+        let old: Option<Footprint> = match self.above(position, key) {
+            Some(record) => (!record.is_absent()).then(|| record.old().into()),
+            None if stamp.kind == Kind::String => self.replace_blindly(position, key),
             // A collection may keep the rows of the old entry, which its command has just read.
-            None => self.old_in_tree(position, key),
+            None => self.footprint(position, key),
         };
         self.dirty = true;
         self.state.keys += u64::from(old.is_none());
@@ -552,7 +550,7 @@ impl Store for LsmStore {
         {
             self.active.end(id);
         }
-        let old = old.map_or([None; 2], |old| old.deadlines());
+        let old = old.map_or([None; 2], |old| old.deadlines);
         self.move_deadlines(key, old, [stamp.deadline, next_in(stamp.kind, value)]);
         self.active.put(position, key, value, stamp);
     }

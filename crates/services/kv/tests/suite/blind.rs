@@ -373,7 +373,7 @@ fn nothing_depends_on_when_replaced_entries_are_looked_up() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kv");
         make(&path);
-        let limits = Limits { held_bytes, ..Limits::default() };
+        let limits = Limits { held_bytes, blind_keys: 1 << seed, ..Limits::default() };
         let mut pair = Pair {
             lsm: open(&path, limits),
             path,

@@ -11,10 +11,10 @@ use std::{
 };
 
 use super::layout::parse_data_key;
-use crate::store::{DeadlineKind, collection::Id, dead::Dead};
+use crate::store::{DeadlineKind, Old, collection::Id, dead::Dead};
 
 /// Keys of a full group, so few that a look-up takes some milliseconds.
-const GROUP_KEYS: usize = 1024;
+const GROUP_KEYS: usize = 512;
 
 /// Data that an entry has outside of its own place in the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,12 @@ pub(super) struct Footprint {
     pub(super) deadlines: [Option<u64>; 2],
     /// Id of its rows.
     pub(super) id: Option<Id>,
+}
+
+impl From<Old> for Footprint {
+    fn from(old: Old) -> Self {
+        Self { deadlines: old.deadlines(), id: old.id }
+    }
 }
 
 /// Entries that the keys of a group replace.
@@ -98,6 +104,8 @@ pub(super) struct Blind {
     groups: Vec<Arc<Group>>,
     /// Groups of any layer whose keys are all counted as new.
     uncertain: Vec<Arc<Group>>,
+    /// Keys that have not been looked up.
+    pending: usize,
     /// Number of keys that were counted as new and were not.
     surplus: u64,
 }
@@ -106,6 +114,7 @@ impl Blind {
     /// Adds a stored key. Returns its group if that is full.
     pub(super) fn push(&mut self, key: Vec<u8>, indexed: bool) -> Option<Arc<Group>> {
         self.open.push(key);
+        self.pending += 1;
         if self.open.len() < GROUP_KEYS {
             return None;
         }
@@ -136,18 +145,24 @@ impl Blind {
     /// Counts the groups that have been looked up. Expired keys are counted only while no group is
     /// uncertain, so `dead` has every replaced deadline that it has passed.
     pub(super) fn count(&mut self, dead: &Dead) {
-        let mut surplus = 0;
+        let (mut surplus, mut found) = (0, 0);
         self.uncertain.retain(|group| {
             let Some(replaced) = group.replaced() else {
                 return true;
             };
             surplus += replaced.keys;
+            found += group.keys.len();
             for (deadline, _) in &replaced.deadlines[DeadlineKind::Keys as usize] {
                 dead.moved(Some(*deadline), None);
             }
             false
         });
         self.surplus += surplus;
+        self.pending = self.pending.saturating_sub(found);
+    }
+
+    pub(super) const fn pending(&self) -> usize {
+        self.pending
     }
 
     pub(super) const fn surplus(&self) -> u64 {

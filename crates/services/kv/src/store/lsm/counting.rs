@@ -2,6 +2,7 @@
 
 use super::{
     LsmStore,
+    blind::Footprint,
     condition::Condition,
     failure::Failure,
     layout::{State, data_key},
@@ -9,9 +10,17 @@ use super::{
 use crate::store::{DeadlineKind, Position};
 
 impl LsmStore {
-    /// Counts a key as new that no layer contains, until the writer knows what it replaces.
-    pub(super) fn set_blindly(&mut self, position: Position, key: &[u8]) {
+    /// Returns the footprint of an entry that a string replaces and no layer contains. Counts the
+    /// key as new until the writer knows what it replaces, unless the writer has fallen behind.
+    pub(super) fn replace_blindly(&mut self, position: Position, key: &[u8]) -> Option<Footprint> {
         let State { generation, indexed, .. } = self.state;
+        let blind = self.blind.get_mut();
+        if blind.pending() >= self.limits.blind_keys {
+            blind.count(&self.dead);
+        }
+        if blind.pending() >= self.limits.blind_keys {
+            return self.footprint(position, key);
+        }
         let stored = data_key(generation, position, key);
         self.active.hold_blind(key);
         if let Some(group) = self.blind.get_mut().push(stored, indexed)
@@ -19,6 +28,17 @@ impl LsmStore {
         {
             self.writer.look_up(group);
         }
+        None
+    }
+
+    /// Returns the footprint of an entry that no layer contains.
+    pub(super) fn footprint(&self, position: Position, key: &[u8]) -> Option<Footprint> {
+        let State { generation, indexed, .. } = self.state;
+        let found = match &self.tree {
+            Some(tree) => tree.footprint(&data_key(generation, position, key), indexed),
+            None => Err(Failure::NotOpen),
+        };
+        self.must_read(found)?
     }
 
     /// Returns the exact number of stored keys, after looking up what blind writes replace; `None`

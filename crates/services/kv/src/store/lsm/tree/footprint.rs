@@ -36,7 +36,11 @@ impl Tree {
 
     /// Returns the footprint of the entry at a stored key. Reads no value that is stored apart, if
     /// such with deadlines are `indexed`.
-    fn footprint(&self, key: &[u8], indexed: bool) -> Result<Option<Footprint>, Failure> {
+    pub(in crate::store::lsm) fn footprint(
+        &self,
+        key: &[u8],
+        indexed: bool,
+    ) -> Result<Option<Footprint>, Failure> {
         let Some(bytes) = self.size_of(key)? else {
             return Ok(None);
         };
@@ -51,8 +55,7 @@ impl Tree {
             false => self.get(key)?,
         };
         let old = stored.map(|stored| decode(&stored)).transpose()?;
-        let footprint = |old: Old| Footprint { deadlines: old.deadlines(), id: old.id };
-        Ok(Some(old.map(footprint).unwrap_or_default()))
+        Ok(Some(old.map(Footprint::from).unwrap_or_default()))
     }
 
     fn size_of(&self, key: &[u8]) -> Result<Option<u32>, Failure> {
