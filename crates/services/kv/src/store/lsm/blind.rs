@@ -1,5 +1,5 @@
 //! Blind writes: strings that are set without reading the entries they replace ([decision
-//! 33](../../../../../../docs/decisions/0033-a-set-reads-nothing.md)).
+//! 32](../../../../../../docs/decisions/0032-a-set-reads-nothing.md)).
 //!
 //! The reply to a SET does not depend on the old entry, but the number of keys, the index of
 //! deadlines and the rows of a replaced collection do. The writer looks old entries up before it
