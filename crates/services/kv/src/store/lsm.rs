@@ -111,7 +111,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { held_bytes: 16 << 20, written_bytes: 64 << 20, blind_keys: 8192, files_max: 256 }
+        Self { held_bytes: 16 << 20, written_bytes: 64 << 20, blind_keys: 2048, files_max: 256 }
     }
 }
 
