@@ -59,7 +59,8 @@ fn finding_nodes() -> Result<(), Failed> {
         script.args(ports.iter().map(u16::to_string)).stdout(Stdio::piped());
         let mut script = script.spawn()?;
         let mut said = BufReader::new(script.stdout.take().expect("piped above")).lines();
-        if said.next().transpose()?.as_deref() == Some("ready") {
+        let is_ready = said.next().transpose()?.as_deref() == Some("ready");
+        if is_ready {
             let leader = nodes.leader()?;
             nodes.kill(&[leader])?;
             for line in said {
@@ -67,7 +68,7 @@ fn finding_nodes() -> Result<(), Failed> {
             }
             nodes.restart(&[leader])?;
         }
-        if !script.wait()?.success() {
+        if !script.wait()?.success() || !is_ready {
             return Err(Failed(
                 "a client that finds the nodes failed; it says why above".to_owned(),
             ));

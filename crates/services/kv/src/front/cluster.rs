@@ -12,7 +12,7 @@ use super::{
     refusals::printable,
     settings::ClusterMode,
     subcommands,
-    topology::{Place, places},
+    topology::{Place, places, run_id},
 };
 use crate::{
     command::{Local, NOT_AN_INTEGER},
@@ -63,10 +63,7 @@ pub(super) fn cluster(
         b"shards" => shards(status, &shares, r),
         b"nodes" => r.verbatim(&nodes(status, &shares)),
         b"info" => r.verbatim(&info(status, &shares)),
-        b"myid" => {
-            let own = places(status).find(|place| place.peer.member == status.member);
-            r.optional(own.map(|place| place.run_id(status)).as_deref().map(str::as_bytes));
-        }
+        b"myid" => r.bulk(run_id(status, status.member.node).as_bytes()),
         b"keyslot" => r.integer(i64::from(slot_of(arguments.at(2)))),
         // Each node is the master of its slots, as far as clients can see.
         b"replicas" | b"slaves" => match shares

@@ -67,14 +67,11 @@ fn server(text: &mut String, status: &Status, shared: &Shared, now_ms: u64) -> s
         0 => 0,
         started_ms => now_ms.saturating_sub(started_ms) / 1000,
     };
-    let mode = match shared.settings.cluster_mode {
-        ClusterMode::Off => "standalone",
-        _ => "cluster",
-    };
+    let mode = shared.settings.cluster_mode.redis_name();
     write!(text, "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:{mode}\r\n")?;
     write!(text, "quorate_version:{}\r\n", shared.settings.version)?;
     write!(text, "quorate_store:{}\r\n", shared.settings.store)?;
-    write!(text, "run_id:{:032x}{:08x}\r\n", status.cluster, status.member.node.0)?;
+    write!(text, "run_id:{}\r\n", topology::run_id(status, status.member.node))?;
     write!(text, "arch_bits:64\r\nos:{}\r\n", std::env::consts::OS)?;
     write!(text, "process_id:{}\r\n", std::process::id())?;
     write!(text, "tcp_port:{}\r\n", shared.settings.tcp_port)?;

@@ -40,6 +40,14 @@ impl ClusterMode {
             _ => None,
         }
     }
+
+    /// Returns the mode of a server as Redis names it.
+    pub(super) const fn redis_name(self) -> &'static str {
+        match self {
+            Self::Off => "standalone",
+            Self::Emulated | Self::Leader => "cluster",
+        }
+    }
 }
 
 /// Memory as the system reports it, 0 where unknown.

@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use quorate_core::{effect::Role, record::Class};
+use quorate_core::{effect::Role, node_id::NodeId, record::Class};
 use quorate_replica::status::{Peer, Status};
 
 use super::{refusals::printable, subcommands};
@@ -17,8 +17,7 @@ use crate::{
 };
 
 /// Name of the group in `SENTINEL MASTERS`, from which redis-py takes its master: the name in most
-/// clients' examples. The other requests take any name, since a node knows
-/// only its own group.
+/// clients' examples. The other requests take any name, since a node knows only its own group.
 const MASTER_NAME: &str = "mymaster";
 const NO_MASTER: &str =
     "ERR this group has no leader now: an election usually takes less than a second; ask again";
@@ -31,9 +30,8 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Returns the node's name where Redis has the id of a server: 40 hexadecimal digits.
     pub(super) fn run_id(&self, status: &Status) -> String {
-        format!("{:032x}{:08x}", status.cluster, self.peer.member.node.0)
+        run_id(status, self.peer.member.node)
     }
 
     pub(super) fn name(&self) -> String {
@@ -51,6 +49,11 @@ impl Place<'_> {
     }
 }
 
+/// Returns a node's name where Redis has the id of a server: 40 hexadecimal digits.
+pub(super) fn run_id(status: &Status, node: NodeId) -> String {
+    format!("{:032x}{:08x}", status.cluster, node.0)
+}
+
 /// Returns the voters that serve clients, this node included, with their addresses for clients.
 pub(super) fn places(status: &Status) -> impl Iterator<Item = Place<'_>> {
     let serving = status.peers.iter().filter(|peer| peer.weight > 0 && !peer.auxiliary);
@@ -63,6 +66,13 @@ pub(super) fn places(status: &Status) -> impl Iterator<Item = Place<'_>> {
 
 fn master(status: &Status) -> Option<Place<'_>> {
     places(status).find(|place| Some(place.peer.member.node) == status.leader)
+}
+
+/// Returns the master's host and port, and whether this node is connected to it. Without a master,
+/// the host is empty.
+fn master_link(status: &Status) -> (&str, &str, bool) {
+    let master = master(status);
+    master.map_or(("", "0", false), |place| (place.host, place.port, place.peer.connected))
 }
 
 fn replicas(status: &Status) -> impl Iterator<Item = Place<'_>> {
@@ -86,9 +96,7 @@ pub(super) fn role(status: &Status, r: &mut Reply<'_>) {
         }
         return;
     }
-    let master = master(status);
-    let (host, port) = master.as_ref().map_or(("", "0"), |place| (place.host, place.port));
-    let connected = master.as_ref().is_some_and(|place| place.peer.connected);
+    let (host, port, connected) = master_link(status);
     r.array(5);
     r.bulk(b"slave");
     r.bulk(host.as_bytes());
@@ -111,9 +119,7 @@ pub(super) fn replication(text: &mut String, status: &Status) -> std::fmt::Resul
             write!(text, "slave{number}:ip={host},port={port},state=online,offset={at},lag=0\r\n")?;
         }
     } else {
-        let master = master(status);
-        let (host, port) = master.as_ref().map_or(("", "0"), |place| (place.host, place.port));
-        let up = master.as_ref().is_some_and(|place| place.peer.connected);
+        let (host, port, up) = master_link(status);
         let link = if up { "up" } else { "down" };
         write!(
             text,
@@ -122,8 +128,9 @@ pub(super) fn replication(text: &mut String, status: &Status) -> std::fmt::Resul
              slave_read_only:0\r\nreplica_announced:1\r\nconnected_slaves:0\r\n"
         )?;
     }
-    let run_id = format_args!("{:032x}{:08x}", status.cluster, 0);
-    write!(text, "master_replid:{run_id}\r\nmaster_repl_offset:{own}\r\n")?;
+    // One history for all nodes, named by the group alone.
+    let history = run_id(status, NodeId(0));
+    write!(text, "master_replid:{history}\r\nmaster_repl_offset:{own}\r\n")?;
     quorate(text, status, "quorate_", "\r\n")
 }
 
@@ -204,10 +211,7 @@ pub(super) fn sentinel(status: &Status, arguments: &Arguments<'_>, r: &mut Reply
             r.simple(&format!("OK {usable} usable nodes; the group has a leader"));
         }
         b"ckquorum" => r.error(NO_MASTER),
-        b"myid" => {
-            let own = places(status).find(|place| place.peer.member == status.member);
-            r.optional(own.map(|place| place.run_id(status)).as_deref().map(str::as_bytes));
-        }
+        b"myid" => r.bulk(run_id(status, status.member.node).as_bytes()),
         _ => subcommands::help(Local::Sentinel, r),
     }
 }
@@ -254,12 +258,11 @@ fn of_master(status: &Status, place: &Place<'_>, name: &str) -> Fields {
 }
 
 fn of_replica(status: &Status, place: &Place<'_>) -> Fields {
-    let master = master(status);
-    let (host, port) = master.as_ref().map_or(("", "0"), |place| (place.host, place.port));
+    let (host, port, _) = master_link(status);
     let mut fields = common(status, place, place.name(), "slave");
     fields.extend([
         ("role-reported", "slave".to_owned()),
-        ("master-link-status", if master.is_some() { "ok" } else { "err" }.to_owned()),
+        ("master-link-status", if host.is_empty() { "err" } else { "ok" }.to_owned()),
         ("master-host", host.to_owned()),
         ("master-port", port.to_owned()),
         ("slave-priority", "100".to_owned()),

@@ -15,7 +15,6 @@ use crate::{
         channels::{self, SPACES},
         client, cluster, info,
         info::REDIS_VERSION,
-        settings::ClusterMode,
         shared::Shared,
         subcommands, table, topology,
         transaction::Multi,
@@ -363,10 +362,7 @@ impl Connection {
             return self.reply(shared, |r| r.error(text));
         }
         self.version = version;
-        let mode = match shared.settings.cluster_mode {
-            ClusterMode::Off => "standalone",
-            _ => "cluster",
-        };
+        let mode = shared.settings.cluster_mode.redis_name();
         let id = i64::try_from(self.id.0).unwrap_or(i64::MAX);
         self.reply(shared, |r| {
             r.map(7);
