@@ -44,9 +44,10 @@ use crate::{
     addresses::address_argument,
     backup::Report,
     config::{Service as Speaks, Store},
-    etcd, memory,
+    etcd,
     output::{Exit, Output, Problem, progress},
     stores::{open_store, store_of},
+    usage,
 };
 
 /// Timeout that never expires. It disables everything that needs other nodes.
@@ -178,7 +179,8 @@ fn recover(args: &RecoverArgs, recovering: &Recovering) -> Result<Recovered, Pro
         tcp_port: 0,
         cluster_mode: ClusterMode::Off,
         started_ms: 0,
-        memory: memory::read,
+        memory: usage::memory,
+        cpu: usage::cpu,
     });
     task.run(identity, service, front)
 }

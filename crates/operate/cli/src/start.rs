@@ -29,12 +29,12 @@ use crate::{
     joining::{IdRequest, OwnPeerAddress},
     logging,
     manager::Manager,
-    memory,
     output::{Exit, Problem, progress},
     signals,
     starting::{Announce, EndReactor, Starting, passwords},
     stop::Stop,
     stores::{open_store, store_of},
+    usage,
 };
 
 const DEFAULT_STREAM: &str = "127.0.0.1:7453";
@@ -174,7 +174,8 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         tcp_port: node.listeners.client_address().map_or(0, |address| address.port()),
         started_ms: unix_ms(),
         cluster_mode: config.cluster_mode,
-        memory: memory::read,
+        memory: usage::memory,
+        cpu: usage::cpu,
     });
     let passwords = passwords()?;
     let wake = Arc::clone(passwords.wake());

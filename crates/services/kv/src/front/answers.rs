@@ -52,7 +52,8 @@ pub(super) fn config(
         }
         (b"resetstat", 2) => {
             shared.tally.reset();
-            (shared.processed, shared.roster.connections_total) = (0, 0);
+            shared.traffic.reset();
+            shared.roster.connections_total = 0;
             r.ok();
         }
         (b"set", _) => config_set(&settings, &arguments.from(2), &shared.events, r),

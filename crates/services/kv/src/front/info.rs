@@ -4,7 +4,11 @@ use std::fmt::Write as _;
 
 use quorate_replica::{front::Requests, status::Status};
 
-use super::{settings::ClusterMode, shared::Shared, topology};
+use super::{
+    settings::{ClusterMode, Cpu},
+    shared::Shared,
+    topology,
+};
 use crate::{
     commands::server::encode_keyspace,
     encode::Encoder,
@@ -14,8 +18,20 @@ use crate::{
 /// Version of Redis that the commands correspond to. Some clients choose their requests by it.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
-const SECTIONS: [&str; 8] =
-    ["server", "clients", "memory", "stats", "replication", "commandstats", "cluster", "keyspace"];
+/// Sections in the order of the reply. Each has the flag that it is part of INFO without arguments.
+const SECTIONS: [(&str, bool); 11] = [
+    ("server", true),
+    ("clients", true),
+    ("memory", true),
+    ("persistence", true),
+    ("stats", true),
+    ("replication", true),
+    ("cpu", true),
+    ("commandstats", false),
+    ("errorstats", true),
+    ("cluster", true),
+    ("keyspace", true),
+];
 
 pub(super) fn info(
     arguments: &Arguments<'_>,
@@ -23,9 +39,8 @@ pub(super) fn info(
     requests: &mut dyn Requests,
     r: &mut Reply<'_>,
 ) {
-    let wanted = |section: &str| {
+    let wanted = |(section, by_default): (&str, bool)| {
         let names = || arguments.from(1).iter();
-        let by_default = section != "commandstats";
         let all = |name: &[u8]| {
             let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
             is(b"all") || is(b"everything") || (by_default && is(b"default"))
@@ -38,7 +53,7 @@ pub(super) fn info(
     };
     let status = requests.status();
     let mut text = String::new();
-    for section in SECTIONS.into_iter().filter(|section| wanted(section)) {
+    for (section, _) in SECTIONS.into_iter().filter(|section| wanted(*section)) {
         if !text.is_empty() {
             text.push_str("\r\n");
         }
@@ -46,7 +61,10 @@ pub(super) fn info(
             "server" => server(&mut text, &status, shared, requests.wall_ms()),
             "clients" => clients(&mut text, shared),
             "memory" => memory(&mut text, shared),
+            "persistence" => persistence(&mut text),
             "stats" => stats(&mut text, shared),
+            "cpu" => cpu(&mut text, shared),
+            "errorstats" => shared.tally.errors.write(&mut text),
             "replication" => topology::replication(&mut text, &status),
             "commandstats" => shared.tally.write_commandstats(&mut text),
             // Some clients, and redis-py's tests, look for this line before they request slots.
@@ -94,7 +112,8 @@ fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     ] {
         write!(text, "{name}:{bytes}\r\n{name}_human:{}\r\n", human(bytes))?;
     }
-    write!(text, "maxmemory_policy:noeviction\r\n")?;
+    // All memory counts as used: what the allocator keeps is not told apart.
+    write!(text, "mem_fragmentation_ratio:1.00\r\nmaxmemory_policy:noeviction\r\n")?;
     write!(text, "mem_clients_normal:{}\r\n", shared.held_bytes)?;
     write!(text, "client_memory_max:{}\r\n", shared.settings.client_bytes_max)
 }
@@ -134,13 +153,29 @@ fn clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
     write!(text, "open_requests:{}\r\n", shared.tags.open())
 }
 
+/// Writes what clients look at before they use a server. A node accepts them only once its data is
+/// loaded, and its log saves each write.
+fn persistence(text: &mut String) -> std::fmt::Result {
+    write!(text, "# Persistence\r\nloading:0\r\n")
+}
+
+fn cpu(text: &mut String, shared: &Shared) -> std::fmt::Result {
+    let Cpu { system_ms, user_ms } = (shared.settings.cpu)();
+    write!(text, "# CPU\r\n")?;
+    for (name, ms) in [("sys", system_ms), ("user", user_ms)] {
+        write!(text, "used_cpu_{name}:{}.{:03}000\r\n", ms / 1000, ms % 1000)?;
+    }
+    Ok(())
+}
+
 fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
-    write!(
-        text,
-        "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\n\
-         monitors_disconnected:{}\r\n",
-        shared.roster.connections_total, shared.processed, shared.monitors.cut
-    )?;
+    let connections = shared.roster.connections_total;
+    write!(text, "# Stats\r\ntotal_connections_received:{connections}\r\n")?;
+    shared.traffic.write(text)?;
+    let (hits, misses) = shared.tally.hits_and_misses();
+    write!(text, "keyspace_hits:{hits}\r\nkeyspace_misses:{misses}\r\nevicted_keys:0\r\n")?;
+    write!(text, "total_error_replies:{}\r\n", shared.tally.errors.total())?;
+    write!(text, "monitors_disconnected:{}\r\n", shared.monitors.cut)?;
     let [channels, patterns, shards] = shared.channels.counts();
     write!(
         text,

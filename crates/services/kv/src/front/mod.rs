@@ -19,6 +19,7 @@ mod channels;
 mod client;
 mod cluster;
 mod connection;
+mod errors;
 mod info;
 mod latency;
 mod monitor;
@@ -33,6 +34,7 @@ mod subcommands;
 mod table;
 mod tally;
 mod topology;
+mod traffic;
 mod transaction;
 mod turns;
 mod waiting;
@@ -44,7 +46,7 @@ use self::{
     roster::ClientEntry,
     shared::{Owner, Shared, Target},
 };
-pub use settings::{ClusterMode, Memory, Settings};
+pub use settings::{ClusterMode, Cpu, Memory, Settings};
 
 /// Returns the number of bytes that an incomplete request of one connection may occupy in the
 /// reactor.
@@ -174,7 +176,9 @@ impl Front for RespFront {
             return bytes.len();
         };
         self.shared.tally.set_clock(requests.wall_ms());
+        self.shared.traffic.sample(requests.wall_ms());
         let used = receive(client, bytes, &mut self.shared, requests);
+        self.shared.traffic.add_received(used);
         client.recount(&mut self.shared);
         client.update_entry(requests.wall_ms(), &mut self.shared);
         client.mark(&mut self.shared);
@@ -316,6 +320,7 @@ impl Front for RespFront {
     fn sent(&mut self, connection: ConnectionId, count: usize) {
         if let Some(client) = self.connections.get_mut(&connection) {
             client.sent(count, &mut self.shared);
+            self.shared.traffic.add_sent(count);
         }
     }
 
@@ -420,7 +425,7 @@ fn receive(
                 }
                 let in_line = bytes[used] != b'*';
                 used += more;
-                shared.processed += 1;
+                shared.traffic.add_request();
                 if in_line && starts_http(&arguments) {
                     client.end_foreign(HTTP, shared, requests);
                 } else {

@@ -16,6 +16,8 @@ pub struct Settings {
     pub cluster_mode: ClusterMode,
     /// Function that returns the memory of the process and of the machine.
     pub memory: fn() -> Memory,
+    /// Function that returns the CPU time of the process.
+    pub cpu: fn() -> Cpu,
 }
 
 /// Answers to clients in cluster mode, who ask where the slots are.
@@ -59,6 +61,13 @@ pub struct Memory {
     pub system_bytes: u64,
 }
 
+/// CPU time of the process in milliseconds, 0 where unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cpu {
+    pub system_ms: u64,
+    pub user_ms: u64,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -69,6 +78,7 @@ impl Default for Settings {
             started_ms: 0,
             cluster_mode: ClusterMode::Off,
             memory: Memory::default,
+            cpu: Cpu::default,
         }
     }
 }

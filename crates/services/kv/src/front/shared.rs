@@ -16,6 +16,7 @@ use super::{
     roster::{ClientSlot, ClientTable},
     settings::Settings,
     tally::{self, Tally},
+    traffic::Traffic,
     waiting::Waiting,
 };
 use crate::{
@@ -69,8 +70,7 @@ pub(super) struct Shared {
     pub(super) roster: ClientTable,
     pub(super) settings: Settings,
     pub(super) events: Setting,
-    /// Number of requests handled since the start.
-    pub(super) processed: u64,
+    pub(super) traffic: Traffic,
     /// Bytes charged to the memory limit over all connections.
     pub(super) held_bytes: usize,
     /// Rate-limited log of clients that speak another protocol.
@@ -113,7 +113,7 @@ impl Shared {
             roster: ClientTable::default(),
             settings,
             events: Setting::default(),
-            processed: 0,
+            traffic: Traffic::default(),
             held_bytes: 0,
             strangers: Seldom::default(),
             oversized_clients: Seldom::default(),

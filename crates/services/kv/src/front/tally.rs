@@ -6,11 +6,12 @@
 use std::fmt::Write as _;
 
 use super::{
+    errors::Errors,
     latency::Latency,
     roster::ClientSlot,
     slow::{SLOW_MS, SlowLog, Split},
 };
-use crate::{command::Spec, commands::FAMILIES};
+use crate::{command::Spec, commands::FAMILIES, resp::reply::NULL};
 
 /// Command and arrival time of a request in eight bytes.
 #[derive(Clone, Copy, Debug)]
@@ -54,12 +55,16 @@ struct Count {
     failed: u64,
     /// Total milliseconds from arrival to reply.
     took_ms: u64,
+    /// Reads that found something, and those that found nothing.
+    hits: u64,
+    misses: u64,
 }
 
 /// Statistics in the order of the command table, and the logs of slow commands.
 #[derive(Debug)]
 pub(super) struct Tally {
     counts: Vec<Count>,
+    pub(super) errors: Errors,
     /// Clock of the current turn: Unix time in milliseconds.
     pub(super) now_ms: u64,
     pub(super) slow: SlowLog,
@@ -72,6 +77,7 @@ impl Default for Tally {
         assert!(commands < usize::from(u16::MAX), "the last number is no command's");
         Self {
             counts: vec![Count::default(); commands],
+            errors: Errors::default(),
             now_ms: 0,
             slow: SlowLog::default(),
             latency: Latency::default(),
@@ -101,6 +107,7 @@ impl Tally {
 
     /// Counts a command that the connection answered at once.
     pub(super) fn answers(&mut self, stamp: Stamp, reply: &[u8]) {
+        self.errors.count(reply);
         if reply.first() == Some(&b'-')
             && let Some(count) = self.count(stamp.command)
         {
@@ -113,7 +120,13 @@ impl Tally {
         let took_ms = u64::from(lower(self.now_ms).wrapping_sub(stamp.at_ms));
         // The clock was set back, so the duration is unknown.
         let took_ms = if took_ms > LONGEST_MS { 0 } else { took_ms };
+        self.errors.count(reply);
         let count = self.count(stamp.command)?;
+        if finds_nothing(reply) {
+            count.misses += 1;
+        } else {
+            count.hits += 1;
+        }
         count.took_ms = count.took_ms.saturating_add(took_ms);
         count.failed += u64::from(reply.first() == Some(&b'-'));
         (took_ms >= SLOW_MS).then_some(took_ms)
@@ -142,16 +155,25 @@ impl Tally {
 
     pub(super) fn reset(&mut self) {
         self.counts.fill(Count::default());
+        self.errors = Errors::default();
     }
 
     fn count(&mut self, command: u16) -> Option<&mut Count> {
         self.counts.get_mut(usize::from(command))
     }
 
+    /// Returns how many reads of keys found something, and how many found nothing.
+    pub(super) fn hits_and_misses(&self) -> (u64, u64) {
+        let of_keys =
+            |spec: &Spec| spec.flags.contains(&"readonly") && spec.key_places(2).next().is_some();
+        let counts = commands().zip(&self.counts).filter(|(spec, _)| of_keys(spec));
+        counts.fold((0, 0), |(hits, misses), (_, count)| (hits + count.hits, misses + count.misses))
+    }
+
     pub(super) fn write_commandstats(&self, text: &mut String) -> std::fmt::Result {
         write!(text, "# Commandstats\r\n")?;
         for (spec, count) in commands().zip(&self.counts) {
-            let Count { calls, rejected, failed, took_ms } = *count;
+            let Count { calls, rejected, failed, took_ms, .. } = *count;
             if calls + rejected + failed == 0 {
                 continue;
             }
@@ -167,6 +189,13 @@ impl Tally {
         }
         Ok(())
     }
+}
+
+/// Returns whether a reply in neutral form says that there was nothing to read.
+fn finds_nothing(reply: &[u8]) -> bool {
+    const EMPTY: [&[u8]; 7] =
+        [NULL, b"*0\r\n", b"%0\r\n", b"~0\r\n", b":0\r\n", b":-2\r\n", b"+none\r\n"];
+    reply.len() <= 7 && EMPTY.contains(&reply)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]

@@ -94,6 +94,44 @@ fn info_has_commandstats_when_asked_for_all() {
     }
 }
 
+#[test]
+fn info_counts_finds_errors_and_bytes() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.say(client, "CONFIG RESETSTAT");
+    for words in ["SET k v", "GET k", "GET absent", "HGETALL absent", "EXISTS absent", "TTL k"] {
+        node.say(client, words);
+    }
+    assert!(node.say(client, "INCR k").starts_with("-ERR"));
+    assert!(node.say(client, "LPUSH k v").starts_with("-WRONGTYPE"));
+    assert!(node.say(client, "NONSENSE").starts_with("-ERR"));
+    let info = node.say(client, "INFO");
+    for line in [
+        "keyspace_hits:2",
+        "keyspace_misses:3",
+        "total_error_replies:3",
+        "errorstat_ERR:count=2",
+        "errorstat_WRONGTYPE:count=1",
+        "total_commands_processed:10",
+        "used_cpu_user:0.000000",
+        "loading:0",
+    ] {
+        assert!(info.contains(&format!("|{line}|")), "{line} is not in {info}");
+    }
+    let received = request(&["SET", "k", "v"]).len();
+    node.say(client, "CONFIG RESETSTAT");
+    node.ask(client, &["SET", "k", "v"]);
+    let bytes = |node: &mut Node, line: &str| -> usize {
+        let info = node.say(client, "INFO stats");
+        let (_, rest) = info.split_once(line).expect("a line of INFO");
+        rest.split('|').next().unwrap().parse().unwrap()
+    };
+    // The reply of CONFIG RESETSTAT is sent after the reset.
+    assert_eq!(bytes(&mut node, "total_net_output_bytes:"), "+OK\r\n+OK\r\n".len());
+    assert!(bytes(&mut node, "total_net_input_bytes:") >= received);
+    assert!(!node.say(client, "INFO errorstats").contains("errorstat_"));
+}
+
 /// Sends a request whose reply takes `ms` milliseconds.
 fn slowly(node: &mut Node, client: quorate_replica::front::ConnectionId, words: &[&str], ms: u64) {
     node.feed(client, &request(words));
