@@ -54,6 +54,7 @@ fn finding_nodes() -> Result<(), Failed> {
         node_script("ioredis by Sentinel", "ioredis_sentinel.mjs", &["ioredis"])?,
         python_script("redis-py in cluster mode", "redis_py_cluster.py")?,
         node_script("ioredis in cluster mode", "ioredis_cluster.mjs", &["ioredis"])?,
+        java_program("Jedis by Sentinel", "jedis", "Sentinels")?,
     ];
     for mut script in scripts.into_iter().flatten() {
         script.args(ports.iter().map(u16::to_string)).stdout(Stdio::piped());
@@ -203,19 +204,27 @@ fn node_script(what: &str, file: &str, packages: &[&str]) -> Result<Option<Comma
 }
 
 fn redisson(ports: &[u16]) -> Result<(), Failed> {
-    let folder = clients_folder().join("redisson");
+    java_program("Redisson", "redisson", "Locks")?
+        .map_or(Ok(()), |mut command| script(&mut command, ports))
+}
+
+/// Compiles one of our Java programs and returns the command that runs it; `None` if it is skipped.
+fn java_program(what: &str, library: &str, class: &str) -> Result<Option<Command>, Failed> {
+    let folder = clients_folder().join(library);
     if !has("java") || !has("javac") || !folder.join("lib").is_dir() {
-        let how = "no JDK, or not fetched; ./setup does it with Maven (org.redisson:redisson)";
-        return skip("Redisson", how);
+        let how = format!("no JDK, or not fetched; ./setup does it with Maven ({library})");
+        skip(what, &how)?;
+        return Ok(None);
     }
     let libraries = format!("{}/*", folder.join("lib").display());
     let classes = folder.join("classes");
-    let source = root().join("crates/proof/trials/clients/redisson/Locks.java");
+    let sources = root().join("crates/proof/trials/clients").join(library);
     let mut compile = Command::new("javac");
-    compile.args(["-cp", &libraries, "-d"]).arg(&classes).arg(source);
-    read(&mut compile)?;
-    let path = format!("{libraries}:{}", classes.display());
-    script(Command::new("java").args(["-cp", &path, "Locks"]), ports)
+    compile.args(["-cp", &libraries, "-d"]).arg(&classes);
+    read(compile.arg(sources.join(class).with_extension("java")))?;
+    let mut command = Command::new("java");
+    command.args(["-cp", &format!("{libraries}:{}", classes.display()), class]);
+    Ok(Some(command))
 }
 
 fn go_redis(ports: &[u16]) -> Result<(), Failed> {

@@ -4,7 +4,7 @@
 //! bytes, the front calls [`Requests`], and the replica answers with [`Completion`]s in any order.
 
 use quorate_access::{Users, Who};
-use quorate_core::level::Level;
+use quorate_core::{level::Level, node_id::NodeId};
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 pub use crate::ports::outcome::{Completion, ConnectionId, Failure, Sequenced, SessionId, Tag};
@@ -107,6 +107,11 @@ pub trait Requests {
     }
 
     fn status(&self) -> Status;
+
+    /// Returns the leader that this node follows, or itself.
+    fn leader(&self) -> Option<NodeId> {
+        self.status().leader
+    }
 
     /// Returns the level that the group uses ([level-5]).
     fn level(&self) -> Level {

@@ -1,7 +1,7 @@
 //! Accepts requests of fronts and queues them in the replica.
 
 use quorate_access::Users;
-use quorate_core::{level::Level, time::Time};
+use quorate_core::{level::Level, node_id::NodeId, time::Time};
 use quorate_log::disk::Disk;
 
 use super::Replica;
@@ -258,6 +258,10 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn status(&self) -> Status {
         self.replica.status(self.now)
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        self.replica.spine.node().leader()
     }
 
     fn level(&self) -> Level {

@@ -59,6 +59,11 @@ impl Channels {
         }
     }
 
+    /// Returns whether any client is subscribed to channels or patterns.
+    pub(super) fn has_receivers(&self) -> bool {
+        self.channels.len() + self.patterns.len() > 0
+    }
+
     /// Returns the receivers of a message in order of delivery, with the pattern that matched, if
     /// any.
     pub(super) fn receivers(&self, channel: &[u8]) -> Vec<(ConnectionId, Option<Box<[u8]>>)> {

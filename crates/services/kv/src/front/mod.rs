@@ -31,6 +31,7 @@ mod settings;
 mod shared;
 mod slow;
 mod subcommands;
+mod switching;
 mod table;
 mod tally;
 mod topology;
@@ -393,6 +394,7 @@ impl Front for RespFront {
                 client.mark(&mut self.shared);
             }
         }
+        self.tell_new_master(requests);
         self.serve_line(requests);
     }
 }

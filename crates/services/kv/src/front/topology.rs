@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use quorate_core::{effect::Role, node_id::NodeId, record::Class};
 use quorate_replica::status::{Peer, Status};
 
-use super::{refusals::printable, subcommands};
+use super::{refusals::printable, subcommands, switching::Switching};
 use crate::{
     command::Local,
     resp::{reply::Reply, request::Arguments},
@@ -18,7 +18,7 @@ use crate::{
 
 /// Name of the group in `SENTINEL MASTERS`, from which redis-py takes its master: the name in most
 /// clients' examples. The other requests take any name, since a node knows only its own group.
-const MASTER_NAME: &str = "mymaster";
+pub(super) const MASTER_NAME: &str = "mymaster";
 const NO_MASTER: &str =
     "ERR this group has no leader now: an election usually takes less than a second; ask again";
 
@@ -64,7 +64,7 @@ pub(super) fn places(status: &Status) -> impl Iterator<Item = Place<'_>> {
     })
 }
 
-fn master(status: &Status) -> Option<Place<'_>> {
+pub(super) fn master(status: &Status) -> Option<Place<'_>> {
     places(status).find(|place| Some(place.peer.member.node) == status.leader)
 }
 
@@ -170,7 +170,15 @@ const fn role_name(role: Role) -> &'static str {
 }
 
 /// Answers SENTINEL.
-pub(super) fn sentinel(status: &Status, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
+pub(super) fn sentinel(
+    status: &Status,
+    arguments: &Arguments<'_>,
+    switching: &mut Switching,
+    r: &mut Reply<'_>,
+) {
+    if arguments.len() > 2 {
+        switching.learn_name(arguments.at(2));
+    }
     let name: String = arguments.at(2).iter().take(64).map(|&byte| printable(byte)).collect();
     let others = || places(status).filter(|place| place.peer.member != status.member);
     match &*arguments.at(1).to_ascii_lowercase() {

@@ -1,6 +1,7 @@
 //! ROLE, SENTINEL and INFO replication, by which clients find the nodes.
 
 use quorate_kv::front::{ClusterMode, RespFront, Settings};
+use quorate_replica::front::Front as _;
 
 use super::common::Node;
 
@@ -82,6 +83,34 @@ fn without_a_leader_there_is_no_master() {
         assert!(say(request).starts_with("-ERR this group has no leader now"));
     }
     assert!(say("REPLICAS any").starts_with("*3|"));
+}
+
+#[test]
+fn subscribers_learn_of_a_new_leader() {
+    let mut node = follower(Some(1));
+    let (listener, all, other) = (node.connect(), node.connect(), node.connect());
+    node.say(listener, "SENTINEL GET-MASTER-ADDR-BY-NAME cache");
+    node.say(listener, "SUBSCRIBE +switch-master");
+    node.say(all, "PSUBSCRIBE *");
+    node.say(other, "SUBSCRIBE +slave");
+    let mut lead = |leader: Option<u32>| {
+        node.world.leader = leader;
+        node.front.poll(&mut node.world);
+        node.settle();
+        [listener, all, other].map(|client| node.take(client))
+    };
+    assert_eq!(lead(Some(1)), [""; 3], "no change");
+    assert_eq!(lead(None), [""; 3], "an election");
+    let [named, matched, unrelated] = lead(Some(2));
+    let of = |name: &str| format!("{name} fd00::1 7001 fd00::2 7002");
+    let message =
+        |name: &str| format!("*3|$7|message|$14|+switch-master|${}|{}|", of(name).len(), of(name));
+    assert_eq!(named, message("cache") + &message("mymaster"));
+    assert!(matched.contains(&of("cache")), "{matched}");
+    assert_eq!(unrelated, "");
+    assert_eq!(lead(Some(2)), [""; 3], "told once");
+    let [back, ..] = lead(Some(1));
+    assert!(back.contains("cache fd00::2 7002 fd00::1 7001"), "{back}");
 }
 
 /// Returns a follower with this mode that knows a leader.

@@ -195,7 +195,9 @@ impl Connection {
             }
             Local::Wait => answers::wait(arguments, requests, r),
             Local::Role => topology::role(&requests.status(), r),
-            Local::Sentinel => topology::sentinel(&requests.status(), arguments, r),
+            Local::Sentinel => {
+                topology::sentinel(&requests.status(), arguments, &mut shared.switching, r);
+            }
             Local::Cluster => {
                 cluster::cluster(&requests.status(), shared.settings.cluster_mode, arguments, r);
             }
