@@ -360,6 +360,9 @@ impl StateMachine for Service {
         self.waits = waits;
         self.waits.is_as_committed();
         self.notices.clear();
+        if self.events.is_tracked() {
+            self.notices.push((notice::ALL_CHANGED.into(), Box::default()));
+        }
         self.set_applied(at);
         Ok(())
     }

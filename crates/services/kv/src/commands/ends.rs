@@ -214,6 +214,7 @@ fn remove_ended_of(state: &mut WriteContext<'_>, key: Key<'_>, most: usize) -> u
         store.set(key, &header.to_bytes(), stamp);
     }
     if !ended.is_empty() {
+        state.tell_changed(key);
         state.event(class::HASH, "hexpired", key);
     }
     ended.len()

@@ -5,7 +5,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use super::state::{WriteContext, notice};
@@ -30,11 +30,13 @@ pub(super) mod class {
     pub(crate) const EVICTED: u32 = 1 << 10;
     pub(crate) const STREAM: u32 = 1 << 11;
     pub(crate) const MODULE: u32 = 1 << 12;
+    /// Notices of changed keys for clients that cache them.
+    pub(crate) const TRACKED: u32 = 1 << 13;
 }
 
 use class::{
     EVICTED, EXPIRED, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, MODULE, NEW, SET, STREAM, STRING,
-    ZSET,
+    TRACKED, ZSET,
 };
 
 /// Letters of the classes that `A` includes.
@@ -53,24 +55,32 @@ const ALL: &[(char, u32)] = &[
 /// Letters of the classes that `A` does not include.
 const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 
-/// Events selected by `notify-keyspace-events` on this node. Clones share the setting.
+/// Events selected by `notify-keyspace-events` on this node, and whether clients cache keys. Clones
+/// share the setting.
 #[derive(Clone, Debug, Default)]
-pub struct Setting(Arc<AtomicU32>);
+pub struct Setting(Arc<Wanted>);
+
+#[derive(Debug, Default)]
+struct Wanted {
+    classes: AtomicU32,
+    tracked: AtomicBool,
+}
 
 impl Setting {
-    /// Returns the selected classes, or 0 if neither form of notification is selected.
+    /// Returns the selected classes, or none of them if neither form of notification is selected.
     pub(crate) fn wanted(&self) -> u32 {
         // Relaxed: a command in execution may still use the old setting.
-        let set = self.0.load(Ordering::Relaxed);
-        if set & (KEYSPACE | KEYEVENT) == 0 {
-            return 0;
+        let set = self.0.classes.load(Ordering::Relaxed);
+        let tracked = if self.is_tracked() { TRACKED } else { 0 };
+        match set & (KEYSPACE | KEYEVENT) {
+            0 => tracked,
+            _ => set | tracked,
         }
-        set
     }
 
     /// Formats the setting as CONFIG GET does.
     pub fn text(&self) -> String {
-        let set = self.0.load(Ordering::Relaxed);
+        let set = self.0.classes.load(Ordering::Relaxed);
         let all = ALL.iter().fold(0, |all, (_, class)| all | class);
         let mut text = String::new();
         if set & all == all {
@@ -83,7 +93,17 @@ impl Setting {
     }
 
     pub fn set(&self, classes: u32) {
-        self.0.store(classes, Ordering::Relaxed);
+        self.0.classes.store(classes, Ordering::Relaxed);
+    }
+
+    /// Returns whether clients cache keys.
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.0.tracked.load(Ordering::Relaxed)
+    }
+
+    /// Turns the notices of changed keys on or off.
+    pub(crate) fn track(&self, wanted: bool) {
+        self.0.tracked.store(wanted, Ordering::Relaxed);
     }
 
     /// Parses a selection such as `KEA` into classes.
@@ -128,9 +148,25 @@ impl WriteContext<'_> {
         }
     }
 
+    /// Tells the fronts that a key changes, if clients cache keys.
+    pub(super) fn tell_changed(&mut self, key: Key<'_>) {
+        if self.events & TRACKED != 0 {
+            let subject = [&[notice::CHANGED][..], key.bytes()].concat();
+            self.notices.push((subject.into(), Box::default()));
+        }
+    }
+
+    /// Tells the fronts that all keys change.
+    pub(super) fn tell_all_changed(&mut self) {
+        if self.events & TRACKED != 0 {
+            self.notices.push((notice::ALL_CHANGED.into(), Box::default()));
+        }
+    }
+
     /// Generates the events due before a key is set or removed: expiry of a stored key past its
     /// deadline, and creation of an absent key.
     pub(super) fn about_to_change(&mut self, key: Key<'_>, set: bool) {
+        self.tell_changed(key);
         if self.events & (EXPIRED | NEW | HASH | GENERIC) != 0 {
             self.emit_before_change(key, set);
         }

@@ -442,6 +442,7 @@ fn tell_ended(state: &mut WriteContext<'_>, most: usize) {
     for key in &ended {
         if let Ok(key) = Key::new(key) {
             state.tell_ended(key);
+            state.tell_changed(key);
         }
     }
 }
@@ -458,6 +459,7 @@ pub(super) fn expired(
     let same = state.store.get(key).is_some_and(|entry| entry.deadline == Some(deadline));
     if same {
         state.store.remove(key);
+        state.tell_changed(key);
         state.event(class::EXPIRED, "expired", key);
     }
     reply.integer(i64::from(same));

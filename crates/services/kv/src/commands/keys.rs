@@ -325,7 +325,7 @@ pub(super) fn rename(
         && let Some(found) = contents(state, old)?
     {
         // The new key takes over the collection's id, so the rows stay where they are.
-        state.store.detach(old);
+        state.detach(old);
         state.set(new, &found.value, found.deadline, found.kind);
         state.event(class::GENERIC, "rename_from", old);
         state.event(class::GENERIC, "rename_to", new);
@@ -612,6 +612,7 @@ pub(super) fn flush(
     from.end()?;
     note_flushed(state);
     state.store.clear();
+    state.tell_all_changed();
     reply.ok();
     Ok(())
 }

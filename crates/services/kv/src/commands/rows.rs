@@ -212,7 +212,7 @@ impl<'w, 'a> Change<'w, 'a> {
             let (header, end) = settled(state.store, header, deadline);
             state.set(key, &header.to_bytes(), end, kind);
         } else if existed {
-            state.store.detach(key);
+            state.detach(key);
             state.event(class::GENERIC, "del", key);
         }
     }

@@ -87,7 +87,7 @@ const COMMANDS: &[Spec] = &[
             "Depends on subcommand.",
             "A container for client connection commands.",
         )
-        .differs("without `TRACKING` and what belongs to it"),
+        .differs("`TRACKING`: `NOLOOP` changes nothing"),
     ),
     Spec::local(
         "command",

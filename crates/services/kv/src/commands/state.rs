@@ -49,6 +49,10 @@ pub mod notice {
     pub const WAITS: &[u8] = &[1];
     /// Message on a shard channel, whose name follows.
     pub const SHARD: u8 = 2;
+    /// Change of a key, which follows.
+    pub const CHANGED: u8 = 3;
+    /// Complete subject: all keys may have changed.
+    pub const ALL_CHANGED: &[u8] = &[4];
 }
 
 /// Execution context of a read-only operation.
@@ -97,6 +101,12 @@ impl WriteContext<'_> {
         if matches!(kind, Kind::List | Kind::Zset) && !self.waits.is_empty() {
             self.waits.mark_ready(key.bytes());
         }
+    }
+
+    /// Removes a key without its rows.
+    pub fn detach(&mut self, key: Key<'_>) {
+        self.tell_changed(key);
+        self.store.detach(key);
     }
 
     pub fn begin(&mut self) -> Id {

@@ -6,6 +6,7 @@ mod local;
 mod login;
 mod quiet;
 mod session;
+mod tracking;
 
 use std::collections::VecDeque;
 
@@ -13,7 +14,7 @@ use quorate_access::Role;
 use quorate_core::{record::Class, time::Time};
 use quorate_replica::front::{ConnectionId, Failure, Requests, SessionId, State as Moment, Tag};
 
-use self::{attached::Attached, checking::Checking, quiet::Quiet};
+use self::{attached::Attached, checking::Checking, quiet::Quiet, tracking::Tracked};
 use super::{
     access::{self, Login, Standing},
     asked::{Freshness, Read, Write},
@@ -80,6 +81,8 @@ pub(super) struct Connection {
     /// Replies turned off with CLIENT REPLY.
     quiet: Quiet,
     monitors: bool,
+    /// Keys that the client caches.
+    tracked: Option<Tracked>,
     /// Freshness that reads require.
     fresh: Freshness,
     attached: Attached,
@@ -117,6 +120,7 @@ impl Connection {
             published: Published::default(),
             quiet: Quiet::default(),
             monitors: false,
+            tracked: None,
             fresh: Freshness::default(),
             attached: Attached::default(),
             login,
@@ -531,6 +535,24 @@ impl Connection {
         self.order.push_message(&neutral, self.version);
     }
 
+    /// Sends a message behind the replies to all open requests.
+    fn send_in_turn(&mut self, neutral: &[u8], shared: &mut Shared) {
+        if self.order.buffered() > OUTPUT_BYTES_HARD || shared.is_full(neutral.len()) {
+            // Otherwise the client would miss messages without noticing.
+            self.cut();
+        }
+        if self.ending {
+            return;
+        }
+        match self.parked {
+            // Its reply may take for ever, and all earlier ones are out.
+            Some(parked) if self.order.is_first(parked.place) => {
+                self.order.push_message(neutral, self.version);
+            }
+            _ => self.order.push_answer(neutral, self.version),
+        }
+    }
+
     /// Makes the connection a monitor. Lines follow after the reply to MONITOR.
     pub(super) fn monitor(&mut self, shared: &mut Shared) {
         self.monitors = true;
@@ -595,6 +617,7 @@ impl Connection {
         shared.roster.leave(self.seat);
         shared.tally.slow.leave(self.seat);
         self.stop_monitoring(shared);
+        self.stop_tracking(shared);
         self.subscriptions.clear(self.id, &mut shared.channels);
         let parked = self.parked.take()?;
         shared.waiting.leaves(parked.number)
@@ -647,7 +670,9 @@ impl Connection {
             shared.show(self.seat, spec, arguments);
         }
         let place = self.order.end();
+        self.note_read(spec, arguments, shared);
         self.execute(spec, arguments, shared, requests);
+        self.end_caching(spec.name);
         // Passwords never get here: AUTH and HELLO are answered at once or delay later requests.
         if shared.tally.slow.keeps(shared.tally.now_ms) && self.order.is_open(place) {
             shared.tally.slow.keep_note(self.seat, place, arguments);

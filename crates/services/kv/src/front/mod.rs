@@ -35,6 +35,7 @@ mod switching;
 mod table;
 mod tally;
 mod topology;
+mod tracking;
 mod traffic;
 mod transaction;
 mod turns;
@@ -103,6 +104,40 @@ impl RespFront {
             client.send_message(how, channel, message, &mut self.shared);
             client.recount(&mut self.shared);
             client.mark(&mut self.shared);
+        }
+    }
+
+    /// Tells the clients that may cache a key that it has changed.
+    #[cold]
+    fn tell_changed(&mut self, key: &[u8]) {
+        for client in self.shared.tracking.take(key) {
+            self.invalidate(client, Some(key));
+        }
+    }
+
+    #[cold]
+    fn tell_all_changed(&mut self) {
+        self.shared.tracking.take_all();
+        let all: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        all.into_iter().for_each(|client| self.invalidate(client, None));
+    }
+
+    /// Tells a client, or the one it names in its place, that a key or all have changed.
+    fn invalidate(&mut self, client: ConnectionId, key: Option<&[u8]>) {
+        let Some(told) = self.connections.get(&client).and_then(Connection::notified) else {
+            return;
+        };
+        self.make_room(key.map_or(0, <[u8]>::len));
+        let is_open = self.connections.contains_key(&told);
+        let told = if is_open { told } else { client };
+        if let Some(receiver) = self.connections.get_mut(&told) {
+            if is_open {
+                receiver.send_changed(key, told != client, &mut self.shared);
+            } else {
+                receiver.send_broken(&mut self.shared);
+            }
+            receiver.recount(&mut self.shared);
+            receiver.mark(&mut self.shared);
         }
     }
 
@@ -185,6 +220,9 @@ impl Front for RespFront {
         client.mark(&mut self.shared);
         for killed in std::mem::take(&mut self.shared.killed) {
             self.cut(killed);
+        }
+        for key in std::mem::take(&mut self.shared.forgotten) {
+            self.tell_changed(&key);
         }
         self.shared.sign_slow();
         if self.shared.monitors.has_lines() {
@@ -273,7 +311,11 @@ impl Front for RespFront {
         if subject == notice::WAITS {
             return self.shared.waiting.note_applied();
         }
+        if subject == notice::ALL_CHANGED {
+            return self.tell_all_changed();
+        }
         match subject.split_first() {
+            Some((&notice::CHANGED, key)) => self.tell_changed(key),
             Some((&notice::CHANNEL, channel)) => {
                 for (listener, pattern) in self.shared.channels.receivers(channel) {
                     let how = pattern.as_deref().map_or(MatchedBy::Channel, MatchedBy::Pattern);

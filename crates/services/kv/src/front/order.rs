@@ -224,6 +224,11 @@ impl Order {
         self.push(State::Done(rendered), version, 0, false);
     }
 
+    /// Returns whether all requests before this one are answered.
+    pub(super) const fn is_first(&self, number: u64) -> bool {
+        self.first == number
+    }
+
     /// Adds a read that the connection makes for itself, without reply or statistics.
     pub(super) fn push_own_read(&mut self, read: Read, version: Version) {
         let asked = (std::mem::take(&mut self.stamp), std::mem::replace(&mut self.silent, true));

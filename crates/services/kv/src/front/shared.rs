@@ -17,6 +17,7 @@ use super::{
     settings::Settings,
     switching::Switching,
     tally::{self, Tally},
+    tracking::{Cached, Tracking},
     traffic::Traffic,
     waiting::Waiting,
 };
@@ -82,6 +83,9 @@ pub(super) struct Shared {
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
     pub(super) switching: Switching,
+    pub(super) tracking: Tracking,
+    /// Keys that are no longer tracked, so that their readers are told as if they had changed.
+    pub(super) forgotten: Vec<Box<[u8]>>,
     pub(super) waiting: Waiting,
     pub(super) monitors: Monitors,
     pub(super) desk: PendingChecks<ConnectionId>,
@@ -123,6 +127,8 @@ impl Shared {
             scripts: Scripts::default(),
             channels: Channels::default(),
             switching: Switching::default(),
+            tracking: Tracking::default(),
+            forgotten: Vec::new(),
             waiting: Waiting::default(),
             monitors: Monitors::default(),
             desk: PendingChecks::default(),
@@ -229,6 +235,22 @@ impl Shared {
         };
         fresh(&mut self.command);
         scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
+    }
+
+    pub(super) fn track(&mut self, client: ConnectionId, cached: &Cached) {
+        self.tracking.enter(client, cached, &self.events);
+    }
+
+    pub(super) fn untrack(&mut self, client: ConnectionId, cached: &Cached) {
+        self.tracking.leave(client, cached, &self.events);
+    }
+
+    /// Records that a client requested keys that it caches.
+    pub(super) fn remember(&mut self, client: ConnectionId, keys: &[&[u8]]) {
+        for key in keys {
+            let forgotten = self.tracking.remember(client, key);
+            self.forgotten.extend(forgotten);
+        }
     }
 
     /// Returns a random seed, different for each request, even across restarts.

@@ -28,7 +28,9 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
         Local::Client => (
             "client",
             &[
+                ("caching", 3),
                 ("getname", 2),
+                ("getredir", 2),
                 ("help", 2),
                 ("id", 2),
                 ("info", 2),
@@ -40,6 +42,8 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
                 ("reply", 3),
                 ("setinfo", 4),
                 ("setname", 3),
+                ("tracking", -3),
+                ("trackinginfo", 2),
                 ("unblock", -3),
                 ("unpause", 2),
             ],

@@ -120,24 +120,28 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     if !spec.takes(command.len()) {
         return r.error("ERR Invalid number of arguments specified for command");
     }
-    let counted = counted(spec.name);
-    if spec.keys.0 == 0 && counted.is_none() {
+    if spec.keys.0 == 0 && counted(spec.name).is_none() {
         return r.error("ERR The command has no key arguments");
     }
+    let Some(places) = key_places(spec, command) else {
+        return r.error("ERR Invalid arguments specified for command");
+    };
+    r.array(places.len());
+    places.into_iter().for_each(|at| r.bulk(command.at(at)));
+}
+
+/// Returns the indexes of a command's keys, or `None` if their number is invalid.
+pub(super) fn key_places(spec: &Spec, command: &Arguments<'_>) -> Option<Vec<usize>> {
     let count = command.len();
-    let places = spec.key_places(count).filter(|place| *place < count);
-    let mut places: Vec<usize> = places.collect();
-    if let Some(at) = counted {
+    let mut places: Vec<usize> = spec.key_places(count).filter(|place| *place < count).collect();
+    if let Some(at) = counted(spec.name) {
         let keys = parse_integer(command.at(at)).and_then(|keys| usize::try_from(keys).ok());
-        let Some(keys) = keys.filter(|keys| *keys < count - at) else {
-            return r.error("ERR Invalid arguments specified for command");
-        };
+        let keys = keys.filter(|keys| *keys < count - at)?;
         places.extend(at + 1..=at + keys);
     } else if spec.name == "sort" {
         places.extend(target(command));
     }
-    r.array(places.len());
-    places.into_iter().for_each(|at| r.bulk(command.at(at)));
+    Some(places)
 }
 
 /// Returns the index of the argument with the number of keys, if the command has one.

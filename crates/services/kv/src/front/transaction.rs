@@ -4,7 +4,7 @@ use quorate_access::Role;
 
 use crate::{
     commands::transactions::{Seen, Watched},
-    encode::Encoder,
+    encode::{Decoder, Encoder},
 };
 
 /// Maximum number of keys that a connection may watch.
@@ -20,12 +20,26 @@ pub(super) struct Multi {
     needs: Option<Role>,
     /// A command was refused, so EXEC is aborted.
     broken: bool,
+    /// Keys of queued reads that the client caches, with length prefixes.
+    reads: Vec<u8>,
 }
 
 impl Multi {
     pub(super) fn queue(&mut self, command: &[u8]) {
         Encoder(&mut self.commands).bytes(command);
         self.count += 1;
+    }
+
+    /// Notes the keys of a queued read that the client caches.
+    pub(super) fn read(&mut self, keys: &[&[u8]]) {
+        for key in keys {
+            Encoder(&mut self.reads).bytes(key);
+        }
+    }
+
+    pub(super) fn reads(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = Decoder(&self.reads);
+        std::iter::from_fn(move || rest.bytes().ok())
     }
 
     pub(super) fn need(&mut self, role: Option<Role>) {
@@ -51,7 +65,7 @@ impl Multi {
     }
 
     pub(super) const fn held_bytes(&self) -> usize {
-        self.commands.capacity()
+        self.commands.capacity() + self.reads.capacity()
     }
 
     /// Returns the encoded commands and their number, or `None` after a refused command.

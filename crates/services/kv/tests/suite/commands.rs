@@ -257,7 +257,7 @@ fn server() {
         CLIENT LIST TYPE foo => -ERR Unknown client type 'foo'|
         CLIENT LIST ID x => -ERR Invalid client ID|
         CLIENT LIST FOO => -ERR syntax error|
-        CLIENT TRACKING OFF => -ERR unknown subcommand 'TRACKING'. Try CLIENT HELP.|
+        CLIENT TRACKING OFF => +OK|
         CLIENT SETNAME => -ERR wrong number of arguments for 'client|setname' command|
         CONFIG GET => -ERR wrong number of arguments for 'config|get' command|
         COMMAND FOO => -ERR unknown subcommand 'FOO'. Try COMMAND HELP.|

@@ -30,6 +30,7 @@ mod renewal;
 mod sessions;
 mod tallies;
 mod topology;
+mod tracking;
 mod transactions;
 mod types;
 mod visits;

@@ -181,7 +181,9 @@ impl Connection {
             Local::Client => {
                 let now_ms = requests.wall_ms();
                 self.update_entry(now_ms, shared);
-                client::client(self.id, self.seat, arguments, shared, now_ms, r);
+                if !self.client_tracking(arguments, shared, r) {
+                    client::client(self.id, self.seat, arguments, shared, now_ms, r);
+                }
             }
             Local::Command => table::command(arguments, shared, r),
             Local::Info => info::info(arguments, shared, requests, r),
@@ -271,6 +273,8 @@ impl Connection {
             return;
         };
         let epoch = self.watching.end_epoch();
+        let reads = multi.reads().collect::<Vec<_>>();
+        shared.remember(self.id, &reads);
         let Some((command, count)) = multi.take() else {
             let text = "EXECABORT Transaction discarded because of previous errors.";
             self.reply(shared, |r| r.error(text));
@@ -340,6 +344,7 @@ impl Connection {
         }
         self.order.silent = false;
         self.stop_monitoring(shared);
+        self.stop_tracking(shared);
         self.reply(shared, |r| r.simple("RESET"));
     }
 

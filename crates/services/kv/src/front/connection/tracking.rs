@@ -1,0 +1,354 @@
+//! CLIENT TRACKING: what a connection caches, and notices that it no longer holds.
+
+use quorate_replica::front::ConnectionId;
+
+use super::Connection;
+use crate::{
+    command::{NOT_AN_INTEGER, SYNTAX, Spec},
+    front::{shared::Shared, table::key_places, tracking::Cached},
+    resp::{
+        integer::parse_integer,
+        reply::{Reply, Version},
+        request::Arguments,
+    },
+};
+
+/// Channel of the notices for a connection with RESP2.
+const CHANNEL: &[u8] = b"__redis__:invalidate";
+/// Maximum number of prefixes of a client.
+const PREFIXES_MAX: usize = 1024;
+
+/// Setting of CLIENT TRACKING.
+#[derive(Clone, Debug)]
+pub(super) struct Tracked {
+    cached: Cached,
+    /// Connection that gets the notices instead.
+    redirect: Option<ConnectionId>,
+    /// Shown by TRACKINGINFO. A node does not know whose change it executes, so a client is told
+    /// of its own changes as well.
+    noloop: bool,
+    /// CLIENT CACHING came right before this request, or before the MULTI of this transaction.
+    asked: bool,
+}
+
+impl Tracked {
+    const fn caches_reads(&self) -> bool {
+        match self.cached {
+            Cached::Read => true,
+            Cached::ReadIfAsked => self.asked,
+            Cached::ReadUnlessAsked => !self.asked,
+            Cached::Prefixes(_) => false,
+        }
+    }
+}
+
+impl Connection {
+    /// Returns the connection that gets the notices for this one, if it tracks keys.
+    pub(in crate::front) fn notified(&self) -> Option<ConnectionId> {
+        self.tracked.as_ref().map(|tracked| tracked.redirect.unwrap_or(self.id))
+    }
+
+    /// Enters the keys of a read. Those of a transaction are entered at EXEC, too, because they may
+    /// change before.
+    pub(super) fn note_read(&mut self, spec: &Spec, request: &Arguments<'_>, shared: &mut Shared) {
+        let Some(tracked) = &self.tracked else { return };
+        if !tracked.caches_reads() || !spec.flags.contains(&"readonly") {
+            return;
+        }
+        let keys: Vec<&[u8]> =
+            key_places(spec, request).into_iter().flatten().map(|at| request.at(at)).collect();
+        match &mut self.multi {
+            Some(multi) => multi.read(&keys),
+            None => shared.remember(self.id, &keys),
+        }
+    }
+
+    /// Ends the effect of CLIENT CACHING after the next request.
+    pub(super) fn end_caching(&mut self, name: &str) {
+        if let Some(tracked) = &mut self.tracked
+            && self.multi.is_none()
+            && name != "client"
+        {
+            tracked.asked = false;
+        }
+    }
+
+    /// Handles the subcommands of CLIENT that concern tracking. Returns false for others.
+    pub(super) fn client_tracking(
+        &mut self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        r: &mut Reply<'_>,
+    ) -> bool {
+        let done = match &*arguments.at(1).to_ascii_lowercase() {
+            b"tracking" => self.track(arguments, shared),
+            b"caching" => self.caching(arguments.at(2)),
+            b"getredir" => {
+                r.integer(self.redirect_id());
+                return true;
+            }
+            b"trackinginfo" => {
+                self.tracking_info(r);
+                return true;
+            }
+            _ => return false,
+        };
+        match done {
+            Ok(()) => r.ok(),
+            Err(text) => r.error(&text),
+        }
+        true
+    }
+
+    fn track(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) -> Result<(), String> {
+        let wanted = Options::read(arguments, shared)?;
+        match &*arguments.at(2).to_ascii_lowercase() {
+            b"off" => {
+                self.stop_tracking(shared);
+                return Ok(());
+            }
+            b"on" => {}
+            _ => return Err(SYNTAX.to_owned()),
+        }
+        let known = self.tracked.as_ref().map(|tracked| &tracked.cached);
+        let cached = wanted.cached(known)?;
+        self.stop_tracking(shared);
+        shared.track(self.id, &cached);
+        let Options { redirect, noloop, .. } = wanted;
+        self.tracked = Some(Tracked { cached, redirect, noloop, asked: false });
+        Ok(())
+    }
+
+    pub(super) fn stop_tracking(&mut self, shared: &mut Shared) {
+        if let Some(tracked) = self.tracked.take() {
+            shared.untrack(self.id, &tracked.cached);
+        }
+    }
+
+    fn caching(&mut self, answer: &[u8]) -> Result<(), String> {
+        let tracked = self.tracked.as_mut();
+        let tracked = tracked.filter(|tracked| {
+            matches!(tracked.cached, Cached::ReadIfAsked | Cached::ReadUnlessAsked)
+        });
+        let Some(tracked) = tracked else {
+            return Err(
+                "ERR CLIENT CACHING can be called only when the client is in tracking mode with \
+                        OPTIN or OPTOUT mode enabled"
+                    .to_owned(),
+            );
+        };
+        match (&*answer.to_ascii_lowercase(), &tracked.cached) {
+            (b"yes", Cached::ReadIfAsked) | (b"no", Cached::ReadUnlessAsked) => {
+                tracked.asked = true;
+                Ok(())
+            }
+            (b"yes", _) => {
+                Err("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode."
+                    .to_owned())
+            }
+            (b"no", _) => {
+                Err("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode."
+                    .to_owned())
+            }
+            _ => Err(SYNTAX.to_owned()),
+        }
+    }
+
+    /// Returns the client that gets the notices, 0 for this one, or -1 without tracking.
+    fn redirect_id(&self) -> i64 {
+        self.tracked.as_ref().map_or(-1, |tracked| {
+            tracked.redirect.map_or(0, |client| i64::try_from(client.0).unwrap_or(i64::MAX))
+        })
+    }
+
+    fn tracking_info(&self, r: &mut Reply<'_>) {
+        let mut flags: Vec<&str> = Vec::new();
+        let mut prefixes: &[Box<[u8]>] = &[];
+        match &self.tracked {
+            None => flags.push("off"),
+            Some(tracked) => {
+                flags.push("on");
+                match &tracked.cached {
+                    Cached::Read => {}
+                    Cached::ReadIfAsked => flags.push("optin"),
+                    Cached::ReadUnlessAsked => flags.push("optout"),
+                    Cached::Prefixes(all) => {
+                        flags.push("bcast");
+                        prefixes = all;
+                    }
+                }
+                match (&tracked.cached, tracked.asked) {
+                    (Cached::ReadIfAsked, true) => flags.push("caching-yes"),
+                    (Cached::ReadUnlessAsked, true) => flags.push("caching-no"),
+                    _ => {}
+                }
+                if tracked.noloop {
+                    flags.push("noloop");
+                }
+            }
+        }
+        r.map(3);
+        r.bulk(b"flags");
+        r.set(flags.len());
+        flags.iter().for_each(|flag| r.bulk(flag.as_bytes()));
+        r.bulk(b"redirect");
+        r.integer(self.redirect_id());
+        r.bulk(b"prefixes");
+        r.array(prefixes.len());
+        prefixes.iter().for_each(|prefix| r.bulk(prefix));
+    }
+
+    /// Says that the connection that gets the notices for this one is closed.
+    pub(in crate::front) fn send_broken(&mut self, shared: &mut Shared) {
+        if self.version == Version::Resp3 {
+            let mut neutral = Vec::new();
+            let r = &mut Reply(&mut neutral);
+            r.push(1);
+            r.bulk(b"tracking-redir-broken");
+            self.send_in_turn(&neutral, shared);
+        }
+    }
+
+    /// Sends a notice that a key, or without one all keys, may have changed.
+    pub(in crate::front) fn send_changed(
+        &mut self,
+        key: Option<&[u8]>,
+        of_other: bool,
+        shared: &mut Shared,
+    ) {
+        let mut neutral = Vec::new();
+        let r = &mut Reply(&mut neutral);
+        match (self.version, of_other) {
+            (Version::Resp3, _) => {
+                r.push(2);
+                r.bulk(b"invalidate");
+            }
+            // Like a message on the channel, to which the other connection has to be subscribed.
+            (Version::Resp2, true) if !self.subscriptions.is_empty() => {
+                r.push(3);
+                r.bulk(b"message");
+                r.bulk(CHANNEL);
+            }
+            (Version::Resp2, _) => return,
+        }
+        match key {
+            Some(key) => {
+                r.array(1);
+                r.bulk(key);
+            }
+            None => r.null(),
+        }
+        self.send_in_turn(&neutral, shared);
+    }
+}
+
+/// Arguments of CLIENT TRACKING.
+#[derive(Default)]
+struct Options {
+    redirect: Option<ConnectionId>,
+    broadcasts: bool,
+    prefixes: Vec<Box<[u8]>>,
+    opts_in: bool,
+    opts_out: bool,
+    noloop: bool,
+}
+
+impl Options {
+    fn read(arguments: &Arguments<'_>, shared: &mut Shared) -> Result<Self, String> {
+        let (mut options, mut at) = (Self::default(), 3);
+        while at < arguments.len() {
+            let has_value = at + 1 < arguments.len();
+            match &*arguments.at(at).to_ascii_lowercase() {
+                b"redirect" if has_value => {
+                    at += 1;
+                    let id = parse_integer(arguments.at(at)).ok_or(NOT_AN_INTEGER)?;
+                    let known = shared.roster.all().iter().find_map(|client| {
+                        (u64::try_from(id) == Ok(client.id.0)).then_some(client.id)
+                    });
+                    let unknown = "ERR The client ID you want redirect to does not exist";
+                    options.redirect = Some(known.ok_or(unknown)?);
+                }
+                b"prefix" if has_value => {
+                    at += 1;
+                    if options.prefixes.len() == PREFIXES_MAX {
+                        return Err(format!("ERR a client can have {PREFIXES_MAX} prefixes"));
+                    }
+                    options.prefixes.push(arguments.at(at).into());
+                }
+                b"bcast" => options.broadcasts = true,
+                b"optin" => options.opts_in = true,
+                b"optout" => options.opts_out = true,
+                b"noloop" => options.noloop = true,
+                _ => return Err(SYNTAX.to_owned()),
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+
+    /// Returns what the client caches, from these options and what it has cached so far.
+    fn cached(&self, known: Option<&Cached>) -> Result<Cached, String> {
+        let error = |text: &str| Err(format!("ERR {text}"));
+        if !self.broadcasts && !self.prefixes.is_empty() {
+            return error("PREFIX option requires BCAST mode to be enabled");
+        }
+        if self.broadcasts != matches!(known, Some(Cached::Prefixes(_))) && known.is_some() {
+            return error(
+                "You can't switch BCAST mode on/off before disabling tracking for this client, and then \
+                 re-enabling it with a different mode.",
+            );
+        }
+        if self.broadcasts && (self.opts_in || self.opts_out) {
+            return error("OPTIN and OPTOUT are not compatible with BCAST");
+        }
+        if self.opts_in && self.opts_out {
+            return error("You can't specify both OPTIN mode and OPTOUT mode");
+        }
+        let switches = self.opts_in && matches!(known, Some(Cached::ReadUnlessAsked))
+            || self.opts_out && matches!(known, Some(Cached::ReadIfAsked));
+        if switches {
+            return error(
+                "You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then \
+                 re-enabling it with a different mode.",
+            );
+        }
+        Ok(match self {
+            Self { broadcasts: true, .. } => Cached::Prefixes(self.all_prefixes(known)?),
+            Self { opts_in: true, .. } => Cached::ReadIfAsked,
+            Self { opts_out: true, .. } => Cached::ReadUnlessAsked,
+            _ => Cached::Read,
+        })
+    }
+
+    /// Returns the client's prefixes with those it has. Without any, every key matches.
+    fn all_prefixes(&self, known: Option<&Cached>) -> Result<Vec<Box<[u8]>>, String> {
+        let mut all = match known {
+            Some(Cached::Prefixes(known)) => known.clone(),
+            _ => Vec::new(),
+        };
+        let wanted = match &*self.prefixes {
+            [] if all.is_empty() => &[Box::default()],
+            wanted => wanted,
+        };
+        for prefix in wanted {
+            let overlapping =
+                all.iter().find(|other| other.starts_with(prefix) || prefix.starts_with(other));
+            match overlapping {
+                Some(other) if other == prefix && known.is_some() => {}
+                Some(other) => {
+                    return Err(format!(
+                        "ERR Prefix '{}' overlaps with an existing prefix '{}'. Prefixes for a single client \
+                         must not overlap.",
+                        prefix.escape_ascii(),
+                        other.escape_ascii()
+                    ));
+                }
+                None if all.len() == PREFIXES_MAX => {
+                    return Err(format!("ERR a client can have {PREFIXES_MAX} prefixes"));
+                }
+                None => all.push(prefix.clone()),
+            }
+        }
+        Ok(all)
+    }
+}
