@@ -1,4 +1,4 @@
-// Command goclient tests go-redis, unmodified, against the ports given as arguments.
+// Command goclient tests go-redis and rueidis, unmodified, against the ports given as arguments.
 package main
 
 import (
@@ -23,6 +23,11 @@ func main() {
 		fmt.Println("go-redis:", err)
 		os.Exit(1)
 	}
+	if err := caching(ctx, os.Args[1:]); err != nil {
+		fmt.Println("rueidis:", err)
+		os.Exit(1)
+	}
+	fmt.Println("rueidis: cached reads, none of them stale")
 	fmt.Printf("go-redis %s: RESP2 and RESP3 on %d nodes\n", redis.Version(), len(os.Args)-1)
 }
 
