@@ -14,7 +14,7 @@ use quorate_access::Role;
 use quorate_core::{record::Class, time::Time};
 use quorate_replica::front::{ConnectionId, Failure, Requests, SessionId, State as Moment, Tag};
 
-use self::{attached::Attached, checking::Checking, quiet::Quiet, tracking::Tracked};
+use self::{attached::Attached, checking::Checking, quiet::Quiet};
 use super::{
     access::{self, Login, Standing},
     asked::{Freshness, Read, Write},
@@ -26,6 +26,7 @@ use super::{
     roster::ClientSlot,
     shared::Shared,
     tally::Stamp,
+    tracking::Tracked,
     transaction::{Multi, Watching},
 };
 use crate::{

@@ -23,6 +23,7 @@ mod errors;
 mod info;
 mod latency;
 mod monitor;
+mod notices;
 mod order;
 mod refusals;
 mod returning;
@@ -43,7 +44,6 @@ mod waiting;
 
 use self::{
     access::Login,
-    channels::MatchedBy,
     connection::{Connection, HTTP, starts_http},
     roster::ClientEntry,
     shared::{Owner, Shared, Target},
@@ -89,55 +89,6 @@ impl RespFront {
             client.cut();
             client.recount(&mut self.shared);
             client.mark(&mut self.shared);
-        }
-    }
-
-    fn send_to_subscriber(
-        &mut self,
-        listener: ConnectionId,
-        how: MatchedBy<'_>,
-        channel: &[u8],
-        message: &[u8],
-    ) {
-        self.make_room(message.len());
-        if let Some(client) = self.connections.get_mut(&listener) {
-            client.send_message(how, channel, message, &mut self.shared);
-            client.recount(&mut self.shared);
-            client.mark(&mut self.shared);
-        }
-    }
-
-    /// Tells the clients that may cache a key that it has changed.
-    #[cold]
-    fn tell_changed(&mut self, key: &[u8]) {
-        for client in self.shared.tracking.take(key) {
-            self.invalidate(client, Some(key));
-        }
-    }
-
-    #[cold]
-    fn tell_all_changed(&mut self) {
-        self.shared.tracking.take_all();
-        let all: Vec<ConnectionId> = self.connections.keys().copied().collect();
-        all.into_iter().for_each(|client| self.invalidate(client, None));
-    }
-
-    /// Tells a client, or the one it names in its place, that a key or all have changed.
-    fn invalidate(&mut self, client: ConnectionId, key: Option<&[u8]>) {
-        let Some(told) = self.connections.get(&client).and_then(Connection::notified) else {
-            return;
-        };
-        self.make_room(key.map_or(0, <[u8]>::len));
-        let is_open = self.connections.contains_key(&told);
-        let told = if is_open { told } else { client };
-        if let Some(receiver) = self.connections.get_mut(&told) {
-            if is_open {
-                receiver.send_changed(key, told != client, &mut self.shared);
-            } else {
-                receiver.send_broken(&mut self.shared);
-            }
-            receiver.recount(&mut self.shared);
-            receiver.mark(&mut self.shared);
         }
     }
 
@@ -316,17 +267,8 @@ impl Front for RespFront {
         }
         match subject.split_first() {
             Some((&notice::CHANGED, key)) => self.tell_changed(key),
-            Some((&notice::CHANNEL, channel)) => {
-                for (listener, pattern) in self.shared.channels.receivers(channel) {
-                    let how = pattern.as_deref().map_or(MatchedBy::Channel, MatchedBy::Pattern);
-                    self.send_to_subscriber(listener, how, channel, message);
-                }
-            }
-            Some((&notice::SHARD, channel)) => {
-                for listener in self.shared.channels.shard_receivers(channel) {
-                    self.send_to_subscriber(listener, MatchedBy::Shard, channel, message);
-                }
-            }
+            Some((&notice::CHANNEL, channel)) => self.publish(channel, message),
+            Some((&notice::SHARD, channel)) => self.publish_to_shard(channel, message),
             _ => {}
         }
     }

@@ -1,15 +1,11 @@
 //! Tells subscribers of `+switch-master` that the leader has changed, as a Sentinel does.
 
 use quorate_core::node_id::NodeId;
-use quorate_replica::front::Requests;
+use quorate_replica::{front::Requests, status::Status};
 
-use super::{
-    RespFront,
-    channels::MatchedBy,
-    topology::{self, MASTER_NAME},
-};
+use super::topology::{self, MASTER_NAME};
 
-const SWITCH_MASTER: &[u8] = b"+switch-master";
+pub(super) const SWITCH_MASTER: &[u8] = b"+switch-master";
 /// Maximum number of names for the group that clients' requests are remembered by.
 const NAMES_MAX: usize = 16;
 
@@ -34,45 +30,35 @@ impl Switching {
         self.names.truncate(NAMES_MAX - 1);
         self.names.insert(0, name.to_owned());
     }
-}
 
-impl RespFront {
-    /// Sends `+switch-master` if the leader has changed. Called at every turn.
-    pub(super) fn tell_new_master(&mut self, requests: &dyn Requests) {
-        if !self.shared.channels.has_receivers() {
-            self.shared.switching.master = None;
-            return;
-        }
-        let known = self.shared.switching.master.as_ref().map(|(node, ..)| *node);
-        if let Some(leader) = requests.leader().filter(|leader| Some(*leader) != known) {
-            self.tell_of(leader, requests);
+    /// Forgets the leader while there are no subscribers.
+    pub(super) fn rest(&mut self) {
+        self.master = None;
+    }
+
+    /// Returns the messages about a new leader, if there is one.
+    pub(super) fn messages(&mut self, requests: &dyn Requests) -> Vec<String> {
+        let known = self.master.as_ref().map(|(node, ..)| *node);
+        match requests.leader() {
+            Some(leader) if Some(leader) != known => self.messages_of(leader, &requests.status()),
+            _ => Vec::new(),
         }
     }
 
     #[cold]
-    fn tell_of(&mut self, leader: NodeId, requests: &dyn Requests) {
-        let receivers = self.shared.channels.receivers(SWITCH_MASTER);
-        let status = requests.status();
-        let Some(place) = topology::master(&status).filter(|_| status.leader == Some(leader))
-        else {
-            // Its address for clients is not known yet.
-            return;
+    fn messages_of(&mut self, leader: NodeId, status: &Status) -> Vec<String> {
+        // Its address for clients may not be known yet.
+        let Some(place) = topology::master(status).filter(|_| status.leader == Some(leader)) else {
+            return Vec::new();
         };
-        let switching = &mut self.shared.switching;
-        let (host, port) = (place.host.to_owned(), place.port.to_owned());
-        let Some((_, old_host, old_port)) = switching.master.replace((leader, host, port)) else {
-            return;
+        let master = (leader, place.host.to_owned(), place.port.to_owned());
+        let Some((_, old_host, old_port)) = self.master.replace(master) else {
+            return Vec::new();
         };
-        let names = switching.names.iter().map(String::as_str);
+        let names = self.names.iter().map(String::as_str);
         let names = names.filter(|name| *name != MASTER_NAME).chain([MASTER_NAME]);
-        let messages: Vec<String> = names
+        names
             .map(|name| format!("{name} {old_host} {old_port} {} {}", place.host, place.port))
-            .collect();
-        for (listener, pattern) in receivers {
-            let how = pattern.as_deref().map_or(MatchedBy::Channel, MatchedBy::Pattern);
-            for message in &messages {
-                self.send_to_subscriber(listener, how, SWITCH_MASTER, message.as_bytes());
-            }
-        }
+            .collect()
     }
 }

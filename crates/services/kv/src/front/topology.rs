@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use quorate_core::{effect::Role, node_id::NodeId, record::Class};
 use quorate_replica::status::{Peer, Status};
 
-use super::{refusals::printable, subcommands, switching::Switching};
+use super::{refusals::printable, subcommands};
 use crate::{
     command::Local,
     resp::{reply::Reply, request::Arguments},
@@ -170,15 +170,7 @@ const fn role_name(role: Role) -> &'static str {
 }
 
 /// Answers SENTINEL.
-pub(super) fn sentinel(
-    status: &Status,
-    arguments: &Arguments<'_>,
-    switching: &mut Switching,
-    r: &mut Reply<'_>,
-) {
-    if arguments.len() > 2 {
-        switching.learn_name(arguments.at(2));
-    }
+pub(super) fn sentinel(status: &Status, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     let name: String = arguments.at(2).iter().take(64).map(|&byte| printable(byte)).collect();
     let others = || places(status).filter(|place| place.peer.member != status.member);
     match &*arguments.at(1).to_ascii_lowercase() {

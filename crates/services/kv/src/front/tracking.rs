@@ -32,6 +32,30 @@ pub(super) enum Cached {
     Prefixes(Vec<Box<[u8]>>),
 }
 
+/// Setting of CLIENT TRACKING.
+#[derive(Clone, Debug)]
+pub(super) struct Tracked {
+    pub(super) cached: Cached,
+    /// Connection that gets the notices instead.
+    pub(super) redirect: Option<ConnectionId>,
+    /// Shown by TRACKINGINFO. A node does not know whose change it executes, so a client is told
+    /// of its own changes as well.
+    pub(super) noloop: bool,
+    /// CLIENT CACHING came right before this request, or before the MULTI of this transaction.
+    pub(super) asked: bool,
+}
+
+impl Tracked {
+    pub(super) const fn caches_reads(&self) -> bool {
+        match self.cached {
+            Cached::Read => true,
+            Cached::ReadIfAsked => self.asked,
+            Cached::ReadUnlessAsked => !self.asked,
+            Cached::Prefixes(_) => false,
+        }
+    }
+}
+
 /// Clients to tell of a change.
 #[derive(Debug, Default)]
 pub(super) struct Tracking {

@@ -198,7 +198,10 @@ impl Connection {
             Local::Wait => answers::wait(arguments, requests, r),
             Local::Role => topology::role(&requests.status(), r),
             Local::Sentinel => {
-                topology::sentinel(&requests.status(), arguments, &mut shared.switching, r);
+                if arguments.len() > 2 {
+                    shared.switching.learn_name(arguments.at(2));
+                }
+                topology::sentinel(&requests.status(), arguments, r);
             }
             Local::Cluster => {
                 cluster::cluster(&requests.status(), shared.settings.cluster_mode, arguments, r);

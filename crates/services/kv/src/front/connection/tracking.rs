@@ -5,7 +5,11 @@ use quorate_replica::front::ConnectionId;
 use super::Connection;
 use crate::{
     command::{NOT_AN_INTEGER, SYNTAX, Spec},
-    front::{shared::Shared, table::key_places, tracking::Cached},
+    front::{
+        shared::Shared,
+        table::key_places,
+        tracking::{Cached, Tracked},
+    },
     resp::{
         integer::parse_integer,
         reply::{Reply, Version},
@@ -17,30 +21,6 @@ use crate::{
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 /// Maximum number of prefixes of a client.
 const PREFIXES_MAX: usize = 1024;
-
-/// Setting of CLIENT TRACKING.
-#[derive(Clone, Debug)]
-pub(super) struct Tracked {
-    cached: Cached,
-    /// Connection that gets the notices instead.
-    redirect: Option<ConnectionId>,
-    /// Shown by TRACKINGINFO. A node does not know whose change it executes, so a client is told
-    /// of its own changes as well.
-    noloop: bool,
-    /// CLIENT CACHING came right before this request, or before the MULTI of this transaction.
-    asked: bool,
-}
-
-impl Tracked {
-    const fn caches_reads(&self) -> bool {
-        match self.cached {
-            Cached::Read => true,
-            Cached::ReadIfAsked => self.asked,
-            Cached::ReadUnlessAsked => !self.asked,
-            Cached::Prefixes(_) => false,
-        }
-    }
-}
 
 impl Connection {
     /// Returns the connection that gets the notices for this one, if it tracks keys.

@@ -1,0 +1,80 @@
+//! Passes messages, changes of keys and changes of the leader to the clients concerned.
+
+use quorate_replica::front::{ConnectionId, Requests};
+
+use super::{RespFront, channels::MatchedBy, connection::Connection, switching::SWITCH_MASTER};
+
+impl RespFront {
+    /// Tells the subscribers of `+switch-master` that the leader has changed.
+    pub(super) fn tell_new_master(&mut self, requests: &dyn Requests) {
+        if !self.shared.channels.has_receivers() {
+            return self.shared.switching.rest();
+        }
+        for message in self.shared.switching.messages(requests) {
+            self.publish(SWITCH_MASTER, message.as_bytes());
+        }
+    }
+
+    /// Passes a message on a channel to this node's subscribers.
+    pub(super) fn publish(&mut self, channel: &[u8], message: &[u8]) {
+        for (listener, pattern) in self.shared.channels.receivers(channel) {
+            let how = pattern.as_deref().map_or(MatchedBy::Channel, MatchedBy::Pattern);
+            self.send_to_subscriber(listener, how, channel, message);
+        }
+    }
+
+    pub(super) fn publish_to_shard(&mut self, channel: &[u8], message: &[u8]) {
+        for listener in self.shared.channels.shard_receivers(channel) {
+            self.send_to_subscriber(listener, MatchedBy::Shard, channel, message);
+        }
+    }
+
+    /// Tells the clients that may cache a key that it has changed.
+    #[cold]
+    pub(super) fn tell_changed(&mut self, key: &[u8]) {
+        for client in self.shared.tracking.take(key) {
+            self.invalidate(client, Some(key));
+        }
+    }
+
+    #[cold]
+    pub(super) fn tell_all_changed(&mut self) {
+        self.shared.tracking.take_all();
+        let all: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        all.into_iter().for_each(|client| self.invalidate(client, None));
+    }
+
+    /// Tells a client, or the one it names in its place, that a key or all have changed.
+    fn invalidate(&mut self, client: ConnectionId, key: Option<&[u8]>) {
+        let Some(told) = self.connections.get(&client).and_then(Connection::notified) else {
+            return;
+        };
+        self.make_room(key.map_or(0, <[u8]>::len));
+        let is_open = self.connections.contains_key(&told);
+        let told = if is_open { told } else { client };
+        if let Some(receiver) = self.connections.get_mut(&told) {
+            if is_open {
+                receiver.send_changed(key, told != client, &mut self.shared);
+            } else {
+                receiver.send_broken(&mut self.shared);
+            }
+            receiver.recount(&mut self.shared);
+            receiver.mark(&mut self.shared);
+        }
+    }
+
+    fn send_to_subscriber(
+        &mut self,
+        listener: ConnectionId,
+        how: MatchedBy<'_>,
+        channel: &[u8],
+        message: &[u8],
+    ) {
+        self.make_room(message.len());
+        if let Some(client) = self.connections.get_mut(&listener) {
+            client.send_message(how, channel, message, &mut self.shared);
+            client.recount(&mut self.shared);
+            client.mark(&mut self.shared);
+        }
+    }
+}
