@@ -290,17 +290,18 @@ impl Connection {
         may
     }
 
-    /// Disconnects a subscriber that may no longer read, or a monitor that is no longer an admin
+    /// Disconnects a subscriber or a client that caches keys, if it may no longer read, or a monitor that is no longer an admin
     /// ([access-2]).
     pub(super) fn end_forbidden_streams(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         self.end_forbidden_wait(shared, requests);
-        if self.ending || (self.subscriptions.is_empty() && !self.monitors) {
+        let listens = !self.subscriptions.is_empty() || self.tracked.is_some();
+        if self.ending || !(listens || self.monitors) {
             return;
         }
         let standing = self.login.standing(requests);
         let name = if self.monitors && standing != Standing::May(Role::Admin) {
             "monitor"
-        } else if !self.subscriptions.is_empty() && standing == Standing::Nothing {
+        } else if listens && standing == Standing::Nothing {
             "subscribe"
         } else {
             return;
@@ -361,6 +362,7 @@ impl Connection {
         let mut held = multi + self.watching.held_bytes() + self.parser.held_bytes();
         held += self.parked.map_or(0, |parked| parked.bytes);
         held += self.published.held_bytes();
+        held += self.tracked.as_ref().map_or(0, Tracked::held_bytes);
         if !self.subscriptions.is_empty() {
             held += self.subscriptions.held_bytes();
         }
@@ -536,7 +538,7 @@ impl Connection {
         self.order.push_message(&neutral, self.version);
     }
 
-    /// Sends a message behind the replies to all open requests.
+    /// Sends a message behind the replies to all open requests, even with replies turned off.
     fn send_in_turn(&mut self, neutral: &[u8], shared: &mut Shared) {
         if self.order.buffered() > OUTPUT_BYTES_HARD || shared.is_full(neutral.len()) {
             // Otherwise the client would miss messages without noticing.
@@ -545,13 +547,9 @@ impl Connection {
         if self.ending {
             return;
         }
-        match self.parked {
-            // Its reply may take for ever, and all earlier ones are out.
-            Some(parked) if self.order.is_first(parked.place) => {
-                self.order.push_message(neutral, self.version);
-            }
-            _ => self.order.push_answer(neutral, self.version),
-        }
+        // The reply to a blocked request may take for ever.
+        let before = self.parked.map(|parked| parked.place);
+        self.order.push_notice(neutral, self.version, before);
     }
 
     /// Makes the connection a monitor. Lines follow after the reply to MONITOR.
@@ -673,7 +671,6 @@ impl Connection {
         let place = self.order.end();
         self.note_read(spec, arguments, shared);
         self.execute(spec, arguments, shared, requests);
-        self.end_caching(spec.name);
         // Passwords never get here: AUTH and HELLO are answered at once or delay later requests.
         if shared.tally.slow.keeps(shared.tally.now_ms) && self.order.is_open(place) {
             shared.tally.slow.keep_note(self.seat, place, arguments);

@@ -175,6 +175,9 @@ fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
     let (hits, misses) = shared.tally.hits_and_misses();
     write!(text, "keyspace_hits:{hits}\r\nkeyspace_misses:{misses}\r\nevicted_keys:0\r\n")?;
     write!(text, "total_error_replies:{}\r\n", shared.tally.errors.total())?;
+    let [clients, keys, prefixes] = shared.tracking.counts();
+    write!(text, "tracking_clients:{clients}\r\ntracking_total_keys:{keys}\r\n")?;
+    write!(text, "tracking_total_prefixes:{prefixes}\r\n")?;
     write!(text, "monitors_disconnected:{}\r\n", shared.monitors.cut)?;
     let [channels, patterns, shards] = shared.channels.counts();
     write!(

@@ -172,8 +172,8 @@ impl Front for RespFront {
         for killed in std::mem::take(&mut self.shared.killed) {
             self.cut(killed);
         }
-        for key in std::mem::take(&mut self.shared.forgotten) {
-            self.tell_changed(&key);
+        for (key, readers) in std::mem::take(&mut self.shared.forgotten) {
+            readers.into_iter().for_each(|reader| self.invalidate(reader, Some(&key)));
         }
         self.shared.sign_slow();
         if self.shared.monitors.has_lines() {
@@ -416,6 +416,7 @@ fn receive(
                     client.end_foreign(HTTP, shared, requests);
                 } else {
                     client.request(&arguments, shared, requests);
+                    client.end_caching(&arguments);
                 }
             }
             Err(ProtocolError::Tls) => client.end_foreign("TLS", shared, requests),

@@ -45,7 +45,7 @@ impl RespFront {
     }
 
     /// Tells a client, or the one it names in its place, that a key or all have changed.
-    fn invalidate(&mut self, client: ConnectionId, key: Option<&[u8]>) {
+    pub(super) fn invalidate(&mut self, client: ConnectionId, key: Option<&[u8]>) {
         let Some(told) = self.connections.get(&client).and_then(Connection::notified) else {
             return;
         };

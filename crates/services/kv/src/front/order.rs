@@ -114,6 +114,8 @@ pub(super) struct Order {
     pub(super) lasting: bool,
     seat: ClientSlot,
     places: VecDeque<Place>,
+    /// Messages that follow the replies to all requests before a number.
+    notices: VecDeque<(u64, Vec<u8>)>,
     /// First unanswered request.
     first: u64,
     /// Every request before it has been sent or answered.
@@ -131,7 +133,7 @@ pub(super) struct Order {
     runs: VecDeque<Run>,
     /// Total size in bytes of unanswered requests.
     pub(super) open_bytes: usize,
-    /// Total size in bytes of replies that wait for earlier ones.
+    /// Total size in bytes of replies and messages that wait for earlier replies.
     done_bytes: usize,
     /// Total size in bytes of buffered reads and unsent writes.
     kept_bytes: usize,
@@ -224,9 +226,16 @@ impl Order {
         self.push(State::Done(rendered), version, 0, false);
     }
 
-    /// Returns whether all requests before this one are answered.
-    pub(super) const fn is_first(&self, number: u64) -> bool {
-        self.first == number
+    /// Sends a message behind the replies to all requests before this one, or to all requests.
+    pub(super) fn push_notice(&mut self, neutral: &[u8], version: Version, before: Option<u64>) {
+        let before = before.unwrap_or_else(|| self.end());
+        if before <= self.first {
+            return self.push_message(neutral, version);
+        }
+        let mut rendered = Vec::with_capacity(neutral.len());
+        render(neutral, version, &mut rendered);
+        self.done_bytes += rendered.len();
+        self.notices.push_back((before, rendered));
     }
 
     /// Adds a read that the connection makes for itself, without reply or statistics.
@@ -388,6 +397,12 @@ impl Order {
         self.places.pop_front();
         self.first += 1;
         self.cursor = self.cursor.max(self.first);
+        let first = self.first;
+        while let Some((_, notice)) = self.notices.pop_front_if(|(before, _)| *before <= first) {
+            self.make_room(notice.len());
+            self.output.extend_from_slice(&notice);
+            self.done_bytes -= notice.len();
+        }
     }
 
     /// Moves completed replies from the front to the output.

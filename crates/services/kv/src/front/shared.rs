@@ -17,7 +17,7 @@ use super::{
     settings::Settings,
     switching::Switching,
     tally::{self, Tally},
-    tracking::{Cached, Tracking},
+    tracking::{Cached, Forgotten, Tracking},
     traffic::Traffic,
     waiting::Waiting,
 };
@@ -25,6 +25,7 @@ use crate::{
     command::{Refusal, Request, ScriptBy, Spec},
     commands::events::Setting,
     encode::Encoder,
+    key::Key,
     resp::{reply::Reply, request::Arguments},
     scripts::{self, Scripts},
 };
@@ -85,7 +86,7 @@ pub(super) struct Shared {
     pub(super) switching: Switching,
     pub(super) tracking: Tracking,
     /// Keys that are no longer tracked, so that their readers are told as if they had changed.
-    pub(super) forgotten: Vec<Box<[u8]>>,
+    pub(super) forgotten: Vec<Forgotten>,
     pub(super) waiting: Waiting,
     pub(super) monitors: Monitors,
     pub(super) desk: PendingChecks<ConnectionId>,
@@ -237,19 +238,28 @@ impl Shared {
         scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
     }
 
-    pub(super) fn track(&mut self, client: ConnectionId, cached: &Cached) {
-        self.tracking.enter(client, cached, &self.events);
+    /// Tracks keys for a client, in place of those so far.
+    pub(super) fn track(&mut self, client: ConnectionId, known: Option<&Cached>, cached: &Cached) {
+        if let Some(known) = known {
+            self.tracking.leave(client, known);
+        }
+        self.tracking.enter(client, cached);
+        self.events.track(true);
     }
 
-    pub(super) fn untrack(&mut self, client: ConnectionId, cached: &Cached) {
-        self.tracking.leave(client, cached, &self.events);
+    pub(super) fn untrack(&mut self, client: ConnectionId, known: &Cached) {
+        self.tracking.leave(client, known);
+        self.events.track(self.tracking.settle());
     }
 
     /// Records that a client requested keys that it caches.
-    pub(super) fn remember(&mut self, client: ConnectionId, keys: &[&[u8]]) {
-        for key in keys {
-            let forgotten = self.tracking.remember(client, key);
-            self.forgotten.extend(forgotten);
+    pub(super) fn remember<'k>(
+        &mut self,
+        client: ConnectionId,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) {
+        for key in keys.filter(|key| Key::new(key).is_ok()) {
+            self.forgotten.extend(self.tracking.remember(client, key));
         }
     }
 

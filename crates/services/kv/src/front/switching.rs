@@ -8,6 +8,8 @@ use super::topology::{self, MASTER_NAME};
 pub(super) const SWITCH_MASTER: &[u8] = b"+switch-master";
 /// Maximum number of names for the group that clients' requests are remembered by.
 const NAMES_MAX: usize = 16;
+/// Minimum time between two searches for the address of a new leader.
+const SEARCH_MS: u64 = 10;
 
 /// What subscribers of `+switch-master` know.
 #[derive(Debug, Default)]
@@ -17,6 +19,8 @@ pub(super) struct Switching {
     names: Vec<String>,
     /// The last leader, with its host and port, since there have been subscribers.
     master: Option<(NodeId, String, String)>,
+    /// Time of the last search for a new leader's address, in milliseconds.
+    searched_ms: u64,
 }
 
 impl Switching {
@@ -40,9 +44,20 @@ impl Switching {
     pub(super) fn messages(&mut self, requests: &dyn Requests) -> Vec<String> {
         let known = self.master.as_ref().map(|(node, ..)| *node);
         match requests.leader() {
-            Some(leader) if Some(leader) != known => self.messages_of(leader, &requests.status()),
+            Some(leader) if Some(leader) != known && self.may_search(requests.wall_ms()) => {
+                self.messages_of(leader, &requests.status())
+            }
             _ => Vec::new(),
         }
+    }
+
+    /// Returns whether to search again. The status is expensive, and each turn might ask for it.
+    const fn may_search(&mut self, now_ms: u64) -> bool {
+        let due = now_ms.abs_diff(self.searched_ms) >= SEARCH_MS;
+        if due {
+            self.searched_ms = now_ms;
+        }
+        due
     }
 
     #[cold]

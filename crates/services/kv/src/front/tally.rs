@@ -120,15 +120,14 @@ impl Tally {
         let took_ms = u64::from(lower(self.now_ms).wrapping_sub(stamp.at_ms));
         // The clock was set back, so the duration is unknown.
         let took_ms = if took_ms > LONGEST_MS { 0 } else { took_ms };
+        let count = self.counts.get_mut(usize::from(stamp.command))?;
         self.errors.count(reply);
-        let count = self.count(stamp.command)?;
-        if finds_nothing(reply) {
-            count.misses += 1;
-        } else {
-            count.hits += 1;
-        }
+        let failed = u64::from(reply.first() == Some(&b'-'));
+        let missed = u64::from(finds_nothing(reply));
+        count.misses += missed;
+        count.hits += 1 - missed - failed;
         count.took_ms = count.took_ms.saturating_add(took_ms);
-        count.failed += u64::from(reply.first() == Some(&b'-'));
+        count.failed += failed;
         (took_ms >= SLOW_MS).then_some(took_ms)
     }
 

@@ -5,19 +5,18 @@
 //! read again. A key is entered when its read is *requested*, and a notice takes its place behind
 //! the requests that are open, so no reply with the old value follows it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_replica::front::ConnectionId;
-
-use crate::commands::events::Setting;
 
 /// Maximum number of keys that are remembered, as in Redis. Beyond, one is forgotten for each that
 /// comes, and its clients are told as if it had changed.
 const KEYS_MAX: usize = 1_000_000;
-/// Maximum size in bytes of the keys that are remembered, and of all clients' prefixes.
+/// Maximum size in bytes of the keys that are remembered.
 const BYTES_MAX: usize = 64 << 20;
-/// Memory of a key besides its bytes.
-const KEY_BYTES: usize = 64;
+/// Memory of a key besides its bytes, and of each reader.
+const KEY_BYTES: usize = 128;
+const READER_BYTES: usize = 16;
 
 /// Part of the keys that a client caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +45,14 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
+    /// Returns the memory of the prefixes, here and in [`Tracking`].
+    pub(super) fn held_bytes(&self) -> usize {
+        match &self.cached {
+            Cached::Prefixes(all) => all.iter().map(|prefix| 2 * cost(prefix, 1)).sum(),
+            _ => 0,
+        }
+    }
+
     pub(super) const fn caches_reads(&self) -> bool {
         match self.cached {
             Cached::Read => true,
@@ -56,88 +63,171 @@ impl Tracked {
     }
 }
 
+/// Key that is no longer tracked, and its readers, who are told as if it had changed.
+pub(super) type Forgotten = (Box<[u8]>, BTreeSet<ConnectionId>);
+
 /// Clients to tell of a change.
 #[derive(Debug, Default)]
 pub(super) struct Tracking {
-    readers: BTreeMap<Box<[u8]>, Vec<ConnectionId>>,
+    readers: BTreeMap<Box<[u8]>, BTreeSet<ConnectionId>>,
+    /// Size in bytes of `readers`.
     bytes: usize,
-    prefixes: BTreeMap<ConnectionId, Vec<Box<[u8]>>>,
-    /// Number of clients that cache the keys that they read.
-    reading: usize,
+    /// Clients that cache the keys that they read.
+    reading: BTreeSet<ConnectionId>,
+    prefixes: BTreeMap<Box<[u8]>, BTreeSet<ConnectionId>>,
+    /// Numbers of prefixes by their length.
+    lengths: BTreeMap<usize, usize>,
 }
 
 impl Tracking {
-    pub(super) fn enter(&mut self, client: ConnectionId, cached: &Cached, events: &Setting) {
-        match cached {
-            Cached::Prefixes(prefixes) => {
-                self.bytes += bytes_of(prefixes);
-                self.prefixes.insert(client, prefixes.clone());
+    pub(super) fn enter(&mut self, client: ConnectionId, cached: &Cached) {
+        let Cached::Prefixes(prefixes) = cached else {
+            self.reading.insert(client);
+            return;
+        };
+        for prefix in prefixes {
+            let clients = self.prefixes.entry(prefix.clone()).or_default();
+            if clients.is_empty() {
+                *self.lengths.entry(prefix.len()).or_default() += 1;
             }
-            _ => self.reading += 1,
+            clients.insert(client);
         }
-        events.track(true);
     }
 
     /// Removes a client. Its keys stay until they change.
-    pub(super) fn leave(&mut self, client: ConnectionId, cached: &Cached, events: &Setting) {
-        match cached {
-            Cached::Prefixes(_) => {
-                let prefixes = self.prefixes.remove(&client).unwrap_or_default();
-                self.bytes -= bytes_of(&prefixes);
+    pub(super) fn leave(&mut self, client: ConnectionId, cached: &Cached) {
+        let Cached::Prefixes(prefixes) = cached else {
+            self.reading.remove(&client);
+            return;
+        };
+        for prefix in prefixes {
+            let Some(clients) = self.prefixes.get_mut(prefix) else { continue };
+            clients.remove(&client);
+            if clients.is_empty() {
+                self.prefixes.remove(prefix);
+                let count = self.lengths.entry(prefix.len()).or_default();
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    self.lengths.remove(&prefix.len());
+                }
             }
-            _ => self.reading -= 1,
         }
-        if self.reading == 0 {
-            self.take_all();
-        }
-        events.track(self.reading + self.prefixes.len() > 0);
     }
 
-    /// Records that a client requested a key. Returns the keys that had to be forgotten for it.
-    #[must_use = "their readers are to be told"]
-    pub(super) fn remember(&mut self, client: ConnectionId, key: &[u8]) -> Vec<Box<[u8]>> {
-        if let Some(readers) = self.readers.get_mut(key) {
-            if !readers.contains(&client) {
-                readers.push(client);
-                self.bytes += size_of::<ConnectionId>();
+    /// Forgets what no client caches. Returns whether any client is left.
+    pub(super) fn settle(&mut self) -> bool {
+        if self.reading.is_empty() {
+            self.take_all();
+        }
+        !self.reading.is_empty() || !self.prefixes.is_empty()
+    }
+
+    /// Returns the numbers of clients, keys and prefixes.
+    pub(super) fn counts(&self) -> [usize; 3] {
+        let by_prefix: BTreeSet<&ConnectionId> = self.prefixes.values().flatten().collect();
+        [self.reading.len() + by_prefix.len(), self.readers.len(), self.prefixes.len()]
+    }
+
+    /// Records that a client requested a key. Returns what had to be forgotten for it.
+    #[must_use = "readers are to be told"]
+    pub(super) fn remember(&mut self, client: ConnectionId, key: &[u8]) -> Vec<Forgotten> {
+        let Self { readers, bytes, reading, .. } = self;
+        if let Some(readers) = readers.get_mut(key) {
+            if readers.insert(client) {
+                *bytes += READER_BYTES;
+                // Clients that have left would be kept for as long as the key does not change.
+                if readers.len().is_power_of_two() {
+                    let before = readers.len();
+                    readers.retain(|reader| reading.contains(reader));
+                    *bytes -= (before - readers.len()) * READER_BYTES;
+                }
             }
         } else {
-            self.readers.insert(key.into(), vec![client]);
-            self.bytes += cost(key, 1);
+            readers.insert(key.into(), BTreeSet::from([client]));
+            *bytes += cost(key, 1);
         }
-        let (mut forgotten, mut excess) = (Vec::new(), self.bytes.saturating_sub(BYTES_MAX));
-        while excess > 0 || self.readers.len() - forgotten.len() > KEYS_MAX {
-            let Some((key, readers)) = self.readers.iter().nth(forgotten.len()) else { break };
-            excess = excess.saturating_sub(cost(key, readers.len()));
-            forgotten.push(key.clone());
+        let mut forgotten = Vec::new();
+        while *bytes > BYTES_MAX || readers.len() > KEYS_MAX {
+            let Some((key, readers)) = readers.pop_first() else { break };
+            *bytes -= cost(&key, readers.len());
+            forgotten.push((key, readers));
         }
         forgotten
     }
 
     /// Returns the clients that may cache a key, and forgets its readers.
-    pub(super) fn take(&mut self, key: &[u8]) -> Vec<ConnectionId> {
-        let readers = self.readers.remove(key).unwrap_or_default();
-        if !readers.is_empty() {
-            self.bytes -= cost(key, readers.len());
+    pub(super) fn take(&mut self, key: &[u8]) -> BTreeSet<ConnectionId> {
+        let mut all = self.readers.remove(key).unwrap_or_default();
+        if !all.is_empty() {
+            self.bytes -= cost(key, all.len());
         }
-        let matching =
-            |prefixes: &[Box<[u8]>]| prefixes.iter().any(|prefix| key.starts_with(prefix));
-        let all = self.prefixes.iter().filter(|(_, prefixes)| matching(prefixes));
-        readers.into_iter().chain(all.map(|(client, _)| *client)).collect()
+        for length in self.lengths.range(..=key.len()).map(|(length, _)| *length) {
+            all.extend(self.prefixes.get(&key[..length]).into_iter().flatten());
+        }
+        all
     }
 
     /// Forgets all readers.
     pub(super) fn take_all(&mut self) {
-        let of_readers = self.readers.iter().map(|(key, readers)| cost(key, readers.len()));
-        self.bytes -= of_readers.sum::<usize>();
         self.readers.clear();
+        self.bytes = 0;
     }
 }
 
 fn cost(key: &[u8], readers: usize) -> usize {
-    key.len() + KEY_BYTES + readers * size_of::<ConnectionId>()
+    key.len() + KEY_BYTES + readers * READER_BYTES
 }
 
-fn bytes_of(prefixes: &[Box<[u8]>]) -> usize {
-    prefixes.iter().map(|prefix| cost(prefix, 0)).sum()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_beyond_the_limit_are_forgotten_with_their_readers() {
+        let mut tracking = Tracking::default();
+        tracking.enter(ConnectionId(1), &Cached::Read);
+        let mut forgotten = Vec::new();
+        for number in 0..100_u8 {
+            let mut key = vec![0; 1 << 20];
+            key[0] = number;
+            forgotten.extend(tracking.remember(ConnectionId(1), &key));
+        }
+        assert_eq!(forgotten.len(), 37, "63 keys of 1 MiB and a little");
+        let readers = forgotten.iter().all(|(_, readers)| readers.len() == 1);
+        assert!(readers && forgotten.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert!(tracking.bytes <= BYTES_MAX);
+        tracking.leave(ConnectionId(1), &Cached::Read);
+        assert!(!tracking.settle());
+        assert_eq!((tracking.bytes, tracking.counts()), (0, [0; 3]));
+    }
+
+    #[test]
+    fn readers_that_left_do_not_add_up() {
+        let mut tracking = Tracking::default();
+        for client in 0..10_000 {
+            tracking.enter(ConnectionId(client), &Cached::Read);
+            assert!(tracking.remember(ConnectionId(client), b"hot").is_empty());
+            tracking.leave(ConnectionId(client), &Cached::Read);
+        }
+        assert!(tracking.readers[&b"hot"[..]].len() <= 2);
+        assert_eq!(tracking.take(b"hot").len(), tracking.take(b"hot").len() + 1);
+        assert_eq!(tracking.bytes, 0);
+    }
+
+    #[test]
+    fn prefixes_of_a_client_end_with_it() {
+        let mut tracking = Tracking::default();
+        let of = |names: &[&str]| {
+            Cached::Prefixes(names.iter().map(|name| name.as_bytes().into()).collect())
+        };
+        let (one, both) = (of(&["a"]), of(&["a", "bc"]));
+        tracking.enter(ConnectionId(1), &one);
+        tracking.enter(ConnectionId(2), &both);
+        assert_eq!(tracking.take(b"abc").len(), 2);
+        assert_eq!(tracking.take(b"bcd").len(), 1);
+        tracking.leave(ConnectionId(2), &both);
+        assert_eq!((tracking.take(b"abc").len(), tracking.take(b"bcd").len()), (1, 0));
+        tracking.leave(ConnectionId(1), &one);
+        assert!(!tracking.settle() && tracking.lengths.is_empty());
+    }
 }

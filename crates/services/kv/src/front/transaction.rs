@@ -32,6 +32,7 @@ impl Multi {
 
     /// Notes the keys of a queued read that the client caches.
     pub(super) fn read(&mut self, keys: &[&[u8]]) {
+        let keys = keys.iter().filter(|_| !self.broken);
         for key in keys {
             Encoder(&mut self.reads).bytes(key);
         }
@@ -53,7 +54,7 @@ impl Multi {
     /// Records a refused command, which aborts EXEC.
     pub(super) fn refuse(&mut self) {
         self.broken = true;
-        self.commands = Vec::new();
+        (self.commands, self.reads) = (Vec::new(), Vec::new());
     }
 
     pub(super) const fn count(&self) -> usize {
@@ -61,7 +62,7 @@ impl Multi {
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        self.commands.len()
+        self.commands.len() + self.reads.len()
     }
 
     pub(super) const fn held_bytes(&self) -> usize {

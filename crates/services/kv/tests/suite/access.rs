@@ -488,6 +488,21 @@ fn a_subscription_ends_with_the_role() {
     assert!(guarded.node.take(other).contains("message"));
 }
 
+/// [access-2] A client that is told of all keys with a prefix is no longer told of any.
+#[test]
+fn notices_of_changed_keys_end_with_the_role() {
+    let mut guarded = Guarded::new();
+    let (reader, writer) = (guarded.client("reader"), guarded.client("writer"));
+    guarded.say(reader, "HELLO 3");
+    assert_eq!(guarded.say(reader, "CLIENT TRACKING ON BCAST"), "+OK|");
+    guarded.change(Command::Remove { name: "reader".to_owned() });
+    guarded.turn();
+    assert!(guarded.node.take(reader).contains("NOPERM"));
+    assert!(guarded.node.front.closing(reader));
+    assert_eq!(guarded.say(writer, "SET secret v"), "+OK|");
+    assert_eq!(guarded.node.take(reader), "");
+}
+
 /// [access-2] MONITOR ends when its client is no longer an admin.
 #[test]
 fn a_monitor_ends_with_the_role() {

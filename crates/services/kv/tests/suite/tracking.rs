@@ -160,7 +160,44 @@ fn another_connection_gets_the_notices() {
     node.say(reader, "GET k");
     node.front.closed(listener, &mut node.world);
     node.say(writer, "SET k w");
-    assert_eq!(node.take(reader), ">1|$21|tracking-redir-broken|");
+    assert_eq!(node.take(reader), format!(">2|$21|tracking-redir-broken|:{id}|"));
+}
+
+#[test]
+fn a_notice_follows_open_reads_and_passes_a_blocked_request() {
+    let mut node = Node::memory();
+    let (reader, writer) = (tracker(&mut node, ""), node.connect());
+    node.say(writer, "SET k 1");
+    node.feed(reader, &[request(&["GET", "k"]), request(&["BLPOP", "queue", "0"])].concat());
+    // The read is answered after the key has changed.
+    let read = node.world.asked.pop_front().expect("the read");
+    node.say(writer, "SET k 2");
+    assert_eq!(node.take(reader), "");
+    node.world.asked.push_back(read);
+    node.settle();
+    assert_eq!(node.take(reader), format!("$1|2|{}", changed("k")), "BLPOP is still blocked");
+    node.say(writer, "RPUSH queue x");
+    node.settle();
+}
+
+#[test]
+fn turning_tracking_on_again_keeps_what_was_read() {
+    let mut node = Node::memory();
+    let (reader, writer) = (tracker(&mut node, ""), node.connect());
+    node.say(reader, "GET k");
+    node.say(reader, "CLIENT TRACKING ON NOLOOP");
+    node.say(writer, "SET k v");
+    assert_eq!(node.take(reader), changed("k"));
+}
+
+#[test]
+fn notices_come_with_replies_turned_off() {
+    let mut node = Node::memory();
+    let (reader, writer) = (tracker(&mut node, "BCAST"), node.connect());
+    node.say(reader, "CLIENT REPLY OFF");
+    assert_eq!(node.say(reader, "GET k"), "");
+    node.say(writer, "SET k v");
+    assert_eq!(node.take(reader), changed("k"));
 }
 
 #[test]

@@ -276,8 +276,10 @@ impl Connection {
             return;
         };
         let epoch = self.watching.end_epoch();
-        let reads = multi.reads().collect::<Vec<_>>();
-        shared.remember(self.id, &reads);
+        // The reply to a numbered EXEC may be an old one, which clients must not cache.
+        if at.is_none() && self.tracked.is_some() {
+            shared.remember(self.id, multi.reads());
+        }
         let Some((command, count)) = multi.take() else {
             let text = "EXECABORT Transaction discarded because of previous errors.";
             self.reply(shared, |r| r.error(text));

@@ -19,8 +19,9 @@ use crate::{
 
 /// Channel of the notices for a connection with RESP2.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
-/// Maximum number of prefixes of a client.
+/// Maximum number of prefixes of a client, and length of each.
 const PREFIXES_MAX: usize = 1024;
+const PREFIX_BYTES_MAX: usize = 1024;
 
 impl Connection {
     /// Returns the connection that gets the notices for this one, if it tracks keys.
@@ -39,15 +40,15 @@ impl Connection {
             key_places(spec, request).into_iter().flatten().map(|at| request.at(at)).collect();
         match &mut self.multi {
             Some(multi) => multi.read(&keys),
-            None => shared.remember(self.id, &keys),
+            None => shared.remember(self.id, keys.into_iter()),
         }
     }
 
     /// Ends the effect of CLIENT CACHING after the next request.
-    pub(super) fn end_caching(&mut self, name: &str) {
+    pub(in crate::front) fn end_caching(&mut self, request: &Arguments<'_>) {
         if let Some(tracked) = &mut self.tracked
             && self.multi.is_none()
-            && name != "client"
+            && !request.at(0).eq_ignore_ascii_case(b"client")
         {
             tracked.asked = false;
         }
@@ -92,8 +93,8 @@ impl Connection {
         }
         let known = self.tracked.as_ref().map(|tracked| &tracked.cached);
         let cached = wanted.cached(known)?;
-        self.stop_tracking(shared);
-        shared.track(self.id, &cached);
+        let known = self.tracked.take().map(|tracked| tracked.cached);
+        shared.track(self.id, known.as_ref(), &cached);
         let Options { redirect, noloop, .. } = wanted;
         self.tracked = Some(Tracked { cached, redirect, noloop, asked: false });
         Ok(())
@@ -183,8 +184,9 @@ impl Connection {
         if self.version == Version::Resp3 {
             let mut neutral = Vec::new();
             let r = &mut Reply(&mut neutral);
-            r.push(1);
+            r.push(2);
             r.bulk(b"tracking-redir-broken");
+            r.integer(self.redirect_id());
             self.send_in_turn(&neutral, shared);
         }
     }
@@ -239,6 +241,11 @@ impl Options {
         while at < arguments.len() {
             let has_value = at + 1 < arguments.len();
             match &*arguments.at(at).to_ascii_lowercase() {
+                b"redirect" if options.redirect.is_some() => {
+                    return Err(
+                        "ERR A client can only redirect to a single other client".to_owned()
+                    );
+                }
                 b"redirect" if has_value => {
                     at += 1;
                     let id = parse_integer(arguments.at(at)).ok_or(NOT_AN_INTEGER)?;
@@ -253,7 +260,11 @@ impl Options {
                     if options.prefixes.len() == PREFIXES_MAX {
                         return Err(format!("ERR a client can have {PREFIXES_MAX} prefixes"));
                     }
-                    options.prefixes.push(arguments.at(at).into());
+                    let prefix = arguments.at(at);
+                    if prefix.len() > PREFIX_BYTES_MAX {
+                        return Err(format!("ERR a prefix can have {PREFIX_BYTES_MAX} bytes"));
+                    }
+                    options.prefixes.push(prefix.into());
                 }
                 b"bcast" => options.broadcasts = true,
                 b"optin" => options.opts_in = true,
