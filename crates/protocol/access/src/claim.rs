@@ -1,4 +1,4 @@
-//! Claimed identities whose passwords are yet to be checked.
+//! Claimed identities whose passwords have not been checked yet.
 
 use crate::{Name, Users, name::DEFAULT, users::UNMATCHABLE_HASH};
 
@@ -9,10 +9,10 @@ pub struct Claim {
     hash: Box<str>,
 }
 
-/// Evaluation of a claim to be a user.
+/// Outcome of a login attempt before its password is checked.
 #[derive(Debug)]
 pub enum Claimed {
-    /// Without users, every caller is the default user.
+    /// There are no users, so every caller is the default user.
     Pointless,
     Granted,
     /// The password must be checked against this claim.
@@ -20,7 +20,7 @@ pub enum Claimed {
 }
 
 impl Claimed {
-    /// Evaluates a claim to be this user. An unknown user also leads to a check, so that timing
+    /// Looks up the claimed user. An unknown name also leads to a password check, so that timing
     /// does not reveal which users exist.
     pub fn of(users: &Users, name: &[u8]) -> Self {
         let name = std::str::from_utf8(name).ok().and_then(Name::new);

@@ -1,4 +1,4 @@
-//! Names of users, also in certificates: a name means the same person however it authenticates.
+//! User names. A name in a certificate and a name with a password refer to the same user.
 
 use std::{borrow::Borrow, fmt};
 

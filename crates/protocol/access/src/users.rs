@@ -122,7 +122,7 @@ impl Users {
                 }
             }
         }
-        // [access-3] At least one user must authenticate and may change users.
+        // [access-3] At least one user who has to authenticate must be able to change users.
         let mut all = users.by_name.iter();
         let admin = all.any(|(name, user)| {
             user.role == Role::Admin && (!name.is_default() || user.hash.is_some())
@@ -130,7 +130,7 @@ impl Users {
         admin.then_some(users).ok_or(Denied::LastAdmin)
     }
 
-    /// Returns whether some user may change users and needs only a password.
+    /// Returns whether any user who can log in with a password may change users.
     pub fn has_admin_with_password(&self) -> bool {
         let mut all = self.by_name.values();
         all.any(|user| user.role == Role::Admin && user.hash.is_some())

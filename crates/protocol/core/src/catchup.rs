@@ -22,7 +22,7 @@ pub struct Catchup {
     /// Every slot below this one is decided at `source`.
     target: Slot,
     source: NodeId,
-    /// Highest era that another node's ballot had while this node did not know the era.
+    /// Highest era seen in a ballot of another node before this node knew that era.
     era: Era,
     /// The outstanding request; `None` if there is none.
     asked: Option<CatchupQuery>,
@@ -34,17 +34,18 @@ pub struct Catchup {
     chunk_max: u64,
     /// Number of consecutive requests for the same slot without a reply.
     unanswered: u32,
-    /// Start of a peer's log that lies above the missing slots, and the time of that peer's last
-    /// report.
+    /// First slot of a peer's log, which is above the missing slots, and the time of the peer's
+    /// last report.
     start: Option<(Slot, Time)>,
-    /// Peers that cannot help, each with the slot below which it cannot, because its log starts
-    /// there or it did not reply.
+    /// Peers that cannot supply slots below the given one, because their log starts there or they
+    /// did not reply.
     useless: BTreeMap<NodeId, Slot>,
     /// Lowest start of a log reported by a peer.
     earliest: Option<Slot>,
     /// Time of the last snapshot request.
     snapshot_asked: Option<Time>,
-    /// Ballot whose promise waits until every slot below this one is decided here ([ballot-5]).
+    /// Deferred promise: its ballot, and the slot below which all must be decided here
+    /// ([ballot-5]).
     entry: Option<(Ballot, Slot)>,
 }
 
@@ -92,8 +93,8 @@ impl Catchup {
         }
     }
 
-    /// Makes the promise of a ballot wait until the slots below `from` are decided here, as they are
-    /// at the candidate. Of several promises, the one with the highest ballot waits.
+    /// Defers the promise of a ballot until the slots below `from`, which the candidate has
+    /// decided, are decided here. Only the promise with the highest ballot is kept.
     pub fn wait_to_enter(&mut self, ballot: Ballot, from: Slot, candidate: NodeId) {
         self.note(from, candidate);
         if self.entry.is_none_or(|(waiting, _)| waiting < ballot) {
@@ -101,12 +102,12 @@ impl Catchup {
         }
     }
 
-    /// Returns the waiting promise: its ballot, and the end of the slots that it waits for.
+    /// Returns the deferred promise: its ballot, and the end of the slots that it waits for.
     pub fn entry(&self) -> Option<(Ballot, Slot)> {
         self.entry
     }
 
-    /// Removes the waiting promise, which is being made.
+    /// Clears the deferred promise, which is now being made.
     pub fn enters(&mut self) {
         self.entry = None;
     }
@@ -118,7 +119,7 @@ impl Catchup {
         self.note(next.next(), source);
     }
 
-    /// Returns the highest era that another node's ballot had while this node did not know the era.
+    /// Returns the highest era seen in a ballot of another node before this node knew that era.
     pub fn era(&self) -> Era {
         self.era
     }
@@ -231,7 +232,7 @@ impl Catchup {
             self.asked.take_if(|asked| asked.to == from);
             return None;
         }
-        // The next round of requests starts over, without these results.
+        // The next round of requests asks every peer again.
         self.useless.clear();
         self.earliest.take()
     }

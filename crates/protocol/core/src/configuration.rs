@@ -240,8 +240,8 @@ impl Configuration {
         Ok(next)
     }
 
-    /// Returns whether this configuration and the next pass the exact check of [era-4]. Majorities
-    /// pass by arithmetic; the tests confirm that with this function.
+    /// Returns whether the quorums of this configuration and of the next one intersect, by the
+    /// exact check of [era-4]. Majorities always do; the tests confirm that with this function.
     pub fn overlaps(&self, next: &Self) -> bool {
         quorums_meet(next, Phase::One, next, Phase::Two)
             && quorums_meet(self, Phase::One, next, Phase::Two)

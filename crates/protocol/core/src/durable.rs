@@ -1,4 +1,4 @@
-//! Statements that wait until their record is on disk. Only this file can release one.
+//! Promises and votes that wait until their records are on disk. Only this module can release them.
 
 pub mod statement;
 
@@ -189,8 +189,8 @@ impl Pending {
         Some((to, Durable::released(Statement::Promise(promise))))
     }
 
-    /// Removes the votes of the oldest parked run that have become durable, and returns the run in
-    /// the form that it had at the last of them.
+    /// Removes the durable votes of the oldest parked run. Returns the run as it was when the last
+    /// of them was cast; `None` if none is durable.
     pub fn next_durable_vote(&mut self) -> Option<Run> {
         let mut last: Option<Run> = None;
         while let Some(parked) = self.votes.front() {

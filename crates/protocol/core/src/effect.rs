@@ -159,7 +159,7 @@ pub enum Effect {
     },
     /// [trim-1] An auxiliary no longer needs its log below this slot. Make the log start there,
     /// durably, with a note that no snapshot covers the slots below, and report with
-    /// `Input::Forgotten`. Void if the log has come to start there or later for another reason.
+    /// `Input::Forgotten`. Do nothing if the log already starts there or later.
     Forget {
         /// The first slot to retain.
         to: Slot,
@@ -213,7 +213,8 @@ pub enum Effect {
     },
     /// Reason for the start or end of this node's leadership, or for a lost election. For logs.
     Explain(Explanation),
-    /// Call `step` with `Input::Tick` no later than this. The latest such effect counts.
+    /// Call `step` with `Input::Tick` no later than this. Replaces the time of earlier such
+    /// effects.
     WakeAt(Time),
     /// A protocol rule was violated. The node has stopped counting the votes or values in doubt.
     Alarm(Alarm),
@@ -275,8 +276,8 @@ impl Effects {
         self.list.push(Effect::Explain(explanation));
     }
 
-    /// Sends a message other than a promise or a vote. Promises and votes need proof that their
-    /// record is safe.
+    /// Sends a message other than a promise or a vote. Those are sent as [`Durable`] statements,
+    /// which prove that their record is safe.
     pub(crate) fn send(&mut self, to: NodeId, message: Message) {
         self.push_send(NodeSet::one(to), message);
     }

@@ -74,7 +74,7 @@ impl Election {
         self.leader.map(|(_, ballot)| ballot)
     }
 
-    /// Returns the time at which `tick` is due.
+    /// Returns the time at which this node next needs a tick.
     pub fn deadline(&self) -> Time {
         self.deadline
     }

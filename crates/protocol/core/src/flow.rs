@@ -16,7 +16,7 @@ use crate::{
     time::Time,
 };
 
-/// Another node, as the leader or a follower sees it.
+/// State of another node, as this node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// Node id and current incarnation.
@@ -38,8 +38,8 @@ pub struct Peer {
     pub held_to: Slot,
     /// The peer would still know after a crash that all slots below this one are decided.
     pub kept_to: Slot,
-    /// The peer's reply to the last heartbeat of this ballot showed that it holds everything
-    /// decided before the previous heartbeat.
+    /// The peer is caught up: its last heartbeat reply in this ballot showed that it holds
+    /// everything decided before the previous heartbeat.
     pub level: bool,
     /// The peer last reported that it should not lead.
     pub unfit: bool,
@@ -53,8 +53,7 @@ pub struct Peers {
     list: Vec<Peer>,
     /// Followers have been notified that all slots below this one are decided.
     announced_to: Slot,
-    /// Slots that all other members hold, and that a quorum of them holds, as far as known. Never
-    /// falls.
+    /// Slots that all other members, and a quorum of them, are known to hold. Never decreases.
     held: Held,
 }
 
@@ -74,12 +73,12 @@ impl Peers {
         self.announced_to = decided_to;
     }
 
-    /// Returns how much the other members are known to hold.
+    /// Returns the slots that all other members, and a quorum of them, are known to hold.
     pub fn held_known(&self) -> Held {
         self.held
     }
 
-    /// Records how much the other members are now known to hold.
+    /// Records the slots that all other members, and a quorum of them, are now known to hold.
     pub fn note_held(&mut self, held: Held) {
         self.held.all = self.held.all.max(held.all);
         self.held.quorum = self.held.quorum.max(held.quorum);
@@ -90,7 +89,7 @@ impl Peers {
         self.list.iter()
     }
 
-    /// Returns all peers, for changes.
+    /// Returns all peers, mutably.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
         self.list.iter_mut()
     }
@@ -100,7 +99,7 @@ impl Peers {
         self.list.iter().filter(|peer| peer.connected).map(|peer| peer.member.node)
     }
 
-    /// Returns the peer with this id, for changes; `None` if it is unknown.
+    /// Returns the peer with this id, mutably; `None` if it is unknown.
     pub fn find(&mut self, node: NodeId) -> Option<&mut Peer> {
         self.list.iter_mut().find(|peer| peer.member.node == node)
     }
@@ -111,7 +110,7 @@ impl Peers {
     }
 
     /// Marks a peer as connected and returns it; `None` if there are too many peers. Messages sent
-    /// earlier may have been lost.
+    /// over an earlier connection may have been lost.
     pub fn connect(&mut self, member: Member) -> Option<&mut Peer> {
         let at = self.list.partition_point(|peer| peer.member.node < member.node);
         let known = self.list.get(at).is_some_and(|peer| peer.member.node == member.node);
@@ -157,8 +156,8 @@ impl Peers {
         }
     }
 
-    /// [live-5] Records that this node was paused for `us` microseconds until now, so that messages
-    /// of peers may be unread.
+    /// [live-5] Records that this node was paused for `us` microseconds until now, so messages from
+    /// peers may not have been read yet.
     pub fn excuse(&mut self, now: Time, us: u64) {
         for peer in &mut self.list {
             peer.heard = peer.heard.map(|at| at.plus_us(us).min(now));
@@ -171,7 +170,8 @@ impl Peers {
         connected.map(|peer| peer.late_us.into()).max().unwrap_or(0)
     }
 
-    /// Starts a new ballot of this node, in which nothing has been sent or voted for yet.
+    /// Resets all peers for a new ballot of this node, in which nothing has been sent or voted for
+    /// yet.
     pub fn restart(&mut self, now: Time, from: Slot) {
         for peer in &mut self.list {
             // Every peer counts as heard from now, so that a new leader does not step down at once.

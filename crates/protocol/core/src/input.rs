@@ -117,7 +117,7 @@ pub enum Input {
         /// The new leader; `None` for the most advanced follower.
         to: Option<NodeId>,
     },
-    /// This node's current turn began late ([live-5]).
+    /// The current turn of this node's event loop began late ([live-5]).
     Late {
         /// The delay in microseconds.
         us: u64,

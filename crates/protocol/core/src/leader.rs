@@ -51,8 +51,8 @@ pub struct Phase1 {
     pub asked: PromiseTargets,
     /// Current stage of phase 1.
     pub stage: Stage,
-    /// Every slot below this one is decided, and a member that promised has dropped its votes
-    /// there.
+    /// Every slot below this one is decided, and some member that promised has dropped its votes
+    /// for those slots.
     pub floor: Slot,
     /// Node to catch up from: the best of the `teachers`, or this node while there is none.
     pub floor_at: NodeId,
@@ -107,7 +107,7 @@ impl Phase1 {
         }
     }
 
-    /// Adds a promise. The error is a slot for which one ballot has two values.
+    /// Adds a promise. Fails with a slot for which votes in the same ballot have different values.
     pub fn promise(&mut self, from: Member, promise: Phase1b) -> Result<(), Slot> {
         assert_eq!(promise.ballot, self.ballot, "a promise of another ballot");
         if self.promises.contains(&from) || promise.from != self.from {
@@ -137,9 +137,9 @@ impl Phase1 {
         Ok(())
     }
 
-    /// [p1-5] Returns where the log of the best member starts, if no member that promised has the
-    /// slots from `decided_to` onwards in its log although they are needed. Returns `None`
-    /// otherwise, and if no promise came with such a log.
+    /// [p1-5] Returns the start of the best member's log if this node must catch up, but the log of
+    /// no member that promised reaches back to `decided_to`, so that a snapshot is needed. Returns
+    /// `None` otherwise, or if no such log is known.
     pub fn unreachable(&self, decided_to: Slot) -> Option<Slot> {
         let behind = |teacher: &&Teacher| teacher.log.to > decided_to;
         let teaches = |teacher: &Teacher| teacher.log.from <= decided_to;
@@ -301,8 +301,8 @@ pub fn split(
     split_among(configuration, leader, usable, votes, |_| true)
 }
 
-/// [ballot-5] Splits like [`split`], but puts as few members as possible into L that are not
-/// `level`, because those would have to catch up first.
+/// [ballot-5] Splits like [`split`], but with as few members as possible in L for which `level` is
+/// false, because those would have to catch up first.
 pub fn split_among(
     configuration: &Configuration,
     leader: Member,

@@ -1,4 +1,4 @@
-//! Learner: counts votes in slot order, by ballot and descriptor, and knows the decided prefix.
+//! Learner: counts votes in slot order, by ballot and descriptor, and tracks the decided prefix.
 //!
 //! Safety lives here. Slots are decided in order, so "decided" is one number ([decide-1]). The
 //! configuration for a slot is known only once everything below the slot is decided.
@@ -57,7 +57,7 @@ pub struct Tally {
 /// A vote that does not match the proposals of its ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Slot below which the vote differs from the proposals.
+    /// End of the vote's slots, exclusive. The first slot that differs is somewhere below it.
     pub to: Slot,
 }
 
@@ -106,7 +106,7 @@ impl Tally {
         self.proposals.range(start..)
     }
 
-    /// Binds the next `count` slots to a value.
+    /// Appends a proposal of `value` for the next `count` slots.
     pub fn propose(&mut self, count: u64, value: Value) -> Proposal {
         let range = SlotRange::new(self.next, self.next.plus(count));
         let proposal = Proposal { range, value, prefix: self.prefix };
@@ -116,8 +116,8 @@ impl Tally {
         proposal
     }
 
-    /// Returns the prefix sum of all proposals below `slot`; `None` if it is no longer known, or
-    /// not yet.
+    /// Returns the ballot's prefix sum at `slot`; `None` if the slot is below the undecided
+    /// proposals or above the end of the last one.
     pub(crate) fn prefix_at(&self, slot: Slot) -> Option<u64> {
         if slot == self.next {
             return Some(self.prefix);
@@ -230,7 +230,7 @@ pub struct Learner {
     log_start: Slot,
     eras: Eras,
     lost: Lost,
-    /// First slot decided in this process whose value cannot be read back.
+    /// First slot decided in this process whose value cannot be read back from the log.
     missing: Option<Slot>,
     /// [here-1] Bytes of streams may be missing on this node, even though their descriptors are
     /// known.
@@ -243,8 +243,8 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Creates a recovered learner. `decided_to` is the first of the `lost` slots, if there are
-    /// any.
+    /// Creates a learner from recovered state. If slots are lost, `decided_to` is the first of
+    /// them.
     pub fn new(
         log_start: Slot,
         decided_to: Slot,
@@ -352,8 +352,8 @@ impl Learner {
         self.lost.is_empty() && self.missing.is_none()
     }
 
-    /// Returns the end of the decided slots whose values can be read back, with or without the
-    /// bytes of streams.
+    /// Returns the end of the decided slots whose values can be read back, even if bytes of streams
+    /// are missing.
     pub fn knows_to(&self) -> Slot {
         let first = self.missing.unwrap_or(self.decided_to);
         first.min(self.decided_to)
@@ -393,8 +393,8 @@ impl Learner {
         }
     }
 
-    /// [disk-8] Skips slots after a gap that the log already holds as decided. They are known, and
-    /// are not reported again.
+    /// [disk-8] Advances past slots that the log already holds as decided after a lost range. They
+    /// are not reported to the caller again.
     fn pass_gaps(&mut self) {
         let mut known = Vec::new();
         self.decided_to =
@@ -443,9 +443,9 @@ impl Learner {
         }
     }
 
-    /// [decide-2] Handles a report by the leader of `ballot` that slots below `to` are decided. The
-    /// report applies to the values for which this node voted in that ballot. Returns whether these
-    /// values cover all slots below `to`.
+    /// [decide-2] Decides slots below `to`, which the leader of `ballot` reported as decided, with
+    /// the values that this node voted for in that ballot. Stops at a slot without such a vote and
+    /// returns `false`.
     pub fn follow(
         &mut self,
         ballot: Ballot,

@@ -1,12 +1,12 @@
 //! Leases: while enough members have promised to follow no other node, reads need no round trip
 //! ([read-4]).
 //!
-//! Leases are the only part of safety that reads a clock ([model-4]), and only groups that enable
-//! them use them. An acceptor *grants* a lease from the receipt of the request: for its duration it
-//! does not vote in a ballot of another node, so that no such ballot decides anything. It promises
-//! the ballot, if every node knows that leases allow this ([read-8]). The leader counts the
-//! duration from *sending*, less the possible drift between two clocks. This module holds the state
-//! of both sides; `node/leasing.rs` uses it.
+//! Leases are the only part of safety that reads a clock ([model-4]), and groups use them only if
+//! they enable them. An acceptor *grants* a lease from the receipt of the request: for its
+//! duration, it casts no vote in a ballot of another node, so that no such ballot decides anything.
+//! It may still promise such a ballot if the group's rules allow that ([read-8]). The leader counts
+//! the duration from *sending*, less the possible drift between two clocks. This module holds the
+//! state of both sides; `node/leasing.rs` uses it.
 
 use alloc::vec::Vec;
 
@@ -108,19 +108,20 @@ impl Granter {
         }
     }
 
-    /// Returns whether `ballot` gets no vote for now.
+    /// Returns whether a vote in `ballot` must be withheld at this time.
     pub fn withholds_vote(&self, now: Time, ballot: Ballot) -> bool {
         let other = |grant: Grant| now < grant.until && grant.ballot.node != ballot.node;
         let silent = now < self.silent_until && ballot > self.voted;
         silent || self.grant.is_some_and(other)
     }
 
-    /// Returns whether `ballot`, which is above the promise, gets no promise for now.
+    /// Returns whether a promise of `ballot`, a ballot above the last promise, must be withheld
+    /// now.
     pub fn withholds_promise(&self, now: Time, ballot: Ballot) -> bool {
         !self.promises() && self.withholds_vote(now, ballot)
     }
 
-    /// Returns whether the holder of a grant accepts that other ballots are promised.
+    /// Returns whether a grant leaves this acceptor free to promise other nodes' ballots.
     fn promises(&self) -> bool {
         self.rules.is_some_and(|rules| rules.promises)
     }

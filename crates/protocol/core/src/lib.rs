@@ -6,23 +6,23 @@
 //! on, and report your votes." When a quorum has promised, any value that may have been chosen
 //! before is among the reported votes. The leader proposes it again, and new values after it
 //! (**phase 2**). Members vote unless they have promised a higher ballot. A value is *chosen* in a
-//! slot once members that form a quorum voted for it in one ballot; it is *decided* at a node that
-//! knows this. Any two quorums that matter share a member, so no later leader can miss what an
-//! earlier one may have chosen.
+//! slot once a quorum has voted for it in one ballot, and *decided* at each node that knows this.
+//! Every phase-1 quorum shares a member with every phase-2 quorum, so a later leader cannot miss a
+//! value that an earlier one may have had chosen.
 //!
 //! Specific to this implementation:
 //!
 //! - **Everything is a range.** A promise covers all slots; a vote and a decision cover a run of
 //!   slots with one small descriptor. A step costs the same however many slots it covers.
 //! - **The core sees descriptors, never bytes.** It requires the bytes before a node votes.
-//! - **A statement waits for its record.** Promises and votes are parked until the log reports that
-//!   they are as safe as they claim ([`durable`]). The caller never delays a send until a write is
-//!   done.
+//! - **A promise or vote waits for its record.** The node sends it only once the log reports that
+//!   the record is as durable as the statement claims ([`durable`]). The caller never holds a
+//!   message back until a write completes.
 //! - **Eras overlap.** A reconfiguration takes effect in the next slot while earlier slots are
 //!   still in flight ([`reconfigure`]), and the leader's casting vote lets it move on without a
 //!   pause.
-//! - **Safety apart from liveness.** Safety modules never see the time; liveness modules cannot
-//!   write a promise or a vote.
+//! - **Safety is separate from liveness.** Safety modules other than [`lease`] never read the time;
+//!   liveness modules cannot write a promise or a vote.
 //!
 //! # Reading order
 //!

@@ -113,8 +113,8 @@ pub struct Phase2a {
     /// End of the leader's own votes in this ballot, on stable storage. A learner that counts
     /// durable votes counts only these.
     pub own_durable_to: Slot,
-    /// The message is to carry the value's bytes. Otherwise the receiver looks for its own copy,
-    /// and requests one if it has none.
+    /// The value's bytes are to be sent along. Otherwise the receiver looks for its own copy, and
+    /// requests one if it has none.
     pub with_bytes: bool,
 }
 

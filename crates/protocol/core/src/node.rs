@@ -1,4 +1,4 @@
-//! Joins the parts of a node: `step(now, input, &mut effects)`. Dispatch only.
+//! The node: `step(now, input, &mut effects)` dispatches each input to the part that handles it.
 //!
 //! `spine` orders commands: promises and votes, both phases, learning, elections, catch-up. Each
 //! other folder or file is a wing with one subject: `leasing` lets a leader read alone, `auxiliary`
@@ -163,7 +163,7 @@ impl Node {
         }
     }
 
-    /// Carries out everything that follows from the current input.
+    /// Takes every action that the current input has made possible. The order of the calls matters.
     fn settle(&mut self, now: Time, effects: &mut Effects) {
         self.enter(now, effects);
         self.vote_waiting(now, effects);
@@ -205,15 +205,15 @@ impl Node {
         effects.push(Effect::Alarm(alarm));
     }
 
-    /// [disk-9] Stops votes, promises and ballots. Reads of stored slots continue.
+    /// [disk-9] Stops promises, votes and campaigns permanently. Reads of stored slots continue.
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
         let led = self.spine.storage_failed();
         // [offload-8] Votes that the device casts from now on could not be recorded.
         self.fence_off(effects);
         self.step_down(now, End::StorageFailed, effects);
         if let Some(ballot) = led {
-            // [live-4] The next leader can finish what this one could not; it should not wait for a
-            // timeout.
+            // [live-4] The next leader can finish what this one could not, and should not have to
+            // wait for a timeout.
             self.lead_on(ballot, effects);
         }
     }

@@ -7,8 +7,8 @@ use crate::{
     ballot::Ballot, message::Phase2b, node_id::Member, reads::Reader, slot::Slot, time::Time,
 };
 
-/// The current assigner of the slots of this leader's ballot: the node, its device, or neither
-/// during a change.
+/// Current assigner of slots in this leader's ballot: the node, its device, or neither during a
+/// change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// This node assigns slots.

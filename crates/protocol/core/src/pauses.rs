@@ -1,11 +1,11 @@
-//! Lateness of nodes' turns, and the additional silence that is tolerated because of it ([live-5]).
+//! Late event-loop turns, and the additional silence that is tolerated because of them ([live-5]).
 //!
 //! Liveness only ([model-5]): nothing here can write a promise or a vote.
 
 use crate::time::Time;
 
-/// Lateness of a turn, in microseconds, above which it counts as a stop. No tolerance should cover
-/// a stop.
+/// Lateness of a turn, in microseconds, above which the node counts as stopped. Such turns do not
+/// raise the tolerance.
 const STOP_US: u64 = 1_000_000;
 /// Maximum tolerated silence in microseconds, unless the configured timeouts are longer.
 const PATIENCE_MAX_US: u64 = 1_000_000;

@@ -89,8 +89,7 @@ impl Voted {
         self.durable_to = self.durable_to.max(to);
     }
 
-    /// Extends `durable_to` over a run that began after the decided slots, once these have caught
-    /// up.
+    /// Extends `durable_to` over the run, once the slots known to be durable reach its start.
     pub fn join_run(&mut self) {
         if self.run.from <= self.durable_to {
             self.durable_to = self.durable_to.max(self.run_durable_to);
@@ -112,7 +111,7 @@ pub enum Step {
 }
 
 impl Run {
-    /// Returns whether both values are states of the same run.
+    /// Returns whether this and `other` are states of the same run: same ballot, same first slot.
     pub fn same_as(&self, other: &Self) -> bool {
         self.ballot == other.ballot && self.from == other.from
     }

@@ -131,8 +131,8 @@ impl Waiting {
         }
     }
 
-    /// Stops the first proposal from waiting for slots below `announced`, because those are decided
-    /// on another node. Returns whether that changed the queue.
+    /// Stops the first proposal from waiting for bytes of slots below `announced`, because those
+    /// are decided on another node. Returns whether that changed the queue.
     pub fn give_up_below(&mut self, now: Time, announced: Slot) -> bool {
         let served = |first: &mut QueuedProposal| first.proposal.range.to <= announced;
         if self.proposals.pop_front_if(served).is_some() {

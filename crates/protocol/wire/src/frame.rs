@@ -273,7 +273,7 @@ pub enum Frame<'a> {
         /// The snapshot is being sent to another node, so the requester should retry later.
         busy: bool,
     },
-    /// A segment of a snapshot. Segments of different snapshots are never mixed.
+    /// A piece of a snapshot. Pieces of different snapshots are never mixed.
     SnapshotPiece {
         /// First slot that the snapshot does not cover.
         at: Slot,

@@ -114,7 +114,7 @@ impl<'a> Request<'a> {
     ///
     /// # Panics
     ///
-    /// If a batch has 4 GiB.
+    /// Panics if a batch is 4 GiB or longer.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend_from_slice(&MAGIC);
@@ -258,7 +258,7 @@ impl NodePosition {
 ///
 /// # Panics
 ///
-/// If a command has 4 GiB.
+/// Panics if a command is 4 GiB or longer.
 pub fn batch<'c>(session: u64, number: u64, commands: impl Iterator<Item = &'c [u8]>) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.push(BATCH_FORMAT);

@@ -255,7 +255,7 @@ pub struct Info<'a> {
     pub start: u64,
     /// Position of the next byte.
     pub end: u64,
-    /// Number of segments that the stream consists of.
+    /// Number of pieces that the stream consists of.
     pub pieces: u32,
     /// Creation time of the stream, as Unix time in milliseconds.
     pub created_ms: u64,
@@ -287,7 +287,7 @@ pub enum Code {
     Fenced = 14,
     /// The maximum number of streams is reached.
     TooManyStreams = 15,
-    /// The stream has reached its maximum number of segments.
+    /// The stream has reached its maximum number of pieces.
     TooManyPieces = 16,
     /// The position is beyond the end of the stream, which is at `position`.
     BehindEnd = 17,

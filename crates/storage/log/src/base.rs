@@ -42,7 +42,7 @@ impl Default for Base {
 impl Base {
     pub const FILE: &str = BASE_FILE;
 
-    /// Describes the fault in the contents of a base file for humans, or returns `None` if they are
+    /// Returns a description of the fault in the contents of a base file, or `None` if they are
     /// valid.
     pub fn fault_in(bytes: &[u8]) -> Option<String> {
         match BaseFile::decode(bytes) {
@@ -60,10 +60,10 @@ impl Base {
     }
 }
 
-/// Log write with which the log begins.
+/// The first log write of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchor {
-    /// Earlier segments are free.
+    /// Segment of the log write. Earlier segments are free.
     pub(crate) segment: Segment,
     /// Number of the first log write in the segment.
     pub(crate) seq: u64,

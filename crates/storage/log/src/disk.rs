@@ -93,7 +93,7 @@ pub const SECTOR: usize = 512;
 /// Further requests are queued. Each family limits its own requests.
 pub const OPERATIONS_MAX: usize = 43;
 
-/// Maximum size of a small file, in bytes. Only the beginning of a longer one could be read.
+/// Maximum size of a small file, in bytes. A longer one cannot be read as a whole.
 pub const SMALL_FILE_BYTES_MAX: usize = small_files::BYTES_MAX;
 
 /// Blocking read access to files, for recovery and the offline tools.
@@ -130,13 +130,13 @@ pub enum Zeros {
     Reserved,
 }
 
-/// When a write reaches stable storage.
+/// The point at which a write reaches stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// When the write completes.
+    /// The write is durable when it completes.
     Flushed,
-    /// When a later flush of the file completes. That flush must start after the write has
-    /// completed. Until then, a crash keeps or loses each sector independently.
+    /// The write is durable once a later flush of the file completes. That flush must start after
+    /// the write has completed. Until then, a crash keeps or loses each sector independently.
     Later,
 }
 
@@ -310,9 +310,9 @@ pub trait Disk: Source {
     /// possible.
     fn start_read_small_file(&mut self, token: u64, name: &'static str);
 
-    /// Announces a log write, by which `bytes` bytes of the family's next file should exist. The
-    /// rest of the file is created only while no writes are in flight, so that commits do not wait
-    /// for it.
+    /// Announces a log write, and requests that `bytes` bytes of the family's next file exist by
+    /// now. The rest of the file is created only while no writes are in flight, so that commits do
+    /// not wait for it.
     fn pace_prepare(&mut self, family: Family, bytes: u64);
 
     /// Removes the pauses in creating the family's next file, because a write is waiting for it.

@@ -1,10 +1,10 @@
 //! The durable log of a node.
 //!
-//! A [`Log`] is a sequence of *log writes* in segments of fixed size: each is one write and one
-//! flush of the disk, released in order. `docs/spec/log.md` has the format and the rules of
-//! recovery. Reading order: [`record`], [`log_write`], `writer` (append), `walk` and
-//! `recover` (restart), `index` and `read`; `base`, `holdings` and `rebase` (trim); `scrub` (is it
-//! whole). The files themselves are behind the port in [`disk`].
+//! A [`Log`] is a sequence of *log writes* in segments of fixed size. Each log write is one write
+//! and one flush of the disk, and they are released in order. `docs/spec/log.md` has the format and
+//! the rules of recovery. Reading order: [`record`], [`log_write`], `writer` (append), `walk` and
+//! `recover` (restart), `index` and `read`; `base`, `holdings` and `rebase` (trim); `scrub`
+//! (verification of the log in use). The files themselves are behind the port in [`disk`].
 //!
 //! ```
 //! use quorate_core::{

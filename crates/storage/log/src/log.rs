@@ -487,14 +487,14 @@ impl<D: Disk> Log<D> {
         self.writer.position()
     }
 
-    /// Returns the number of the last log write that is intact and on stable storage. All log
-    /// writes before it are, too, except where damage is known. The next process is sure to find
-    /// it.
+    /// Returns the number of the last log write that is intact and on stable storage, and that the
+    /// next process is sure to find. All earlier log writes are intact too, except where damage is
+    /// known.
     pub fn whole_to(&self) -> u64 {
         let complete_to = self.writer.complete_to();
         match complete_to > self.opened_to.0 {
             true => complete_to,
-            // Numbers count the log writes that are missing at the end.
+            // Numbers up to `opened_to.0` include log writes that are missing at the end.
             false => self.opened_to.1,
         }
     }

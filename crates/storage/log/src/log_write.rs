@@ -60,7 +60,7 @@ pub struct Header {
     /// Number of the first log write in this segment. Log writes with this number or a higher one
     /// in earlier segments were cut off.
     pub first_seq: u64,
-    /// Starts at 1.
+    /// Number of the log write. The first one of a log is number 1.
     pub seq: u64,
     /// Number up to which all log writes were complete when this one was submitted.
     pub complete_to: u64,
@@ -195,8 +195,8 @@ fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
     Ok((version, header))
 }
 
-/// Completes a log write in place. `blocks` must be whole blocks with space for the header,
-/// followed by the records and zeros. Returns the header as written.
+/// Completes a log write in place. `blocks` must be whole blocks with room for the header, followed
+/// by the records and zeros. Returns the header as written.
 pub fn seal(mut header: Header, blocks: &mut [u8]) -> Header {
     let mask = mask_for(blocks);
     apply_mask(mask, blocks);

@@ -1,14 +1,14 @@
-//! Segments created ahead of need, off the commit path ([disk-10]).
-//! overwritten. A few are retained for this; surplus ones, and those of another size than new
-//! segments, are removed one by one.
+//! Segments created ahead of need, off the commit path ([disk-10]). A trimmed segment is recycled
+//! under the next number; its old contents stay until they are overwritten. A few are retained for
+//! this. Surplus ones, and those of another size than new segments, are removed one by one.
 //!
-//! One spare is ready while the log writes, or as many as configured: during a burst that fits into
-//! the spares the disk writes no zeros. When a spare cannot be created the log continues in its
+//! One spare is ready while the log writes, or as many as configured. During a burst that fits into
+//! the spares, the disk writes no zeros. If a spare cannot be created, the log continues in its
 //! current segment. Once that is full too:
-//! - no space (ENOSPC, EDQUOT) and no descriptor (EMFILE, ENFILE) make the log **busy**: records are
-//!   buffered, the caller applies back-pressure, and the log continues as soon as there is space
-//!   again. This never becomes an error, however long it lasts: no promise is broken.
-//! - anything else (EIO, EROFS) is an **error** and final, as a failed write is ([disk-9]).
+//! - A lack of space (ENOSPC, EDQUOT) or of descriptors (EMFILE, ENFILE) makes the log **busy**: it
+//!   buffers records, the caller applies backpressure, and the log continues as soon as the
+//!   resource is available. This never becomes an error, because no promise is broken by waiting.
+//! - Any other failure (EIO, EROFS) is a permanent **error**, like a failed write ([disk-9]).
 
 use std::{collections::VecDeque, io::ErrorKind};
 
@@ -92,9 +92,9 @@ impl Pool {
         }
     }
 
-    /// Returns a segment with space for `length` bytes and an open file, or `None` if none is
-    /// ready. A spare that is too small is freed permanently; this happens only after the segment
-    /// size has been raised. An error is permanent.
+    /// Returns a segment with room for `length` bytes and an open file, or `None` if none is ready.
+    /// A spare that is too small is freed permanently; this happens only after the segment size has
+    /// been raised. An error is permanent.
     pub(crate) fn take<D: Disk>(
         &mut self,
         length: usize,
@@ -224,8 +224,8 @@ impl Pool {
         }
     }
 
-    /// Returns whether the disk has space for a second spare or more. Spares leave other files,
-    /// such as the service's, at least as much space as they take. Checked only occasionally.
+    /// Returns whether the disk has room for another spare while one exists. At least as much space
+    /// as the spares take is left to other files, such as the service's. Checked only occasionally.
     fn may_take_more<D: Disk>(&mut self, disk: &D) -> bool {
         if !self.making.may_try() {
             return false;
@@ -239,9 +239,9 @@ impl Pool {
         may
     }
 
-    /// Paces the creation of a segment. `used` is the number of bytes used in the current one.
-    /// Without a spare, the new segment is kept a quarter ahead, so that a disk that is fast enough
-    /// has it ready in time at any write rate.
+    /// Paces the creation of a segment. `used` is the number of bytes used in the current one. If
+    /// no spare exists, the new segment is created a quarter ahead of the current one's use, so
+    /// that a fast enough disk has it ready in time at any write rate.
     pub(crate) fn keep_ahead<D: Disk>(&self, used: u64, disk: &mut D) {
         if self.preparing.is_some() {
             let is_next = self.spares.is_empty();

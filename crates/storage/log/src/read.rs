@@ -245,7 +245,7 @@ impl Job {
         ReadDone { token: self.token, result: error.map_or(Ok(self.values), Err), lost: self.lost }
     }
 
-    /// Adds slots to the result. Returns whether there is space for more.
+    /// Adds slots to the result. Returns whether there is room for more.
     fn take(
         &mut self,
         slots: SlotRange,

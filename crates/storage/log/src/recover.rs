@@ -37,7 +37,7 @@ pub struct Damage {
     /// Set if votes or promises were lost. The node must not vote again under its old incarnation
     /// ([volatile-1]). False if the incarnation in the options is already a newer one.
     pub forgotten: bool,
-    /// Describes each damaged place, for humans.
+    /// Description of each damaged place, for operators.
     pub places: Vec<String>,
 }
 
@@ -291,7 +291,7 @@ impl Memory {
             .or(self.last.as_ref())
             .map_or(before, |header| header.hard.decided_to.max(header.hard.voted_to));
         let slots = SlotRange::new(before, known.max(before));
-        // As long as the damage is visible, the slots that it affects remain recorded.
+        // The affected slots remain recorded as long as the damage is visible.
         let held = self.held.entry(gap.place.segment).or_default();
         held.wrote(None, slots.to);
         self.gaps.push(Judged {
@@ -373,8 +373,9 @@ impl Memory {
         (recovery, self.index)
     }
 
-    /// [disk-8] Determines the damage. Votes for slots that are now decided need not be remembered
-    /// individually, and every later header restates the promises.
+    /// [disk-8] Returns the damage, or `None` if there are no gaps. A gap forgets votes only if it
+    /// may contain votes for slots that are still undecided. Every later header restates the
+    /// promises.
     fn find_damage(&self, decided_to: Slot, incarnation: Incarnation) -> Option<Damage> {
         if self.gaps.is_empty() {
             return None;

@@ -1,5 +1,4 @@
-//! A source that reports the progress of reading, because opening a log of many gigabytes takes
-//! time.
+//! Progress reports while a log is opened, because reading many gigabytes takes time.
 
 use crate::disk::{Buffer, DiskError, Family, FileId, FileInfo, Position, Source};
 

@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Gathered {
     pub(crate) buffer: Buffer,
-    /// Number of bytes in use, including space for the header.
+    /// Number of bytes in use, including room for the header.
     used: usize,
     pub(crate) records: u32,
     /// Last record in the log write.
@@ -242,7 +242,7 @@ impl Writer {
         in_flight.map(|write| (write.seq, write.span.bytes))
     }
 
-    /// Returns whether the current segment has space for a log write of this length.
+    /// Returns whether the current segment has room for a log write of this length.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         self.current.is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
     }
@@ -261,7 +261,7 @@ impl Writer {
         self.current = Some(Current { file, first_seq: self.next_seq, offset: 0 });
     }
 
-    /// Starts a log write. The current segment must have space for it.
+    /// Starts a log write. The current segment must have room for it.
     pub(crate) fn write<D: Disk>(
         &mut self,
         disk: &mut D,

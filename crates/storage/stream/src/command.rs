@@ -43,7 +43,7 @@ pub enum Command {
     /// Stops appending to this inner stream, at its owner's request ([stream-6]).
     Close {
         stream: StreamName,
-        /// Whether the named stream ends here permanently.
+        /// The named stream ends here permanently.
         finish: bool,
     },
     /// Allows bytes below a position to be dropped ([trim-2]).

@@ -77,7 +77,7 @@ impl Recovered {
         }
     }
 
-    /// Returns this state as that of an auxiliary whose log has no snapshot below its start
+    /// Converts this state into that of an auxiliary whose log has no snapshot below its start
     /// ([trim-1]). `known` replaces the eras. The reconfigurations in the log need not follow them
     /// directly.
     pub fn hollow(mut self, known: Eras) -> Self {

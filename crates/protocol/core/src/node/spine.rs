@@ -39,8 +39,7 @@ use crate::{
     waiting::Waiting,
 };
 
-/// State of the protocol proper. [`crate::invariants`] states the invariants that hold among the
-/// fields.
+/// State of the core protocol. [`crate::invariants`] states the invariants that relate its fields.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Spine {
     options: Options,
@@ -229,14 +228,14 @@ impl Spine {
         self.follow_decided();
     }
 
-    /// Makes the next proposals to a peer start at `from`.
+    /// Rewinds a peer, so that the next proposals sent to it start at `from`.
     pub(super) fn rewind(&mut self, node: NodeId, from: Slot) {
         if let Some(peer) = self.peers.find(node) {
             peer.sent_to = from;
         }
     }
 
-    /// Makes the next proposals to each peer start at the end of its votes. Returns the peers.
+    /// Rewinds each peer to the end of its votes, to resume proposals there. Returns the peers.
     pub(super) fn rewind_to_votes(&mut self) -> Vec<NodeId> {
         let decided_to = self.learner.decided_to();
         let peers = self.peers.iter_mut().map(|peer| {

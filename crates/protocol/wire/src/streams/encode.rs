@@ -12,9 +12,9 @@ impl Ask<'_> {
     ///
     /// # Panics
     ///
-    /// If a name is longer than [`NAME_BYTES_MAX`], a password longer than [`PASSWORD_BYTES_MAX`],
-    /// or data longer than [`BODY_BYTES_MAX`]. The caller splits data, and rejects longer names and
-    /// passwords as invalid.
+    /// Panics if a name is longer than [`NAME_BYTES_MAX`], a password longer than
+    /// [`PASSWORD_BYTES_MAX`], or data longer than [`BODY_BYTES_MAX`]. The caller splits data, and
+    /// rejects longer names and passwords as invalid.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Hello { version } => frame(kind::HELLO, out, |out| {
@@ -66,7 +66,7 @@ impl Answer<'_> {
     ///
     /// # Panics
     ///
-    /// If a name is longer than [`NAME_BYTES_MAX`], or if there are no bytes or more than
+    /// Panics if a name is longer than [`NAME_BYTES_MAX`], or if there are no bytes or more than
     /// [`BYTES_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) {
         let at = |kind, position, out| frame(kind, out, |out| put64(position, out));
@@ -109,7 +109,7 @@ impl Answer<'_> {
 ///
 /// # Panics
 ///
-/// If there are more than [`BODY_BYTES_MAX`].
+/// Panics if there are more than [`BODY_BYTES_MAX`].
 pub fn data_head(bytes: usize) -> [u8; HEAD_BYTES] {
     head(kind::DATA, bytes)
 }
@@ -119,7 +119,7 @@ pub fn data_head(bytes: usize) -> [u8; HEAD_BYTES] {
 ///
 /// # Panics
 ///
-/// If there are none, or more than [`BYTES_MAX`].
+/// Panics if there are no bytes, or more than [`BYTES_MAX`].
 pub fn bytes_head(position: u64, bytes: usize) -> [u8; HEAD_BYTES + POSITION_BYTES] {
     assert!((1..=BYTES_MAX).contains(&bytes), "{bytes} in one frame");
     let mut all = [0; HEAD_BYTES + POSITION_BYTES];

@@ -36,7 +36,7 @@ struct Free {
     of: [Vec<Buffer>; SIZES],
 }
 
-/// Smallest pooled size. Allocating smaller buffers is cheap.
+/// Smallest pooled size, in bytes. Allocating smaller buffers is cheap.
 const SMALLEST: usize = 32 << 10;
 /// Number of size classes.
 const SIZES: usize = 8;

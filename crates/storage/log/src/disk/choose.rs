@@ -59,7 +59,7 @@ pub fn open_with(
     Ok((disk, reason))
 }
 
-/// Returns why io_uring must not be tried, or `None` if it may be.
+/// Returns the reason for not trying io_uring, or `None` if it may be tried.
 fn refusal(folder: &Folder, want: DriverChoice) -> Option<String> {
     let abilities = folder.abilities();
     if want == DriverChoice::File {

@@ -5,8 +5,8 @@ use std::{fmt, io};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// A disk operation that was refused or failed. The message names the file and is for humans;
-/// callers use `kind` and `lack`.
+/// A disk operation that was refused or failed. The message names the file, for operators; callers
+/// use `kind` and `lack`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{detail}")]
 pub struct DiskError {

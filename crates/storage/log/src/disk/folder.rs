@@ -40,7 +40,7 @@ const LOCK_TRY: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
     pub direct: bool,
-    /// Whether RWF_DSYNC is supported. If not, each write is followed by an fdatasync.
+    /// RWF_DSYNC is supported. Otherwise, each write is followed by an fdatasync.
     pub dsync: bool,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Abilities {
 }
 
 /// The folder of one family, locked as long as any clone exists. Every thread that writes has a
-/// clone, because operations in flight at a kill must end before another process may read.
+/// clone: after a kill, its operations in flight must end before another process may read.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     path: PathBuf,
@@ -200,7 +200,7 @@ impl Folder {
         move || open_file(&path, OFlags::RDWR, direct)
     }
 
-    /// See [`crate::disk::Disk::open_ahead`].
+    /// Implements [`crate::disk::Disk::open_ahead`].
     pub(crate) fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
         let open = self.opener(file);
         self.files.open_ahead(file, open)
@@ -221,7 +221,7 @@ impl Folder {
         self.files.for_read(file, open)
     }
 
-    /// See [`crate::disk::Disk::descriptor`]. The file is opened separately, without O_DIRECT.
+    /// Implements [`crate::disk::Disk::descriptor`]. Opens the file separately, without O_DIRECT.
     pub(crate) fn lend(&mut self, file: FileId) -> Result<BorrowedFd<'_>, DiskError> {
         let path = self.home(file.family).path.join(file.name());
         let open = || open_file(&path, OFlags::RDONLY, false);
@@ -239,7 +239,7 @@ impl Folder {
         open.sync_data().map_err(|error| failed("sync", &path, &error))
     }
 
-    /// See [`crate::disk::Disk::sync_names`].
+    /// Implements [`crate::disk::Disk::sync_names`].
     pub(crate) fn sync_names(&self) -> Result<(), DiskError> {
         self.homes.iter().try_for_each(Home::sync)?;
         self.data.sync()

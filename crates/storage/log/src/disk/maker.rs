@@ -50,39 +50,39 @@ impl Makers {
         &self.makers[family as usize]
     }
 
-    /// See [`crate::disk::Disk::pace_prepare`].
+    /// Implements [`crate::disk::Disk::pace_prepare`].
     pub(crate) fn pace_prepare(&self, family: Family, bytes: u64) {
         self.of(family).pace.note_write(bytes);
     }
 
-    /// See [`crate::disk::Disk::hurry_prepare`].
+    /// Implements [`crate::disk::Disk::hurry_prepare`].
     pub(crate) fn hurry(&self, family: Family) {
         self.of(family).pace.hurry();
     }
 
-    /// See [`crate::disk::Disk::start_prepare`].
+    /// Implements [`crate::disk::Disk::start_prepare`].
     pub(crate) fn prepare(&self, file: FileId, bytes: u64, zeros: Zeros) {
         let maker = self.of(file.family);
         maker.pace.relax();
         maker.send_job(Job::Prepare { file, bytes, zeros });
     }
 
-    /// See [`crate::disk::Disk::start_retire`].
+    /// Implements [`crate::disk::Disk::start_retire`].
     pub(crate) fn retire(&self, file: FileId) {
         self.of(file.family).send_job(Job::Retire { file });
     }
 
-    /// See [`crate::disk::Disk::start_reuse`].
+    /// Implements [`crate::disk::Disk::start_reuse`].
     pub(crate) fn reuse(&self, from: FileId, to: FileId) {
         self.of(to.family).send_job(Job::Reuse { from, to });
     }
 
-    /// See [`crate::disk::Disk::start_replace_small_file`].
+    /// Implements [`crate::disk::Disk::start_replace_small_file`].
     pub(crate) fn keep(&self, token: u64, name: &'static str, bytes: Vec<u8>) {
         self.keeper.send_job(Job::Keep { token, name, bytes });
     }
 
-    /// See [`crate::disk::Disk::start_read_small_file`].
+    /// Implements [`crate::disk::Disk::start_read_small_file`].
     pub(crate) fn recall(&self, token: u64, name: &'static str) {
         self.keeper.send_job(Job::Recall { token, name });
     }

@@ -48,13 +48,13 @@ pub enum Fault {
     PrepareFails,
     RetireFails,
     ReuseFails {
-        /// Whether it fails only after the rename. The new name is then visible, and the next crash
-        /// keeps it or restores the old one.
+        /// The operation fails only after the rename. The new name is then visible, and the next
+        /// crash keeps it or restores the old one.
         renamed: bool,
     },
     ReplaceFails {
-        /// Whether it fails only after the rename. The new contents are then visible, and the next
-        /// crash keeps them or restores the old ones.
+        /// The operation fails only after the rename. The new contents are then visible, and the
+        /// next crash keeps them or restores the old ones.
         renamed: bool,
     },
 }
@@ -82,7 +82,7 @@ pub struct Pending {
     pub bytes: u64,
 }
 
-/// Fates of the writes that were in flight at a crash.
+/// Number of writes in flight at a crash that met each fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
     pub kept: u32,

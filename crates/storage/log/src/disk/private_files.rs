@@ -18,9 +18,9 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// Removes the permissions of other users from a file, or from a folder and its contents, without
-/// following links. Adds to the counts of changes and of failures, which are expected on a volume
-/// of another user who grants access by group.
+/// Removes other users' permissions from a file, or from a folder and its contents, without
+/// following links. Adds to the counts of changes and failures in `done`. Failures are expected on
+/// a volume whose files belong to another user.
 pub fn make_private(path: &Path, done: &mut (usize, usize)) {
     let Ok(found) = fs::symlink_metadata(path) else {
         return;

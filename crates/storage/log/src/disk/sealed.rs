@@ -7,7 +7,7 @@ pub fn seal(lines: &str) -> String {
     format!("{lines}checksum {checksum:08x}\n")
 }
 
-/// Returns the lines that the checksum covers. The error describes a wrong checksum for humans.
+/// Returns the lines that the checksum covers. Fails with a description if the checksum is wrong.
 pub fn open(text: &str) -> Result<&str, &'static str> {
     let at = text.rfind("checksum ").ok_or("the checksum is missing")?;
     let (covered, _) = text.split_at(at);

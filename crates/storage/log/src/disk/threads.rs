@@ -1,4 +1,4 @@
-//! The portable engine: a few threads that make blocking calls so that the node does not.
+//! The portable engine: a few threads that make blocking calls on the node's behalf.
 
 use std::{
     collections::VecDeque,

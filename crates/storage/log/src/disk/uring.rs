@@ -91,7 +91,7 @@ impl Ring {
         }
     }
 
-    /// Describes the ring that the kernel granted, for humans.
+    /// Describes the ring that the kernel granted, for log lines.
     pub(crate) fn shape(&self) -> &str {
         &self.shape
     }

@@ -226,8 +226,8 @@ impl Store {
         Ok(())
     }
 
-    /// Creates a file for the catalogue. The file has space for growth and for all bytes that may
-    /// be buffered in memory, so that a catalogue containing them fits even if the disk is full by
+    /// Creates a file for the catalogue. The file has room for growth and for all bytes that may be
+    /// buffered in memory, so that a catalogue containing them fits even if the disk is full by
     /// then.
     fn make_file<D: Disk>(&mut self, checkpoint: &mut Checkpoint, disk: &mut D) {
         let needed = checkpoint.bytes.len() as u64;

@@ -1,4 +1,4 @@
-//! Units that are on stable storage before a record names them ([disk-5]), and how they are found
+//! Units that reach stable storage before a record names them ([disk-5]), and how they are found
 //! again after a restart.
 //!
 //! A *placed* unit is written durably at once, before it is decided, together with the available
@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-/// Whole units of a stream, in memory.
+/// Bytes to place: whole units of a stream, in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Bulk<'a> {
     bytes: &'a [u8],

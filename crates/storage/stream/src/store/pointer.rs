@@ -24,7 +24,7 @@ impl Pointer {
         sealed::seal(&lines).into_bytes()
     }
 
-    /// Decodes a pointer. The error describes the fault for humans.
+    /// Decodes a pointer. Fails with a description of the fault.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let text = str::from_utf8(bytes).map_err(|_| "it is not text")?;
         let mut lines = sealed::open(text)?.lines();

@@ -36,7 +36,7 @@ struct Making {
 /// Number and size of a created file.
 pub(super) type Made = Result<(u64, u64), DiskError>;
 
-/// Peaks of the number of chunks in use.
+/// Peak numbers of chunks in use.
 #[derive(Debug, Default)]
 struct Peak {
     /// Peak since the last catalogue.
@@ -78,7 +78,7 @@ pub(super) struct Space {
     /// Number of turns since a chunk was allocated or an idle file was deleted.
     quiet: u32,
     patience: Backoff,
-    /// Description of the last failure to create a chunk file, for humans.
+    /// Description of the last failure to create a chunk file, for operators.
     short: Option<String>,
 }
 
@@ -150,7 +150,7 @@ impl Space {
         self.peak.next(self.used);
         let usual = self.peak.usual.div_ceil(self.layout.file_chunks.into());
         let busy = self.files.len() - self.idle().count();
-        // On a full disk, other users may need the space.
+        // On a full disk, only `ahead` idle files are kept, because other users may need the space.
         let roomy = self.short.is_none();
         let idle = if roomy { usual.saturating_sub(busy as u64) } else { 0 };
         self.keep_idle(idle + u64::from(self.ahead), disk);

@@ -13,7 +13,7 @@ use super::{
 
 const WHOLE: u64 = BLOCK as u64;
 
-/// One stream.
+/// State of one stream.
 ///
 /// Invariant: each stored byte is in exactly one place: gathered in a run, in a cut that waits for
 /// a chunk, or in a span of a chunk, whose write may still be in flight.

@@ -19,8 +19,7 @@ use crate::{
     voted::Run,
 };
 
-/// Divisor that yields, from the number of cells of the device, the step in which the device's
-/// floor is raised.
+/// Number of equal steps in which the device's floor advances over all of its cells.
 pub(super) const FLOOR_PARTS: u64 = 8;
 
 impl Node {
@@ -353,9 +352,9 @@ impl Node {
         }
     }
 
-    /// [offload-12] Continues after this node had to give up its ballot. Followers received the
-    /// leader's messages a moment ago and would otherwise wait for a timeout. So this node leads in
-    /// another ballot or, if it may not lead, hands over to the most advanced follower.
+    /// [offload-12] Restores leadership after this node had to give up its ballot: it campaigns in
+    /// another one or, if it may not lead, hands over to the most advanced follower. Followers
+    /// received the leader's messages a moment ago and would otherwise wait for a timeout.
     pub(in crate::node) fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.may_lead() {
             return self.campaign(PromiseTargets::AllMembers, Campaign::DeviceLost, effects);

@@ -139,8 +139,8 @@ impl Node {
 
     /// Returns whether this leader yields to the higher ballot `stray`, because that ballot's node
     /// is the target of the current transfer. The leader does not compete while the target is
-    /// connected and the other members are `enough` for it to lead. Once that is no longer the
-    /// case, the leader still does not compete for the duration of an election.
+    /// connected and the other members are `enough` for it to lead, nor for the duration of one
+    /// election after that.
     pub(in crate::node) fn yields_to_target(
         &mut self,
         now: Time,

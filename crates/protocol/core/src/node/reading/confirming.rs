@@ -86,9 +86,9 @@ impl Node {
         }
     }
 
-    /// [read-9] Returns the proposals that this leader has not decided yet. Whatever was decided
-    /// when a read was requested that is now confirmed, is decided here or among these. `None` if
-    /// this node does not lead, or a device assigns slots.
+    /// [read-9] Returns the proposals that this leader has not decided yet; `None` if this node
+    /// does not lead, or a device assigns slots. Every slot that was decided when a confirmed read
+    /// arrived is decided on this node or covered by one of these proposals.
     pub fn undecided(&self) -> Option<impl Iterator<Item = &Proposal>> {
         let leading = self.spine.leading().filter(|_| !self.devices.assigns_slots())?;
         Some(leading.tally.proposals_from(self.spine.learner().decided_to()))

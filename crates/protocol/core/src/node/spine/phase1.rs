@@ -281,7 +281,7 @@ impl Node {
                 .is_some_and(|vote| vote.value == value && vote.range.to >= range.to);
             let held = own_vote || !value.has_bytes();
             // [value-4] No member that promised has voted for the value, and its bytes were never
-            // on this node. So the slot is free, and waiting for the bytes again would never end.
+            // on this node. So the slot is free, and waiting for the bytes would never end.
             let (value, held) = match reporter {
                 None if !held => (Value::NoOp, true),
                 _ => (value, held),

@@ -350,8 +350,8 @@ impl Node {
     }
 
     /// [learn-1] Returns whether this node's votes count. A node without weight votes silently. An
-    /// auxiliary may not know that it has weight ([aux-1]). It was notified of its role, or lacks
-    /// the part of the log that would show its weight.
+    /// auxiliary may not have learned that it has weight ([aux-1]), so it counts itself in if a
+    /// leader has reported its role, or if it lacks the part of the log that would show its weight.
     pub(in crate::node) fn is_heard(&self) -> bool {
         let configuration = self.spine.learner.eras().current();
         let member = configuration.position(self.spine.options.member).is_some();

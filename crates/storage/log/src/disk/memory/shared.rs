@@ -339,7 +339,7 @@ impl Shared {
         Ok(())
     }
 
-    /// See [`super::MemoryDisk::crash_as`].
+    /// Implements [`super::MemoryDisk::crash_as`].
     pub(super) fn crash(&mut self, fates: &mut dyn Fates) -> CrashReport {
         self.life += 1;
         self.steps_left = None;

@@ -30,7 +30,7 @@ struct Doubt {
     number: u64,
     at: Position,
     old: Vec<u8>,
-    /// Whether the write waits for a later flush, so that it may be lost as a whole.
+    /// The write waits for a later flush, so it may be lost as a whole.
     later: bool,
 }
 
