@@ -98,7 +98,7 @@ impl Acceptor {
     }
 
     /// [p1-2] Checks whether `ballot` may be promised. `Ok(true)` means that the promise rises and
-    /// must be recorded. The error is the higher ballot that was already promised.
+    /// must be recorded. Fails with the promised ballot if that is higher.
     pub fn may_promise(&self, ballot: Ballot) -> Result<bool, Ballot> {
         if ballot < self.promised { Err(self.promised) } else { Ok(ballot > self.promised) }
     }

@@ -1,7 +1,7 @@
 //! Deterministic pseudo-random numbers: all draws follow from one seed.
 //!
 //! Used by simulations, tests and measurements, and to spread actions such as reconnects in time.
-//! The numbers are not secret, because an observer of a few draws can predict the rest.
+//! Not suitable for secrets, because an observer of a few draws can predict the rest.
 
 /// A deterministic generator (splitmix64).
 #[derive(Clone, Debug)]

@@ -150,7 +150,7 @@ pub struct Report<W> {
 }
 
 /// [p1-6] Merges two lists of reports, each in slot order, and keeps the highest ballot of each
-/// slot. The error is a slot for which one ballot has two values ([count-1]).
+/// slot. Fails with a slot for which one ballot has two values ([count-1]).
 pub fn highest<W: Copy>(a: &[Report<W>], b: &[Report<W>]) -> Result<Vec<Report<W>>, Slot> {
     let mut out: Vec<Report<W>> = Vec::with_capacity(a.len() + b.len());
     let (mut a, mut b) = (a.iter().copied(), b.iter().copied());

@@ -13,7 +13,7 @@ use crate::{
     value::Value,
 };
 
-/// A number chosen by the caller to recognise a read. One token may stand for many reads.
+/// A number by which the caller recognises a read. One token may stand for many reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadToken(pub u64);
 
@@ -107,7 +107,7 @@ pub enum Input {
     /// no device or it must not be used. With 0, the device's work is withdrawn and the device is
     /// fenced. A clean stop requires this first ([offload-8]).
     Offload {
-        /// Number of slots, or 0.
+        /// Number of slots per program; 0 withdraws the device.
         cells: u64,
     },
     /// This node's device sent a report.

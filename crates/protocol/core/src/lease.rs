@@ -27,7 +27,7 @@ pub struct Leases {
     pub promises: bool,
 }
 
-/// One million, the whole in parts per million.
+/// Number of parts in a whole, for rates in parts per million.
 const WHOLE_PPM: u64 = 1_000_000;
 
 impl Leases {

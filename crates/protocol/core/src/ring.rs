@@ -1,10 +1,10 @@
 //! Ring: the route of votes to a leader, and what each member forwards. Liveness only.
 //!
 //! Members that form a phase-2 quorum forward votes along the ring, with the leader last. Each adds
-//! its own vote to the votes that it has received, which stay unchanged, so one small message per
-//! member carries all of them (Ring Paxos, §3). The other members vote silently. A vote counts by
-//! whatever route it arrives. No acceptor speaks for another, and a received vote never becomes
-//! this node's own ([ring-2], [ring-4]).
+//! its own vote to the unchanged votes that it has received, so one small message per member
+//! carries all of them (Ring Paxos, §3). The other members vote silently. A vote counts whichever
+//! route it takes. No acceptor speaks for another, and a received vote never becomes this node's
+//! own ([ring-2], [ring-4]).
 
 use alloc::vec::Vec;
 

@@ -112,8 +112,8 @@ impl RollbackDetector {
         memory
     }
 
-    /// Records this member's report that its log is on stable storage up to this write. The error
-    /// is a higher report that was made earlier ([lie-5]).
+    /// Records this member's report that its log is on stable storage up to this write. Fails with
+    /// the state reported earlier if that was higher ([lie-5]).
     ///
     /// A report that is lower than another one over the same connection is not an error, because
     /// messages may overtake each other.

@@ -52,7 +52,7 @@ pub(crate) struct Score {
     pub(crate) wall_ns: f64,
     /// Size of the largest batch in bytes.
     pub(crate) bytes_most: usize,
-    /// Fraction of batches without space for one more command.
+    /// Fraction of batches without room for one more command.
     pub(crate) full: f64,
     /// Fraction of turns that ended with commands waiting for space in the window.
     pub(crate) blocked: f64,

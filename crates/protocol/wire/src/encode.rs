@@ -196,7 +196,7 @@ enum Carried<'a> {
     Body,
 }
 
-/// Fills the header with the frame's fields.
+/// Fills the header with the frame's fields, and returns the body to be checked and sent.
 fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unencodable> {
     match frame {
         Frame::Hello(hello) => fill_hello(header, kind::HELLO, hello),

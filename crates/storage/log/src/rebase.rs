@@ -11,7 +11,7 @@ use crate::{
     patience::Backoff,
 };
 
-/// Maximum number of calls between two attempts.
+/// Maximum number of calls between two attempts to replace the base.
 const SKIPS_MAX: u32 = 1024;
 
 #[derive(Debug)]

@@ -228,7 +228,6 @@ impl Visit for Memory {
 }
 
 impl Memory {
-    /// Creates the state for a log that begins with slot `start`.
     pub(crate) fn new(start: Slot) -> Self {
         Self { start, index: Index::new(start), ..Self::default() }
     }

@@ -98,10 +98,10 @@ pub enum LogElement<'a> {
     Write(Header),
     Record(Stored<'a>),
     Damage {
-        /// Place where the first of them was expected.
+        /// Place where the first missing log write was expected.
         place: Place,
         writes: u64,
-        /// Describes what was found in their place.
+        /// Description of what was found instead.
         reason: String,
     },
 }

@@ -35,11 +35,11 @@ pub(crate) trait Visit {
 /// Complete log writes that can no longer be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// Place where the first of them was expected.
+    /// Place where the first missing log write was expected.
     pub(crate) place: Place,
     /// Numbers of the missing log writes.
     pub(crate) seqs: Range<u64>,
-    /// Describes the fault at that place.
+    /// Description of the fault at that place.
     pub(crate) reason: String,
     /// Header of the first missing log write, if the header is intact.
     pub(crate) header: Option<Header>,

@@ -51,7 +51,7 @@ impl Auxiliary {
         self.spared.held_to()
     }
 
-    /// Returns whether the log is being trimmed because this node forgets slots.
+    /// Returns whether the log is being trimmed because this auxiliary forgets slots.
     pub(super) fn is_forgetting(&self) -> bool {
         self.spared.is_forgetting()
     }

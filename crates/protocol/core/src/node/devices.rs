@@ -64,7 +64,7 @@ impl Devices {
         self.fence.wait_to_campaign(asked, why);
     }
 
-    /// Begins a new ballot of this node.
+    /// Resets the offload state for a new ballot of this node.
     pub(super) fn restart(&mut self, now: Time, decided_to: Slot) {
         self.offload.restart(now, decided_to);
     }

@@ -5,7 +5,6 @@ mod transferring;
 
 use crate::{fitness::Fitness, time::Time, transfer::Transfer};
 
-/// The transfer in progress, and this node's fitness to lead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Handover {
     /// The transfer of leadership by this leader, if one is in progress.

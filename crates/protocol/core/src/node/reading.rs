@@ -46,7 +46,7 @@ impl Reading {
         self.reads.gather(reader, slot)
     }
 
-    /// Begins a new ballot of this node, whose first free slot is `slot`.
+    /// Restarts waiting reads in a new ballot of this node, whose first free slot is `slot`.
     pub(super) fn restart(&mut self, slot: Slot) {
         self.reads.restart(slot);
     }

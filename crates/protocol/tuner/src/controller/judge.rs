@@ -19,7 +19,7 @@ const SHIFT: f64 = 0.25;
 /// by this margin in addition to the required gain.
 const AGAIN: f64 = 0.02;
 const QUICK_NS: f64 = 4e6;
-/// Space that counts as ample, as a multiple of the commands in flight.
+/// Room that counts as ample, as a multiple of the commands in flight.
 const SPARE: f64 = 8.0;
 /// Fraction of full batches above which batches may be too small.
 const FULL: f64 = 0.1;

@@ -17,7 +17,7 @@ struct Seen {
 /// Measurements of the best base and of abandoned settings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
-    /// The best lasting base, and its throughput.
+    /// The best base that has lasted, and its throughput in commands per second.
     best: Option<(Setting, f64)>,
     /// Settings that did not become the base, with the throughput and the number of retries of
     /// each.

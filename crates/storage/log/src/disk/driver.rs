@@ -53,7 +53,7 @@ enum Engine {
 }
 
 impl Engine {
-    /// Returns the error that prevents new operations, if any.
+    /// Returns the error because of which no new operations are accepted, if any.
     fn broken(&self) -> Option<&DiskError> {
         match self {
             Self::Ring(ring) => ring.broken(),

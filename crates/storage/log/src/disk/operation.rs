@@ -58,7 +58,6 @@ impl Operation {
         Self { token, at, task }
     }
 
-    /// Opens the file that the operation accesses.
     pub(crate) fn open(&self, folder: &mut Folder) -> Result<Arc<File>, DiskError> {
         match self.task {
             Task::Write { .. } => folder.file_for_write(self.at.file),

@@ -44,8 +44,8 @@ impl State {
 }
 
 impl Pace {
-    /// Records a log write, by which time `bytes` bytes of the segment should exist. Does not end a
-    /// pause, because pauses are short and a wake-up with every commit would cost more.
+    /// Records a log write, and requests that `bytes` bytes of the segment exist by now. Does not
+    /// end a pause, because pauses are short and a wake-up with every commit would cost more.
     pub(super) fn note_write(&self, bytes: u64) {
         let mut state = self.lock();
         state.wanted = bytes.max(state.wanted);

@@ -89,7 +89,6 @@ impl Threads {
         Ok(Self { jobs: Some(jobs), workers, done, refused: VecDeque::new(), event })
     }
 
-    /// Passes an operation to a thread.
     pub(crate) fn work_on(&mut self, operation: Operation, file: Arc<File>) {
         let jobs = self.jobs.as_ref().expect("taken only when dropped");
         jobs.send((operation, file)).expect("the threads run while they have a sender");

@@ -81,7 +81,7 @@ impl Place {
         }
     }
 
-    /// Returns whether the place is valid in a store with this layout.
+    /// Returns whether the place can exist in a store with this layout.
     fn is_possible(&self, layout: Layout) -> bool {
         let unit = layout.unit_blocks();
         let there = self.key.0 < POSITION_MAX / layout.chunk() && self.key.1 < ATTEMPTS_MAX;

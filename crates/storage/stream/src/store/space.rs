@@ -39,9 +39,9 @@ pub(super) type Made = Result<(u64, u64), DiskError>;
 /// Peak numbers of chunks in use.
 #[derive(Debug, Default)]
 struct Peak {
-    /// Peak since the last catalogue.
+    /// Highest number since the last catalogue.
     since: u64,
-    /// Recent peak, which falls slowly.
+    /// Highest number of recent periods, which falls slowly.
     usual: u64,
 }
 

@@ -19,7 +19,7 @@ const WHOLE: u64 = BLOCK as u64;
 /// a chunk, or in a span of a chunk, whose write may still be in flight.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// First retained position.
+    /// First position that is not dropped.
     kept_from: u64,
     held: Ranges,
     /// Bytes that are not written yet, by position. A run is within one unit, and two runs in a
@@ -44,7 +44,7 @@ pub(super) struct Freed {
     pub(super) others: Vec<(u64, Vec<u8>)>,
 }
 
-/// Location of a byte.
+/// Location of a stored byte.
 pub(super) enum Source<'a> {
     Missing,
     /// The byte is in memory. The slice starts with it.

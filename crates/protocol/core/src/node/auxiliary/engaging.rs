@@ -108,8 +108,8 @@ impl Node {
         }
     }
 
-    /// Chooses anew which nodes receive proposals. A node that receives them again is sent every
-    /// undecided proposal ([aux-2]).
+    /// Updates the choice of nodes that receive proposals. A node that receives them again is sent
+    /// every undecided proposal ([aux-2]).
     fn spare(&mut self, now: Time, effects: &mut Effects) {
         let idle = self.nodes_to_bypass(now);
         let again = self.auxiliary.engaging.set_idle(self.era(), idle);

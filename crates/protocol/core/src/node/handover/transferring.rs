@@ -165,7 +165,7 @@ impl Node {
         true
     }
 
-    /// Campaigns at once, because the leader hands over leadership.
+    /// Handles the leader's request to take over: campaigns at once, without a pre-vote.
     pub(in crate::node) fn on_transfer(
         &mut self,
         now: Time,

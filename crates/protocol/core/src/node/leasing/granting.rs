@@ -66,7 +66,7 @@ impl Node {
         leading.is_some_and(|leading| self.lease_refuses(now, leading.ballot()))
     }
 
-    /// Returns whether a promise of this ballot must wait, because of a lease of another node.
+    /// Returns whether a promise of this ballot must wait for the end of another node's lease.
     pub(in crate::node) fn lease_refuses_promise(&self, now: Time, ballot: Ballot) -> bool {
         let raises = ballot > self.spine.acceptor().promised();
         raises && self.leasing.granter.withholds_promise(now, ballot)

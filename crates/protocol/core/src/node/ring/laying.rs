@@ -1,5 +1,5 @@
-//! Setup of the ring by its leader, which also gives it up and sets up another one ([ring-1],
-//! [ring-7], [ring-10]).
+//! The leader's side of the ring: setting it up, giving it up and replacing it ([ring-1], [ring-7],
+//! [ring-10]).
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Steps that a leader takes on its own: the move to a new era, and a transfer.
+//! Steps of a leader that no message triggers: the move to a new era, and a transfer.
 
 use crate::{
     effect::Effects,
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Node {
-    /// Takes the steps of a leader that no message triggers: the move to a new era, and a transfer.
+    /// Continues a move to a new era and a transfer. Steps down if this node may no longer lead.
     pub(in crate::node) fn move_on(&mut self, now: Time, effects: &mut Effects) {
         if self.spine.leading.is_none() {
             return;

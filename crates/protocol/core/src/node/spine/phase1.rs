@@ -148,7 +148,7 @@ impl Node {
         stage == Some(Stage::Asking)
     }
 
-    /// Requests the missing promises.
+    /// Sends 1A to all connected nodes whose promises are missing.
     pub(super) fn send_phase1a(&mut self, now: Time, effects: &mut Effects) {
         let Some(phase1) = self.spine.phase1.as_ref().filter(|p| p.stage == Stage::Asking) else {
             return;

@@ -280,7 +280,6 @@ impl Node {
         self.spine.voted.run().voted_to(ballot) > voted_to
     }
 
-    /// Drops state for slots that are now decided.
     pub(super) fn drop_decided(&mut self) {
         let decided_to = self.spine.learner.decided_to();
         self.spine.acceptor.advance_floor(decided_to);

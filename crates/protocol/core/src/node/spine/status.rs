@@ -27,7 +27,8 @@ impl Node {
         self.spine.rounds.are_used_up()
     }
 
-    /// Returns whether this node may lead ([aux-3]).
+    /// Returns whether this node is a full replica that may lead: its log works and lacks no slots
+    /// ([aux-3]).
     pub(in crate::node) fn may_lead(&self) -> bool {
         let own = self.spine.learner.eras().current().position(self.spine.options.member);
         let auxiliary = |at: usize| self.spine.learner.eras().current().members()[at].auxiliary;
@@ -72,8 +73,8 @@ impl Node {
             && self.spine.phase1.as_ref().is_some_and(asks_all)
     }
 
-    /// Returns the name of a wing that is in use; `None` if the spine works alone. Times and slots
-    /// that each ballot and heartbeat leaves in a wing do not count. Used to check invariants.
+    /// Returns the name of a wing that is in use; `None` if the spine works alone. Ignores the
+    /// times and slots that every ballot and heartbeat leaves in a wing. Used to check invariants.
     pub fn wing_in_use(&self) -> Option<&'static str> {
         let unused = [
             ("leasing", self.leasing.is_unused()),

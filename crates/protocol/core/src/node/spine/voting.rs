@@ -63,7 +63,7 @@ impl Node {
         }
     }
 
-    /// Raises the acceptor's promise, with its own record.
+    /// Raises the acceptor's promise, and appends the record of the promise.
     pub(in crate::node) fn promise(&mut self, ballot: Ballot, effects: &mut Effects) {
         let record = self.spine.pending.append(Record::Promise { ballot }, effects);
         self.spine.acceptor.promise(ballot, record);
@@ -90,7 +90,7 @@ impl Node {
         self.spine.pending.park_promise(self.spine.acceptor.promised_by(), to, promise);
     }
 
-    /// Handles a proposal.
+    /// Handles a proposal: follows its leader, applies its decisions, and votes or queues it.
     pub(in crate::node) fn on_phase2a(
         &mut self,
         now: Time,
@@ -282,7 +282,7 @@ impl Node {
         self.spine.pending.persisted(seq);
     }
 
-    /// Sends all statements that have become safe.
+    /// Sends the promises and votes whose records are now safe.
     pub(in crate::node) fn release(&mut self, now: Time, effects: &mut Effects) {
         while let Some((to, promise)) = self.spine.pending.next_promise() {
             if to == self.spine.options.member.node {
@@ -326,7 +326,7 @@ impl Node {
         }
     }
 
-    /// Handles this node's own promise or vote.
+    /// Counts this node's own promise or vote, which is not sent as a message.
     fn take_own(&mut self, statement: Statement, effects: &mut Effects) {
         let own = self.spine.options.member;
         match statement {

@@ -24,16 +24,16 @@ pub(super) struct Shared {
     next_id: u64,
     pub(super) manual: bool,
     pub(super) read_only: bool,
-    /// Set if the folder is not synced after a rename.
+    /// The folder is not synced after a rename.
     pub(super) names_unsynced: bool,
     pub(super) capacity: Option<u64>,
     pub(super) faults: VecDeque<Fault>,
     pub(super) unreadable: Vec<Position>,
-    /// Set if no files can be opened except those in `open`.
+    /// No files can be opened except those in `open`.
     pub(super) out_of_descriptors: bool,
     pub(super) open: BTreeSet<FileId>,
     pub(super) counters: DiskCounters,
-    /// Number of bytes last requested of the file being created.
+    /// Number of bytes of the file being created that were last requested.
     pub(super) wanted: u64,
     pub(super) steps: u64,
     /// Number of changes left before the process dies, or `None` if it does not die.
