@@ -2,7 +2,7 @@
 
 use std::{borrow::Borrow, fmt};
 
-/// Maximum length of a name, that of a DNS label.
+/// Maximum length of a name in bytes, the same as for a DNS label.
 pub const NAME_BYTES_MAX: usize = 63;
 /// Name of callers that have not authenticated.
 pub const DEFAULT: &str = "default";

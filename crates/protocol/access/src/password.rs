@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(users.execute(&user.encode()), Ok(()), "the table takes it");
     }
 
-    /// A hash comes from the log and may demand anything.
+    /// A hash comes from the log, so its cost parameters cannot be trusted.
     #[test]
     fn a_hash_that_asks_for_too_much_fits_nothing() {
         for hostile in [

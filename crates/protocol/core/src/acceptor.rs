@@ -66,7 +66,7 @@ impl Acceptor {
         self.promised
     }
 
-    /// Returns the record that must be persisted before the promise is sent.
+    /// Returns the number of the record that must be persisted before the promise is sent.
     pub fn promised_by(&self) -> RecordSeq {
         self.promised_by
     }
@@ -128,8 +128,8 @@ impl Acceptor {
             return Err(Refused::Decided);
         }
         let decided_to = self.floor.max(announced);
-        // A vote that replaces older ones needs no additional space, so a new leader is never
-        // refused for lack of it.
+        // A vote that replaces older ones needs no additional room, so a full buffer never makes
+        // the acceptor refuse a new leader.
         let full = self.votes.len() >= self.runs_max && range.from >= self.votes.end();
         if full || range.to > decided_to.plus(self.window_slots) {
             return Err(Refused::Busy);

@@ -51,8 +51,8 @@ mod tests {
     use super::*;
 
     /// [ballot-1] The era is compared before round and node, so a ballot of a later era is above
-    /// every ballot of an earlier one. Otherwise an acceptor that promised it would go on voting
-    /// for the old era.
+    /// every ballot of an earlier one. Otherwise an acceptor that promised it would keep voting for
+    /// the old era.
     #[test]
     fn ballots_compare_by_era_first() {
         let ballot = |era, round, node| Ballot { era: Era(era), round, node: NodeId(node) };

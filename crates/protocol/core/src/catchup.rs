@@ -297,7 +297,7 @@ mod tests {
         })
     }
 
-    /// A receiver with space for three values at a time is not repeatedly sent thousands.
+    /// A receiver with room for three values at a time is not repeatedly sent thousands.
     #[test]
     fn question_is_no_larger_than_what_arrives() {
         let mut catchup = Catchup::default();

@@ -49,7 +49,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Creates an empty queue with space for `capacity` waiting votes.
+    /// Creates an empty queue with capacity for `capacity` waiting votes.
     pub fn new(class: Class, capacity: usize) -> Self {
         Self {
             class,

@@ -253,7 +253,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Creates an empty list with space for `capacity` effects.
+    /// Creates an empty list with capacity for `capacity` effects.
     pub fn with_capacity(capacity: usize) -> Self {
         Self { list: Vec::with_capacity(capacity), slow: SlowPaths::default() }
     }

@@ -217,7 +217,7 @@ mod tests {
         runs.flat_map(slots).map(|(slot, run)| (slot, (run.ballot, run.value))).collect()
     }
 
-    /// Runs behave like a map from slots to votes, whatever is set and dropped.
+    /// Runs behave like a map from slots to votes, in any sequence of sets and drops.
     #[test]
     fn runs_are_a_map_from_slots() {
         for seed in 0..500 {

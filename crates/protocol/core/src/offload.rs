@@ -30,7 +30,7 @@ const EARLY_MAX: usize = 32;
 /// A leader's view of phase 2 in devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offload {
-    /// Number of slots that each program of this node's device has space for; 0 if there is no
+    /// Number of slots for which each program of this node's device has room; 0 if there is no
     /// device or it must not be used.
     pub cells: u64,
     /// Current assigner of slots, or the change in progress.

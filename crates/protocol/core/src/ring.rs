@@ -93,8 +93,8 @@ impl Relay {
     }
 
     /// Records votes of other members, in a ballot for which this member knows a ring. Only the
-    /// newest entry of each member is stored, unchanged. `class` selects the end that must have
-    /// grown.
+    /// newest entry of each member is stored, unchanged. The end of the newest votes of `class`
+    /// becomes the goal for this node's own vote, unless there is a goal already.
     pub fn hear(&mut self, now: Time, own: Member, vote: &RingVote, class: Class) {
         if vote.ballot != self.ballot {
             return;

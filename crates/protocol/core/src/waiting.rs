@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(order, [1, 2, 3, 4]);
         assert!(waiting.is_empty());
         // The queue is bounded, so the proposals with the highest slots are dropped and repeated
-        // later. A proposal that all others wait for always finds space.
+        // later. A proposal that all others wait for always fits.
         for slot in [2, 3, 4, 1] {
             waiting.push(Time(0), proposal(slot, Value::NoOp), true, 2);
         }

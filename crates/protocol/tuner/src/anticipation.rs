@@ -69,7 +69,7 @@ impl Anticipation {
     }
 
     /// Ends the wait if it is over. `gathered` commands are queued, and `full` means that a batch
-    /// has no space for more.
+    /// has no room for more.
     pub fn end_wait_if_over(&mut self, now: Moment, gathered: usize, full: bool) {
         let Some(wait) = self.wait else {
             return;

@@ -165,7 +165,7 @@ impl Fitted {
     }
 }
 
-/// Returns the smallest batch size on the grid that has space for a command of this size. Smaller
+/// Returns the smallest batch size on the grid that has room for a command of this size. Smaller
 /// sizes would have no effect.
 pub(crate) fn batch_least(command: f64) -> usize {
     let holds = |&step: &usize| step as f64 >= command;

@@ -317,7 +317,7 @@ impl Model {
 mod tests {
     use super::*;
 
-    /// The parameters of §5: three nodes, 10 Mbit/s, 50 ms one way, the fit of Figure 4.
+    /// Returns the parameters of §5: three nodes, 10 Mbit/s, 50 ms one way, the fit of Figure 4.
     fn emulab() -> Model {
         Model::paper(
             3.0,
@@ -329,7 +329,7 @@ mod tests {
         )
     }
 
-    /// 16 bytes of header per request, 4 per batch, 8 per answer.
+    /// Returns the load of §5: 16 bytes of header per request, 4 per batch, 8 per answer.
     fn jpaxos(request: f64) -> Workload {
         Workload {
             request: Bytes(request + 16.0),
@@ -393,7 +393,7 @@ mod tests {
         assert!((throughput - 1.0).abs() <= 0.03, "{throughput}");
     }
 
-    /// The bottlenecks that §5 states for Table 2.
+    /// Checks the bottlenecks that §5 states for Table 2.
     #[test]
     fn small_requests_are_bound_by_the_processor_and_large_ones_by_the_link() {
         let model = emulab();

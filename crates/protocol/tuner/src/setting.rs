@@ -12,7 +12,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// A setting with enough space for nearly any load with a short round trip.
+    /// A setting with enough room for nearly any load with a short round trip.
     pub const ROOMY: Self = Self { batch_bytes: 256 << 10, window: 4 };
 }
 

@@ -518,7 +518,7 @@ impl Table {
         self.streams.is_empty()
     }
 
-    /// Returns where the bytes of a stream from `position` on are stored.
+    /// Returns the location of a stream's bytes from `position` on, up to the end of their piece.
     pub fn locate(&self, name: &Name, position: u64) -> Result<Located, LocateError> {
         let named = self.streams.get(name).ok_or(LocateError::Unknown)?;
         if position < named.start {

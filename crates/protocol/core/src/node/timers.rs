@@ -15,7 +15,7 @@ pub(super) struct Timers {
     phase1a: Time,
     /// Until this time the node does not lead as a quorum by itself ([lie-6]).
     alone: Time,
-    /// This node's first undecided slot when it last asked the others for more, before leading as a
+    /// First undecided slot at this node's last request for decided slots before leading as a
     /// quorum by itself ([lie-6]).
     alone_from: Option<Slot>,
 }
@@ -38,7 +38,8 @@ impl Timers {
         (now < self.alone).then_some(self.alone)
     }
 
-    /// Records a question for decided slots from `from` on. Returns whether it is a new one.
+    /// Records a request for decided slots from `from` on. Returns whether it differs from the last
+    /// one.
     pub(super) fn asks_alone(&mut self, from: Slot) -> bool {
         self.alone_from.replace(from) != Some(from)
     }

@@ -48,7 +48,7 @@ pub(super) struct Drain {
     /// Of the settings that jumps have left, the one with the highest throughput, and that
     /// throughput in bytes per second.
     drained_most: Option<(Setting, f64)>,
-    /// Number of reductions because of a queue since the search began.
+    /// Number of reductions made because of a queue, since the search began.
     cuts: u32,
     /// Number of rate samples at the last check, and the number of consecutive samples that showed
     /// an excess.

@@ -1,5 +1,5 @@
 //! Comparison of measurements with the base, with each other, and with settings tried earlier; and
-//! the reactions to a load that needs more space, or for which there is nothing to gain.
+//! the reactions to a load that needs more room, or for which there is nothing to gain.
 
 use super::{
     Controller, Demand,
@@ -167,7 +167,7 @@ impl Controller {
     }
     /// Reacts to commands that begin to queue up. This is a change of load even if the throughput
     /// does not change. The best setting for few commands may be far too small for many. On a link
-    /// with a high round-trip time nothing changes, because more space would lengthen an existing
+    /// with a high round-trip time nothing changes, because more room would lengthen an existing
     /// queue.
     pub(super) fn on_crowd(&mut self, now: Moment, new: &Score, view: &View<'_>) -> Option<Change> {
         let crowd = new.piles() && self.score.is_some_and(|score| !score.piles());
@@ -179,7 +179,7 @@ impl Controller {
         Some(change)
     }
 
-    /// Reacts to an open load. Commands arrive regardless of the setting, so too little space only
+    /// Reacts to an open load. Commands arrive regardless of the setting, so too little room only
     /// makes them wait.
     pub(super) fn on_open_load(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         if !is_short(view) || self.goal_ns.is_some() || !self.demand.is_open() {
@@ -190,7 +190,7 @@ impl Controller {
         Some(change)
     }
 
-    /// Returns whether the setting has ample space compared with the commands in flight under
+    /// Returns whether the setting has ample room compared with the commands in flight under
     /// `base`, so that a backlog drains quickly after a pause.
     pub(super) fn is_roomy(&self, setting: Setting, base: &Score, view: &View<'_>) -> bool {
         let command = view.known().command_bytes.map_or(0.0, |bytes| bytes.value);
@@ -198,7 +198,7 @@ impl Controller {
         (setting.batch_bytes * setting.window) as f64 >= SPARE * in_flight
     }
 
-    /// Moves to a setting with enough space for nearly any load, unless the base already has that
+    /// Moves to a setting with enough room for nearly any load, unless the base already has that
     /// much.
     pub(super) fn make_room(&mut self, now: Moment) -> Option<Change> {
         let room = |setting: Setting| setting.batch_bytes.saturating_mul(setting.window);

@@ -293,7 +293,7 @@ impl Search {
     }
 
     /// Queues a neighbour of the base if it can have an effect. Batches that are never full need no
-    /// more space, and a reduction starts from the actual batch size.
+    /// more room, and a reduction starts from the actual batch size.
     pub(super) fn push(&mut self, step: (f64, f64), ground: &SearchInputs<'_>) {
         let Some(score) = ground.score else {
             return;

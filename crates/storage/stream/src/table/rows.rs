@@ -82,7 +82,8 @@ impl Table {
         matches!(key.first(), Some(&(b'S' | b'E' | OWNER)))
     }
 
-    /// Returns whether `key` belongs to the row that a stream has as long as it exists.
+    /// Returns whether `key` is that of a stream's main row, which exists as long as the stream
+    /// does.
     pub fn is_stream(key: &[u8]) -> bool {
         key.first() == Some(&Part::Pieces.prefix())
     }

@@ -134,7 +134,7 @@ impl Node {
         }
         for (index, voter) in configuration.members().iter().enumerate() {
             let spared = !asked.has(index) && voter.member != self.spine.options().member;
-            // A set has space for all other members of a configuration.
+            // A set has room for all other members of a configuration.
             let _ = spared && idle.insert(voter.member.node);
         }
         idle

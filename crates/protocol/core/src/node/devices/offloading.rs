@@ -65,7 +65,7 @@ impl Node {
         }
     }
 
-    /// Sets the number of slots that the device has space for. If it is 0, no device is used, and
+    /// Sets the number of slots for which the device has room. If it is 0, no device is used, and
     /// the device's work is withdrawn.
     pub(in crate::node) fn on_offload(&mut self, cells: u64, effects: &mut Effects) {
         self.devices.offload.cells = cells;

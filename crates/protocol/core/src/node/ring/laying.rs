@@ -66,7 +66,7 @@ impl Node {
                 Some(members) => {
                     let mut nodes = NodeSet::default();
                     for member in &members {
-                        // A set has space for a ring.
+                        // A set has room for a ring.
                         let _ = nodes.insert(member.node);
                     }
                     effects.explain(Explanation::RingLaid { ballot, nodes });

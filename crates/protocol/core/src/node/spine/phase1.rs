@@ -163,8 +163,8 @@ impl Node {
         effects.send_all(missing, &Message::Phase1a { ballot, from });
     }
 
-    /// [cast-3] Makes this node's own promise, which is the last one, in a record of its own. After
-    /// that record this node casts no vote in the old ballot.
+    /// [cast-3] Makes this node's own promise, which is the last one, in a separate record. After
+    /// that record, this node casts no vote in the old ballot.
     fn cast(&mut self, effects: &mut Effects) -> bool {
         let Some(phase1) = &self.spine.phase1 else {
             return false;

@@ -254,7 +254,7 @@ impl Node {
         more
     }
 
-    /// Votes for proposals of this leader that its own acceptor had no space for earlier. Returns
+    /// Votes for proposals of this leader that did not fit into its own acceptor earlier. Returns
     /// whether it cast a vote.
     fn vote_for_own(&mut self, now: Time, effects: &mut Effects) -> bool {
         let Some(leading) = &self.spine.leading else {

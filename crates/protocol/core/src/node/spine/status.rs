@@ -58,8 +58,8 @@ impl Node {
         self.spine.election.leader()
     }
 
-    /// Returns whether a proposal would be accepted now, because this node leads, is not handing
-    /// over leadership, and has space for the proposal.
+    /// Returns whether a proposal would be accepted now: this node leads, is not handing over
+    /// leadership, and has room for the proposal.
     pub fn can_propose(&self) -> bool {
         self.refusal().is_none() && self.has_room(1)
     }

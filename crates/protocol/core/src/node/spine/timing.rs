@@ -22,7 +22,7 @@ const QUESTIONS_IN_VAIN: u32 = 32;
 /// second timeout is twice as long, so a fit node has campaigned by then.
 const LEFT_TO_OTHERS: u32 = 1;
 
-/// [lie-6] Maximum number of slots that a quorum of one asks for at a time.
+/// [lie-6] Maximum number of slots that a quorum of one requests at a time.
 const ASKED_ALONE_MAX: u64 = 4096;
 
 impl Node {
@@ -76,9 +76,9 @@ impl Node {
         self.may_lead() && configuration.is_quorum(Phase::One, own)
     }
 
-    /// [lie-6] Campaigns as a quorum by itself, without another node's promise. It first waits for
-    /// other nodes that may know more to connect, then asks them for what is decided there until no
-    /// answer brings more, and does not campaign while one of them does know more.
+    /// [lie-6] Campaigns as a quorum by itself, without another node's promise. First waits for
+    /// other nodes to connect, and requests their decided slots until no reply brings more. Does
+    /// not campaign while one of them knows a decision for which this node has no vote.
     fn lead_alone(&mut self, now: Time, effects: &mut Effects) {
         let decided_to = self.spine.learner.decided_to();
         let others = self.spine.options.alone_us > 0 && self.spine.peers.connected().count() > 0;
