@@ -418,9 +418,7 @@ impl<S: StateMachine> Applying<S> {
             self.applier.service_mut().logged(to);
         }
         self.applier.commit();
-        self.applier
-            .service_mut()
-            .take_notices(&mut |subject, message| front.notice(subject, message));
+        self.applier.pass_notices(&mut |subject, message| front.notice(subject, message));
     }
 }
 

@@ -479,6 +479,11 @@ impl<S: StateMachine> Cluster<S> {
         self.seat(node).ledger.take_heard()
     }
 
+    /// Returns the messages of the notices that a node's front has received.
+    pub fn notices(&self, node: NodeId) -> &[Vec<u8>] {
+        self.seats[&node].ledger.notices()
+    }
+
     /// Starts a read at this node with a bound on staleness.
     pub fn read_within(&mut self, node: NodeId, most_ms: u64, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_within(tag, most_ms));

@@ -301,6 +301,15 @@ impl<S: StateMachine> Applier<S> {
         &mut self.service
     }
 
+    /// Passes on the notices of the commands that were applied since. A service that has failed
+    /// executes them again, and then makes their notices again.
+    pub(crate) fn pass_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        if !self.service.has_failed() {
+            self.service.take_notices(each);
+            self.noticed_to = self.noticed_to.max(self.applied_to);
+        }
+    }
+
     /// Queues decided slots. Called in slot order, without gaps.
     pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
         let room = self.queue.len() < self.queued_max || !self.condition.is_stuck();
@@ -377,7 +386,6 @@ impl<S: StateMachine> Applier<S> {
             // These notices were passed on before the service went back to its last commit.
             self.service.take_notices(&mut |_, _| {});
         }
-        self.noticed_to = self.noticed_to.max(self.applied_to);
         while self.queue.pop_front_if(|(range, _)| range.to <= self.applied_to).is_some() {}
         true
     }

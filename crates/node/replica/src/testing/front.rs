@@ -46,6 +46,8 @@ pub(super) struct Ledger {
     outcomes: BTreeMap<Tag, Outcome>,
     /// Stream events that were not taken yet.
     heard: Vec<Heard>,
+    /// Messages of the service's notices.
+    notices: Vec<Vec<u8>>,
 }
 
 impl Ledger {
@@ -57,6 +59,10 @@ impl Ledger {
     /// Stores the query of a read until the read may run.
     pub(super) fn asks(&mut self, tag: Tag, query: &[u8]) {
         self.queries.insert(tag, query.to_vec());
+    }
+
+    pub(super) fn notices(&self) -> &[Vec<u8>] {
+        &self.notices
     }
 
     pub(super) fn take_heard(&mut self) -> Vec<Heard> {
@@ -111,6 +117,10 @@ impl Front for Ledger {
         };
         let twice = self.outcomes.insert(tag, outcome);
         assert!(twice.is_none(), "request {tag:?} ended twice");
+    }
+
+    fn notice(&mut self, _: &[u8], message: &[u8]) {
+        self.notices.push(message.to_vec());
     }
 
     fn streamed(&mut self, event: StreamEvent<'_>, _: &mut dyn Requests) {

@@ -26,6 +26,8 @@ struct Strings {
     errs: bool,
     /// The next command fails, and the uncommitted state is lost.
     loses: bool,
+    /// Like `loses`, at this word.
+    loses_at: Option<&'static str>,
     /// The next query fails.
     misreads: bool,
     /// The service fails while it returns its position.
@@ -38,6 +40,8 @@ struct Strings {
 /// Stores words; on a failure it loses everything except the state of its last commit.
 struct Puppet {
     words: Vec<String>,
+    /// Words that no front has been told of.
+    notices: Vec<String>,
     lost: RefCell<bool>,
     strings: Rc<RefCell<Strings>>,
 }
@@ -47,14 +51,21 @@ impl StateMachine for Puppet {
         assert!(!*self.lost.borrow(), "asked before it is back");
         let mut strings = self.strings.borrow_mut();
         strings.applied += 1;
-        if std::mem::take(&mut strings.loses) {
+        let word = String::from_utf8(command.to_vec()).unwrap();
+        let at = strings.loses_at.take_if(|at| *at == word);
+        if std::mem::take(&mut strings.loses) || at.is_some() {
             *self.lost.borrow_mut() = true;
         }
-        self.words.push(String::from_utf8(command.to_vec()).unwrap());
+        self.notices.push(word.clone());
+        self.words.push(word);
         reply.extend_from_slice(self.words.len().to_string().as_bytes());
         if std::mem::take(&mut strings.errs) {
             reply.push(b'!');
         }
+    }
+
+    fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        self.notices.drain(..).for_each(|word| each(b"", word.as_bytes()));
     }
 
     fn query(&self, _: &[u8], _: u64, reply: &mut Vec<u8>) {
@@ -132,6 +143,7 @@ impl Stage {
         options.command_bytes_max = 1 << 10;
         let mut cluster = Cluster::with_options(options, seed, move |node| Puppet {
             words: Vec::new(),
+            notices: Vec::new(),
             lost: RefCell::new(false),
             strings: Rc::clone(&given[&node]),
         });
@@ -322,6 +334,26 @@ fn service_that_fails_while_it_comes_back_comes_back_again() {
     assert!(matches!(stage.write(N1, "c"), Outcome::Written(_)));
     stage.level();
     assert_eq!(stage.read(N3), Outcome::Read(b"a b c".to_vec()));
+}
+
+/// The service fails at a command that it applies together with others: the notices of each command
+/// are passed on once.
+#[test]
+fn notices_of_commands_before_a_failed_one_are_passed_on() {
+    let mut stage = Stage::new(3, 7);
+    assert!(matches!(stage.write(N1, "a"), Outcome::Written(_)));
+    stage.level();
+    stage.pull(N3, |strings| (strings.stuck, strings.loses_at) = (true, Some("c")));
+    stage.cluster.run_ms(20);
+    for word in ["b", "c", "d"] {
+        assert!(matches!(stage.write(N1, word), Outcome::Written(_)));
+    }
+    stage.pull(N3, |strings| strings.stuck = false);
+    stage.level();
+    assert!(stage.strings[&N3].borrow().loses_at.is_none(), "it failed");
+    for node in [N1, N2, N3] {
+        assert_eq!(stage.cluster.notices(node), [b"a", b"b", b"c", b"d"], "node {node}");
+    }
 }
 
 /// The service fails in the middle of a batch: replies that were sent are right, other clients get
