@@ -10,7 +10,7 @@ use quorate_core::{
 
 use crate::header::{CONTROL, Fields, Kind, Malformed};
 
-/// Maximum number of ranges in a NAK, a report or a *gone*.
+/// Maximum number of ranges in a [`Body::Nak`], [`Body::Report`] or [`Body::Gone`].
 pub const RANGES_MAX: usize = 64;
 /// Maximum number of channels in an answer.
 pub const CHANNELS_MAX: usize = 16;
@@ -31,8 +31,8 @@ pub struct ChannelName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
     pub of: ChannelName,
-    /// The ranges, at most [`RANGES_MAX`]. None is empty. They are in order, and neither overlap
-    /// nor touch.
+    /// Non-empty ranges in ascending order, neither overlapping nor adjacent. At most
+    /// [`RANGES_MAX`].
     pub ranges: Vec<Range<u64>>,
 }
 
@@ -49,14 +49,13 @@ pub struct Tail {
     pub decided_to: Slot,
 }
 
-/// Reports the losses of a receiver.
+/// Losses that a receiver observed, reported to the channel's owner ([rate-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Numbers that did not arrive in the first transmission since the previous report. Incomplete
-    /// if there are too many.
+    /// Numbers lost in the first transmission since the previous report. Incomplete if there are
+    /// more than fit into a report.
     pub missed: Numbers,
-    /// Number of sequence numbers that did not arrive in the first transmission since the channel
-    /// was opened.
+    /// Total of numbers lost in the first transmission since the channel was opened.
     pub lost: u64,
     /// Upper bound (exclusive) of the sequence numbers that this report covers.
     pub to: u64,
@@ -99,9 +98,9 @@ pub enum Body<'a> {
     Tail(Tail),
     Nak(Numbers),
     Report(Report),
-    /// These numbers are no longer available.
+    /// Numbers that the sender no longer has.
     Gone(Numbers),
-    /// Part of a datagram that is sent again.
+    /// Part of a retransmitted datagram.
     Repair(&'a [u8]),
     /// Requests an answer with this nonce.
     Probe(u64),
@@ -145,7 +144,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Appends the encoded body. Lists must be within their bounds.
+    /// Appends the encoded body. Lists must not exceed their limits.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Fragment(bytes) | Self::Repair(bytes) => out.extend_from_slice(bytes),

@@ -1,7 +1,7 @@
 //! Datagrams as sent or received, bit for bit, in a ring buffer of bytes ([pkt-5], [pkt-8]).
 //!
-//! Votes do not depend on this buffer, because the log and the bytes of values are stored
-//! elsewhere, by name. Freeing a datagram here only means that it can no longer be repaired.
+//! Votes do not depend on this buffer: the log and the contents of values are stored elsewhere. A
+//! datagram freed here can no longer be repaired.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -13,8 +13,8 @@ pub struct Buffer {
     bytes: Vec<u8>,
     /// Entries in the order of arrival. The oldest is freed first.
     held: VecDeque<Entry>,
-    /// Index of each number's entry, counted from the first entry ever inserted. Each number is
-    /// stored at the number modulo the length.
+    /// Index of each number's entry, counted from the first entry ever inserted. A number is stored
+    /// at its remainder modulo the length.
     places: Vec<u64>,
     /// Number of entries freed so far.
     freed: u64,
@@ -45,17 +45,16 @@ impl Buffer {
         }
     }
 
-    /// Returns whether these datagrams would fit together if the buffer were empty. Space for up to
-    /// one datagram may be lost at the end of the ring.
+    /// Returns whether these datagrams would fit into an empty buffer. Up to one datagram's length
+    /// may be wasted at the end of the ring.
     pub fn could_hold(&self, bytes: usize, datagrams: usize) -> bool {
         let longest = bytes.div_ceil(datagrams.max(1));
         datagrams <= self.places.len() && bytes + longest <= self.bytes.len()
     }
 
     /// Allocates space for a datagram, which the caller fills. Frees the oldest datagrams as
-    /// needed, if `may_free` permits it for each number. Returns `None` if a datagram in the way
-    /// may not be freed. Also returns `None` if the number, or a newer one that shares its place,
-    /// is already stored.
+    /// needed, as long as `may_free` permits it for each. Returns `None` if one of them may not be
+    /// freed, or if the number, or a newer one in the same place, is already stored.
     pub fn insert(
         &mut self,
         number: u64,
@@ -109,7 +108,7 @@ impl Buffer {
         Some(())
     }
 
-    /// Removes the newest datagram if it has this number. Returns whether it did.
+    /// Removes the newest datagram if it has this number. Returns whether it was removed.
     pub fn take_back(&mut self, number: u64) -> bool {
         let Some(newest) = self.held.back().filter(|newest| newest.number == number) else {
             return false;
@@ -147,9 +146,9 @@ impl Buffer {
         Some(&self.bytes[entry.at..entry.at + entry.length])
     }
 
-    /// Returns stored datagrams, starting at `number`, that are back to back: at most `count`
-    /// datagrams and `bytes_max` bytes, all of the same length except the last, which may be
-    /// shorter.
+    /// Returns stored datagrams that are contiguous in memory, starting at `number`: at most
+    /// `count` datagrams and `bytes_max` bytes, all of the same length except the last, which may
+    /// be shorter.
     pub fn run(&self, number: u64, count: u64, bytes_max: usize) -> Option<Run<'_>> {
         let mut index = self.find(number)?;
         let first = self.held[index];

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 pub const REASONS_MAX: usize = 16;
 
 pub trait Reason: Copy + 'static {
-    /// All reasons, each at its own index. At most [`REASONS_MAX`].
+    /// All reasons in the order of their indices. At most [`REASONS_MAX`].
     const ALL: &'static [Self];
 
     /// Returns the index of this reason in [`Reason::ALL`].

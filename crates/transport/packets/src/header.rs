@@ -8,10 +8,10 @@ use quorate_core::node_id::NodeId;
 pub const HEADER_BYTES: usize = 44;
 /// Length of the tag, the last field of the header.
 pub const TAG_BYTES: usize = 16;
-/// Offset of the tag. The tag covers all bytes before it, and the payload.
+/// Offset of the tag, which covers all bytes before it and the payload.
 pub const TAG_AT: usize = HEADER_BYTES - TAG_BYTES;
 pub const VERSION: u8 = 1;
-/// Number of the channel for datagrams that are never repaired, such as requests, repairs and
+/// Number of the control channel, whose datagrams are never retransmitted: requests, repairs,
 /// probes.
 pub const CONTROL: u8 = 0;
 
@@ -42,17 +42,16 @@ pub enum Kind {
     Fragment = 1,
     /// End of a silent channel ([told-2]).
     Tail = 2,
-    /// A request for numbers that did not arrive ([pkt-7]).
+    /// A request for datagrams that did not arrive ([pkt-7]).
     Nak = 3,
-    /// A report to a channel's owner about numbers that did not arrive in the first transmission
-    /// ([rate-2]).
+    /// A receiver's report of datagrams lost in the first transmission ([rate-2]).
     Report = 4,
-    /// An answer to a NAK. The sender does not have these numbers and must not be asked for them
-    /// again ([pkt-1]).
+    /// An answer to a NAK: the sender does not have these numbers, so asking it again is useless
+    /// ([pkt-1]).
     Gone = 5,
-    /// Part of a repeated datagram, bit for bit ([pkt-5]).
+    /// Part of a retransmitted datagram ([pkt-5]).
     Repair = 6,
-    /// A probe to test whether a node is reachable ([pkt-2]).
+    /// A probe that tests whether a node is reachable ([pkt-2]).
     Probe = 7,
     Answer = 8,
     /// The nodes that forward datagrams for the group ([chain-1]).
@@ -76,8 +75,8 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Returns whether datagrams of this kind may be sent to the group. Requests for packets and
-    /// their answers may not.
+    /// Returns whether datagrams of this kind may be sent to the group. Requests and their answers
+    /// may not.
     const fn may_be_for_all(self) -> bool {
         matches!(self, Self::Fragment | Self::Tail | Self::Probe)
     }
@@ -92,7 +91,7 @@ impl Kind {
 pub enum Malformed {
     /// The bytes are shorter than a header.
     Short,
-    /// The layout has another version.
+    /// The datagram has another format version.
     Version(u8),
     Kind(u8),
     /// A field has an invalid value.

@@ -1,5 +1,5 @@
-//! Datagrams of other nodes, retained as they arrived in case a node lacks them, and the nodes that
-//! wait for datagrams which this node also lacks.
+//! Retained datagrams of other nodes, for repairs, and the nodes that wait for datagrams which this
+//! node also lacks.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -7,7 +7,8 @@ use quorate_core::node_id::NodeId;
 
 use crate::{body::ChannelName, buffer::Buffer, limits::Limits};
 
-/// Maximum number of channels with retained datagrams: those of the leader and its predecessor.
+/// Maximum number of channels with retained datagrams. Two suffice for the leader and its
+/// predecessor.
 const CHANNELS_MAX: usize = 2;
 /// Maximum number of packets for which waiting nodes are recorded.
 const PACKETS_MAX: usize = 1024;
@@ -74,7 +75,7 @@ impl RetainedDatagrams {
         self.waiting.remove(&(of, number)).unwrap_or_default()
     }
 
-    /// Removes the nodes that wait for these packets.
+    /// Forgets which nodes wait for these packets.
     pub(crate) fn give_up(&mut self, of: ChannelName, numbers: &Range<u64>) {
         let inside = self.waiting.range((of, numbers.start)..(of, numbers.end));
         let inside: Vec<_> = inside.map(|(key, _)| *key).collect();

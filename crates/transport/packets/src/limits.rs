@@ -1,4 +1,4 @@
-//! Limits of all queues and timeouts of packets, in one place.
+//! All limits of the packet protocol's queues, and its timeouts.
 
 use crate::header::HEADER_BYTES;
 
@@ -6,10 +6,10 @@ use crate::header::HEADER_BYTES;
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Size of the IPv4 and UDP headers of a datagram, in bytes.
 pub const IP_UDP_BYTES: usize = 28;
-/// Size by which the header of IPv6 exceeds that of IPv4, in bytes.
+/// Additional size of an IPv6 header compared to IPv4, in bytes.
 pub const IPV6_MORE_BYTES: usize = 20;
-/// Minimum length of datagrams that a path must support, in bytes, because requests and answers are
-/// not fragmented.
+/// Minimum datagram length that a path must support, in bytes. Requests and answers fit into it,
+/// because they are not fragmented.
 pub const DATAGRAM_BYTES_MIN: usize = 1200;
 /// Maximum length of a datagram that UDP can carry, in bytes.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
@@ -30,7 +30,7 @@ pub struct Limits {
     /// Like `buffer_bytes`, for a channel to one node. Smaller, because the only receiver requests
     /// repairs soon.
     pub one_buffer_bytes: usize,
-    /// Maximum number of sent and undecided bytes of a channel, at most half of its buffer
+    /// Maximum number of undecided bytes that a channel may have sent, at most half of its buffer
     /// ([rate-1]).
     pub window_bytes: usize,
     /// Maximum number of incomplete messages of one sender.
@@ -40,8 +40,8 @@ pub struct Limits {
     pub partial_bytes_max: usize,
     /// Maximum number of missing ranges of a channel. Beyond it, the oldest one is given up.
     pub gaps_max: usize,
-    /// Grace period before a missing packet is requested, in microseconds, because it may only have
-    /// been overtaken.
+    /// Grace period before a missing packet is requested, in microseconds, in case it was only
+    /// reordered.
     pub reorder_grace_us: u64,
     /// Grace period for packets that arrive along a chain, whose nodes delay them, in microseconds
     /// ([chain-1]).
@@ -53,13 +53,14 @@ pub struct Limits {
     pub tries_max: u32,
     /// Minimum time before a range is given up, in microseconds.
     pub giveup_us: u64,
-    /// Time from the last datagram to the first tail, in microseconds. The time to each further
-    /// tail doubles.
+    /// Time from the last datagram to the first tail, in microseconds. It doubles for each further
+    /// tail.
     pub tail_us: u64,
-    /// Maximum time to a tail, in microseconds. After that, heartbeats carry the same information.
+    /// Maximum interval between tails, in microseconds. Beyond it, heartbeats carry the same
+    /// information.
     pub heartbeat_us: u64,
-    /// Maximum time to a tail on a channel to one node, in microseconds. That node receives every
-    /// heartbeat directly.
+    /// Maximum interval between tails on a channel to one node, in microseconds. Such a node
+    /// receives every heartbeat directly.
     pub one_tail_us: u64,
     /// Minimum time between two reports, in microseconds.
     pub report_us: u64,

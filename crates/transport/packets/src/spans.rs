@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// A set of numbers, stored as ranges that neither overlap nor touch.
+/// A set of numbers, stored as disjoint, non-adjacent ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans(BTreeMap<u64, u64>);
 
@@ -50,7 +50,7 @@ impl Spans {
         before.is_some_and(|(_, &until)| number < until)
     }
 
-    /// Returns whether the set contains any number of the range.
+    /// Returns whether the set contains any number in the range.
     pub fn meets(&self, range: Range<u64>) -> bool {
         let before = self.0.range(..range.end).next_back();
         !range.is_empty() && before.is_some_and(|(_, &until)| until > range.start)

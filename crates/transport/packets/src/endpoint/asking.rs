@@ -50,9 +50,9 @@ impl Endpoint {
         }
     }
 
-    /// [pkt-7] Returns the node to send a request to: this node's preferred acceptor, then the
-    /// owner, then the next acceptor, and so on. Because node ids are consecutive, requests spread
-    /// evenly over the acceptors.
+    /// [pkt-7] Returns the node to send a request to. Attempts alternate between acceptors,
+    /// beginning with this node's preferred one, and the owner. Preferences follow node ids, so
+    /// requests spread evenly over the acceptors.
     fn source(&self, owner: NodeId, to_one: bool, tries: u32) -> NodeId {
         let usable = |node: &&NodeId| {
             **node != owner && **node != self.me.node && self.gate.peer(**node).is_some()

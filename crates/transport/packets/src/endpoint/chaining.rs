@@ -18,7 +18,7 @@ use crate::{
 /// Maximum number of datagrams waiting to be forwarded. Further ones are dropped.
 const RELAYED_MAX: usize = 8192;
 
-/// This node's own chain, and the datagrams that it forwards for others.
+/// This node's own chain, and the datagrams to forward along other nodes' chains.
 #[derive(Default)]
 pub(super) struct Chaining {
     own: Chain,
@@ -36,8 +36,8 @@ pub(super) struct Place {
 }
 
 impl Endpoint {
-    /// Sets up a chain of the first [`CHAIN_MAX`] of these nodes for this node's group datagrams.
-    /// An empty list ends the chain.
+    /// Sets the chain for this node's group datagrams: the first [`CHAIN_MAX`] of these nodes. An
+    /// empty list ends the chain.
     pub fn lay_chain(&mut self, nodes: &[NodeId]) {
         let nodes: Vec<NodeId> = nodes.iter().copied().take(CHAIN_MAX).collect();
         let limits = &self.limits;
@@ -56,8 +56,8 @@ impl Endpoint {
         }
     }
 
-    /// Announces the chain to its nodes again, because announcements may be lost. The nodes of an
-    /// ended chain are notified that it has ended.
+    /// Announces the chain to its nodes again, because announcements may be lost. If the chain has
+    /// ended, its former nodes are notified of that.
     pub fn tell_chain(&mut self) {
         let chain = &self.chaining.own;
         let nodes = match chain.nodes.is_empty() {
@@ -75,7 +75,7 @@ impl Endpoint {
         self.chaining.own.nodes.first().copied()
     }
 
-    /// Removes and returns the datagrams to forward, in the order of their arrival.
+    /// Takes the datagrams to forward, in the order of their arrival.
     pub fn take_relayed(&mut self) -> Vec<Outgoing> {
         mem::take(&mut self.chaining.relayed)
     }
@@ -103,7 +103,7 @@ impl Endpoint {
         }
     }
 
-    /// Forwards a datagram to the group that arrived for the first time.
+    /// Forwards a group datagram that arrived for the first time to the next node in the chain.
     pub(super) fn relay(&mut self, header: &Header, datagram: &[u8]) {
         let heard = self
             .heard

@@ -1,4 +1,4 @@
-//! Outgoing datagrams of the control channel: numbered, sealed, and never sent again.
+//! Outgoing datagrams of the control channel: numbered, sealed, and never retransmitted.
 
 use std::mem;
 
@@ -55,14 +55,14 @@ impl Control {
         self.queue_part(to, body, (0, 1));
     }
 
-    /// [pkt-5] Queues an original datagram, bit for bit, in an envelope.
+    /// [pkt-5] Queues the original datagram, unchanged, in an envelope.
     pub(super) fn repair(&mut self, to: Member, original: &[u8], datagram_bytes: usize) {
         for (index, count, part) in envelope::parts(original, datagram_bytes - HEADER_BYTES) {
             self.queue_part(Some(to), &Body::Repair(part), (index, count));
         }
     }
 
-    /// Queues a datagram of one of this node's channels to be sent to the group again ([pkt-7]).
+    /// Queues a datagram of one of this node's channels for retransmission to the group ([pkt-7]).
     pub(super) fn again(&mut self, datagram: &[u8]) {
         let bytes = datagram.to_vec();
         self.push(To::Group, bytes);
@@ -94,7 +94,7 @@ impl Control {
         }
     }
 
-    /// Returns the fields that all datagrams of a channel have in common.
+    /// Returns a header with the fields that all datagrams of a channel share.
     pub(super) fn template(&self, channel: u8, to: Option<Member>) -> Header {
         Header {
             kind: Kind::Fragment,

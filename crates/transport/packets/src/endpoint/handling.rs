@@ -1,4 +1,4 @@
-//! Handles an arriving datagram.
+//! Handling of incoming datagrams.
 
 use std::ops::Range;
 
@@ -14,13 +14,13 @@ use crate::{
     trust::{Refusal, gate::Introduced},
 };
 
-/// Maximum number of packets sent in response to one NAK. The receiver can request more.
+/// Maximum number of packets sent in response to one NAK. The receiver can request more later.
 const ANSWERED_MAX: usize = 4096;
 
-/// Maximum age, in round trips, of a packet whose loss counts.
+/// Maximum age of a lost packet, in round trips, for the loss to affect the rate.
 const YOUNG_RTTS: u64 = 4;
 
-/// Path by which a datagram arrived.
+/// How a datagram arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
     /// The datagram arrived directly. Other nodes may have received it, too.
@@ -30,7 +30,7 @@ enum Arrival {
 }
 
 impl Endpoint {
-    /// Handles a datagram. If it is refused, counts and returns the reason.
+    /// Handles a datagram. If it is refused, increments the counter of the reason and returns it.
     pub fn handle(&mut self, datagram: &[u8], now: Time) -> Result<(), Refusal> {
         let admitted = self.gate.admit(datagram)?;
         let (header, from) = (admitted.header, admitted.header.sender);
@@ -117,8 +117,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Probes whether a peer is reachable. The caller draws the nonce from the system. If no
-    /// handshake has introduced the node, its answer to the probe does ([pkt-2]).
+    /// Probes whether a peer is reachable. The caller must draw the nonce from a secure source. If
+    /// no handshake has introduced the peer, its answer to the probe does ([pkt-2]).
     pub fn probe(&mut self, node: NodeId, nonce: u64, now: Time) {
         let Some(member) = self.gate.peer(node).or_else(|| self.gate.member(node)) else {
             return;
@@ -220,8 +220,8 @@ impl Endpoint {
         }
     }
 
-    /// Repairs this node's own packets. Returns the numbers that are no longer available; those are
-    /// all of them if the numbers are of an older boot ([pkt-1]).
+    /// Retransmits this node's own packets. Returns the numbers that are no longer available, which
+    /// is all of them if they belong to an older boot ([pkt-1]).
     fn repair_own(&mut self, from: NodeId, numbers: &Numbers, now: Time) -> Spans {
         let mut gone = Spans::default();
         let channel = self.channels.get_mut(&numbers.of.channel);
@@ -271,8 +271,8 @@ impl Endpoint {
         gone
     }
 
-    /// Repairs another node's packets. Returns the numbers that this node neither has nor waits
-    /// for.
+    /// Retransmits another node's packets. Returns the numbers that this node neither has nor has
+    /// requested.
     fn repair_others(&mut self, from: NodeId, numbers: &Numbers, now: Time) -> Spans {
         let of = numbers.of;
         let (mut gone, mut missing) = (Spans::default(), Vec::new());

@@ -1,5 +1,5 @@
-//! One node's end of a plane of packets. Its inputs are datagrams and the time; its outputs are
-//! datagrams, messages and losses.
+//! One node's endpoint of the packet protocol. Its inputs are datagrams and the time; its outputs
+//! are datagrams, messages and losses.
 //!
 //! The caller owns sockets, clock and addresses. It passes every arriving datagram to
 //! [`Endpoint::handle`], calls [`Endpoint::poll`] when [`Endpoint::next_due`] is reached, and then
@@ -46,12 +46,12 @@ const RTT_US_FIRST: u64 = 200;
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub me: Member,
-    /// Number of this node's boot, which is stored durably ([pkt-1]).
+    /// Durable number of this node's current boot ([pkt-1]).
     pub boot: u32,
-    /// Group whose datagrams are accepted.
+    /// Group whose datagrams this endpoint accepts.
     pub group: Group,
-    /// Keys for sealing datagrams. If there are none, datagrams carry a checksum, for loopback and
-    /// trusted segments.
+    /// Keys for sealing datagrams. Without keys, datagrams carry only a checksum, which is for
+    /// loopback and trusted segments.
     pub keys: Keys,
     pub limits: Limits,
     pub delivery: Delivery,
@@ -61,12 +61,12 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// Destination to which the caller has to send a datagram.
+/// Destination of an outgoing datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum To {
     /// The group's address.
     Group,
-    /// The address of a node, as known from its handshake ([pkt-5]).
+    /// The node's address, as learned from its handshake ([pkt-5]).
     Node(NodeId),
 }
 
@@ -88,8 +88,8 @@ pub enum Event {
     },
     /// The messages with these numbers will not arrive.
     GivenUp { of: ChannelName, numbers: Range<u64> },
-    /// A tail arrived. It announces the end of the sender's channel, and a decision that applies
-    /// only to values of exactly that ballot ([told-2]).
+    /// A tail arrived: the end of the sender's channel, and a decision that applies only to values
+    /// of exactly the tail's ballot ([told-2]).
     TailReceived { from: NodeId, tail: Tail },
     /// A node answered a challenge. Its datagrams are accepted from now on.
     Introduced(Introduction),
@@ -97,18 +97,18 @@ pub enum Event {
         node: NodeId,
         /// Round trip of the probe, in microseconds.
         rtt_us: u64,
-        /// Set if the probe went to the group, which shows that the node receives this node's group
-        /// datagrams.
+        /// Set if the probe went to the group, which proves that the node receives this node's
+        /// group datagrams.
         by_group: bool,
     },
     /// A receiver of this node's channel reported lost datagrams.
     Reported { node: NodeId, report: Report },
-    /// [rate-3] Sending to the group has stopped, because the leader of this higher ballot sent to
+    /// [rate-3] Sending to the group has stopped, because a leader with this higher ballot sends to
     /// it.
     Stopped(Ballot),
 }
 
-/// One node's end of a plane of packets.
+/// One node's endpoint of the packet protocol.
 pub struct Endpoint {
     me: Member,
     boot: u32,
@@ -125,7 +125,7 @@ pub struct Endpoint {
     /// State of received channels, by node.
     heard: BTreeMap<NodeId, PeerState>,
     kept: RetainedDatagrams,
-    /// Nodes from which repairs are requested before the owner.
+    /// Nodes to request repairs from before the owner.
     acceptors: Vec<NodeId>,
     rtt_us: u64,
     /// [pkt-7] Rates of repairs: first those of this node's datagrams, then those of other nodes'
@@ -143,11 +143,11 @@ pub struct Endpoint {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Number of ranges that this node requested, repeated requests included.
+    /// Number of ranges requested, including repeated requests.
     pub asked: u64,
-    /// Number of datagrams sent again to one node.
+    /// Number of datagrams retransmitted to one node.
     pub repaired: u64,
-    /// Number of this node's datagrams sent again to the group.
+    /// Number of this node's datagrams retransmitted to the group.
     pub repeated: u64,
     /// Number of datagrams forwarded along the chains of other nodes.
     pub relayed: u64,
@@ -159,7 +159,7 @@ struct Probes(VecDeque<(u64, Time)>);
 
 impl Probes {
     /// Maximum number of outstanding probes. Several may be in flight on a slow path. Answers to
-    /// older ones are ignored.
+    /// evicted probes are ignored.
     const UNDER_WAY_MAX: usize = 8;
 
     fn sent(&mut self, nonce: u64, now: Time) {
@@ -188,7 +188,7 @@ struct PeerState {
     boot: u32,
     quota: Quota,
     channels: BTreeMap<u8, Listened>,
-    /// Originals of repairs that are still incomplete.
+    /// Retransmitted datagrams of which parts are still missing.
     joins: Joins,
     /// Arrival time of the node's latest original datagram ([gap-4]).
     alive: Option<Time>,
@@ -200,7 +200,7 @@ struct PeerState {
 struct Listened {
     inbound: Inbound,
     to_one: bool,
-    /// Earliest time of the next report.
+    /// Time before which no further report is sent.
     report_at: Time,
 }
 
@@ -261,7 +261,7 @@ impl Endpoint {
         match outcome {
             Introduced::Older | Introduced::Full => return outcome,
             Introduced::Known => {}
-            // All state of an older boot is void, including partial messages ([pkt-1]).
+            // All state of an older boot is obsolete, including partial messages ([pkt-1]).
             Introduced::New => {
                 self.kept.forget(node);
                 let heard = PeerState {
@@ -313,12 +313,12 @@ impl Endpoint {
         self.keeps = keeps;
     }
 
-    /// Sets the nodes that retain datagrams. Requests go to them before the owner.
+    /// Sets the nodes that retain datagrams. They are asked for repairs before the owner.
     pub fn set_acceptors(&mut self, acceptors: &[NodeId]) {
         self.acceptors = acceptors.to_vec();
     }
 
-    /// Sets the round-trip time to other nodes, which the caller measures, in microseconds.
+    /// Sets the round-trip time to other nodes in microseconds, as measured by the caller.
     pub fn set_rtt(&mut self, rtt_us: u64) {
         self.rtt_us = rtt_us;
         for heard in self.heard.values_mut() {
@@ -357,7 +357,7 @@ impl Endpoint {
         Some(heard.channels.get(&of.channel)?.inbound.done_to())
     }
 
-    /// [gap-2] Handles a heartbeat, received on any path, which contains the number of a channel's
+    /// [gap-2] Handles a heartbeat, received on any path, that contains the number of the channel's
     /// next datagram. Lower numbers that have not arrived are missing.
     pub fn hear_next(&mut self, of: ChannelName, next: u64, now: Time) {
         self.on_channel(of, |inbound, quota, happened| {
@@ -365,8 +365,8 @@ impl Endpoint {
         });
     }
 
-    /// Returns when a node's latest original datagram arrived. Repairs, and answers on behalf of
-    /// others, do not prove that it is alive.
+    /// Returns when a node's latest original datagram arrived. Repairs and answers sent by other
+    /// nodes on its behalf do not prove that it is alive.
     pub fn alive(&self, node: NodeId) -> Option<Time> {
         self.heard.get(&node)?.alive
     }
@@ -376,14 +376,14 @@ impl Endpoint {
         self.heard.get(&node).map(|heard| &heard.quota)
     }
 
-    /// Removes and returns the events since the last call. Call it after each [`Self::handle`] and
+    /// Takes the events since the last call. Call it after each [`Self::handle`] and
     /// [`Self::poll`].
     pub fn take_events(&mut self) -> Vec<Event> {
         mem::take(&mut self.events)
     }
 
-    /// Removes and returns datagrams of the control channel: requests, answers and repairs. If they
-    /// are not taken in time, some are dropped, as a network may do.
+    /// Takes the datagrams of the control channel: requests, answers and repairs. The queue is
+    /// bounded: if it is not drained in time, datagrams are dropped.
     pub fn take_control(&mut self) -> Vec<Outgoing> {
         self.control.take()
     }

@@ -1,4 +1,4 @@
-//! This node's own channels: accepts messages, and sends paced datagrams followed by tails.
+//! This node's own channels: accept messages, and send paced datagrams followed by tails.
 
 use quorate_core::{
     ballot::Ballot,
@@ -44,9 +44,9 @@ impl Channel {
     }
 }
 
-/// Returns how many bytes a paced channel waits for before it sends. These are all queued bytes,
-/// but at most what the rate allows in a batching period and at least a datagram. A wake-up for
-/// each datagram would cost more than sending it.
+/// Returns the number of bytes that a paced channel collects before it sends: all that are
+/// queued, but at most one batching period's worth, and at least a datagram. Waking up for each
+/// datagram would cost more than sending it.
 fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
     let moment = pacer.bytes_in(TOGETHER_US);
     outbound.unsent_bytes_within(moment).max(outbound.datagram_bytes())
@@ -98,8 +98,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Closes a channel. Unsent datagrams are dropped, and there are no more repairs. If the number
-    /// is opened again, for any receiver, sequence numbers continue ([pkt-1]).
+    /// Closes a channel and drops its unsent datagrams. Sent ones are no longer repaired. If the
+    /// channel number is reopened, for any receiver, sequence numbers continue ([pkt-1]).
     pub fn close(&mut self, channel: u8) {
         if let Some(ended) = self.channels.remove(&channel) {
             self.closed.insert(channel, ended.outbound.sent_to());
@@ -118,7 +118,7 @@ impl Endpoint {
         self.send_pieces(channel, &[message])
     }
 
-    /// Queues a message that is passed in several slices. The channel must be open.
+    /// Queues a message that consists of several slices. The channel must be open.
     pub fn send_pieces(&mut self, channel: u8, message: &[&[u8]]) -> Result<Sent, PushError> {
         let channel = self.channels.get_mut(&channel).expect("the channel is open");
         if channel.stopped.is_some() {
@@ -127,8 +127,8 @@ impl Endpoint {
         channel.outbound.push(message, channel.key, &channel.seal)
     }
 
-    /// Returns how many bytes of messages a channel accepts before undecided ones fill its window
-    /// ([rate-1]).
+    /// Returns how many more message bytes a channel accepts before its window of undecided
+    /// messages is full ([rate-1]).
     pub fn room(&self, channel: u8) -> usize {
         self.channels.get(&channel).map_or(0, |channel| channel.outbound.room())
     }
@@ -152,7 +152,7 @@ impl Endpoint {
         }
     }
 
-    /// Sets the decision that a channel's tails announce, with the ballot of its values ([told-2]).
+    /// Sets the decided slot that tails announce, with the ballot of its values ([told-2]).
     pub fn tell(&mut self, channel: u8, ballot: Ballot, decided_to: Slot, now: Time) {
         let Some(channel) = self.channels.get_mut(&channel) else {
             return;
@@ -182,8 +182,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the next datagrams of a channel for one system call, if the rate allows sending now.
-    /// They count as sent.
+    /// Returns the next datagrams of a channel, for one system call, if the rate permits sending
+    /// now. They count as sent.
     pub fn take_data(&mut self, channel: u8, now: Time) -> Option<(To, Run<'_>)> {
         let channel = self.channels.get_mut(&channel)?;
         let Channel { outbound, losses, pacer, tail, .. } = channel;
@@ -203,8 +203,8 @@ impl Endpoint {
         Some((to, run))
     }
 
-    /// Takes back datagrams of the last [`Self::take_data`], starting at `number`, because the
-    /// socket was full. The channel sends them again.
+    /// Requeues the datagrams of the last [`Self::take_data`] from `number` on, `bytes` in total,
+    /// because the socket was full.
     pub fn take_back(&mut self, channel: u8, number: u64, bytes: usize) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.outbound.take_back(number);
@@ -220,7 +220,7 @@ impl Endpoint {
         waits.then(|| channel.pacer.due(enough(&channel.pacer, &channel.outbound)))
     }
 
-    /// Records that the kernel or a device had no space for a datagram of this channel ([rate-2]).
+    /// Records that the kernel or the device dropped a datagram of this channel ([rate-2]).
     pub fn own_drop(&mut self, channel: u8) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.pacer.own_drop();
@@ -245,7 +245,7 @@ impl Endpoint {
         self.channels.get(&channel).map(|channel| channel.pacer.rate_bytes_s())
     }
 
-    /// [told-2] Sends tails on channels that have nothing more to send, if they are due.
+    /// [told-2] Sends the tails that are due on channels with nothing left to send.
     pub(super) fn poll_tails(&mut self, now: Time) {
         for (&number, channel) in &mut self.channels {
             if channel.outbound.has_unsent() || !channel.tail.poll(now) {

@@ -1,5 +1,5 @@
-//! Order of the nodes that forward group datagrams: all reachable nodes, with those that failed to
-//! forward last ([chain-1]).
+//! Forwarding order of group datagrams: all reachable nodes, with those that failed to forward at
+//! the end ([chain-1]).
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use quorate_core::{node_id::NodeId, time::Time};
 
 use crate::plane::link::PROBE_US;
 
-/// Time after a new chain during which no node is blamed, in microseconds. It suffices for probes
-/// to detect that a path is down.
+/// Time after a change of the chain during which no node is blamed, in microseconds. It is long
+/// enough for probes to detect a broken path.
 const SETTLES_US: u64 = 4 * PROBE_US;
-/// Time for which a node that has failed to forward stays at the end of the chain, in microseconds.
-/// It doubles each time.
+/// Initial penalty at the end of the chain for a node that failed to forward, in microseconds. It
+/// doubles each time.
 const LAST_US_MIN: u64 = 10_000_000;
 const LAST_US_MAX: u64 = 600_000_000;
 
@@ -22,7 +22,7 @@ pub(crate) struct Chain {
     late: BTreeMap<NodeId, Late>,
 }
 
-/// A node that did not forward, or to which its predecessor did not forward.
+/// A penalized node: it did not forward, or did not receive from its predecessor.
 #[derive(Clone, Copy, Debug)]
 struct Late {
     until: Time,
@@ -31,7 +31,7 @@ struct Late {
 }
 
 impl Chain {
-    /// Sets up the chain again if these reachable nodes need a different order. Returns the new
+    /// Updates the chain if these reachable nodes need a different order, and returns the new
     /// order.
     pub(crate) fn set_order(
         &mut self,
@@ -66,7 +66,7 @@ impl Chain {
         let Some(first) = self.nodes.iter().position(|node| !hears(*node)) else {
             return false;
         };
-        // A node at the end does no harm.
+        // A node at the end delays no other.
         if first + 1 == self.nodes.len() {
             return false;
         }

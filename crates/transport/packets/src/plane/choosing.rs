@@ -1,4 +1,4 @@
-//! Chooses the path of frames for several nodes from recent traffic, reachability, and cost
+//! Chooses how to send frames for several nodes, from recent traffic, reachability, and cost
 //! ([plane-3]).
 //!
 //! If most nodes do not receive the group's address, a chain replaces it. The group is tried again
@@ -17,7 +17,8 @@ use crate::plane::{
 const NEWEST: f64 = 0.3;
 /// Factor by which the remembered loss decays at each evaluation.
 const LOSS_KEPT: f64 = 0.99;
-/// Time for which most nodes must miss the group before it is abandoned, in microseconds.
+/// Time for which most nodes must fail to receive the group before it is abandoned, in
+/// microseconds.
 const DEAF_US: u64 = 1_000_000;
 /// Minimum and maximum delay before the group is tried again, in microseconds. The delay doubles
 /// each time.
@@ -32,7 +33,7 @@ const fn moment(now: Time) -> Moment {
 
 pub(crate) struct Choosing {
     choice: Choice<Carrier>,
-    /// Set if a group address is configured.
+    /// Whether a group address is configured.
     has_group: bool,
     /// Number of frames since the last evaluation.
     frames: u64,
@@ -48,7 +49,7 @@ pub(crate) struct Choosing {
 }
 
 impl Choosing {
-    /// Creates the state for a link with these limits. `reach` tells whether there is a group.
+    /// Creates the state for a link with these limits. `reach` determines whether there is a group.
     pub(crate) fn new((limits, reach): (&Limits, Reach), now: Time) -> Self {
         Self {
             choice: Choice::new(Carrier::Connections, moment(now)),
@@ -88,7 +89,7 @@ impl Choosing {
     }
 
     /// Evaluates recent traffic and reachability, and chooses a path. Returns whether the path
-    /// changed, and the new path of frames for all nodes, if that is to change.
+    /// changed, and how frames for all nodes are to be sent from now on if that changes.
     pub(crate) fn evaluate(
         &mut self,
         reach: Reach,
@@ -113,7 +114,7 @@ impl Choosing {
         (changed, self.next_reach(reach, reached, hearing, now))
     }
 
-    /// Switches to a path, whatever the prediction.
+    /// Switches to a path regardless of the prediction.
     pub(crate) fn force(&mut self, carrier: Carrier, now: Time) {
         self.choice = Choice::new(carrier, moment(now));
     }
@@ -136,7 +137,7 @@ impl Choosing {
         (self.frames, self.bytes, self.receivers) = (0, 0, 0);
     }
 
-    /// Describes for humans why the current path was chosen.
+    /// Explains, for operators, why the current path was chosen.
     pub(crate) fn why(&self) -> String {
         let chosen = self.chosen();
         let costs = self.costs.iter().map(|(carrier, ns)| {

@@ -1,4 +1,4 @@
-//! A peer, and whether packets reach it. Probes test that, and the peer answers them ([plane-1]).
+//! A peer, and whether packets reach it, which probes determine ([plane-1]).
 
 use quorate_core::{node_id::Member, time::Time};
 
@@ -20,7 +20,7 @@ impl PathState {
         self.answered.is_some()
     }
 
-    /// Returns the latest round trip in microseconds, or `None` if the path is down.
+    /// Returns the round trip of the latest answer in microseconds, or `None` if the path is down.
     pub fn rtt_us(&self) -> Option<u64> {
         self.answered.map(|(_, rtt_us)| rtt_us)
     }

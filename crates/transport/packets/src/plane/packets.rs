@@ -42,7 +42,7 @@ pub struct Packets {
     nonces: Box<dyn FnMut() -> u64 + Send>,
     links: BTreeMap<NodeId, Link>,
     reach: Reach,
-    /// Chooses the path of frames for several nodes. `None` if the path is fixed.
+    /// State for choosing how to send frames for several nodes, or `None` if that is fixed.
     choosing: Option<Choosing>,
     chain: Chain,
     relayed: VecDeque<endpoint::Outgoing>,
@@ -52,7 +52,7 @@ pub struct Packets {
     undecided: BTreeMap<u8, Undecided>,
     told: (Ballot, Slot),
     /// Header of the last frame sent to the group, until datagrams are sent. A frame for more nodes
-    /// than a set holds is sent in several calls, and only the first of them sends it to the group.
+    /// than a `NodeSet` holds takes several calls, of which only the first sends it to the group.
     said_to_group: Vec<u8>,
     order: Order,
     /// Ids of the voters, once known.
@@ -227,8 +227,8 @@ impl Packets {
         reached
     }
 
-    /// Records that, as far as this node knows, the leader of this ballot has decided and announced
-    /// all slots below `decided_to`.
+    /// Records that all slots below `decided_to` are decided and announced by the leader of this
+    /// ballot, to this node's knowledge.
     pub fn decided(&mut self, ballot: Ballot, decided_to: Slot, now: Time) {
         if (ballot, decided_to) == self.told {
             return;
@@ -363,7 +363,7 @@ impl Packets {
         self.listen_to_receivers();
     }
 
-    /// Describes for humans why the current path of frames for several nodes was chosen, or returns
+    /// Explains, for operators, why frames for several nodes currently use this path, or returns
     /// `None` if the path is fixed ([plane-3]).
     pub fn why(&self) -> Option<String> {
         self.choosing.as_ref().map(Choosing::why)
@@ -388,7 +388,7 @@ impl Packets {
         }
     }
 
-    /// Switches to this path at once, whatever the prediction. For tests that cover all paths.
+    /// Switches to this path at once, regardless of the prediction. For tests that cover all paths.
     pub fn force(&mut self, carrier: Carrier, now: Time) {
         let reach = match carrier {
             Carrier::Group => Reach::Group,
@@ -404,7 +404,7 @@ impl Packets {
         }
     }
 
-    /// Returns the nodes that the group reaches. For tests and humans.
+    /// Returns the nodes that the group reaches. For tests and diagnostics.
     pub fn hearing(&self) -> impl Iterator<Item = NodeId> {
         let hearing = self.links.values().filter(|link| link.group.is_up());
         hearing.map(|link| link.member.node)

@@ -23,10 +23,10 @@ pub struct Settings {
     pub endpoint: endpoint::Settings,
     /// Initial path of frames for all nodes.
     pub reach: Reach,
-    /// Whether the path may change with the traffic. If so, frames use connections while these cost
-    /// no more ([plane-3]).
+    /// Whether the path may change with the traffic. If so, frames are sent over connections unless
+    /// another path is cheaper ([plane-3]).
     pub chooses: bool,
-    /// Source of nonces for probes. Strangers must not be able to guess them ([pkt-2]).
+    /// Source of nonces for probes, which other parties must not be able to guess ([pkt-2]).
     pub nonces: Box<dyn FnMut() -> u64 + Send>,
 }
 
@@ -69,9 +69,10 @@ pub struct Outgoing<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
     All,
-    /// Some datagrams were dropped for lack of space. Treat them as lost, and slow down ([rate-2]).
+    /// Some datagrams were dropped for lack of space. They count as lost, and the rate must drop
+    /// ([rate-2]).
     Dropped,
-    /// The socket is full after this many datagrams. The rest was not sent, and sending pauses.
+    /// The socket is full after this many datagrams. The rest was not sent and must wait.
     Blocked(usize),
 }
 

@@ -1,10 +1,10 @@
-//! Predicts the cost of a path: the time that a proposal takes from its sender to its last
-//! receiver. The model consists of a link and a processor, each with a queue.
+//! Predicts the cost of a path: the time from sending a proposal until its last receiver has it.
+//! The model is a link and a processor, each with a queue.
 //!
 //! The constants were measured on the reference machine (`docs/performance.md`). They are only used
 //! to choose between paths.
 
-/// Upper bound of a prediction, in nanoseconds.
+/// Cap on a prediction, in nanoseconds.
 const LONGEST_NS: f64 = 3.6e12;
 
 /// Path of frames for several nodes.
@@ -38,9 +38,9 @@ pub struct Demand {
     pub frames_s: f64,
     /// Mean length of those frames, in bytes.
     pub frame_bytes: f64,
-    /// Mean number of nodes that a frame is for.
+    /// Mean number of receivers of a frame.
     pub receivers: u32,
-    /// Number of those nodes that receive group datagrams.
+    /// Mean number of those receivers that receive group datagrams.
     pub hearing: u32,
     /// Speed of this node's link, in bytes per second.
     pub link_bytes_s: f64,
@@ -54,15 +54,15 @@ pub struct Demand {
 
 /// Maximum utilization assumed for a queue.
 const BUSY_MAX: f64 = 0.98;
-/// Overhead of a packet in bytes: Ethernet, the gap between frames, IP, and UDP or TCP.
+/// Overhead of a packet in bytes: Ethernet with the inter-frame gap, IP, and UDP or TCP.
 const AROUND_BYTES: f64 = 66.0;
 const HEADER_BYTES: f64 = 44.0;
 /// Payload of a TCP packet on Ethernet, in bytes.
 const SEGMENT_BYTES: f64 = 1448.0;
-/// Cost of a system call, in microseconds. The next constant is the cost of each byte.
+/// Cost of a system call, in microseconds. The next constant is the cost per byte.
 const CALL_US: f64 = 5.0;
 const BYTE_US: f64 = 0.0005;
-/// Cost of each datagram in a system call at the sender, in microseconds.
+/// Cost of each additional datagram in a system call at the sender, in microseconds.
 const DATAGRAM_US: f64 = 1.1;
 /// Share of the rate that a chain may use. The rest is left to votes and repairs of the forwarding
 /// nodes.

@@ -6,7 +6,7 @@ use quorate_core::time::Time;
 pub struct Bucket {
     rate_bytes_s: u64,
     burst_bytes: u64,
-    /// Number of available bytes, in millionths, so that no microsecond is lost.
+    /// Available bytes, in millionths of a byte, to avoid rounding errors.
     level: u64,
     at: Time,
 }
@@ -53,7 +53,7 @@ impl Bucket {
         self.level = self.level.saturating_add(back).min(full);
     }
 
-    /// Returns when `bytes` bytes are available, or the bucket is full.
+    /// Returns when `bytes` bytes will be available or the bucket will be full.
     pub fn due(&self, bytes: usize) -> Time {
         let wanted = (bytes as u64).min(self.burst_bytes).saturating_mul(MILLION);
         let missing = wanted.saturating_sub(self.level);

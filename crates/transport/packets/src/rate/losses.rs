@@ -1,4 +1,4 @@
-//! Losses that several receivers have in common, which indicate an overloaded link ([rate-2]).
+//! Losses common to several receivers, which indicate an overloaded link ([rate-2]).
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,13 +7,13 @@ use std::{
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-/// Maximum number of receivers to distinguish.
+/// Maximum number of receivers whose losses are distinguished.
 const RECEIVERS_MAX: u32 = u128::BITS;
 /// Maximum number of lost packets to remember.
 const LOST_MAX: usize = 8192;
-/// Maximum number of times at which the next number is recorded.
+/// Maximum number of entries in `moments`.
 const MOMENTS_MAX: usize = 1024;
-/// Denominator of losses, which are given in millionths.
+/// Denominator of loss rates, which are in parts per million.
 pub(crate) const MILLION: u64 = 1_000_000;
 
 /// Losses on one channel, as reported by its receivers.
@@ -24,7 +24,8 @@ pub struct Losses {
     lost: BTreeMap<u64, u128>,
     /// Times, each with the channel's next number at that time. Lower numbers had been sent before.
     moments: VecDeque<(Time, u64)>,
-    /// Number of recently sent packets that enough receivers lost in this period.
+    /// Number of recently sent packets lost by enough receivers in this period to indicate
+    /// overload.
     common: u64,
     /// Current next number. `period_from` is the next number at the start of the period.
     next: u64,
@@ -82,7 +83,7 @@ impl Losses {
         self.moments.push_back((now, next));
     }
 
-    /// Takes back the numbers starting at `next`, because they were not sent.
+    /// Forgets that the numbers from `next` on were sent, because the socket returned them.
     pub fn take_back(&mut self, next: u64) {
         self.next = next.max(self.period_from).min(self.next);
         self.moments.retain(|(_, noted)| *noted <= next);
@@ -115,9 +116,9 @@ impl Losses {
         }
     }
 
-    /// Handles a receiver's report. Packets sent longer than `young_us` ago are ignored, because
-    /// they do not reflect the current link. If the loss count decreases, as after a restart,
-    /// counting starts anew.
+    /// Handles a receiver's report. Ignores packets sent more than `young_us` ago, because they do
+    /// not reflect the current state of the link. If the loss count decreases, as it does after a
+    /// restart, counting starts over.
     pub fn report(
         &mut self,
         from: NodeId,

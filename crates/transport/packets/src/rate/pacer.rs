@@ -1,5 +1,5 @@
-//! The rate of a channel. It is increased in steps, lowered on common loss, and restored if that
-//! had no effect ([rate-2]).
+//! The rate of a channel. It rises in steps, drops on common loss, and is restored if the drop had
+//! no effect ([rate-2]).
 
 use quorate_core::time::Time;
 
@@ -14,7 +14,7 @@ const PERIOD_US: u64 = 10_000;
 const UP_PERCENT: u64 = 102;
 /// Factor for the rate after common loss, in percent.
 const DOWN_PERCENT: u64 = 85;
-/// The minimum rate is the link's speed divided by this.
+/// Divisor of the link's speed that gives the minimum rate.
 const FLOOR_DIVISOR: u64 = 100;
 /// Maximum rate, in percent of the link's speed.
 const CAP_PERCENT: u64 = 97;
@@ -22,10 +22,11 @@ const CAP_PERCENT: u64 = 97;
 const BURST_US: u64 = 500;
 /// Minimum size of a burst in bytes, so that a system call sends more than one datagram.
 const BURST_BYTES_MIN: u64 = 64 << 10;
-/// Maximum loss that counts as independent of the rate, in millionths. A higher loss causes
-/// repeated trials.
+/// Maximum loss that may be attributed to a lossy link, in millionths. Higher losses cause repeated
+/// trials.
 const BASELINE_PPM_MAX: u64 = 400_000;
-/// In each period, a baseline above the current loss falls by the difference divided by this.
+/// Divisor for the decay of the baseline: in each period, a baseline above the current loss falls
+/// by the difference divided by this.
 const BASELINE_FADE: u64 = 64;
 
 /// Rate control for a channel.
@@ -35,10 +36,10 @@ pub struct Pacer {
     rate_bytes_s: u64,
     bucket: Bucket,
     period_end: Time,
-    /// Set if the node's own queue dropped datagrams in this period.
+    /// Whether this node's own queue dropped datagrams in this period.
     dropped: bool,
-    /// Loss that did not change when the rate was lowered, so that it does not indicate an
-    /// overloaded link. In millionths per receiver.
+    /// Loss per receiver that persists at a lower rate and so does not indicate an overloaded link,
+    /// in millionths.
     baseline_ppm: u64,
     recent: Recent,
     trial: Option<Trial>,
@@ -60,7 +61,7 @@ impl Pacer {
         }
     }
 
-    /// Sets the link's speed, after it changed or because the link is shared.
+    /// Sets the link's speed, for instance because the link is shared.
     pub const fn set_link(&mut self, bytes_s: u64) {
         self.link_bytes_s = bytes_s;
     }
@@ -93,7 +94,7 @@ impl Pacer {
         self.bucket.take(bytes.min(left), now);
     }
 
-    /// Takes back bytes that were recorded but not sent.
+    /// Credits bytes that were recorded as sent but were not.
     pub fn take_back(&mut self, bytes: usize) {
         self.bucket.give_back(bytes);
     }
@@ -103,7 +104,7 @@ impl Pacer {
         self.bucket.due(bytes)
     }
 
-    /// Records that the kernel or the device had no space for a datagram.
+    /// Records that the kernel or the device dropped a datagram for lack of space.
     pub const fn own_drop(&mut self) {
         self.dropped = true;
     }

@@ -1,11 +1,11 @@
-//! Tests whether a lower rate reduces losses, which distinguishes an overloaded link from a lossy
-//! one ([rate-2]).
+//! Tests whether a lower rate reduces losses, to distinguish an overloaded link from a lossy one
+//! ([rate-2]).
 
 use crate::rate::losses::{MILLION, Period};
 
-/// Number of periods until the effect of a lower rate shows in the reports.
+/// Number of periods before reports can reflect a lower rate.
 const WAITS_MIN: u32 = 2;
-/// Maximum number of periods in a trial. If too few losses were observed by then, the rate is
+/// Maximum number of periods in a trial. If it ends with too few losses to judge, the rate is
 /// restored.
 const WAITS_MAX: u32 = 100;
 /// Maximum number of steps down in one trial.
@@ -14,12 +14,12 @@ const STEPS_MAX: u32 = 12;
 const EXPECTED_MIN: u64 = 6;
 /// Minimum number of expected losses before a slight decrease counts as no effect.
 const EXPECTED_ENOUGH: u64 = 36;
-/// Units per loss, to give decaying sums a fractional part.
+/// Fixed-point scale of decaying sums.
 const SCALE: u64 = 256;
-/// Divisor that determines how much of a sum decays in each period.
+/// Divisor of a sum that gives its decay per period.
 const FADE: u64 = 16;
 
-/// Recent losses, in which older periods decay.
+/// Decaying sums of recent losses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recent {
     lost: u64,
@@ -53,7 +53,7 @@ impl Recent {
     }
 }
 
-/// A trial of a lower rate whose effect is not known yet.
+/// A trial of a lower rate whose effect has yet to be determined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
     /// Rate before the trial, in bytes per second.
@@ -63,7 +63,7 @@ pub(crate) struct Trial {
     steps: u32,
     /// Number of periods since the last step.
     waited: u32,
-    /// Number of losses since the effect can show.
+    /// Number of losses since the effect could show.
     lost: u64,
     judged: u64,
 }
@@ -79,10 +79,9 @@ pub(crate) enum Next {
 }
 
 impl Trial {
-    /// Creates a trial. It makes enough steps of `down_percent` that a link which causes this loss
-    /// would lose only half as much: one step, unless the loss is large. With fewer steps, a
-    /// severely overloaded link would show less than a third of improvement and be mistaken for a
-    /// lossy one.
+    /// Creates a trial with enough steps of `down_percent` that, if the link caused this loss, the
+    /// loss would halve: one step, unless the loss is large. With fewer steps, a severely
+    /// overloaded link would improve by less than a third and be mistaken for a lossy one.
     pub(crate) fn new(restore_bytes_s: u64, before_ppm: u64, down_percent: u64) -> Self {
         let before = before_ppm.min(MILLION);
         let (passed, wanted) = (MILLION - before, MILLION - before / 2);

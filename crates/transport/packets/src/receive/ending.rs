@@ -1,5 +1,4 @@
-//! Finishes numbers of a channel. A number is finished once it is delivered, or given up along with
-//! the message that it is part of.
+//! Marks numbers of a channel as finished: delivered, or given up along with their message.
 
 use std::ops::Range;
 
@@ -63,7 +62,7 @@ impl Inbound {
         }
     }
 
-    /// Gives up these ranges. One of them may include others that are parts of the same message.
+    /// Gives up these ranges. Giving up one may include others, if they belong to the same message.
     pub(super) fn give_up_all(
         &mut self,
         ranges: Vec<Range<u64>>,
@@ -77,7 +76,7 @@ impl Inbound {
         }
     }
 
-    /// Gives up numbers, along with the entire message that they are part of.
+    /// Gives up numbers, along with the entire messages that they belong to.
     pub(super) fn give_up(
         &mut self,
         range: Range<u64>,

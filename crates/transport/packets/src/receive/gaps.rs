@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use quorate_core::time::Time;
 
-/// Waiting times for missing numbers.
+/// Timing of requests for missing numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// Wait before the first request, in microseconds.
@@ -16,7 +16,7 @@ pub struct Patience {
     pub tries_max: u32,
 }
 
-/// Missing numbers, as ranges that share their times.
+/// Missing numbers, as ranges with a common schedule each.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps(BTreeMap<u64, Gap>);
 
@@ -38,7 +38,7 @@ pub enum Due {
 }
 
 impl Gaps {
-    /// Adds missing numbers. None of them may be in the set already.
+    /// Adds missing numbers, none of which may be in the set already.
     pub fn open(&mut self, range: Range<u64>, now: Time, patience: &Patience) {
         if !range.is_empty() {
             let gap = Gap { end: range.end, due: now.plus_us(patience.grace_us), tries: 0 };
@@ -81,9 +81,9 @@ impl Gaps {
         cut.filter(|cut| !cut.is_empty()).collect()
     }
 
-    /// Makes those ranges due at once for which `too_few` returns true, given the number of
-    /// requests made. Used if a node has replied that it does not have the datagrams, or if another
-    /// node needs them, too. At least one request counts as made.
+    /// Makes ranges due at once if `too_few` returns true for the number of requests made. Used
+    /// when a node has replied that it lacks the datagrams, or when another node needs them, too.
+    /// At least one request counts as made.
     pub fn hurry(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
         for part in self.within(range) {
             let gap = self.0.range(..=part.start).next_back();

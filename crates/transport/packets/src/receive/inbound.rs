@@ -59,13 +59,13 @@ pub struct Inbound {
     /// reported yet.
     lost: u64,
     missed: Vec<Range<u64>>,
-    /// Number of parts that contradicted others, which means that their sender, or a segment
-    /// without keys, is faulty.
+    /// Number of parts that contradicted others. It is zero unless the sender is faulty or, on a
+    /// segment without keys, forged datagrams arrive.
     misfits: u64,
 }
 
 impl Inbound {
-    /// Creates a channel that begins with number `from`, as named by the handshake. `dice` spreads
+    /// Creates a channel that begins at `from`, the number in the handshake. `dice` spreads
     /// requests over time.
     pub fn new(from: u64, delivery: Delivery, limits: &Limits, dice: Dice) -> Self {
         let mut inbound = Self {
@@ -100,8 +100,7 @@ impl Inbound {
         self.patience.first_us = share.max(rtt_us.saturating_mul(5) / 4).max(1);
     }
 
-    /// Sets the grace period in which a missing packet is not requested, because it may only have
-    /// been overtaken.
+    /// Sets the grace period before a missing packet is requested, in case it was only reordered.
     pub const fn set_grace(&mut self, grace_us: u64) {
         self.patience.grace_us = grace_us;
     }
@@ -144,7 +143,7 @@ impl Inbound {
         mem::take(&mut self.missed)
     }
 
-    /// Handles a tail, in which the sender announces that everything below `next` has been sent
+    /// Handles a tail, by which the sender announces that it has sent everything below `next`
     /// ([told-2]).
     pub fn on_tail(
         &mut self,
@@ -192,8 +191,8 @@ impl Inbound {
         self.bound_gaps(quota, happened);
     }
 
-    /// Handles a node's reply that it no longer has these numbers. If the node is the owner, they
-    /// are given up; otherwise the next node is asked.
+    /// Handles a reply that a node no longer has these numbers. If the node is the owner, they are
+    /// given up; otherwise the next node is tried.
     pub fn on_gone(
         &mut self,
         range: &Range<u64>,
@@ -206,15 +205,15 @@ impl Inbound {
             let missing = self.gaps.within(range);
             self.give_up_all(missing, quota, happened);
         } else {
-            // Requests alternate between acceptors and the owner, beginning with an acceptor. So if
-            // their count is odd, the last one went to an acceptor, and this is its reply.
+            // Requests alternate between acceptors and the owner, beginning with an acceptor. An
+            // odd count means that the last request went to an acceptor, whose reply this is.
             self.gaps.hurry(range, |tries| tries % 2 == 1, now);
             self.bound_gaps(quota, happened);
         }
     }
 
-    /// Requests numbers from the owner at once, because another node has requested them from this
-    /// one. Does nothing for numbers that the owner has already been asked for.
+    /// Requests numbers from the owner at once, because another node requests them from this one.
+    /// Skips numbers already requested from the owner.
     pub fn hurry(
         &mut self,
         range: &Range<u64>,
@@ -301,7 +300,7 @@ impl Inbound {
         message.start < self.floor || self.finished.meets(message.clone())
     }
 
-    /// Returns whether the message overlaps another one that was split differently.
+    /// Returns whether the message overlaps one that was split differently.
     fn collides(&self, message: &Range<u64>, count: u16) -> bool {
         let partial = self.partials.range(..message.end).next_back();
         let partial = partial.is_some_and(|(&first, partial)| {

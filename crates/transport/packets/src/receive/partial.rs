@@ -1,4 +1,4 @@
-//! An incomplete message. It counts as not received, so no vote or reply is based on it ([pkt-4]).
+//! An incomplete message. It counts as not received: no vote or reply is based on it ([pkt-4]).
 
 use std::ops::Range;
 
@@ -12,10 +12,9 @@ pub(crate) struct Partial {
     missing: u16,
     /// Length of all parts except the last. 0 until one of them has been received.
     part_bytes: usize,
-    /// Bytes of all parts at their final offsets, allocated once that length is known.
+    /// Contents, with each part at its final offset. Allocated once `part_bytes` is known.
     bytes: Vec<u8>,
-    /// The last part, stored here until the length of the others is known. Its length is
-    /// `last_bytes`.
+    /// The last part, stored here until `part_bytes` is known.
     last: Option<Vec<u8>>,
     last_bytes: usize,
 }
@@ -42,8 +41,7 @@ impl Partial {
         self.count
     }
 
-    /// Returns how many bytes a part would allocate. Nothing is allocated until the quota allows
-    /// it.
+    /// Returns how many bytes adding a part would allocate, so that the quota can be charged first.
     pub(crate) fn needs(&self, index: u16, part: &[u8]) -> Result<usize, Misfit> {
         let is_last = index + 1 == self.count;
         if part.is_empty() || index >= self.count || self.has(index) {
@@ -104,7 +102,7 @@ impl Partial {
         self.missing == 0
     }
 
-    /// Returns the bytes of the message, which must be complete.
+    /// Returns the contents of the message, which must be complete.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         assert!(self.is_whole(), "{} parts are missing", self.missing);
         let before_last = self.part_bytes * (usize::from(self.count) - 1);

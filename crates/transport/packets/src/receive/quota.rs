@@ -1,4 +1,4 @@
-//! The memory quota of one sender, which keeps it from evicting the messages of others ([pkt-4]).
+//! Memory quota of one sender, which keeps its messages from evicting those of others ([pkt-4]).
 
 use crate::limits::Limits;
 
@@ -21,8 +21,8 @@ impl Quota {
         }
     }
 
-    /// Charges incomplete messages and bytes to the quota. If it does not suffice, charges nothing
-    /// and returns false.
+    /// Charges incomplete messages and bytes to the quota. If they exceed it, charges nothing and
+    /// returns false.
     pub(crate) const fn take(&mut self, partials: usize, bytes: usize) -> bool {
         let fits =
             self.partials + partials <= self.partials_max && bytes <= self.bytes_max - self.bytes;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use crate::receive::quota::Quota;
 
-/// Overhead that a waiting message adds to its cost, in bytes.
+/// Overhead charged for each waiting message, in bytes.
 const PRICE_BYTES: usize = 128;
 
 /// Waiting messages by their first number, each with its end and its bytes.

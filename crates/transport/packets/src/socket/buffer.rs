@@ -1,11 +1,11 @@
-//! Receive buffers of sockets, and the rate at which peers may fill them.
+//! Receive buffers of sockets, and the send rate that they can absorb.
 
 use std::io;
 
 use rustix::{fd::AsFd, net::sockopt};
 
-/// Longest time, in microseconds, that a receiver on a busy machine is assumed to leave its socket
-/// unread.
+/// Longest time for which a receiver on a busy machine is assumed not to read its socket, in
+/// microseconds.
 const AWAY_US: u64 = 2_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,8 @@ impl Buffered {
         Ok(Self { bytes, wanted })
     }
 
-    /// Returns the rate that fills the buffer while the receiver is away, in bytes per second
-    /// ([rate-1]).
+    /// Returns the rate at which the buffer fills up while the receiver does not read, in bytes per
+    /// second ([rate-1]).
     pub const fn fills_bytes_s(self) -> u64 {
         (self.bytes as u64).saturating_mul(1_000_000 / AWAY_US)
     }

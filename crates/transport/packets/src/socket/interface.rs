@@ -20,8 +20,8 @@ pub struct Interface {
     pub(crate) index: u32,
     /// Maximum length of an outgoing packet including IP, in bytes, if the system reports it.
     pub mtu: Option<usize>,
-    /// Speed in megabits per second, if the interface has one. Other interfaces report nothing, or
-    /// -1.
+    /// Speed in megabits per second, or `None` if the system does not report one, as for virtual
+    /// interfaces.
     pub megabits: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl Interface {
         })
     }
 
-    /// Adds the interface to a group's address. Link-local IPv6 groups have no meaning without it.
+    /// Adds the interface's scope id to a group's address, which link-local IPv6 groups require.
     pub fn scoped(&self, group: SocketAddr) -> SocketAddr {
         match group {
             SocketAddr::V4(_) => group,
@@ -65,9 +65,9 @@ pub fn having(address: Ipv6Addr, addresses: &str) -> Option<&str> {
     line.split_ascii_whitespace().nth(5)
 }
 
-/// Returns the name of the interface through which packets to `address` leave, or arrive if it is
-/// an address of this machine. `routes` is the contents of `/proc/net/route`. The most specific
-/// route counts.
+/// Returns the name of the interface that packets to `address` leave through, or arrive at if it is
+/// an address of this machine. `routes` is the contents of `/proc/net/route`; the most specific
+/// route applies.
 pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
     if address.is_loopback() {
         return Some("lo");

@@ -1,13 +1,13 @@
 //! UDP sockets for an endpoint: many datagrams per call, multicast on one interface, no IP
 //! fragmentation.
 //!
-//! [`udp`] is a socket, [`interface`] the interface on which a group is joined, [`buffer`] the size
-//! of the kernel's buffer. They do not interpret datagrams, and have no clock. [`reach`] is for
-//! `quorate doctor`: it tests whether a group reaches its members.
+//! [`udp`] is a socket, [`interface`] the interface on which a group is joined, and [`buffer`] the
+//! size of the kernel's buffer. None of them interprets datagrams or reads a clock. [`reach`] tests
+//! whether a group reaches its members, for `quorate doctor`.
 //!
-//! `quinn-udp` provides segmentation (UDP_SEGMENT), coalescing (UDP_GRO), `recvmmsg` and the ban on
-//! fragments: it handles the control messages, which `rustix` lacks, and falls back where a device
-//! cannot segment. Multicast and buffers above the usual bound, which it lacks, use `rustix`.
+//! `quinn-udp` provides segmentation (UDP_SEGMENT), coalescing (UDP_GRO), `recvmmsg` and the
+//! prohibition of fragments: it implements the control messages that `rustix` lacks, and falls back
+//! if a device cannot segment. Multicast and large buffers, which it lacks, use `rustix`.
 
 pub mod buffer;
 pub mod interface;

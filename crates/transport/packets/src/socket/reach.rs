@@ -1,8 +1,8 @@
 //! Tests whether a group reaches its members, by sending and counting numbered datagrams.
 //!
-//! This is not part of a plane: the counts show whether switches and firewalls let a group through.
-//! All sizes are fixed: a listener records [`SENDERS_MAX`] senders, and a bit for each of their
-//! datagrams. The caller provides the clock.
+//! It is independent of the packet plane: the counts show whether switches and firewalls let
+//! multicast through. All sizes are fixed: a listener records up to [`SENDERS_MAX`] senders, and a
+//! bit for each of their datagrams. The caller provides the clock.
 
 use std::{
     collections::BTreeMap,
@@ -25,9 +25,9 @@ use crate::socket::{Failed, Interface};
 pub const COUNT_MAX: u32 = 1000;
 /// Maximum number of senders that a listener distinguishes.
 pub const SENDERS_MAX: usize = 64;
-/// Interval between datagrams, long enough not to fill any buffer.
+/// Interval between datagrams, long enough that no buffer fills up.
 const PACE: Duration = Duration::from_micros(200);
-/// Counting ends once the end has been requested and no datagram has arrived for this long.
+/// Silence after which counting ends, once the end has been requested.
 const QUIET: Duration = Duration::from_millis(100);
 /// First bytes of each datagram.
 const MAGIC: &[u8; 8] = b"quorate?";
@@ -74,7 +74,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Joins the group on an interface. From now on the kernel buffers arriving datagrams.
+    /// Joins the group on an interface. The kernel buffers datagrams from now on.
     pub fn join(group: SocketAddrV4, interface: &str, token: u64) -> Result<Self, Failed> {
         let socket = open(group.into())?;
         let interface = Interface::named(interface, &socket)?;
@@ -140,8 +140,8 @@ impl Listener {
         }
     }
 
-    /// Counts a limited number of waiting datagrams, so that the caller checks the time regularly,
-    /// however many arrive.
+    /// Counts a bounded number of waiting datagrams, so that the caller can check the time however
+    /// many arrive.
     fn take(&mut self) -> io::Result<()> {
         // One byte more than the test's datagrams have, to detect longer ones.
         let mut datagram = [0; BYTES + 1];
@@ -239,7 +239,7 @@ impl Counts {
         Self { token, senders: BTreeMap::new(), foreign: 0 }
     }
 
-    /// Counts a datagram, only as foreign if it is not part of the test.
+    /// Counts a datagram. One that is not part of the test only counts as foreign.
     pub fn note(&mut self, datagram: &[u8]) {
         if self.note_own(datagram).is_none() {
             self.foreign = self.foreign.saturating_add(1);

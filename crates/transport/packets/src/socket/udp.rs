@@ -17,8 +17,8 @@ use crate::{
     socket::{Buffered, Failed, Interface},
 };
 
-/// Number of buffers per receive call. Each takes the datagrams that the kernel coalesced from one
-/// sender. A call that fills fewer buffers has received all waiting datagrams.
+/// Number of buffers per receive call. Each receives datagrams that the kernel coalesced from one
+/// sender. A call that fills fewer buffers has drained the socket.
 pub const BATCH: usize = 8;
 const LOOPBACK: &str = "lo";
 /// Maximum total size of coalesced datagrams, in bytes.
@@ -38,19 +38,19 @@ pub struct Udp {
 pub enum Sent {
     /// The kernel accepted all of them.
     All,
-    /// The device had no space for this many datagrams. Treat them as lost, and slow down
-    /// ([rate-2]).
+    /// The device dropped this many datagrams for lack of space. They count as lost, and the rate
+    /// must drop ([rate-2]).
     Dropped(usize),
-    /// The socket is full after this many datagrams. The rest was not sent, and may be sent when
-    /// the socket has space.
+    /// The socket is full after this many datagrams. The rest was not sent and can be sent once the
+    /// socket is writable.
     Blocked(usize),
-    /// The datagrams are longer than the path supports, and are not fragmented ([pkt-4]). Use
+    /// The datagrams exceed the path's MTU and may not be fragmented ([pkt-4]). The caller must use
     /// smaller ones.
     TooLong,
 }
 
 impl Udp {
-    /// Opens a socket for exchanging datagrams with single nodes and for sending to groups.
+    /// Opens a socket for unicast datagrams and for sending to groups.
     pub fn bind(address: SocketAddr, receive_bytes: usize) -> Result<Self, Failed> {
         let socket = open(address)?;
         net::bind(&socket, &address)
@@ -58,8 +58,8 @@ impl Udp {
         Self::over(socket, receive_bytes)
     }
 
-    /// Opens a socket that receives a group on one interface. Several processes of a machine may do
-    /// so.
+    /// Opens a socket that receives a group on one interface. Several processes of a machine may
+    /// join the same group.
     pub fn join(group: SocketAddr, interface: &str, receive_bytes: usize) -> Result<Self, Failed> {
         if !group.ip().is_multicast() {
             return Err(Failed::NoGroup(group));
@@ -120,7 +120,7 @@ impl Udp {
         let state = UdpSocketState::new((&socket).into());
         let state = state.map_err(option("IP_MTU_DISCOVER or IP_PKTINFO"))?;
         if state.may_fragment() {
-            // [pkt-4] A datagram fragmented by IP would be lost with any one of its fragments.
+            // [pkt-4] IP fragmentation would lose the whole datagram whenever one fragment is lost.
             let source = io::ErrorKind::Unsupported.into();
             return Err(option("IP_MTU_DISCOVER")(source));
         }
@@ -181,8 +181,8 @@ impl Udp {
         Ok(if dropped == 0 { Sent::All } else { Sent::Dropped(dropped) })
     }
 
-    /// Receives the datagrams that one call returns, and passes each with its source to `take`.
-    /// Returns the number of datagrams, 0 if none are waiting.
+    /// Receives a batch of datagrams in one call, and passes each with its source to `take`.
+    /// Returns the number of datagrams, or 0 if none are waiting.
     pub fn receive(&mut self, mut take: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
         let mut metas = [RecvMeta::default(); BATCH];
         let mut chunks = self.arrivals.chunks_mut(JOINED_BYTES_MAX);

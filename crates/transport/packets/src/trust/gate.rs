@@ -1,5 +1,5 @@
-//! The gate accepts a datagram only if a handshake named its sender, boot and channel, and only
-//! once.
+//! The gate: accepts each datagram at most once, and only if a handshake named its sender, boot and
+//! channel.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::{
     },
 };
 
-/// Number of sequence numbers of a data channel that are remembered. A buffer of 64 MiB holds fewer
-/// full datagrams than that.
+/// Number of recent sequence numbers of a data channel to remember. It exceeds the number of full
+/// datagrams in a buffer of 64 MiB.
 pub const WINDOW_NUMBERS: u64 = 1 << 16;
-/// Number of sequence numbers of the control channel that are remembered. That channel has no
+/// Number of recent sequence numbers of the control channel to remember. That channel has no
 /// repairs.
 const CONTROL_NUMBERS: u64 = 1 << 12;
 
@@ -28,13 +28,13 @@ pub struct Introduction {
     pub member: Member,
     /// Boot of the peer, the only one whose datagrams are accepted.
     pub boot: u32,
-    /// Channels that this node may listen to. Only the first [`CHANNELS_MAX`] count.
+    /// Channels that this node may listen to. Channels beyond [`CHANNELS_MAX`] are ignored.
     pub channels: Vec<Opening>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Introduced {
-    /// The peer or its boot is new. All state of an older boot is void.
+    /// The peer or its boot is new. All state of an older boot was dropped.
     New,
     /// The peer was already known. New channels were added; numbers and windows continue.
     Known,
@@ -198,9 +198,9 @@ impl Gate {
         judged.inspect_err(|refusal| self.refusals.count(*refusal))
     }
 
-    /// Checks the original in a repair. `wanted` returns whether a number is missing. An original
-    /// that was received but dropped for lack of space is accepted again, even though its number
-    /// has been seen ([pkt-5]).
+    /// Checks the original datagram in a repair. `wanted` returns whether a number is missing. A
+    /// datagram that was received but then dropped for lack of space is accepted again, although
+    /// its number has been seen ([pkt-5]).
     pub fn admit_repaired<'a>(
         &mut self,
         original: &'a [u8],
@@ -246,8 +246,8 @@ impl Gate {
         Ok(Admitted { header, body: Body::Fragment(payload), introduced: None })
     }
 
-    /// Parses a datagram and checks what applies to all datagrams: it belongs to this group and is
-    /// not from this node.
+    /// Parses a datagram and makes the checks common to all datagrams: it must belong to this group
+    /// and not be from this node.
     fn read<'a>(&self, datagram: &'a [u8]) -> Result<(Header, [u8; TAG_BYTES], &'a [u8]), Refusal> {
         let (header, tag, payload) = Header::read(datagram)?;
         if header.group != self.hint {
@@ -275,9 +275,9 @@ impl Gate {
         Ok(heard)
     }
 
-    /// Checks a probe or an answer from a boot that no handshake has named. A probe is trusted
-    /// because of its tag, and an answer because of the nonce drawn here. A replayed probe only
-    /// costs an answer.
+    /// Checks a probe or an answer from a boot that no handshake has named. A probe is
+    /// authenticated by its tag, an answer by the nonce that this node chose. A replayed probe
+    /// costs only an answer.
     fn judge_stranger<'a>(
         &mut self,
         header: Header,

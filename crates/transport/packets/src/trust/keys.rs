@@ -1,5 +1,5 @@
-//! The keys for sealing datagrams. Two may be accepted at a time, one of which is used for sending
-//! ([pkt-3]).
+//! Keys for sealing datagrams. Up to two are accepted at a time, and one of them is used for
+//! sending ([pkt-3]).
 
 use std::{collections::BTreeMap, fmt};
 
@@ -21,7 +21,7 @@ impl Key {
     }
 }
 
-/// Never shows the key.
+/// Redacts the key.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")
@@ -38,8 +38,8 @@ pub type KeyId = u8;
 /// key until that is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    /// The keys, at most two, in the order in which they were added. If there are none, datagrams
-    /// carry a checksum.
+    /// The keys, at most two, in the order in which they were added. Without keys, datagrams carry
+    /// only a checksum.
     held: Vec<(KeyId, Key)>,
     /// Key used for sending.
     current: KeyId,
@@ -52,7 +52,7 @@ pub enum BadKey {
     /// The number is 0, which means that there is no key.
     Zero,
     Taken,
-    /// The node runs without keys. If it had one, it would drop the datagrams of its peers.
+    /// The node runs without keys. With a key, it would reject the datagrams of its peers.
     Unkeyed,
     /// There are two keys, and the older one is still used for sending.
     Busy,
@@ -98,14 +98,15 @@ impl Keys {
         self.held.retain(|(id, _)| *id == current || wanted(*id));
     }
 
-    /// Records the newest key that a node announced over TCP. Ignores nodes beyond [`PEERS_MAX`].
+    /// Records the newest key that a node announced over TCP. Nodes beyond [`PEERS_MAX`] are
+    /// ignored.
     pub fn named(&mut self, node: NodeId, id: KeyId) {
         if self.named.len() < PEERS_MAX || self.named.contains_key(&node) {
             self.named.insert(node, id);
         }
     }
 
-    /// Sends with the newest key from now on, if all `members` have announced it. Returns whether
+    /// Switches to sending with the newest key if all `members` have announced it. Returns whether
     /// the key changed.
     pub fn switch(&mut self, members: &[NodeId]) -> bool {
         let newest = self.newest();
@@ -128,7 +129,7 @@ impl Keys {
         held.map_or((0, None), |(id, key)| (*id, Some(key)))
     }
 
-    /// Returns all accepted keys. If there are none, returns number 0 without a key.
+    /// Returns all accepted keys, or number 0 without a key if there are none.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = (KeyId, Option<&Key>)> {
         let none = self.held.is_empty().then_some((0, None));
         let held = self.held.iter().map(|(id, key)| (*id, Some(key)));

@@ -1,5 +1,5 @@
-//! Reasons for refusing datagrams. Each is counted; on a healthy network all counts except those of
-//! ordinary losses are zero.
+//! Reasons for refusing datagrams, each with a counter. On a healthy network, only the counters of
+//! ordinary losses increase.
 
 use crate::{
     counted::{Counted, Reason},
@@ -12,7 +12,7 @@ use crate::{
 pub enum Refusal {
     /// The bytes are not a datagram of this protocol.
     Malformed,
-    /// The layout has another version.
+    /// The datagram has another format version.
     Version,
     /// The datagram belongs to another group, or to another generation of this one.
     Group,
@@ -21,16 +21,16 @@ pub enum Refusal {
     /// No handshake has introduced the sender.
     Stranger,
     OldBoot,
-    /// The datagram is from a boot that the handshake did not name, so it is not trusted at all.
+    /// The datagram is from a boot that no handshake has named, so it is not trusted.
     Boot,
-    /// The handshake did not name the channel, or the audience is wrong.
+    /// The handshake did not name the channel, or the datagram has the wrong audience.
     Channel,
     /// The datagram was sealed with a key that this node does not have, or without a key while keys
     /// are in use.
     Key,
     /// The tag is wrong: the datagram was changed in transit, forged, or is for another node.
     Tag,
-    /// The number is below that of the handshake.
+    /// The number is below the first one that the handshake named.
     Before,
     /// The number is too far below the newest one of its channel.
     Old,

@@ -36,8 +36,8 @@ impl Group {
     }
 }
 
-/// Context of a tag: everything that the tag covers but no header field contains. No two channels
-/// share a sequence of tags, even if a restored disk repeats numbers.
+/// Context of a tag: everything that it covers besides the datagram. No two places share a sequence
+/// of tags, even if numbers repeat after a disk was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub group: Group,
@@ -61,10 +61,10 @@ impl Place {
 /// Key for the tags of one channel.
 #[derive(Clone)]
 pub enum Seal {
-    /// For tags of 128 bits of BLAKE3. The subkey depends on the place.
+    /// Keyed BLAKE3 for tags of 128 bits. The subkey depends on the place.
     Keyed([u8; 32]),
-    /// For CRC-32C checksums. The initial value depends on the place. Protects against accidents,
-    /// not against attackers.
+    /// CRC-32C checksums, whose initial value depends on the place. They protect against
+    /// corruption, not against attackers.
     Sum(u32),
 }
 
@@ -81,8 +81,9 @@ impl Seal {
         }
     }
 
-    /// Returns the tag that a datagram should have, whatever its current tag. `to` is the
-    /// destination of a datagram for one node; no header field contains it ([pkt-2]).
+    /// Computes the tag that a datagram should have, ignoring the one that it has. `to` is the
+    /// receiver of a datagram for one node; it is covered although no header field contains it
+    /// ([pkt-2]).
     pub fn tag(&self, datagram: &[u8], to: Option<Member>) -> [u8; TAG_BYTES] {
         let (head, payload) = (&datagram[..TAG_AT], &datagram[TAG_AT + TAG_BYTES..]);
         let mut to_bytes = [0; 8];

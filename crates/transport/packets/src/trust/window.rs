@@ -16,7 +16,7 @@ pub struct Window {
 pub enum NotNew {
     /// The number is below that of the handshake.
     Before,
-    /// The number is too old to know whether it was seen.
+    /// The number is too old for the window to tell whether it was seen.
     Old,
     Seen,
 }
