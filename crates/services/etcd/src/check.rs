@@ -1,4 +1,4 @@
-//! Validation of requests on arrival, without looking up keys, as in etcd.
+//! Validates requests on arrival, without looking up keys, as etcd does.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -59,7 +59,7 @@ pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
 /// Validates a transaction and everything in it.
 pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     operations(request, TXN_OPS_MAX, TXN_DEPTH_MAX)?;
-    // The number of operations is bounded now, so overlaps can be computed.
+    // The number of operations is now known to be bounded, so overlaps can be computed.
     overlaps(&request.success)?;
     overlaps(&request.failure)?;
     Ok(())
@@ -157,9 +157,9 @@ struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End<'t> {
-    /// The range includes this key and ends just after it.
+    /// The range includes this key and ends directly after it.
     Behind(&'t [u8]),
-    /// The range excludes this key and ends just before it.
+    /// The range excludes this key and ends directly before it.
     Before(&'t [u8]),
 }
 
@@ -198,7 +198,7 @@ impl<'t> Spans<'t> {
     }
 
     fn add(&mut self, mut first: &'t [u8], mut end: End<'t>) {
-        // Absorbs every range that meets the new one, backwards from the last one that begins
+        // Absorbs all ranges that overlap or touch the new one, backwards from the last that begins
         // within it.
         while let Some((start, other)) =
             self.0.range::<&[u8], _>((Unbounded, end.bound())).next_back()

@@ -1,4 +1,4 @@
-//! A blocking gRPC client with a few requests, for Quorate's own programs.
+//! A minimal blocking gRPC client for Quorate's own programs.
 
 use std::{
     io,
@@ -23,12 +23,12 @@ use crate::proto::etcdserverpb::{
     TxnResponse, request_op::Request as Op, response_op::Response,
 };
 
-/// Timeout of an attempt, after which the next member is tried.
+/// Timeout of an attempt at one member, after which the next member is tried.
 const ATTEMPT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 const KEYS_MAX: usize = 100;
 
-/// Client of a cluster, which knows the addresses of the members.
+/// A client of a cluster, configured with the addresses of its members.
 #[derive(Debug)]
 pub struct Client {
     runtime: Runtime,
@@ -51,8 +51,8 @@ async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
     Ok(answer.await?.into_inner())
 }
 
-/// Puts a key through any member and returns the member's index. A repetition stores the same
-/// value.
+/// Puts a key through any member and returns that member's index. Retries are harmless, because
+/// they store the same value.
 async fn put(
     members: Vec<Channel>,
     mut at: usize,
@@ -84,7 +84,7 @@ impl Client {
         let channel = |address: &String| {
             let endpoint = Endpoint::from_shared(format!("http://{address}"));
             let endpoint = endpoint.map_err(io::Error::other)?.connect_timeout(ATTEMPT);
-            // Connects as a task of the runtime with the first request.
+            // The connection is established lazily, by a task of this runtime.
             let _within = runtime.enter();
             Ok(endpoint.connect_lazy())
         };
@@ -145,8 +145,8 @@ impl Client {
         Ok(all)
     }
 
-    /// Returns the first member's hash of all data, and the revision of that hash. A `revision` of
-    /// 0 stands for the current one.
+    /// Returns the first member's hash of all data at `revision`, or at the current revision if it
+    /// is 0, with the revision that was hashed.
     pub fn hash(&self, revision: i64) -> Result<(u32, i64), Status> {
         let request = HashKvRequest { revision };
         let answer: HashKvResponse = self.ask("/etcdserverpb.Maintenance/HashKV", request)?;

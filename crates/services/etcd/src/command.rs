@@ -1,8 +1,9 @@
 //! Encoding of commands, queries and replies: a byte for the kind and a Protobuf message, preceded
 //! by the sender ([`By`](crate::auth::By)) if auth is enabled.
 //!
-//! Input may be any bytes. Decoding allocates no more memory than the input has. Messages may be
-//! nested as deeply as the decoder allows, far deeper than the transactions of etcd's clients.
+//! Decoders accept arbitrary bytes and allocate no more memory than the input's size. Messages may
+//! be nested as deeply as the Protobuf decoder allows, far deeper than transactions of etcd's
+//! clients.
 
 use bytes::Bytes;
 use prost::Message;
@@ -19,7 +20,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Request that changes the state and is executed in log order.
+/// A request that changes the state, executed in log order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     Put(PutRequest),
@@ -39,7 +40,7 @@ pub enum Command {
     Auth(AuthChange),
 }
 
-/// Request that reads the state and changes nothing.
+/// A request that only reads the state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
     /// One page of the keys in a range.
@@ -262,7 +263,7 @@ pub struct EventsRequest {
     /// First revision whose events are requested.
     #[prost(int64, tag = "1")]
     pub from: i64,
-    /// Events must include the previous key-value pairs.
+    /// Set if events must include the previous key-value pairs.
     #[prost(bool, tag = "2")]
     pub prev_kv: bool,
     /// First key of the range; empty for all keys.
@@ -300,7 +301,7 @@ pub struct HashRequest {
     /// Hash of all previous pages.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// All keys have been hashed, so this page starts with the changes.
+    /// Set once all keys have been hashed, so that this page starts with the changes.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
     /// Key or revision at which the page starts.
@@ -322,7 +323,7 @@ pub struct HashPage {
     /// Hash of all pages up to this one.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// All keys have been hashed, so the next page starts with the changes.
+    /// Set once all keys have been hashed, so that the next page starts with the changes.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
     /// Start of the next page; empty for the last one.
@@ -331,7 +332,7 @@ pub struct HashPage {
 }
 
 impl HashRequest {
-    /// Returns the request for the page after `page`, unless it is the last one.
+    /// Returns the request for the page after `page`, or `None` if that was the last one.
     pub fn behind(page: &HashPage) -> Option<Self> {
         (!page.next.is_empty()).then(|| Self {
             at: page.at,
@@ -351,7 +352,7 @@ pub struct Figures {
     /// Compacted revision; -1 if history has never been compacted.
     #[prost(int64, tag = "2")]
     pub compacted: i64,
-    /// All compacted history has been removed.
+    /// Set if all compacted history has been removed.
     #[prost(bool, tag = "3")]
     pub is_scrubbed: bool,
     /// Size of all keys and values with their history.
@@ -372,7 +373,7 @@ pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     }
 }
 
-/// Decodes a reply. Fails if it is malformed, e.g. because another release encoded it.
+/// Decodes a reply, or returns `None` if it is malformed, e.g. because another release encoded it.
 pub fn read_reply<M: Message + Default>(reply: Vec<u8>) -> Option<Result<M, Refusal>> {
     let mut reply = Bytes::from(reply);
     match *reply.first()? {

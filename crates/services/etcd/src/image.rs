@@ -1,13 +1,13 @@
-//! Items of an image: a head with the version of the format, and an item per entry of the store, in
+//! Items of a state image: a head with the format version, then one item per entry of the store, in
 //! order.
 
 use quorate::LoadError;
 
 use crate::{auth, mvcc, store::counted};
 
-/// First item: a name and the version of the format.
+/// First item: the name and version of the format.
 const HEAD: &[u8] = b"etcd\x03";
-/// First item of the version without a size row.
+/// First item of format version 2, which has no row for the size.
 const HEAD_2: &[u8] = b"etcd\x02";
 /// Size of the length field before a key.
 const LENGTH_BYTES: usize = 4;
@@ -49,7 +49,7 @@ pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     Some(raised)
 }
 
-/// Validator of received items, which may be any bytes.
+/// Validator of received items, which may contain arbitrary bytes.
 #[derive(Debug, Default)]
 pub struct Items {
     has_head: bool,

@@ -1,6 +1,6 @@
-//! Refusals of requests by the state machine, the same on every node.
+//! Refusals of requests by the state machine, which are the same on every node.
 
-/// Reason for refusing a request. Code and message are etcd's, because clients match on both.
+/// Reason for refusing a request. Clients match on the code and message, so both are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
@@ -58,7 +58,7 @@ pub enum Refusal {
     PermissionNotGranted = 31,
     /// The request contains no permission.
     PermissionNotGiven = 32,
-    /// No user who can manage users would be left, or the permission covers no keys.
+    /// The change would leave no user who can manage users, or the permission covers no keys.
     InvalidAuthManagement = 33,
     /// The limit on users, roles, permissions or their total size is reached.
     AuthFull = 34,

@@ -1,4 +1,4 @@
-//! The service: executes commands in log order and answers queries.
+//! The replicated state machine: executes commands in log order and answers queries.
 
 use bytes::Bytes;
 use quorate::{
@@ -24,17 +24,17 @@ use crate::{
 /// Maximum number of leases that one command keeps alive; nodes propose fewer.
 const KEPT_MAX: usize = 10_000;
 
-/// State machine on any store.
+/// The etcd state machine, on any store.
 pub struct Service {
     mvcc: Mvcc,
     auth: Auth,
-    /// Commands have been executed since the last commit.
+    /// Set if commands have been executed since the last commit.
     uncommitted: bool,
-    /// The head of the image in progress is still to be returned.
+    /// Set while the head of the image in progress has yet to be returned.
     owes_head: bool,
     /// Validator of the image being loaded.
     loading: Option<Items>,
-    /// Last notice that listeners received.
+    /// Last notice sent to listeners.
     told: Option<Notice>,
 }
 
@@ -54,7 +54,8 @@ impl Service {
         &self.mvcc
     }
 
-    /// Returns a fingerprint of all contents, equal on all nodes at a slot. Reads everything.
+    /// Returns a fingerprint of all contents, for comparing replicas at the same slot. Reads
+    /// everything.
     pub fn digest(&self) -> u128 {
         let mut hasher = Xxh3::new();
         self.mvcc.store().scan(&[], &[u8::MAX], &mut |key, value| {
@@ -87,7 +88,7 @@ impl Service {
         Ok(LeaseTimeToLiveResponse {
             header,
             id,
-            // At most the granted time, whatever the local clock shows.
+            // Capped at the granted time, because the local clock may lag.
             ttl: i64::try_from(left).map_or(lease.granted, |left| left.min(lease.granted)),
             granted_ttl: lease.granted,
             keys: match request.keys {
@@ -371,7 +372,7 @@ impl StateMachine for Service {
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         let items = self.loading.take().ok_or(LoadError::NotLoading)?;
-        // Before the first slot there is no state, and no image of it.
+        // An image at the first slot may have no items, because there is no state yet.
         if at != Slot::FIRST || !items.is_empty() {
             items.end()?;
         }

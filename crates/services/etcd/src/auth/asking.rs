@@ -1,4 +1,4 @@
-//! Queries about users and roles, also those by which nodes authenticate clients.
+//! Queries about users and roles, including those that nodes use to authenticate clients.
 
 use bytes::Bytes;
 
@@ -19,7 +19,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Returns the permission that etcd reports for the role root, whatever the role was granted.
+/// Returns the permission that etcd reports for the role root, regardless of what it was granted.
 fn everything() -> Permission {
     Permission {
         perm_type: Type::Readwrite.into(),
@@ -40,7 +40,7 @@ impl Auth {
         match &ask.what {
             None => reply::<Credentials>(Err(Refusal::Malformed), out),
             Some(What::Credentials(name)) => reply(Ok(self.credentials(name, now_ms)), out),
-            // Passing the check is the whole answer.
+            // These queries only test a right, so passing the check above is the whole answer.
             Some(What::Root(_) | What::Read(_) | What::Keep(_)) => {
                 reply(Ok(self.credentials("", now_ms).without_secrets()), out);
             }

@@ -55,8 +55,9 @@ fn named(name: &str) -> Result<(), String> {
 }
 
 impl ImportedAuth {
-    /// Returns the rows in order, or an error text if this service cannot accept them. `secret` is
-    /// the key that signs tokens. `root_hash`, if given, replaces the hash of root's password.
+    /// Returns the store's rows in order, or an error message if this service cannot accept them.
+    /// `secret` is the key that signs tokens. `root_hash`, if given, replaces the hash of root's
+    /// password.
     pub(crate) fn rows(
         &self,
         secret: &[u8; SECRET_BYTES],

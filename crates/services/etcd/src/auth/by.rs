@@ -1,18 +1,18 @@
-//! Sender of a command or query, encoded in front of the request.
+//! The sender of a command or query, encoded before the request.
 
-/// Sender of a request, whose rights decide whether it is executed.
+/// The sender of a request, whose rights determine whether it is executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// Client that has not authenticated.
+    /// A client that has not authenticated.
     #[default]
     Anonymous,
-    /// User that a node has authenticated.
+    /// A user that a node has authenticated.
     User {
         name: String,
         /// Auth revision at which the node authenticated the user.
         revision: u64,
     },
-    /// Node, which has access to everything.
+    /// A node, which may access everything.
     Member,
 }
 
@@ -27,7 +27,7 @@ impl By {
             Self::Anonymous => bytes,
             Self::Member => [&[MEMBER], &bytes[..]].concat(),
             Self::User { name, revision } => {
-                // No user's name is longer ([`super::NAME_BYTES_MAX`]).
+                // User names are shorter than this ([`super::NAME_BYTES_MAX`]).
                 let length = u16::try_from(name.len()).unwrap_or(0);
                 let name = name.as_bytes().get(..usize::from(length)).unwrap_or_default();
                 let head = [&[USER], &revision.to_be_bytes()[..], &length.to_be_bytes(), name];

@@ -27,14 +27,14 @@ fn bounded(name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Change in progress, applied to memory and to the store.
+/// A change in progress, applied to both memory and the store.
 struct Changing<'c> {
     auth: &'c mut Auth,
     store: &'c mut Counted,
 }
 
 impl Auth {
-    /// Changes users, roles or permissions. The caller has checked that the sender may do so
+    /// Changes users, roles or permissions. The caller must have checked that the sender may do so
     /// ([`Auth::may`]).
     pub(crate) fn change(
         &mut self,
@@ -66,7 +66,7 @@ impl Changing<'_> {
         self.store.put(STATE, self.auth.state.encode_to_vec().into());
     }
 
-    /// Increments the auth revision, so that authenticated requests are checked again.
+    /// Increments the auth revision, which invalidates earlier authentication checks.
     fn moved(&mut self) {
         self.auth.state.revision += 1;
         self.auth.joined.get_mut().clear();

@@ -1,4 +1,4 @@
-//! Queries about users and roles, and changes to them, as encoded between nodes and in the log.
+//! Encoding of queries about users and roles, and of changes to them, between nodes and in the log.
 
 use bytes::Bytes;
 use prost::Message;
@@ -22,32 +22,32 @@ pub struct Ranges {
 pub mod auth_ask {
     pub use crate::auth::messages::Ranges;
 
-    /// Query with its argument.
+    /// Kind of query, with its argument.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum What {
-        /// Data for authenticating this user.
+        /// Request the data for authenticating this user.
         #[prost(string, tag = "1")]
         Credentials(String),
-        /// Check for the role root.
+        /// Check that the sender has the role root.
         #[prost(bool, tag = "2")]
         Root(bool),
-        /// Check that the user may read these ranges.
+        /// Check that the sender may read these ranges.
         #[prost(message, tag = "3")]
         Read(Ranges),
-        /// Check that the user may keep this lease alive.
+        /// Check that the sender may keep this lease alive.
         #[prost(int64, tag = "4")]
         Keep(i64),
-        /// State of auth.
+        /// Request the state of auth.
         #[prost(bool, tag = "5")]
         Status(bool),
         #[prost(bool, tag = "6")]
         Users(bool),
         #[prost(bool, tag = "7")]
         Roles(bool),
-        /// Roles of this user.
+        /// List the roles of this user.
         #[prost(string, tag = "8")]
         User(String),
-        /// Permissions of this role.
+        /// List the permissions of this role.
         #[prost(string, tag = "9")]
         Role(String),
     }
@@ -56,7 +56,7 @@ pub mod auth_ask {
 /// Data with which a node verifies a user's token or password.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Credentials {
-    /// Auth is enabled, so requests need a user.
+    /// Set if auth is enabled, so that requests need a user.
     #[prost(bool, tag = "1")]
     pub enabled: bool,
     #[prost(uint64, tag = "2")]
@@ -78,7 +78,7 @@ pub struct Credentials {
     pub now_ms: u64,
 }
 
-/// Change of auth, users, roles or permissions.
+/// A change of auth, users, roles or permissions.
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthChange {
     #[prost(oneof = "auth_change::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
@@ -96,7 +96,7 @@ pub mod auth_change {
         },
     };
 
-    /// Change with its argument.
+    /// Kind of change, with its argument.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum What {
         /// Enable auth, with the key that signs tokens.
@@ -116,7 +116,7 @@ pub mod auth_change {
         UserRevoke(AuthUserRevokeRoleRequest),
         #[prost(string, tag = "8")]
         RoleAdd(String),
-        /// Deletes a role and revokes it from all users.
+        /// Delete a role and revoke it from all users.
         #[prost(string, tag = "9")]
         RoleDelete(String),
         #[prost(message, tag = "10")]

@@ -1,10 +1,10 @@
 //! Access rights as in etcd: users, roles and permissions for ranges of keys.
 //!
-//! The state is in memory and in [`rows`] of the store, and only commands [`change`] it. Each
-//! request carries its sender ([`by`]). [`rights`] decides whether a request is allowed, from the
-//! merged ranges ([`spans`]) of the user's roles. [`asking`] answers the queries by which nodes
-//! authenticate clients. Commands and queries are [`messages`]. Nothing here uses a clock, a
-//! password or a token.
+//! Memory caches the state, the [`rows`] of the store persist it, and only commands [`change`] it.
+//! Each request carries its sender ([`by`]). [`rights`] decides whether a request is allowed, from
+//! the merged ranges ([`spans`]) of the user's roles. [`asking`] answers the queries that nodes use
+//! to authenticate clients. Commands and queries are [`messages`]. Nothing here depends on a clock,
+//! a password or a token.
 
 mod asking;
 mod bring;
@@ -38,15 +38,16 @@ use self::{
 };
 use crate::store::Store;
 
-/// Maximum number of users with cached ranges.
+/// Maximum number of users whose merged ranges are cached.
 const JOINED_MAX: usize = 1000;
 
-/// Version of the auth state; a later one compares greater. Enabling auth changes only `enabled`.
+/// Version of the auth state; a later version compares greater. Enabling auth changes only
+/// `enabled`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     /// Incremented by every change of users or roles.
     pub revision: u64,
-    /// Auth is enabled, so requests need a user.
+    /// Set if auth is enabled, so that requests need a user.
     pub enabled: bool,
 }
 
@@ -57,7 +58,7 @@ pub struct Auth {
     roles: BTreeMap<String, RoleRow>,
     /// Total size of all rows of users and roles.
     bytes: usize,
-    /// Merged ranges of users, computed on demand and dropped by every change.
+    /// Cache of users' merged ranges, filled on demand and cleared by every change.
     joined: RefCell<BTreeMap<String, Arc<Rights>>>,
 }
 
@@ -115,7 +116,8 @@ impl Auth {
         Ok(auth)
     }
 
-    /// Reads as `read` does, but denies all access if that fails or the data is inconsistent.
+    /// Reads the state as `read` does, but denies all access if that fails or the data is
+    /// inconsistent.
     pub(crate) fn read_or_closed(store: &dyn Store) -> Self {
         let read = Self::read(store).ok().filter(|_| !store.has_failed());
         read.unwrap_or_else(|| Self {

@@ -45,7 +45,7 @@ impl Auth {
     }
 
     /// Returns whether auth is disabled, so that no user is needed. Refuses a request that another
-    /// node admitted under a newer state of auth.
+    /// node admitted under a newer auth state than this one's.
     fn is_open(&self, by: &By) -> Result<bool, Refusal> {
         match by {
             _ if self.state.enabled => Ok(false),
@@ -102,7 +102,7 @@ impl Auth {
         }
     }
 
-    /// Requires that a user without the role root queries only itself or one of its own roles.
+    /// Requires the role root, unless the user queries only itself or one of its own roles.
     pub(super) fn needs_own(
         &self,
         by: &By,
@@ -164,7 +164,8 @@ impl Auth {
                 true if kept.auth_revision != self.state.revision => Err(Refusal::AuthOldRevision),
                 _ => Ok(()),
             },
-            // These commands only do work that is due anyway.
+            // These commands only advance maintenance that is due anyway, so any sender may trigger
+            // them.
             Command::Scrub | Command::Expire => Ok(()),
         }
     }
@@ -248,12 +249,12 @@ impl Admitted {
         }
     }
 
-    /// Requires write access to all keys of a lease, as they are deleted when it ends.
+    /// Requires write access to all keys of a lease, because they are deleted when it ends.
     fn touch(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.writes, id, mvcc)
     }
 
-    /// Requires read access to all keys of a lease, as the response lists them.
+    /// Requires read access to all keys of a lease, because the response lists them.
     fn look(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.reads, id, mvcc)
     }
@@ -278,7 +279,7 @@ impl Admitted {
         }
     }
 
-    /// Checks the operations of both branches, whichever is executed.
+    /// Checks the operations of both branches, regardless of which one will be executed.
     fn txn(&self, txn: &TxnRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
         if let Self::All = self {
             return Ok(());

@@ -13,7 +13,7 @@ use prost::Message;
 
 use crate::proto::authpb::Permission;
 
-/// Place of the row with the state of auth.
+/// Key of the row with the auth state.
 pub(super) const STATE: &[u8] = b"A";
 const ROLES: u8 = b'R';
 const USERS: u8 = b'U';
@@ -76,7 +76,7 @@ pub(super) fn role(name: &str) -> Vec<u8> {
 pub(super) const USERS_RANGE: [&[u8]; 2] = [&[USERS], &[USERS + 1]];
 pub(super) const ROLES_RANGE: [&[u8]; 2] = [&[ROLES], &[ROLES + 1]];
 
-/// Returns the name of the user or role whose row is at `place`.
+/// Returns the name of the user or role whose row has the key `place`.
 pub(super) fn name(place: &[u8]) -> Option<&str> {
     std::str::from_utf8(place.get(1..)?).ok()
 }

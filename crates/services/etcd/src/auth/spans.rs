@@ -1,4 +1,4 @@
-//! Merged ranges of keys, because several permissions may cover a range only together.
+//! Merged key ranges, because only several permissions together may cover a requested range.
 
 use crate::mvcc::Keys;
 
@@ -27,7 +27,7 @@ fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
 }
 
 impl Spans {
-    /// Merges ranges, each a key and a range end.
+    /// Merges ranges, each given as a key and a range end.
     pub(super) fn of<'k>(ranges: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Self {
         let spans = ranges.into_iter().filter_map(|(key, end)| span(key, end));
         let mut spans: Vec<Span> = spans.collect();
@@ -35,7 +35,7 @@ impl Spans {
         let mut joined: Vec<Span> = Vec::new();
         for (from, to) in spans {
             match joined.last_mut() {
-                // The last span extends to the end of all keys.
+                // The last span already extends to the end of all keys.
                 Some((_, None)) => break,
                 Some((_, end)) if end.as_deref().is_some_and(|end| *from <= *end) => {
                     // A span without an end is the largest.
@@ -68,7 +68,7 @@ impl Spans {
         from < end && reaches
     }
 
-    /// Returns the gaps between the ranges, as start keys and exclusive ends; `None` for no end.
+    /// Returns the gaps between the ranges, as start keys and exclusive ends; `None` means no end.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let begins = std::iter::once(Some(&[][..]));
         let begins = begins.chain(self.0.iter().map(|(_, end)| end.as_deref()));

@@ -34,7 +34,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns the credentials of a user, as known to this node.
+    /// Returns the credentials of a user from this node's local state.
     pub(super) async fn credentials(&self, name: &str) -> Result<Credentials, Status> {
         self.credentials_as(name, Freshness::Local).await
     }
@@ -60,12 +60,12 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns whether auth is disabled, as known to this node.
+    /// Returns whether auth is disabled, according to this node's local state.
     pub(super) async fn is_open(&self) -> Result<bool, Status> {
         Ok(!self.mark().await?.enabled)
     }
 
-    /// Returns the identity of a sender, as known to this node.
+    /// Returns the identity of a sender, according to this node's local state.
     pub(super) async fn by(&self, asker: &Requester) -> Result<By, Status> {
         let Requester::Client(client) = asker else {
             return Ok(By::Member);
@@ -83,7 +83,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns the user of a client's token, if it sent one.
+    /// Returns the user that the client's token identifies, if it sent one.
     async fn known(
         &self,
         client: &Client,
@@ -97,7 +97,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Checks that the password has not changed and auth was not enabled again since.
+    /// Checks that neither the password has changed nor auth has been enabled again since.
     async fn still(
         &self,
         known: &AuthenticatedUser,
@@ -157,7 +157,7 @@ impl ReplicaAccess {
         let claims = jwt.read(token).ok_or_else(errors::invalid_token)?;
         let mut now = self.credentials(&claims.username).await?;
         if now.revision < claims.revision {
-            // The token was issued at another member, and this one may lag.
+            // The token was issued by another member, which this one may lag behind.
             let freshest = self.credentials_as(&claims.username, Freshness::Linearizable);
             now = freshest.await?;
         }
@@ -168,8 +168,8 @@ impl ReplicaAccess {
         Ok((known, Instant::now().checked_add(claims.left())))
     }
 
-    /// Fixes the identity of a stream's client. It is valid as long as the user and the password
-    /// exist: a stream may be idle for longer than a token lives.
+    /// Fixes the identity of a stream's client for as long as the user and the password exist,
+    /// because a stream may be idle for longer than the lifetime of a token.
     pub(super) async fn stay(&self, asker: &Requester) -> Result<Requester, Status> {
         let Requester::Client(client) = asker else {
             return Ok(Requester::Member);
@@ -185,7 +185,7 @@ impl ReplicaAccess {
         }))
     }
 
-    /// Returns a new token for a user whose password was verified with the credentials `now`.
+    /// Issues a token for a user whose password was verified against the credentials `now`.
     pub(super) fn token(&self, name: &str, now: &Credentials) -> Result<String, Status> {
         if let Tokens::Jwt(jwt) = &self.tokens {
             let signed = jwt.sign(name, now.revision);

@@ -35,13 +35,13 @@ use crate::{
     service::Notice,
 };
 
-/// Maximum age of the term in responses.
+/// Maximum age of the cached term in responses.
 const TERM_PERIOD: Duration = Duration::from_millis(200);
-/// First and longest delay before a stream repeats a request to a busy node.
+/// Initial and maximum delay before a stream retries a request to a busy node.
 const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
-/// Maximum time for which a stream repeats a request.
+/// Maximum time for which a stream retries a request.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time without a leader after which clients that require one get an error.
+/// Time without a leader after which clients that require one receive an error.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +61,14 @@ impl Freshness {
     }
 }
 
-/// Access to the replica, shared by all services.
+/// Access to the replica, shared by all gRPC services.
 #[derive(Debug)]
 pub(super) struct ReplicaAccess {
     local: Local,
     handle: Handle,
     cluster: u64,
     node: NodeId,
-    /// Clients connect with TLS.
+    /// Set if clients connect with TLS.
     pub(super) secure: bool,
     /// Memory budget of requests, responses and the work for them.
     pub(super) memory: Memory,
@@ -78,16 +78,16 @@ pub(super) struct ReplicaAccess {
     pub(super) tokens: Tokens,
     /// Size of the data above which no command may increase it; 0 for no limit.
     pub(super) quota_bytes: u64,
-    /// Size of the data on this node.
+    /// Size of the data on this node, in bytes.
     bytes: AtomicU64,
     /// Permit for sending a snapshot, one at a time.
     pub(super) snapshots: Arc<Semaphore>,
     term: AtomicU64,
-    /// Time at which the leader was lost.
+    /// Time since when there has been no leader, or `None` if there is one.
     leaderless: Mutex<Option<Instant>>,
 }
 
-/// Converts a ballot to an etcd term, which must never decrease.
+/// Converts a ballot to an etcd term. Terms must never decrease.
 pub(super) fn term_of(status: &NodeStatus) -> u64 {
     let era = u64::from(status.ballot.era.0);
     (era << 32) | u64::from(status.ballot.round)
@@ -119,7 +119,7 @@ impl ReplicaAccess {
         }
     }
 
-    /// Returns whether a leader was known recently.
+    /// Returns whether there is a leader, or was one until recently.
     pub(super) fn has_leader(&self) -> bool {
         let since = self.leaderless.lock().unwrap_or_else(PoisonError::into_inner);
         since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
@@ -148,8 +148,8 @@ impl ReplicaAccess {
             };
             if let Some(asking) = asking.upgrade() {
                 asking.bytes.store(now.bytes, Ordering::Relaxed);
-                // Before the revision: a client that learns of an event finds the access rights of
-                // that revision in force.
+                // Updated before the revision is announced: a client that learns of an event must
+                // find that revision's access rights in force.
                 asking.gate.reach(now.auth);
             }
             tell.send_if_modified(|told| std::mem::replace(told, now.revision) != now.revision);
@@ -157,7 +157,7 @@ impl ReplicaAccess {
         told
     }
 
-    /// Checks that the data may grow by `bytes` bytes. Otherwise raises an alarm for all members,
+    /// Checks that the data may grow by `bytes` bytes. If not, raises an alarm for all members,
     /// which an operator must disarm.
     pub(super) async fn room_for(&self, bytes: usize) -> Result<(), Status> {
         let after = self.bytes.load(Ordering::Relaxed).saturating_add(bytes as u64);
@@ -200,7 +200,7 @@ impl ReplicaAccess {
         self.cluster
     }
 
-    /// Returns the header that all responses have in common.
+    /// Returns the header common to all responses.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
         Some(ResponseHeader {
             cluster_id: self.cluster,
@@ -210,7 +210,7 @@ impl ReplicaAccess {
         })
     }
 
-    /// Completes a header from the state machine, which knows only the revision.
+    /// Completes a header from the state machine, which contains only the revision.
     pub(super) fn fill(&self, header: &mut Option<ResponseHeader>) {
         let revision = header.as_ref().map_or(0, |header| header.revision);
         *header = self.header(revision);
@@ -224,11 +224,11 @@ impl ReplicaAccess {
         }
     }
 
-    /// [access-4] Waits, for a limited time, until this node knows the cluster's own users.
+    /// [access-4] Waits, for a limited time, until this node has loaded the cluster's own users.
     pub(super) async fn wait_for_access(&self) {
         if self.local.role(&Who::default()).is_err() {
             let (tell, told) = tokio::sync::oneshot::channel();
-            // If they are still unknown then, the check of the request fails.
+            // If this fails or times out, the check of the request fails.
             let tell = move |_: Result<Vec<u8>, _>| {
                 let _ = tell.send(());
             };
@@ -249,7 +249,8 @@ impl ReplicaAccess {
         Ok(alarms.alarms)
     }
 
-    /// Runs a request to the node on a blocking thread: the answer may take a turn of its loop.
+    /// Sends a request to the node from a blocking thread, because the answer takes up to one turn
+    /// of the node's event loop.
     pub(super) async fn ask_node<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Handle) -> T + Send + 'static,
@@ -259,7 +260,7 @@ impl ReplicaAccess {
         asked.await.map_err(|_| errors::stopped())
     }
 
-    /// Returns the status of the node, which takes a turn of its loop.
+    /// Returns the status of the node, after up to one turn of its event loop.
     pub(super) async fn status(&self) -> Result<NodeStatus, Status> {
         let status = self.ask_node(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;
@@ -269,8 +270,8 @@ impl ReplicaAccess {
     }
 }
 
-/// Repeats a stream's request while the node is busy, because an error would end the stream.
-/// Eventually returns "unavailable", after which etcd's clients reconnect.
+/// Retries a stream's request while the node is busy, because an error would end the stream. Gives
+/// up with "unavailable", on which etcd's clients reconnect.
 pub(super) async fn retry_while_busy<T, F: Future<Output = Result<T, Status>>>(
     mut ask: impl FnMut() -> F,
 ) -> Result<T, Status> {

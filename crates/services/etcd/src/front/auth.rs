@@ -51,7 +51,8 @@ impl Auth {
         let command = Command::Auth(AuthChange { what: Some(what) });
         let done = self.asking.execute::<AuthEnableResponse>(asker, &command).await;
         let (mut done, _) = done?;
-        // The client may continue on this node at once, under the changed rights.
+        // The client may send the next request to this node at once, so the changed rights must be
+        // in force here.
         self.asking.credentials("").await?;
         self.asking.fill(&mut done.header);
         Ok(done.header)
@@ -63,7 +64,7 @@ impl Auth {
         asked.await.map(|(answer, _)| answer)
     }
 
-    /// Requires the role root before hashing a password, which would otherwise be wasted work.
+    /// Requires the role root before a password is hashed, because hashing is expensive.
     async fn needs_root(&self, asker: &Requester) -> Result<(), Status> {
         self.asking.needs_root(asker).await
     }
@@ -111,7 +112,7 @@ impl AuthService for Auth {
     ) -> Result<Response<AuthenticateResponse>, Status> {
         self.asking.allow(&request, Role::Reader)?;
         let AuthenticateRequest { name, password } = request.into_inner();
-        // From here on the node reflects everything acknowledged earlier.
+        // From here on, the node's state reflects everything acknowledged earlier.
         let figures = self.asking.figures(Freshness::Linearizable).await?;
         for _ in 0..CHECKS_MAX {
             let before = self.asking.credentials(&name).await?;

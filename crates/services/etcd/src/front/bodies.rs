@@ -1,5 +1,5 @@
-//! Bodies of requests and responses. Their memory counts against the budget from arrival until they
-//! are sent, and the metrics count their bytes.
+//! Bodies of requests and responses. They are charged to the memory budget from arrival until they
+//! are sent, and their bytes are counted for the metrics.
 
 use std::{
     pin::Pin,
@@ -17,8 +17,8 @@ use super::{
     memory::Share,
 };
 
-/// Memory reserved for a request until its response begins. By then the request is no longer
-/// stored, unless it is a stream, whose messages are small.
+/// Memory reserved for a request until its response begins. By then the request is no longer in
+/// memory, unless it is a stream, whose messages are small.
 pub(super) type Counted = Arc<Mutex<Option<Share>>>;
 
 /// Body of a request, counted as it arrives.
@@ -71,7 +71,7 @@ where
     }
 }
 
-/// Body of a response, counted until it is sent or the client disconnects.
+/// Body of a response, charged until it is sent or the client disconnects.
 pub(super) struct Sending<B> {
     body: B,
     _share: Option<Arc<Share>>,

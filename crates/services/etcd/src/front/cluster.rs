@@ -1,8 +1,8 @@
 //! Service Cluster: lists and changes the members.
 //!
-//! Adding a member reserves an id, which a node later takes by `quorate start --join`. It gets a
-//! vote once it is caught up, automatically or by promotion. Changes of votes are plans of the
-//! group; the response follows when they are complete.
+//! Adding a member reserves an id, which a node later takes with `quorate start --join`. The node
+//! becomes a voter once it is caught up, automatically or by promotion. Changes of voters are plans
+//! of the group; the response is sent when they are complete.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::proto::etcdserverpb::{
     MemberUpdateRequest, MemberUpdateResponse, cluster_server::Cluster as ClusterService,
 };
 
-/// Longest wait of a response for a change.
+/// Maximum time for which a response waits for a change to complete.
 const PLAN_WAIT: Duration = Duration::from_secs(10);
 /// Polling interval of changes in progress.
 const PLAN_PERIOD: Duration = Duration::from_millis(50);
@@ -54,7 +54,7 @@ fn peer_of(urls: &[String]) -> Result<String, Status> {
     }
 }
 
-/// Converts a refusal by the group to the error that etcd's clients expect.
+/// Converts the group's refusal to the error that etcd's clients expect.
 fn refused(Refused { code, message, hint }: Refused) -> Status {
     let said = format!("etcdserver: {message}; {hint}");
     match code {
@@ -67,14 +67,15 @@ fn refused(Refused { code, message, hint }: Refused) -> Status {
         ),
         "bad_address" => bad_urls(),
         "address_taken" => Status::failed_precondition("etcdserver: Peer URLs already exists"),
-        // etcd has no messages for these. The operation in flight ends, and the client may retry.
+        // etcd has no messages for these. The conflicting operation will end, and the client may
+        // retry.
         "under_way" | "other_era" | "busy" => Status::unavailable(said),
         "unknown_outcome" => unanswered(),
         _ => Status::failed_precondition(said),
     }
 }
 
-/// Returns the error for an unknown outcome, after which clients must not retry automatically.
+/// Returns the error for an unknown outcome, on which clients do not retry automatically.
 fn unanswered() -> Status {
     Status::unavailable("etcdserver: request timed out")
 }
@@ -92,7 +93,7 @@ impl Cluster {
         members.map_err(|_| errors::stopped())
     }
 
-    /// Returns all members with an id, as known to this node.
+    /// Returns all members that have an id, according to this node's local state.
     async fn members(&self) -> Result<Vec<Member>, Status> {
         let known = self.known().await?;
         let status = self.0.status().await?;
@@ -107,7 +108,7 @@ impl Cluster {
         let member = |listed: &Listed| {
             let node = listed.node;
             let peer = status.peers.iter().find(|peer| peer.member.node == node);
-            // A member that has not started has neither address nor name.
+            // A reserved member that has not started has neither an address nor a name.
             let name = peer.map_or_else(String::new, |_| node.to_string());
             let address = peer.map(|peer| &peer.addresses);
             let own = address.map_or("", |own| &own.peer);
@@ -132,8 +133,8 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// Waits until a plan is complete. After a timeout the plan continues, and a repeated request
-    /// waits again.
+    /// Waits until a plan is complete. On a timeout the plan continues, and a repeated request
+    /// waits for it again.
     async fn ended(&self, plan: u64) -> Result<(), Status> {
         let begun = Instant::now();
         while begun.elapsed() < PLAN_WAIT {
@@ -159,7 +160,7 @@ impl Cluster {
         found.ok_or_else(not_found)
     }
 
-    /// Requires all rights, which membership changes need ([access-1]).
+    /// Requires the role that may change the membership ([access-1]).
     async fn allow<T>(&self, request: &Request<T>) -> Result<Requester, Status> {
         let asker = self.0.allow(request, Role::Admin)?;
         self.0.needs_root(&asker).await?;

@@ -1,5 +1,5 @@
-//! Client connections, with limits on their number, their streams, and the time until their first
-//! bytes.
+//! Client connections, with limits on their number, on the streams of each, and on the time until
+//! the first bytes arrive.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -29,7 +29,7 @@ use super::{
     memory::{Memory, Share},
 };
 
-/// Pause after file descriptors have run out.
+/// Pause before accepting again after file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Protocols offered with TLS, of which gRPC clients require the first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -37,9 +37,9 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) connections_max: usize,
-    /// Concurrent requests per connection.
+    /// Maximum number of concurrent requests per connection.
     pub(super) streams_max: u32,
-    /// Total size of a request's headers.
+    /// Maximum total size of a request's headers.
     pub(super) head_bytes_max: u32,
     /// Time for a client to authenticate and send its first bytes.
     pub(super) head_wait: Duration,
@@ -69,11 +69,11 @@ struct Serving {
     limits: Limits,
     memory: Memory,
     counters: Arc<Counters>,
-    /// TLS configuration read from the files, and a copy with the protocols added.
+    /// TLS configuration loaded from the files, and a copy with [`PROTOCOLS`] added.
     offered: Mutex<Option<(Arc<ServerConfig>, Arc<ServerConfig>)>>,
 }
 
-/// Accepts and serves clients until dropped.
+/// Accepts and serves clients until this future is dropped.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -110,7 +110,8 @@ impl Serving {
         // Requests and responses are small and latency-sensitive.
         let _ = stream.set_nodelay(true);
         let Some(trust) = &self.trust else {
-            // A connection that sends nothing releases its place after a while.
+            // A connection that sends nothing is closed after a while, so that it does not occupy a
+            // slot.
             if let Ok(Ok(())) = timeout(self.limits.head_wait, stream.readable()).await {
                 self.serve_one(stream, Caller::default()).await;
             }
@@ -123,7 +124,7 @@ impl Serving {
                 let who = trust.who(certificates);
                 let certified = match &who {
                     Who::Client(name) => Some(name.as_str().into()),
-                    // A node is not a user, whatever its certificate says.
+                    // A node is not an etcd user, whatever name its certificate contains.
                     Who::Node(_) | Who::Anonymous => None,
                     Who::Unnamed => common_name(certificates).map(Into::into),
                 };
@@ -134,7 +135,7 @@ impl Serving {
         }
     }
 
-    /// Returns the TLS configuration of the current files, with the protocols added.
+    /// Returns the current TLS configuration with [`PROTOCOLS`] added.
     fn offer(&self, trust: &Trust) -> Arc<ServerConfig> {
         let now = trust.clients_config();
         let offered = self.offered.lock();
@@ -191,7 +192,7 @@ impl Serving {
             .max_header_list_size(limits.head_bytes_max)
             .keep_alive_interval(limits.idle)
             .keep_alive_timeout(limits.idle_answer);
-        // A connection's error concerns only its client.
+        // An error of a connection affects only its client.
         let _ = builder.serve_connection(TokioIo::new(stream), service).await;
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
 };
 
-/// Counted methods: service, name and kind.
+/// Counted methods, each with its service, name and kind.
 pub(super) const METHODS: [(&str, &str, &str); 50] = [
     ("etcdserverpb.KV", "Range", UNARY),
     ("etcdserverpb.KV", "Put", UNARY),
@@ -93,17 +93,17 @@ pub(super) struct Requests {
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) methods: [Requests; METHODS.len()],
-    /// Total size of all requests.
+    /// Total size of all requests, in bytes.
     pub(super) received: AtomicU64,
-    /// Total size of all responses.
+    /// Total size of all responses, in bytes.
     pub(super) sent: AtomicU64,
     pub(super) watchers: AtomicI64,
     pub(super) watch_streams: AtomicI64,
-    /// Commands that failed or have an unknown outcome.
+    /// Number of commands that failed or have an unknown outcome.
     pub(super) failed: AtomicU64,
-    /// Last known leader.
+    /// Last observed leader.
     leader: AtomicU32,
-    /// Changes of the known leader.
+    /// Number of observed leader changes.
     pub(super) leader_changes: AtomicU64,
 }
 
@@ -131,7 +131,7 @@ impl Counters {
     }
 }
 
-/// Guard that increments a counter, and decrements it on drop.
+/// Guard that increments a gauge and decrements it on drop.
 #[derive(Debug)]
 pub(super) struct CountGuard(Arc<Counters>, fn(&Counters) -> &AtomicI64);
 
@@ -148,7 +148,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// Request in flight, counted as handled on drop.
+/// A request in flight, counted as handled on drop.
 #[derive(Debug)]
 pub(super) struct InFlightRequest {
     counters: Arc<Counters>,
@@ -172,7 +172,7 @@ impl InFlightRequest {
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
         let requests = self.counters.methods.get(self.method);
-        // An unmapped code counts as unknown.
+        // Codes outside of the table count as unknown.
         let handled = requests
             .map(|requests| requests.handled.get(self.code).unwrap_or(&requests.handled[2]));
         if let Some(handled) = handled {

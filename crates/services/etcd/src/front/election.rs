@@ -1,4 +1,4 @@
-//! Service Election: the first client in a queue leads and publishes a value.
+//! Service Election: the first client in a queue is the leader and publishes a value.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use crate::{
     },
 };
 
-/// Maximum number of responses queued for a client. Above it the client's stream waits.
+/// Maximum number of responses queued for a client. While the queue is full, the stream waits.
 const ANSWERS_MAX: usize = 4;
-/// Approximate memory of a stream.
+/// Approximate memory of a stream, in bytes.
 const STREAM_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl ElectionService for Election {
         let prefix = prefix_of(&name);
         let mut place = self.0.enter(&asker, &prefix, lease, value.clone()).await?;
         if place.before.as_ref().is_some_and(|before| before.value != value) {
-            // The client was already in the queue, with another value.
+            // The client was already in the queue, but with another value.
             let put = PutRequest {
                 key: place.key.clone(),
                 value,
@@ -143,8 +143,8 @@ impl ElectionService for Election {
     }
 }
 
-/// Sends the leader and its value after every change, skipping values replaced before the next
-/// read.
+/// Sends the leader and its value after every change. Values that are replaced before the next read
+/// are skipped.
 async fn observe(
     turns: &Turns,
     asker: &Requester,

@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 use crate::refusal::Refusal;
 
-/// Returns the error for a request too large for the log.
+/// Returns the error for a request that exceeds the maximum size of a log entry.
 pub(super) fn too_large() -> Status {
     Status::new(Code::InvalidArgument, "etcdserver: request is too large")
 }
@@ -39,8 +39,8 @@ pub(super) fn auth_failed() -> Status {
     Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password")
 }
 
-/// Returns whether users or roles changed between authentication and the check of rights, in which
-/// case nothing was executed.
+/// Returns whether users or roles changed between authentication and the check of rights. If so,
+/// nothing was executed.
 pub(super) fn is_auth_moved(status: &Status) -> bool {
     let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refused);
     moved.iter().any(|moved| moved.code() == status.code() && moved.message() == status.message())
@@ -58,12 +58,12 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status>
     None
 }
 
-/// Formats a gRPC error for texts that cannot contain a status.
+/// Formats a gRPC error as text, for messages that cannot contain a status.
 pub(super) fn written(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
-/// Returns the error for a request for which the concurrent ones leave no memory.
+/// Returns the error for a request that exceeds the memory left by concurrent ones.
 pub(super) fn too_many() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
 }
@@ -114,7 +114,7 @@ pub(super) fn refused(refusal: Refusal) -> Status {
         Refusal::InvalidSortOption => (Code::InvalidArgument, "etcdserver: invalid sort option"),
         Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
         Refusal::LeaseTooLong => (Code::OutOfRange, "etcdserver: too large lease TTL"),
-        // etcd does not have these limits, either.
+        // etcd has no such limits, either.
         Refusal::TooManyLeases => {
             (Code::ResourceExhausted, "etcdserver: too many leases; there may be 1000000 at a time")
         }
@@ -170,7 +170,7 @@ pub(super) fn refused(refusal: Refusal) -> Status {
     Status::new(code, text)
 }
 
-/// Converts a missing reply: the request was not executed, or its outcome is unknown.
+/// Converts the failure of a request that was not executed or whose outcome is unknown.
 pub(super) fn failed(NotDone(failure): NotDone) -> Status {
     match failure {
         Failure::Busy => too_many(),
@@ -190,7 +190,7 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
             Code::FailedPrecondition,
             "etcdserver: the cluster does not use the feature level of this request yet",
         ),
-        // The command may have been executed. With this message clients do not retry automatically.
+        // The command may have been executed. On this message, clients do not retry automatically.
         Failure::Unknown
         | Failure::NotLasting
         | Failure::Stale

@@ -1,7 +1,7 @@
 //! Senders of requests: this node, or a client identified by its token or certificate.
 //!
-//! A token is verified against the state, and again after each change of users or roles; in between
-//! the result is cached. A stream keeps the identity of the client that opened it.
+//! The result of verifying a token is cached until users or roles change. A stream keeps the
+//! identity of the client that opened it.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use tonic::Request;
 use super::token::LIFE_MS;
 use crate::auth::{By, Credentials, Mark};
 
-/// Maximum number of cached tokens. Above it the least recently used ones are dropped.
+/// Maximum number of cached tokens. Beyond it, the least recently used ones are evicted.
 const SESSIONS_MAX: usize = 10_000;
 const LIFE: Duration = Duration::from_millis(LIFE_MS);
 
@@ -25,7 +25,7 @@ const LIFE: Duration = Duration::from_millis(LIFE_MS);
 pub(super) struct Caller {
     /// Identity among Quorate's own users, proved by the certificate.
     pub(super) who: Who,
-    /// Name in the certificate, perhaps of an etcd user.
+    /// Name in the certificate, which may be that of an etcd user.
     pub(super) certified: Option<Arc<str>>,
 }
 
@@ -52,17 +52,17 @@ pub(super) struct Client {
 pub(super) enum PresentedToken {
     Nothing,
     Text(Arc<str>),
-    /// The token is not valid text.
+    /// The token is not valid UTF-8.
     Unreadable,
 }
 
-/// User authenticated by token or certificate.
+/// A user authenticated by token or certificate.
 #[derive(Clone, Debug)]
 pub(super) struct AuthenticatedUser {
     pub(super) name: Arc<str>,
     pub(super) since: u64,
     pub(super) epoch: u64,
-    /// Version of the auth state when the user was checked.
+    /// Version of the auth state against which the user was checked.
     pub(super) mark: Mark,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct AuthenticatedUser {
 struct Session {
     known: AuthenticatedUser,
     last: Instant,
-    /// Time at which the session expires even if it is used.
+    /// Time at which the session expires even if it is in use.
     ends: Option<Instant>,
 }
 
@@ -82,7 +82,7 @@ impl Session {
 
 #[derive(Debug)]
 pub(super) struct SessionCache {
-    /// State of auth on this node, once known.
+    /// Latest known auth state; `None` at first.
     pub(super) mark: watch::Sender<Option<Mark>>,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
 }
@@ -92,7 +92,7 @@ impl SessionCache {
         Self { mark: watch::Sender::new(None), sessions: Mutex::default() }
     }
 
-    /// Records a state of auth, unless it is older than the current one.
+    /// Records an auth state, unless it is older than the current one.
     pub(super) fn reach(&self, now: Mark) {
         self.mark.send_if_modified(|mark| {
             let is_later = mark.is_none_or(|mark| mark < now);
@@ -103,7 +103,7 @@ impl SessionCache {
         });
     }
 
-    /// Subscribes to changes of users, roles and the state of auth.
+    /// Subscribes to changes of the auth state, users and roles.
     pub(super) fn changes(&self) -> watch::Receiver<Option<Mark>> {
         self.mark.subscribe()
     }
@@ -120,7 +120,7 @@ impl SessionCache {
         Some(session.known.clone())
     }
 
-    /// Updates a token's session after another check of the user.
+    /// Updates a token's session after its user was checked again.
     pub(super) fn renew(&self, token: &str, known: AuthenticatedUser) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +140,7 @@ impl SessionCache {
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         if sessions.len() >= SESSIONS_MAX && !sessions.contains_key(token) {
             sessions.retain(|_, session| !session.is_over(now));
-            // Drops a tenth of the tokens at a time, so that this is rare.
+            // Evicts a tenth of the tokens at a time, to amortize the cost.
             if sessions.len() >= SESSIONS_MAX {
                 let mut ages: Vec<Instant> =
                     sessions.values().map(|session| session.last).collect();
@@ -160,8 +160,8 @@ impl SessionCache {
 }
 
 impl Requester {
-    /// Returns the sender of a request. etcd's clients send their token in the header `token` or,
-    /// over HTTP, in `authorization`.
+    /// Returns the sender of a request. etcd's clients send their token in the header `token`, or
+    /// over HTTP in `authorization`.
     pub(super) fn of<T>(request: &Request<T>) -> Self {
         let caller = request.extensions().get::<Caller>();
         let Caller { who, certified } = caller.cloned().unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Gateway for JSON requests, which etcd accepts alongside gRPC.
 //!
-//! A request is converted to Protobuf by the protocol's descriptors and passed to this node's
-//! services, so its client can do nothing that a gRPC client could not. The response is converted
-//! back to JSON, that of a stream to one text per line ([`lines`]). Bodies are read completely,
-//! whatever their content type.
+//! A request is converted to Protobuf by the protocol's descriptors and passed to this node's gRPC
+//! services, so the gateway grants no additional rights. The response is converted back to JSON; a
+//! stream becomes one JSON text per line ([`lines`]). Bodies are read completely, regardless of
+//! their content type.
 
 mod json;
 mod lines;
@@ -29,7 +29,7 @@ use self::{
 use super::{asking::ReplicaAccess, errors, gate::Caller, memory::Share};
 use crate::proto::DESCRIPTORS;
 
-/// Maximum size of a body, which fits the largest request in Base64 with its envelope.
+/// Maximum size of a body, enough for the largest request in Base64 with its JSON envelope.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// Path, service and method of each route.
@@ -100,7 +100,7 @@ struct Gate {
     method: MethodDescriptor,
 }
 
-/// Returns the router, which forwards each path to a method of `services`.
+/// Returns a router that maps each path to a method of `services`.
 pub(super) fn routes(asking: &Arc<ReplicaAccess>, services: &Router) -> Router {
     let pool = match DescriptorPool::decode(DESCRIPTORS) {
         Ok(pool) => pool,
@@ -151,7 +151,7 @@ impl Gate {
             Some(status) => status,
             None => errors::too_large(),
         })?;
-        // Counts the parsed request; the service counts its own memory.
+        // Charges the parsed request; the service charges its own memory.
         let share = self.asking.memory.take(json::bytes_of(&body));
         let share = share.ok_or_else(errors::too_many)?;
         let (streams, input) = (self.method.is_client_streaming(), self.method.input());
@@ -200,7 +200,7 @@ impl Gate {
         let message = frames.next().await?;
         let message =
             message.ok_or_else(|| Status::internal("etcdserver: the method returned nothing"))?;
-        // Base64 and field names need less than this.
+        // Base64 and field names take less than three times the message's size.
         let share = self.asking.memory.take(message.len().saturating_mul(3));
         let share = share.ok_or_else(errors::too_many)?;
         let text = encode(&self.method.output(), message)?;

@@ -1,4 +1,4 @@
-//! Health checks of this member by the gRPC health protocol.
+//! Health checks of this member with the gRPC health protocol.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::proto::health::{
 
 /// Interval between checks for watchers.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// Approximate memory of a stream.
+/// Approximate memory of a stream, in bytes.
 const STREAM_BYTES: usize = 8 << 10;
 
-/// Services whose health can be queried. The empty name stands for the whole member.
+/// Services whose health can be queried. The empty name means the whole member.
 const SERVICES: [&str; 10] = [
     "",
     "etcdserverpb.Auth",
@@ -44,7 +44,7 @@ fn say(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
-/// Returns the health: a member is healthy while there is a leader.
+/// Returns the health of the member, which is serving while there is a leader.
 fn look(asking: &ReplicaAccess) -> ServingStatus {
     match asking.has_leader() {
         true => ServingStatus::Serving,

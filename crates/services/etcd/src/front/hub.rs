@@ -1,8 +1,8 @@
-//! Hub: reads events once for all watchers.
+//! Hub that reads events once and distributes them to all watchers.
 //!
-//! For each new revision of the node, the hub queries the events since the previous one and passes
-//! them on in batches. A stream that lags too far loses batches, and reads the events from history.
-//! So streams never wait for each other, and the queue is bounded.
+//! For each new revision of the node, the hub queries the events since the previous one and
+//! broadcasts them in batches. A stream that lags too far misses batches, and reads their events
+//! from history instead. So streams never wait for each other, and the queue is bounded.
 
 use std::sync::{
     Arc,
@@ -21,7 +21,7 @@ use crate::{
     proto::mvccpb::Event,
 };
 
-/// Approximate memory of an event without its keys and values.
+/// Approximate memory of an event without its keys and values, in bytes.
 pub(super) const EVENT_BYTES: usize = 320;
 
 /// Maximum number of batches by which a stream may lag.
@@ -33,7 +33,7 @@ pub(super) struct Batch {
     pub(super) from: i64,
     pub(super) to: i64,
     pub(super) events: Vec<Event>,
-    /// The events include the previous key-value pairs.
+    /// Set if the events include the previous key-value pairs.
     pub(super) has_prev: bool,
     /// Memory reserved for the events.
     pub(super) share: Option<Arc<Share>>,
@@ -77,29 +77,29 @@ impl Hub {
         WantsPrev(Arc::clone(self))
     }
 
-    /// Passes on events until the node stops.
+    /// Broadcasts events until the node stops.
     pub(super) async fn run(&self, asking: &ReplicaAccess, mut told: watch::Receiver<i64>) {
         let mut last = 0;
         while told.changed().await.is_ok() {
             let revision = *told.borrow_and_update();
             if last == 0 {
-                // There were no watchers before, so none missed earlier events.
+                // There were no watchers until now, so earlier events are not needed.
                 last = revision - 1;
             }
             while last < revision {
                 if self.batches.receiver_count() == 0 {
-                    // A new watcher queries the revision first, so it misses nothing after it.
+                    // A new watcher queries the revision first, so it does not need earlier events.
                     last = revision;
                     break;
                 }
                 last = self.pass_on(asking, last, revision).await;
             }
-            // The service may have gone back to an earlier state.
+            // A load may have put the service back to an earlier state.
             last = last.min(revision);
         }
     }
 
-    /// Passes on a batch of events after revision `last`, and returns the batch's last revision.
+    /// Broadcasts a batch of events after revision `last`, and returns the batch's last revision.
     async fn pass_on(&self, asking: &ReplicaAccess, last: i64, revision: i64) -> i64 {
         let has_prev = self.wants_prev.load(Ordering::Relaxed) > 0;
         let request =

@@ -1,7 +1,7 @@
 //! JSON Web Tokens, which name the user of a login and are signed with an operator's key, as with
-//! etcd's flag `--auth-token`.
+//! etcd's option `--auth-token`.
 //!
-//! Any holder of the private key may issue them. A node with only the public key can verify them.
+//! Any holder of the private key can issue tokens. A node with only the public key can verify them.
 
 use std::{
     fs, io,
@@ -21,17 +21,17 @@ use crate::auth::Credentials;
 
 const TOKEN_BYTES_MAX: usize = 8 << 10;
 const KEY_BYTES_MAX: u64 = 64 << 10;
-/// Minimum length of an HMAC secret: the length of the shortest hash.
+/// Minimum length of an HMAC secret in bytes: the output of the shortest hash.
 const SECRET_BYTES_MIN: usize = 32;
 const LIFE: Duration = Duration::from_secs(300);
-/// Maximum lifetime of a token. Longer-lived ones could not be revoked in time.
+/// Maximum lifetime of a token, because tokens cannot be revoked before they expire.
 const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Names of the algorithms in the flag.
+/// Algorithm names accepted in the option.
 const METHODS: &str =
     "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
 
-/// Error in the flag for tokens.
+/// Error in the option for tokens.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokens {
     #[error("{0:?} is no kind of token: there are simple, and jwt,sign-method=…")]
@@ -48,7 +48,7 @@ pub enum BadTokens {
     Life(String),
     #[error("cannot read {}: {error}", path.display())]
     File { path: PathBuf, error: io::Error },
-    /// A file has no key of the right kind.
+    /// The file contains no key of the right kind.
     #[error("{} holds no key for {method}: {why}", path.display())]
     Key { path: PathBuf, method: String, why: String },
     /// The public key does not match the private key.
@@ -56,10 +56,10 @@ pub enum BadTokens {
     Pair { public: PathBuf, private: PathBuf },
 }
 
-/// Kinds of tokens for clients that log in.
+/// Kinds of tokens for clients that log in with a password.
 #[derive(Clone, Debug, Default)]
 pub enum Tokens {
-    /// Signed statements, which every member can verify with a key in the state.
+    /// Signed statements that every member can verify with a key in the replicated state.
     #[default]
     Simple,
     Jwt(Arc<Jwt>),
@@ -93,7 +93,8 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Returns whether the login was with the current password, as far as revisions show.
+    /// Returns whether the password has not changed since the login, according to the auth
+    /// revisions.
     pub(super) const fn hold(&self, now: &Credentials) -> bool {
         now.enabled
             && now.since != 0
@@ -125,7 +126,7 @@ impl std::fmt::Debug for Jwt {
     }
 }
 
-/// Options of the flag, not interpreted yet.
+/// Parsed options, whose values are not interpreted yet.
 #[derive(Default)]
 struct Options<'f> {
     method: Option<&'f str>,
@@ -159,7 +160,7 @@ impl Jwt {
     fn of_options(text: &str) -> Result<Self, BadTokens> {
         let options = Options::parse(text)?;
         let method = options.method.ok_or(BadTokens::Missing("sign-method"))?;
-        // The crate also accepts names of algorithms that etcd does not have.
+        // The `jsonwebtoken` crate also accepts algorithm names that etcd does not support.
         let algorithm =
             Algorithm::from_str(method).map_err(|_| BadTokens::Method(method.to_owned()))?;
         let life = match options.life {
@@ -180,7 +181,7 @@ impl Jwt {
         Ok(jwt)
     }
 
-    /// Checks that a token signed by this node can be verified.
+    /// Checks that this node can verify the tokens that it signs.
     fn try_out(&self, options: &Options<'_>, method: &str) -> Result<(), BadTokens> {
         let private = PathBuf::from(options.private.unwrap_or_default());
         match self.sign("user", 1) {
@@ -197,7 +198,7 @@ impl Jwt {
     /// Returns a token for a user who has just logged in, if there is a private key.
     pub(super) fn sign(&self, name: &str, revision: u64) -> Option<Result<String, Unusable>> {
         let key = self.signs.as_ref()?;
-        // Whole seconds, because not every reader accepts fractions.
+        // In whole seconds, because some parsers reject fractions.
         let exp = get_current_timestamp().saturating_add(self.life.as_secs());
         let claims = serde_json::json!({
             "username": name,
@@ -209,7 +210,7 @@ impl Jwt {
 
     /// Returns the claims of a token with a valid signature that has not expired.
     pub(super) fn read(&self, token: &str) -> Option<Claims> {
-        // Some programs add this in HTTP headers.
+        // Some programs include this prefix in the header.
         let token = token.strip_prefix("Bearer ").unwrap_or(token);
         if token.len() > TOKEN_BYTES_MAX {
             return None;
@@ -271,7 +272,8 @@ fn file(path: &str) -> Result<Vec<u8>, BadTokens> {
     read().map_err(|error| BadTokens::File { path: path.into(), error })
 }
 
-/// Parses a duration in Go's format, such as `1h30m`: whole hours, minutes, seconds, milliseconds.
+/// Parses a duration in Go's format, such as `1h30m`, in whole hours, minutes, seconds and
+/// milliseconds.
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;

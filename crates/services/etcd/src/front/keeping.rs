@@ -19,7 +19,7 @@ use crate::{
 };
 
 const IDS_MAX: usize = 1000;
-/// Maximum number of requests queued for the next command; others wait in their streams.
+/// Maximum number of requests queued for the next command. Further ones wait in their streams.
 const WAITING_MAX: usize = 4096;
 /// Maximum number of times that a command is rebuilt because users or roles changed.
 const AUTH_TRIES: u32 = 5;
@@ -84,7 +84,7 @@ async fn may_keep(asking: &ReplicaAccess, asker: &Requester, id: i64) -> Result<
     Ok(if now.enabled { now.revision } else { 0 })
 }
 
-/// Executes queued requests until the queue is closed.
+/// Executes queued requests in batches until the queue is closed.
 pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<KeepAliveRequest>) {
     let mut all = Vec::new();
     while asked.recv_many(&mut all, IDS_MAX).await > 0 {
@@ -107,7 +107,7 @@ pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<Ke
                 }),
                 Err(status) => Err(status.clone()),
             };
-            // A client that gave up does not affect the others.
+            // The send fails if the client has given up, which does not affect other clients.
             drop(tell.send(kept));
         }
     }
@@ -118,7 +118,7 @@ async fn keep_all(asking: &ReplicaAccess, all: &[KeepAliveRequest]) -> Result<La
     let kept = KeptAlive {
         ids: all.iter().map(|wanted| wanted.id).collect(),
         now_ms: 0,
-        // The lowest revision, in case they differ.
+        // The lowest revision, if they differ, so that every authorization is checked again.
         auth_revision: all.iter().map(|wanted| wanted.auth_revision).min().unwrap_or(0),
     };
     let ask = || {
@@ -133,8 +133,8 @@ async fn keep_all(asking: &ReplicaAccess, all: &[KeepAliveRequest]) -> Result<La
 }
 
 impl Lasting {
-    /// Subtracts `passed`, the time since the command was sent: it may have waited for a leader
-    /// after its acceptance, when the leases were extended.
+    /// Subtracts the time since the command was sent from the remaining times. The command may have
+    /// waited for a leader after its acceptance, from which the leases were extended.
     fn left_after(mut self, passed: Duration) -> Self {
         let passed = i64::try_from(passed.as_secs()).unwrap_or(i64::MAX);
         for ttl in &mut self.ttls {
@@ -144,8 +144,8 @@ impl Lasting {
     }
 }
 
-/// Repeats the checks after users or roles have changed, and answers requests that are no longer
-/// allowed with an error.
+/// Repeats the checks after users or roles have changed. Requests that are no longer allowed are
+/// answered with an error and removed.
 async fn look_again(asking: &ReplicaAccess, all: &mut Vec<KeepAliveRequest>) {
     if asking.credentials("").await.is_err() {
         return;

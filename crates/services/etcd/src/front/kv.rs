@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// Polling interval while compacted history is removed.
+/// Polling interval while waiting for the removal of compacted history.
 const SCRUB_PERIOD: Duration = Duration::from_millis(20);
 /// Maximum number of restarts of a range whose revision was compacted.
 const RESTARTS_MAX: u32 = 3;
@@ -47,8 +47,8 @@ impl Kv {
     }
 }
 
-/// Reads a range page by page, so that a large one does not delay urgent work of the node. The
-/// memory of the pages counts against the budget.
+/// Reads a range page by page, so that a large one does not delay other work of the node. The pages
+/// are charged to the memory budget.
 pub(super) async fn read(
     asking: &ReplicaAccess,
     asker: &Requester,
@@ -90,7 +90,7 @@ pub(super) async fn read(
     }
 }
 
-/// Returns a response whose memory counts against the budget until it is sent.
+/// Returns a response whose memory is charged until it is sent.
 fn answer<M: Message>(answer: M, share: Share) -> Response<M> {
     let mut response = Response::new(answer);
     response.extensions_mut().insert(Arc::new(share));

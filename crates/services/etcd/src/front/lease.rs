@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// Maximum number of responses queued for a client. Above it the client's stream waits.
+/// Maximum number of responses queued for a client. While the queue is full, the stream waits.
 const ANSWERS_MAX: usize = 16;
 /// Maximum number of keep-alives in flight per stream.
 const KEPT_MAX: usize = 128;
-/// Approximate memory of a stream.
+/// Approximate memory of a stream, in bytes.
 const STREAM_BYTES: usize = 32 << 10;
-/// Approximate memory of a lease in a list.
+/// Approximate memory of a lease in a list, in bytes.
 const LEASE_BYTES: usize = 32;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Lease {
     pub(super) keeper: Keeper,
 }
 
-/// Returns a random lease id, very likely unused.
+/// Returns a random lease id. A collision is very unlikely, and detected when the lease is granted.
 pub(super) fn some_id() -> Result<i64, Status> {
     let random = quorate::random().map_err(|error| Status::internal(error.to_string()))?;
     // Positive, as etcd's ids are.
@@ -131,8 +131,8 @@ impl LeaseService for Lease {
         while let Some(first) = from {
             let query = Query::Leases(LeasesRequest { from: first });
             let (page, _): (LeasesPage, _) = self.asking.query(&asker, &query, freshness).await?;
-            // Later pages are also read from this node, whose state cannot fall behind the first
-            // page.
+            // This node's state is now at least as new as the first page, so later pages can be
+            // read locally.
             freshness = Freshness::Local;
             if !share.grow(page.ids.len() * LEASE_BYTES) {
                 return Err(errors::too_many());
@@ -150,7 +150,7 @@ impl LeaseService for Lease {
 
 type Coming = oneshot::Receiver<Result<KeepAliveResult, Status>>;
 
-/// Keeps leases alive as the client's stream requests.
+/// Handles the keep-alive requests of a client's stream.
 async fn keep_all(
     asking: Arc<ReplicaAccess>,
     keeper: Keeper,
@@ -185,7 +185,7 @@ async fn keep_one(
     keeper.keep(asking, asker, id).await
 }
 
-/// Sends responses in the order of the requests, until one fails.
+/// Sends responses in the order of the requests, until one is an error.
 async fn answer_in_order(
     asking: &ReplicaAccess,
     mut waiting: mpsc::Receiver<Result<Coming, Status>>,

@@ -53,7 +53,7 @@ impl Maintenance {
                     Some(next) => request = next,
                     None => return Ok(page),
                 },
-                // The partial hash is for another compacted revision.
+                // The partial hash was computed for another compacted revision.
                 Err(status)
                     if status.code() == Code::OutOfRange
                         && request.is_begun
@@ -111,7 +111,7 @@ impl MaintenanceService for Maintenance {
         let alarms = self.0.alarms(&asker).await?;
         errors.extend(alarms.iter().map(|alarm| {
             let kind = alarm.alarm().as_str_name();
-            // The text is that of etcd.
+            // The same text as in etcd.
             format!("memberID:{} alarm:{kind} ", alarm.member_id)
         }));
         let mut peers = status.peers.iter();

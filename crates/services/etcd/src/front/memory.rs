@@ -1,6 +1,6 @@
 //! Memory budget of a node for requests, responses and the work for them. A request that would
-//! exceed it is refused or waits. Watchers may use only a part, so that clients that do not read
-//! their events leave the rest to others.
+//! exceed it is refused or waits. Watchers may use only part of it, so that clients that do not
+//! read their events cannot starve others.
 
 use std::sync::{
     Arc,
@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 struct Use {
     used: AtomicUsize,
     most: usize,
-    /// Budget of which this one is a part.
+    /// Enclosing budget, if this one is a part of another.
     whole: Option<Memory>,
-    /// Notified when memory is released in this budget or in one that shares its memory.
+    /// Notified when memory is released in this budget or in one with the same enclosing budget.
     released: Arc<Notify>,
 }
 
@@ -33,7 +33,7 @@ impl Memory {
         }))
     }
 
-    /// Returns a budget of `most` bytes within this one, whose shares count in both.
+    /// Returns a budget of `most` bytes within this one. Its shares are charged to both.
     pub(super) fn part(&self, most: usize) -> Self {
         Self(Arc::new(Use {
             used: AtomicUsize::new(0),
@@ -54,8 +54,8 @@ impl Memory {
         share.grow(bytes).then_some(share)
     }
 
-    /// Waits for `bytes` free bytes and reserves them. A request for more than the budget gets all
-    /// of it.
+    /// Waits until `bytes` bytes are free and reserves them. A request for more than the whole
+    /// budget is reduced to it.
     pub(super) async fn wait_for(&self, bytes: usize) -> Share {
         let bytes = bytes.min(self.largest());
         loop {

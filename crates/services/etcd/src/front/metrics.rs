@@ -1,5 +1,5 @@
-//! The page `/metrics`. Metrics with the same meaning as in etcd have the names that etcd's
-//! dashboards and alerts use.
+//! The page `/metrics`. Metrics with the same meaning as in etcd have the same names, for use with
+//! etcd's dashboards and alerts.
 
 use std::{
     fmt::Write as _,
@@ -111,7 +111,7 @@ pub(super) async fn page(asking: Arc<ReplicaAccess>) -> Response {
     for (requests, method) in counters.methods.iter().zip(METHODS) {
         for (handled, code) in requests.handled.iter().zip(CODES) {
             let handled = load(handled);
-            // Error codes appear once they have occurred.
+            // Codes other than OK appear only once they have occurred.
             if handled > 0 || code == "OK" {
                 let labels = format!("grpc_code=\"{code}\",{}", labels(method));
                 text.line(name, &labels, handled);

@@ -1,4 +1,4 @@
-//! The front: gRPC and a little HTTP, on threads of its own.
+//! The front end: serves gRPC and some HTTP, on its own threads.
 //!
 //! Connections ([`connections`]) deliver requests, whose memory is counted ([`bodies`],
 //! [`memory`]). The services ([`kv`], [`watch`], [`lease`], [`cluster`], [`maintenance`], [`lock`],
@@ -76,12 +76,12 @@ use crate::proto::{
     v3lockpb::lock_server::LockServer,
 };
 
-/// Maximum size of a message: a command plus the rest of its request.
+/// Maximum size of a gRPC message: a command plus the rest of its request.
 const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
-/// Maximum number of serving threads.
+/// Maximum number of threads that serve clients.
 const THREADS_MAX: usize = 8;
 
-/// Error in binding the front's listener.
+/// Error in binding the listening socket.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error("cannot listen on --client {address}: {source}")]
@@ -93,7 +93,7 @@ pub enum BindError {
     Unprotected { address: String },
 }
 
-/// Bound listener. Clients can connect to it and wait until it is served.
+/// A bound listener. Clients can already connect, but wait until [`Door::serve`] is called.
 #[derive(Debug)]
 pub struct Door {
     listener: TcpListener,
@@ -117,7 +117,7 @@ impl Door {
         Ok(Self { listener, address: bound, protection })
     }
 
-    /// Uses a bound listener. The caller restricts who can connect.
+    /// Uses a bound listener. The caller is responsible for restricting who can connect.
     pub fn on(listener: TcpListener, protection: Protection) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -128,7 +128,7 @@ impl Door {
         self.address
     }
 
-    /// Starts to serve clients through this replica.
+    /// Starts serving clients with this replica.
     pub fn serve(self, local: Local, handle: Handle, settings: Settings) -> io::Result<Server> {
         let secure = self.protection.trust().is_some();
         let asking = Arc::new(ReplicaAccess::new(local, handle, &settings, secure));
@@ -174,7 +174,7 @@ impl Door {
                     () = stopped.notified() => {}
                 }
             });
-            // Requests that wait for the node would block the shutdown indefinitely.
+            // Waiting for requests that wait for the node could block the shutdown indefinitely.
             runtime.shutdown_background();
         })?;
         Ok(Server { operators, stop, thread: Some(thread) })

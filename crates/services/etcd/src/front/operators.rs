@@ -23,11 +23,12 @@ pub struct Operators {
 }
 
 impl Operators {
-    /// Returns whether a caller has the role root, as known to this node: the user of a name and a
-    /// password, or else the one in a certificate. Returns `None` if auth is disabled.
+    /// Returns whether the caller has the role root, according to this node's local state. The
+    /// caller is the user with this name and password, or else the user in the certificate. Returns
+    /// `None` if auth is disabled.
     ///
     /// # Errors
-    /// The node cannot tell at this time.
+    /// Fails if the node cannot answer at this time.
     pub async fn has_root(
         &self,
         certified: Option<String>,

@@ -41,8 +41,8 @@ async fn version() -> Response {
     json(StatusCode::OK, body)
 }
 
-/// Returns whether this member serves linearizable reads, or with `?serializable=true`, whether it
-/// reads its local state.
+/// Returns whether this member can serve linearizable reads, or with `?serializable=true`, reads of
+/// its local state.
 async fn is_well(asking: &ReplicaAccess, query: Option<&str>) -> bool {
     let mut words = query.unwrap_or_default().split('&');
     let freshness = Freshness::of(words.any(|word| word == "serializable=true"));
@@ -50,7 +50,7 @@ async fn is_well(asking: &ReplicaAccess, query: Option<&str>) -> bool {
     matches!(asked, Ok(Ok(_)))
 }
 
-/// Returns the first raised alarm, except for kinds named by `?exclude=KIND`.
+/// Returns the first raised alarm whose kind is not excluded by `?exclude=KIND`.
 async fn alarm(asking: &ReplicaAccess, query: Option<&str>) -> Option<AlarmType> {
     let excluded = |kind: &AlarmType| {
         let mut words = query.unwrap_or_default().split('&');

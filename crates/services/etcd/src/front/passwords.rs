@@ -1,4 +1,4 @@
-//! Hashing and checking of passwords on other threads, a few at a time.
+//! Hashes and checks passwords on other threads, a few at a time.
 
 use std::sync::{
     Arc,
@@ -11,13 +11,13 @@ use tonic::Status;
 
 use super::errors;
 
-/// Maximum number of concurrent hashes, each of tens of milliseconds of CPU time and 19 MiB.
+/// Maximum number of concurrent hashes. Each takes tens of milliseconds of CPU time and 19 MiB.
 const AT_ONCE: usize = 2;
-/// Maximum number of waiting checks. More are refused, so that a client that guesses passwords
-/// delays others by a second or two at most.
+/// Maximum number of waiting checks. Further ones are refused, so that a client that guesses
+/// passwords delays others by no more than a second or two.
 const WAITING_MAX: usize = 64;
 
-/// Runner of password hashes, which limits their number.
+/// Runs password hashes, up to [`AT_ONCE`] concurrently.
 #[derive(Clone, Debug)]
 pub(super) struct Passwords(Arc<Places>);
 
@@ -56,7 +56,7 @@ impl Passwords {
         let place = Arc::clone(&self.0.free).acquire_owned().await;
         let place = place.map_err(|_| errors::stopped())?;
         let done = tokio::task::spawn_blocking(move || {
-            // An abandoned check keeps its place until it ends.
+            // A check whose client has given up occupies its slot until it ends.
             let _held = (place, waiting);
             work()
         });
@@ -75,7 +75,7 @@ impl Passwords {
     }
 
     /// Returns whether a password matches `hash`. An empty hash never matches, but takes as long to
-    /// check.
+    /// check, so that timing does not reveal it.
     pub(super) async fn fits(&self, hash: String, password: String) -> Result<bool, Status> {
         self.work(move || {
             let (hash, is_somebody) = match &*hash {

@@ -1,4 +1,4 @@
-//! Responses queued for the client of a stream, with their memory.
+//! Responses queued for a stream's client, with their memory reservations.
 
 use std::{
     pin::Pin,
@@ -11,7 +11,7 @@ use tonic::{Status, codegen::tokio_stream::Stream};
 
 use super::memory::Share;
 
-/// Response in the queue of a stream, or the error that ends the stream.
+/// A queued response, or the error that ends the stream.
 #[derive(Debug)]
 pub(super) struct Queued<T> {
     answer: Result<T, Status>,
@@ -20,14 +20,14 @@ pub(super) struct Queued<T> {
 }
 
 impl<T> Queued<T> {
-    /// Creates a response with memory of its own and a share of the memory of its batch.
+    /// Creates a response with its own memory reservation and a reference to that of its batch.
     pub(super) const fn of(answer: T, own: Share, of: Option<Arc<Share>>) -> Self {
         Self { answer: Ok(answer), _held: (Some(own), of) }
     }
 }
 
 impl<T> From<Result<T, Status>> for Queued<T> {
-    /// Creates a response too small to be counted.
+    /// Creates a response that is too small to be charged.
     fn from(answer: Result<T, Status>) -> Self {
         let _held = (None, None);
         Self { answer, _held }

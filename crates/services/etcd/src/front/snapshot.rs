@@ -1,8 +1,8 @@
 //! Snapshots as streams: the bytes of a backup in an envelope that `etcdctl` accepts.
 //!
-//! `etcdctl` requires a length that is a multiple of 512 and, at the end, a SHA-256 checksum of all
-//! the bytes before it. So the backup is followed by zeros, its length, a word that marks it for
-//! `quorate restore`, and the checksum.
+//! `etcdctl` requires a length that is a multiple of 512, followed by a SHA-256 checksum of all
+//! preceding bytes. So the backup is followed by zeros, its length, a marker for `quorate restore`,
+//! and the checksum.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -21,15 +21,15 @@ use super::{
 };
 use crate::proto::etcdserverpb::SnapshotResponse;
 
-/// Maximum number of pieces queued for the client. Above it reading waits.
+/// Maximum number of pieces queued for the client. While the queue is full, reading pauses.
 const PIECES_MAX: usize = 2;
 const PIECE_BYTES: usize = 256 << 10;
-/// Time after which a client that reads nothing is disconnected.
+/// Time after which a client that does not read is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// Unit of the size of etcd's files in bytes.
+/// Granularity of the size of etcd's files, in bytes.
 const PAGE: u64 = 512;
 
-/// Returns what follows a backup of `bytes` bytes, before the checksum.
+/// Returns the bytes between a backup of `bytes` bytes and the checksum.
 fn padding(bytes: u64) -> Vec<u8> {
     let tail = 8 + ENVELOPE_WORD.len() as u64;
     let zeros = (PAGE - (bytes + tail) % PAGE) % PAGE;
@@ -59,7 +59,7 @@ impl Reader {
                 share.ok_or_else(|| io::Error::other(errors::too_many().message().to_owned()))?;
             let answer = SnapshotResponse {
                 header: self.asking.header(self.revision),
-                // Unknown until everything is read.
+                // The total size is unknown until everything has been read.
                 remaining_bytes: 0,
                 blob: Bytes::copy_from_slice(blob),
                 version: VERSION.to_owned(),
@@ -78,15 +78,15 @@ impl Reader {
     }
 }
 
-/// Starts a snapshot of everything acknowledged before the call.
+/// Starts a snapshot that includes everything acknowledged before the call.
 pub(super) async fn stream(
     asking: &Arc<ReplicaAccess>,
 ) -> Result<Answers<SnapshotResponse>, Status> {
     let figures = asking.figures(Freshness::Linearizable).await?;
     let at: Slot = asking.status().await?.applied_to;
     let (pieces, receiver) = mpsc::channel(PIECES_MAX + 1);
-    // Reserves a place for the error that reports an incomplete snapshot, however slow the client
-    // is.
+    // Reserves a slot for the error that reports an incomplete snapshot, in case the queue is full
+    // then.
     let last = pieces.clone().try_reserve_owned().map_err(|_| errors::stopped())?;
     let mut reader = Reader {
         asking: Arc::clone(asking),

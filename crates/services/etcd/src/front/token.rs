@@ -1,5 +1,5 @@
 //! Tokens: signed statements of the user, the time and the password revision of a login. Every
-//! member can verify a token without storing it (decision 25). Input may be any text.
+//! member can verify a token without having stored it (decision 25). Parsers accept arbitrary text.
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
@@ -9,9 +9,10 @@ use crate::auth::{Credentials, NAME_BYTES_MAX, SECRET_BYTES};
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 1 + 3 * 8;
 const SIGNATURE_BYTES: usize = 32;
-/// Lifetime of a token since the login, or since its last use at a member that has cached it.
+/// Lifetime of a token, in milliseconds, since the login or its last use at a member that has
+/// cached it.
 pub(super) const LIFE_MS: u64 = 300_000;
-/// Maximum time by which the issuing member's clock may be ahead of this one's.
+/// Maximum tolerated lead of the issuing member's clock over this one's, in milliseconds.
 const AHEAD_MS: u64 = 10_000;
 
 /// Contents of a token without the signature.
@@ -26,7 +27,7 @@ pub(super) struct Statement {
     pub(super) at_ms: u64,
 }
 
-/// Received statement with its signature.
+/// A received statement with its signature.
 #[derive(Debug)]
 pub(super) struct Signed {
     pub(super) statement: Statement,
@@ -34,7 +35,7 @@ pub(super) struct Signed {
     signature: [u8; SIGNATURE_BYTES],
 }
 
-/// Signs a statement of this cluster, if there is a key.
+/// Signs a statement with the cluster's id, if there is a key.
 fn sign(secret: &[u8], cluster: u64, statement: &[u8]) -> Option<blake3::Hash> {
     let key: &[u8; SECRET_BYTES] = secret.try_into().ok()?;
     let mut hasher = blake3::Hasher::new_keyed(key);
@@ -82,8 +83,8 @@ impl Signed {
         Some(Self { statement, bytes, signature })
     }
 
-    /// Returns whether a member of this cluster signed the statement recently enough, for the user
-    /// and password of `now`.
+    /// Returns whether a member of this cluster signed the statement recently enough, and the user
+    /// and password have not changed according to `now`.
     pub(super) fn holds(&self, now: &Credentials, cluster: u64) -> bool {
         let signature = sign(&now.secret, cluster, &self.bytes);
         // The comparison takes constant time.

@@ -1,5 +1,6 @@
-//! Queues of locks and elections. The keys under a prefix form a queue in the order of their
-//! creation, and the first key has the turn. Clients can also create such queues themselves.
+//! Queues for locks and elections. The keys under a prefix form a queue in the order of their
+//! creation; the first key holds the lock or is the leader. Clients can also create such queues
+//! themselves.
 
 use std::sync::Arc;
 
@@ -31,11 +32,11 @@ use crate::{
     },
 };
 
-/// Time to live, in seconds, of the lease for clients without one, as in etcd. It is not kept
-/// alive.
+/// Time to live, in seconds, of the lease created for clients without one, as in etcd. It is not
+/// kept alive.
 const LEASE_TTL: i64 = 60;
 
-/// Approximate memory of a waiting client.
+/// Approximate memory of a waiting client, in bytes.
 const PLACE_BYTES: usize = 8 << 10;
 
 /// Access to queues, including waiting for a turn.
@@ -45,14 +46,14 @@ pub(super) struct Turns {
     pub(super) hub: Arc<Hub>,
 }
 
-/// Place in a queue, given up when its client stops waiting.
+/// A place in a queue, which is given up when its client stops waiting.
 #[derive(Debug)]
 pub(super) struct QueuePlace {
     asking: Arc<ReplicaAccess>,
     pub(super) key: Bytes,
     pub(super) created: i64,
     pub(super) lease: i64,
-    /// Previous value of the key, if it was in the queue already.
+    /// Previous value of the key, if it was already in the queue.
     pub(super) before: Option<KeyValue>,
     /// Revision at which the place was created or found.
     pub(super) revision: i64,
@@ -67,7 +68,7 @@ impl Drop for QueuePlace {
         }
         let (asking, key, created) = (Arc::clone(&self.asking), self.key.clone(), self.created);
         if let Ok(runtime) = Handle::try_current() {
-            // If this fails, the place ends with its lease.
+            // If this fails, the key is deleted when its lease expires.
             runtime.spawn(async move {
                 drop(delete_created(&asking, &Requester::Member, key, created).await)
             });
@@ -79,7 +80,8 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// Returns the comparison that the key was created at `revision`. Revision 0 stands for no key.
+/// Returns the comparison that the key was created at `revision`, or does not exist if `revision`
+/// is 0.
 fn is_created(key: &Bytes, revision: i64) -> Compare {
     Compare {
         target: 1,
@@ -116,8 +118,8 @@ async fn transact(
     Ok((answer, revision))
 }
 
-/// Puts a value if the key is still the one created at `created`. Returns the revision of the put,
-/// or `None` if it is not.
+/// Puts a value if the key was created at `created`. Returns the revision of the put, or `None` if
+/// the key was deleted or created again.
 pub(super) async fn put_created(
     asking: &ReplicaAccess,
     asker: &Requester,
@@ -133,7 +135,7 @@ pub(super) async fn put_created(
     Ok(answer.succeeded.then_some(revision))
 }
 
-/// Deletes the key if it is still the one created at `created`. Returns the current revision.
+/// Deletes the key if it was created at `created`. Returns the current revision.
 pub(super) async fn delete_created(
     asking: &ReplicaAccess,
     asker: &Requester,
@@ -151,7 +153,7 @@ pub(super) async fn delete_created(
 }
 
 impl Turns {
-    /// Enters the queue of a prefix, with a key attached to a lease.
+    /// Adds a key, attached to a lease, to the queue of a prefix.
     pub(super) async fn enter(
         &self,
         asker: &Requester,
@@ -203,15 +205,15 @@ impl Turns {
         }
     }
 
-    /// Waits until no place is ahead of this one. Returns the current revision, or `None` if this
-    /// place no longer exists.
+    /// Waits until this key is first in the queue. Returns the current revision, or `None` if the
+    /// key was deleted.
     pub(super) async fn wait(
         &self,
         asker: &Requester,
         place: &mut QueuePlace,
         prefix: &[u8],
     ) -> Result<Option<i64>, Status> {
-        // Subscribed before reading, so that later changes are noticed.
+        // Subscribes before reading, so that no later change is missed.
         let mut batches = self.hub.follow();
         loop {
             let before = RangeRequest {
@@ -225,8 +227,8 @@ impl Turns {
                 _ => self.find(asker, before).await?.0,
             };
             let Some(ahead) = ahead else { break };
-            // Waits only for the place just ahead, so that a moving queue does not wake all its
-            // clients.
+            // Waits only for the key directly ahead, so that a change does not wake all clients in
+            // the queue.
             wait_for(&mut batches, Keys::One(&ahead.key)).await?;
         }
         let own = RangeRequest {
@@ -237,12 +239,12 @@ impl Turns {
         };
         let (own, revision) = self.find(asker, own).await?;
         let is_there = own.is_some_and(|own| own.create_revision == place.created);
-        // The client owns the key now, or it is deleted anyway.
+        // From now on the client owns the key, or the key is gone.
         place.gives_up = false;
         Ok(is_there.then_some(revision))
     }
 
-    /// Returns the first place in the queue and the revision, as known to this node.
+    /// Returns the first key in the queue and the revision, according to this node's local state.
     pub(super) async fn first(
         &self,
         asker: &Requester,
@@ -252,7 +254,7 @@ impl Turns {
         self.find(asker, request).await
     }
 
-    /// Returns the first place in the queue and the revision, linearizably.
+    /// Returns the first key in the queue and the revision, linearizably.
     pub(super) async fn first_now(
         &self,
         asker: &Requester,
@@ -288,7 +290,7 @@ fn first_of(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// Waits as `wait_for` does, for any key with this prefix.
+/// Like [`Self::wait_for`], for any key with this prefix.
 pub(super) async fn wait_for_prefix(
     batches: &mut Receiver<Arc<Batch>>,
     prefix: &[u8],
@@ -309,7 +311,7 @@ pub(super) async fn wait_for(
             Err(RecvError::Closed) => return Err(errors::stopped()),
         };
         let mut happened = batch.events.iter().filter_map(|event| event.kv.as_ref());
-        // Any key may have changed in a gap.
+        // A gap in the batches may hide a change of any key.
         if batch.to < batch.from || happened.any(|kv| keys.contain(&kv.key)) {
             return Ok(());
         }

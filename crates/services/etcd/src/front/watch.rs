@@ -1,9 +1,9 @@
-//! Service Watch: streams of watchers, each of which receives every event of its keys once and in
-//! order.
+//! Service Watch: streams of watchers. Each watcher receives every event of its keys exactly once
+//! and in order.
 //!
 //! A watcher is caught up when it has been sent everything up to the stream's revision. Caught-up
-//! watchers receive the batches of the [`Hub`]. Lagging ones, and all after a gap, read history
-//! page by page until they are caught up.
+//! watchers receive the batches of the [`Hub`]. Lagging watchers, and all watchers after a gap in
+//! the batches, read history page by page until they are caught up.
 
 mod rights;
 mod watcher;
@@ -41,20 +41,20 @@ use crate::{
     },
 };
 
-/// Maximum number of responses queued for a client. Above it the client's stream waits.
+/// Maximum number of responses queued for a client. While the queue is full, the stream waits.
 const ANSWERS_MAX: usize = 16;
-/// Approximate memory of a stream without its watchers.
+/// Approximate memory of a stream without its watchers, in bytes.
 const STREAM_BYTES: usize = 32 << 10;
-/// Approximate memory of a response without its events.
+/// Approximate memory of a response without its events, in bytes.
 const ANSWER_BYTES: usize = 256;
-/// Maximum time for which a stream waits for memory. Then it ends, and its client reconnects.
+/// Maximum time for which a stream waits for memory. After that it ends, and its client reconnects.
 const MEMORY_WAIT: Duration = Duration::from_secs(30);
 const WATCHERS_MAX: usize = 100_000;
-/// Interval between progress notifications to watchers that requested them and receive no events.
+/// Interval between progress notifications to idle watchers that requested them.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(600);
 /// Interval between checks for a leader, for clients that require one.
 const LEADER_PERIOD: Duration = Duration::from_secs(1);
-/// Watcher id in responses that concern no watcher.
+/// Watcher id in responses that concern the whole stream.
 const NO_WATCHER: i64 = -1;
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl WatchService for Watch {
         request: Request<Streaming<WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let asker = Requester::of(&request);
-        // Subscribed before any watcher is admitted.
+        // Subscribes before any watcher is admitted.
         let changes = self.asking.gate.changes();
         let insists = request.metadata().get("hasleader");
         let insists = insists.is_some_and(|value| value.as_bytes() == b"true");
@@ -102,13 +102,13 @@ struct WatchStream {
     asking: Arc<ReplicaAccess>,
     hub: Arc<Hub>,
     asker: Requester,
-    /// The client requires a leader, and gets an error without one.
+    /// Set if the client requires a leader, and receives an error while there is none.
     requires_leader: bool,
     answers: mpsc::Sender<Queued<WatchResponse>>,
     watchers: Watchers,
     /// Revision up to which caught-up watchers have been sent everything.
     seen: i64,
-    /// A requested progress notification is still to be sent.
+    /// Set while a requested progress notification has yet to be sent.
     owes_progress: bool,
     _share: Share,
     _counted: CountGuard,
@@ -116,7 +116,7 @@ struct WatchStream {
 
 type Changes = watch::Receiver<Option<Mark>>;
 
-/// Reason for ending the stream, with an error for the client if there is one.
+/// End of the stream, with an error for the client if there is one.
 struct Ends(Option<Status>);
 
 impl From<Status> for Ends {
@@ -147,8 +147,9 @@ impl WatchStream {
         let (mut progress, mut leader) = (ticks(PROGRESS_PERIOD), ticks(LEADER_PERIOD));
         let answers = self.answers.clone();
         loop {
-            // Handles all received requests between two pages of history, and reads a page after
-            // the previous one was sent: a slow client occupies one page at most.
+            // Handles all pending requests between two pages of history. A page is read only once
+            // the previous one has been sent, so a slow client occupies the memory of one page at
+            // most.
             let lags = self.watchers.lag(self.seen);
             tokio::select! {
                 biased;
@@ -157,7 +158,7 @@ impl WatchStream {
                 Ok(()) = changes.changed() => self.look_again().await?,
                 request = requests.message() => match request? {
                     Some(request) => self.request(request).await?,
-                    // The client half-closed the stream, but still receives.
+                    // The client has half-closed the stream, but still receives.
                     None => return self.listen(batches, changes).await,
                 },
                 batch = batches.recv() => self.batch(batch).await?,
@@ -172,7 +173,7 @@ impl WatchStream {
         }
     }
 
-    /// Serves the watchers after the client's last request.
+    /// Serves the watchers after the client has half-closed the stream.
     async fn listen(
         &mut self,
         mut batches: broadcast::Receiver<Arc<Batch>>,
@@ -209,10 +210,10 @@ impl WatchStream {
         self.send_part(answer, None).await
     }
 
-    /// Sends one of several responses whose memory was reserved together.
+    /// Sends one of several responses with a common memory reservation.
     async fn send_part(&self, answer: WatchResponse, of: Option<Arc<Share>>) -> Result<(), Ends> {
-        // Reserves the place in the queue first, because only this stream waits for it, and memory
-        // second, because others wait for that.
+        // Reserves the slot in the queue first, because only this stream waits for it, and memory
+        // second, because other streams wait for that.
         let place = self.answers.reserve().await.map_err(|_| Ends(None))?;
         let bytes = ANSWER_BYTES + answer.events.len() * EVENT_BYTES;
         let own = timeout(MEMORY_WAIT, self.hub.memory.wait_for(bytes)).await;
@@ -267,7 +268,7 @@ impl WatchStream {
                 false => Err(status.into()),
             };
         }
-        // Queried after subscribing to batches, so that all later events arrive in them.
+        // Queried after subscribing to batches, which therefore contain all later events.
         let revision = self.figures().await?.revision;
         if self.seen == 0 {
             self.seen = revision;
@@ -307,7 +308,7 @@ impl WatchStream {
         }
     }
 
-    /// Handles a batch from the hub. After a missed one, the watchers read history.
+    /// Handles a batch from the hub. If one was missed, the watchers read history.
     async fn batch(&mut self, batch: Result<Arc<Batch>, RecvError>) -> Result<(), Ends> {
         let batch = match batch {
             Ok(batch) => batch,
@@ -318,11 +319,12 @@ impl WatchStream {
         if batch.to <= self.seen || self.seen == 0 {
             return Ok(());
         }
-        // A client with many unread responses gets the rest from history later.
+        // A client with many unread responses reads the events from history later.
         let is_slow = self.answers.capacity() < ANSWERS_MAX / 2;
         if batch.from <= self.seen + 1 && !is_slow {
             let events = ByKey::new(&batch.events);
-            // One watcher at a time, so that the events of many are never in memory together.
+            // Handles one watcher at a time, so that the events of many are never in memory
+            // together.
             for id in self.watchers.watchers_to_notify(&batch, &events, self.seen) {
                 let told = self.watchers.told(id, &events);
                 self.send_events(id, told, batch.to, batch.share.as_ref()).await?;
@@ -356,7 +358,7 @@ impl WatchStream {
             Err(status) => return Err(status.into()),
         };
         if page.next <= behind.next {
-            // This node went back to an earlier state, and will catch up again.
+            // A load put this node back to an earlier state, and it will catch up again.
             sleep(Duration::from_millis(50)).await;
         }
         let (events, share) = (ByKey::new(&page.events), Arc::new(share));

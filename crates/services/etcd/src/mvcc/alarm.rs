@@ -1,5 +1,5 @@
-//! Alarms: faults of members, known to all members. While a member has no space, the data may not
-//! grow.
+//! Alarms: faults of members, recorded in the replicated state. While a member's alarm for lack of
+//! space is raised, the data may not grow.
 
 use std::ops::ControlFlow;
 
@@ -37,7 +37,7 @@ impl Mvcc {
         alarms
     }
 
-    /// Returns whether no member lacks space; cached, because every put needs it.
+    /// Returns whether no alarm for lack of space is raised. Cached, because every put checks it.
     pub const fn has_space(&self) -> bool {
         !self.lacks_space
     }

@@ -1,4 +1,4 @@
-//! State of all keys: the store, and data cached in memory.
+//! The MVCC state: the store, and data cached in memory.
 
 use std::cell::Cell;
 
@@ -11,10 +11,10 @@ use crate::store::{Store, counted::Counted};
 pub struct Mvcc {
     pub(super) store: Counted,
     pub(super) state: State,
-    /// A member has raised the alarm that it lacks space.
+    /// Set while an alarm for lack of space is raised.
     pub(super) lacks_space: bool,
     pub(super) ends: Ends,
-    /// Group's time in Unix milliseconds.
+    /// The group's time, in Unix milliseconds.
     pub(super) time: u64,
 }
 
@@ -28,7 +28,7 @@ impl Mvcc {
             ends: Ends::default(),
             time: 0,
         };
-        // The service checks the store at its start and after a load.
+        // An error is ignored: the service checks the store again at start and after a load.
         let _ = mvcc.read_state();
         mvcc
     }
@@ -77,7 +77,7 @@ impl Mvcc {
         &*self.store
     }
 
-    /// Returns the store, for calls that do not change entries.
+    /// Returns the underlying store, for calls that do not change entries.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         self.store.below()
     }
@@ -87,14 +87,14 @@ impl Mvcc {
     }
 }
 
-/// Cached bounds of deadlines. Keeping a lease alive removes its old deadline. In a store on disk,
-/// removed deadlines precede the existing ones until they are merged away, and the search for the
-/// first deadline must not walk over them each time.
+/// Cached bounds of lease deadlines. Each keep-alive replaces a deadline. A store on disk retains
+/// removed deadlines until they are merged away; they precede the existing ones, and the search for
+/// the first deadline must not scan them each time.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// Lower bound of all pairs of deadline and lease, whose ids are ordered as unsigned numbers.
-    /// At most one above the group's time, because new deadlines are later.
+    /// Lower bound of all (deadline, lease id) pairs, with ids ordered as unsigned numbers. At most
+    /// one above the group's time, because new deadlines are later than that.
     pub(super) earliest: Cell<(u64, u64)>,
-    /// There is no deadline between the group's time and this time, in Unix milliseconds.
+    /// Time, in Unix milliseconds, before which no lease that is alive at the group's time expires.
     pub(super) next: Cell<u64>,
 }

@@ -1,10 +1,10 @@
-//! Entries of the store for the image of another cluster's data.
+//! Entries of the store for an image of data imported from another cluster.
 
 use bytes::Bytes;
 
 use super::layout::{self, Change, Lease, Record, Revision, STATE, State};
 
-/// Place and value of an entry.
+/// Key and value of an entry in the store.
 pub(crate) type Place = (Vec<u8>, Bytes);
 
 /// Returns the entry of the current record of a key.
@@ -43,8 +43,8 @@ pub(crate) fn revision_of(place: &[u8], value: &[u8]) -> Option<i64> {
     State::decode(value).filter(|_| place == STATE).map(|state| state.revision)
 }
 
-/// Returns the state with its revision raised by `by` and all earlier history compacted; `None` if
-/// the revision cannot be that high.
+/// Returns the state row with its revision raised by `by` and all earlier history compacted, or
+/// `None` if that overflows the range of revisions.
 pub(crate) fn raised(value: &[u8], by: u64) -> Option<Bytes> {
     let mut state = State::decode(value)?;
     state.revision = state.revision.checked_add_unsigned(by)?;

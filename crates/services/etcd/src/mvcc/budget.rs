@@ -1,6 +1,6 @@
-//! Budgets that limit how much one request reads and returns, so that no request fills the memory
-//! of all replicas or keeps them busy. The use of a command is counted rather than measured,
-//! because it must exceed the budget at the same point on every node.
+//! Budgets for how much one request reads and returns, so that no request exhausts the memory of
+//! all replicas or keeps them busy. The cost of a command is counted rather than measured, because
+//! every node must reach the limit at the same point.
 
 use crate::refusal::Refusal;
 
@@ -10,10 +10,10 @@ pub const COMMAND_BYTES_MAX: u64 = 64 << 20;
 pub const COMMAND_VISITS_MAX: u64 = 10_000_000;
 /// Maximum size of the response to a query.
 pub const QUERY_BYTES_MAX: u64 = 512 << 20;
-/// Approximate overhead of a key in a response, besides key and value.
+/// Approximate overhead of a key-value pair in a response, in bytes.
 pub(super) const ENTRY_BYTES: u64 = 64;
 
-/// Approximate memory of the undo entries for a deleted key, besides the key.
+/// Approximate memory of the undo entries for a deleted key, in bytes, without the key itself.
 const UNDO_BYTES: u64 = 512;
 
 /// Remaining amounts that a request may read and return.

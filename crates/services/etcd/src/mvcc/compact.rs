@@ -1,10 +1,9 @@
-//! Compaction: discards history at once and removes it in bounded steps.
+//! Compaction: makes history unreadable at once, and removes it in bounded steps.
 //!
 //! The steps are commands in the log, so all nodes remove the same history at the same point. A
-//! step visits changes from the oldest revision on. The record that a change replaced is garbage if
-//! the change is below the compacted revision, and then so is the change itself if it deleted the
-//! key. Changes at the compacted revision stay until the next compaction, because a watch may start
-//! there.
+//! step visits changes from the oldest revision on. Below the compacted revision, the record that a
+//! change replaced is garbage, and so is the change itself if it deleted the key. Changes at the
+//! compacted revision are kept until the next compaction, because a watch may start there.
 
 use std::ops::ControlFlow;
 
@@ -20,7 +19,8 @@ use crate::refusal::Refusal;
 pub const SCRUB_MAX: usize = 1000;
 
 impl Mvcc {
-    /// Discards the history before revision `at`. Returns the current revision.
+    /// Discards the history before revision `at`, whose removal is left to [`Mvcc::scrub`]. Returns
+    /// the current revision.
     pub fn compact(&mut self, at: i64) -> Result<i64, Refusal> {
         if at <= self.state.compacted {
             return Err(Refusal::Compacted);
@@ -74,10 +74,9 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Removes the record that a key had before this change. The record is in the adjacent entry,
-    /// because anything older was removed with an earlier change. The search goes no further,
-    /// because a store on disk also walks over removed entries. A change that created the key needs
-    /// no search.
+    /// Removes the record that a key had before this change. It is in the adjacent entry, because
+    /// older ones were removed along with earlier changes. The search stops there, because a store
+    /// on disk would also scan removed entries. A change that created the key needs no search.
     fn forget_before(&mut self, change: &Change, at: Revision) {
         let key = &change.key;
         let creates = || {

@@ -1,4 +1,4 @@
-//! Comparisons of keys, by which a transaction selects a branch.
+//! Comparisons of keys, which select a transaction's branch.
 
 use std::{cmp::Ordering, ops::ControlFlow};
 
@@ -16,7 +16,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Record against which a key that does not exist is compared.
+/// Record used in comparisons with a key that does not exist.
 const ABSENT: Record = Record {
     revision: Revision { main: 0, sub: 0 },
     created: 0,
@@ -28,7 +28,7 @@ const ABSENT: Record = Record {
 /// Returns whether the comparison holds for a record.
 fn holds(compare: &Compare, record: &Record) -> bool {
     let union = compare.target_union.as_ref();
-    // A value of another kind than the target counts as zero.
+    // As in etcd, an operand that is missing or of another kind counts as zero.
     let number = |wanted: Option<i64>, has: i64| has.cmp(&wanted.unwrap_or(0));
     let order = match CompareTarget::try_from(compare.target) {
         Ok(CompareTarget::Version) => {
@@ -79,7 +79,8 @@ fn holds(compare: &Compare, record: &Record) -> bool {
 }
 
 impl Mvcc {
-    /// Returns whether all comparisons hold, those of a range for each of its keys.
+    /// Returns whether all comparisons hold. A comparison of a range must hold for each of its
+    /// keys.
     pub(super) fn all_hold(
         &self,
         compares: &[Compare],
@@ -109,8 +110,8 @@ impl Mvcc {
         if any {
             return Ok(all);
         }
-        // An absent value cannot be told from an empty one, so comparisons of absent values never
-        // hold.
+        // `ABSENT` has an empty value, which must not compare equal to one: comparisons with the
+        // value of a key that does not exist never hold.
         let of_value = compare.target == i32::from(CompareTarget::Value);
         Ok(!of_value && holds(compare, &ABSENT))
     }

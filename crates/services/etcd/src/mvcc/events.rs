@@ -67,7 +67,7 @@ impl Mvcc {
             }
         };
         let is_new = !change.deletes && kv.create_revision == at.main;
-        // The previous record may be compacted.
+        // The previous record may have been removed by compaction.
         let known = at.main > self.state.compacted;
         let before = (prev_kv && known && !is_new).then(|| self.at(key, at.main.saturating_sub(1)));
         let prev_kv = before.flatten().map(|record| {

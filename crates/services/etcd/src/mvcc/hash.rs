@@ -1,8 +1,8 @@
-//! Hash of everything that can be read at a revision. Equal nodes have equal hashes, however much
-//! compacted history each has removed.
+//! Hash of everything that can be read at a revision. Nodes with equal contents have equal hashes,
+//! regardless of how much compacted history each has already removed.
 //!
 //! The hash covers the keys as of the compacted revision, then the later changes in order. It is
-//! computed in pages, between which the node does other work.
+//! computed page by page, so that the node can do other work in between.
 
 use std::ops::ControlFlow;
 
@@ -23,10 +23,10 @@ use crate::{
 const VISITS_MAX: usize = 5_000;
 /// Approximate number of bytes visited per page.
 const PAGE_BYTES: usize = 4 << 20;
-/// Odd multiplier with well-distributed bits, which makes the order of entries count.
+/// Odd multiplier with well-distributed bits, which makes the hash depend on the order of entries.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Hash in progress, and the work for the current page.
+/// A hash in progress, and the cost of the current page.
 struct Hashing {
     hash: u64,
     visits: usize,
@@ -70,7 +70,7 @@ impl Mvcc {
             at if at > self.state.revision => return Err(Refusal::FutureRevision),
             at => at,
         };
-        // The partial hash is for another compacted revision.
+        // The partial hash was computed for another compacted revision.
         let has_moved = request.is_begun && request.compacted != compacted;
         if at < compacted || has_moved {
             return Err(Refusal::Compacted);

@@ -13,8 +13,8 @@
 //!
 //! Capital letters belong to [`crate::auth`], and `z` is [the size](crate::store::counted).
 //!
-//! The current record of a key takes one look-up, its history is contiguous, and the changes since
-//! a revision are a range. Part of the format of snapshots.
+//! The current record of a key takes one lookup, the history of a key is contiguous, and the
+//! changes since a revision are a range. The layout is part of the snapshot format.
 
 use bytes::{BufMut as _, Bytes};
 
@@ -27,13 +27,14 @@ const ATTACHED: u8 = b'k';
 const DEADLINES: u8 = b'd';
 const ALARMS: u8 = b'a';
 
-/// Maximum length of a key. A tree on disk accepts 64 KiB, and escaping in history may double a
-/// key; the outcome of a command must not depend on the kind of store.
+/// Maximum length of a key. The tree on disk accepts 64 KiB, and escaping may double the length of
+/// a key in the history. The limit applies to all stores, because the outcome of a command must not
+/// depend on the kind of store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
-/// Maximum length of a place. The places in the history are the longest.
+/// Maximum length of a key in the store. Keys in the history are the longest.
 pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
-/// Maximum revision in an image. The revisions above it suffice for any cluster.
+/// Maximum revision in an image, which leaves enough higher revisions for the life of any cluster.
 const REVISION_MAX: i64 = i64::MAX / 2;
 
 /// Revision of a change.
@@ -41,7 +42,7 @@ const REVISION_MAX: i64 = i64::MAX / 2;
 pub struct Revision {
     /// Revision of the transaction.
     pub main: i64,
-    /// Number of the change within it, from 0 on.
+    /// Index of the change within the transaction.
     pub sub: u64,
 }
 
@@ -51,7 +52,7 @@ impl Revision {
         Self { main, sub: 0 }
     }
 
-    /// Encodes the revision as bytes that sort like revisions. Stored ones are never negative.
+    /// Encodes the revision in an order-preserving way. Stored revisions are never negative.
     fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.main.to_be_bytes());
@@ -98,7 +99,7 @@ pub(super) fn history(key: &[u8]) -> Vec<u8> {
             place.push(0xff);
         }
     }
-    // Sorts before any byte that can follow in a longer key.
+    // The terminator sorts before any byte that can follow in a longer key.
     place.extend_from_slice(&[0, 1]);
     place
 }

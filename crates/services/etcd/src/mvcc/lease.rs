@@ -1,8 +1,8 @@
-//! Leases: attached keys are deleted together when their lease is not kept alive.
+//! Leases: keys attached to a lease are deleted when it is no longer kept alive.
 //!
-//! A lease that has expired by the group's time does not exist ([time-2]). Its keys exist until a
-//! command removes them, because that needs a revision. The leader proposes such commands as soon
-//! as they are due.
+//! A lease whose deadline has passed by the group's time counts as nonexistent ([time-2]). Its keys
+//! remain until a command removes them, because a deletion needs a revision. The leader proposes
+//! such commands as soon as they are due.
 
 use std::ops::ControlFlow;
 
@@ -19,20 +19,20 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// Maximum time to live in seconds.
+/// Maximum time to live, in seconds.
 pub const TTL_MAX: i64 = 9_000_000_000;
-/// Minimum time to live in seconds, to which shorter requests are raised.
+/// Minimum time to live, in seconds. Shorter requests are raised to it.
 pub const TTL_MIN: i64 = 1;
 pub const LEASES_MAX: u64 = 1_000_000;
-/// Maximum number of keys per lease. One command deletes them all.
+/// Maximum number of keys attached to a lease. One command deletes them all.
 pub const LEASE_KEYS_MAX: u64 = 100_000;
 /// Maximum number of expired leases that a command ends.
 const ENDED_MAX: usize = 100;
-/// Number of deleted keys after which a command ends no more leases.
+/// Number of deleted keys after which a command that expires leases stops.
 const ENDED_KEYS_MAX: u64 = 10_000;
 /// Maximum number of leases visited per page.
 const LEASES_PAGE: usize = 5_000;
-/// Number of a lease's keys copied at a time.
+/// Number of a lease's keys held in memory at a time while they are deleted.
 const KEYS_STEP: usize = 1000;
 
 /// Returns the end of the leases with deadline `at`.
@@ -43,7 +43,7 @@ fn behind(at: u64) -> Vec<u8> {
 impl Mvcc {
     pub fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // The service went back to an earlier state.
+            // A load may have put the service back to an earlier state.
             self.ends = Ends::default();
         }
         self.time = group_ms;
@@ -114,8 +114,8 @@ impl Mvcc {
         }
     }
 
-    /// Returns the deadline of a lease that is granted or extended now. If the node's clock is
-    /// slow, the group's time counts instead.
+    /// Returns the deadline of a lease that is granted or extended now. The group's time is used
+    /// instead of `now_ms` if the node's clock lags behind it.
     fn deadline_of(&self, granted: i64, now_ms: u64) -> u64 {
         let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);
         now_ms.max(self.time).saturating_add(ms)
@@ -157,7 +157,8 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Extends a lease and returns its time to live. A slow clock never makes the deadline earlier.
+    /// Extends a lease and returns its time to live. A lagging clock never moves the deadline
+    /// backwards.
     pub fn keep_alive(&mut self, id: i64, now_ms: u64) -> Result<i64, Refusal> {
         let mut found = self.lease(id).ok_or(Refusal::LeaseNotFound)?;
         let new = self.deadline_of(found.granted, now_ms);
@@ -187,7 +188,7 @@ impl Mvcc {
         let mut writing = Transaction::alone(self);
         let mut from = Vec::new();
         loop {
-            // Copies only some keys at a time.
+            // Copies a limited number of keys at a time, to bound memory.
             let mut keys: Vec<Vec<u8>> = Vec::new();
             writing.mvcc.each_key_of(id, &from, &mut |key| {
                 keys.push(key.to_vec());
@@ -249,7 +250,7 @@ impl Mvcc {
         found
     }
 
-    /// Ends some of the expired leases, earliest deadline first.
+    /// Ends a bounded number of expired leases, earliest deadline first.
     pub fn expire(&mut self) {
         let mut ended = Vec::new();
         self.each_ended(&mut |id| {

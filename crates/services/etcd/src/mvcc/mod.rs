@@ -1,11 +1,11 @@
 //! Keys with all their revisions: etcd's MVCC store, over a [`Store`](crate::store::Store).
 //!
-//! A transaction that changes something is one revision, and its changes are numbered within it
+//! Each transaction that changes something gets a revision, and its changes are numbered within it
 //! ([`layout`]). On top of the state and the store ([`base`]), reads see the current revision or an
 //! earlier one ([`read`], [`range`], [`paging`]), [`write`] makes changes, and [`txn`] evaluates
 //! comparisons and executes a branch. [`compact`] removes history in small steps, and [`events`]
-//! reads it. Keys with a [`lease`] are deleted when it ends, an [`alarm`] reports a fault of a
-//! member, and a [`hash`] compares the data of nodes. Nothing here uses a clock, a socket or a
+//! reads it. Keys with a [`lease`] are deleted when it ends, an [`alarm`] records a fault of a
+//! member, and a [`hash`] is compared between nodes. Nothing here depends on a clock, a socket or a
 //! node: time comes from the log.
 
 mod alarm;

@@ -1,6 +1,6 @@
-//! Paged ranges. A large range is read in pages, between which the node does other work. All pages
-//! show the revision of the first one, whatever is written meanwhile. The reader assembles and
-//! sorts them.
+//! Paged ranges. A large range is read in pages, so that the node can do other work in between. All
+//! pages show the revision of the first one, regardless of concurrent writes. The reader assembles
+//! and sorts them.
 
 use std::ops::ControlFlow;
 
@@ -56,14 +56,14 @@ impl Paging {
         }
     }
 
-    /// Returns whether a page has been read. Later pages show the same revision, whatever freshness
-    /// is requested.
+    /// Returns whether a page has been read. Later pages show the same revision, so the requested
+    /// freshness no longer matters.
     pub const fn is_begun(&self) -> bool {
         self.at.is_some()
     }
 
-    /// Returns whether the range may restart if its revision is compacted. A range at a revision
-    /// that the request names may not.
+    /// Returns whether the range may restart after its revision was compacted: only if the request
+    /// does not name a revision.
     pub const fn may_restart(&self) -> bool {
         self.at.is_some() && self.request.revision <= 0
     }
@@ -93,7 +93,7 @@ impl Paging {
         self.bytes += page.kvs.iter().map(bytes_of).sum::<u64>();
         let drops = self.request.limit > 0;
         let keep = |kv: KeyValue| KeyValue {
-            // A copy, so that a few keys do not retain the buffers of all pages.
+            // Copied, so that a few keys do not keep the buffers of all pages alive.
             key: Bytes::copy_from_slice(&kv.key),
             value: Bytes::copy_from_slice(&kv.value),
             ..kv
@@ -103,7 +103,7 @@ impl Paging {
             false => self.found.extend(page.kvs),
         }
         if drops {
-            // A limited, sorted range keeps only the keys that may still be returned.
+            // With a limit and an order, only keys that may still be returned are kept.
             sort(&self.request, &mut self.found);
             self.bytes = self.found.iter().map(bytes_of).sum();
         }
@@ -158,7 +158,7 @@ impl Mvcc {
                 }
             }
             if visits >= visits_max || bytes >= PAGE_BYTES {
-                // The key just after this one.
+                // The immediate successor of this key.
                 next = [key, &[0]].concat().into();
                 return ControlFlow::Break(());
             }

@@ -1,4 +1,4 @@
-//! Ranges: selection of keys at a revision, then filters, order and limits.
+//! Range requests: select keys at a revision, then filter, sort and limit them.
 
 use std::{cmp::Ordering, ops::ControlFlow};
 
@@ -22,7 +22,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Returns the order of the response, unless it is that of the keys.
+/// Returns the order of the response, or `None` if it is that of the keys.
 fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     let target = request.sort_target();
     match (target, request.sort_order()) {
@@ -33,14 +33,14 @@ fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     }
 }
 
-/// Returns the maximum number of keys to return, if limited.
+/// Returns the maximum number of keys in the response, if the request limits it.
 fn limit_of(request: &RangeRequest) -> Option<usize> {
     let limit = usize::try_from(request.limit).ok();
     limit.filter(|limit| *limit > 0)
 }
 
-/// Returns the number of keys to find: without limit if they must be sorted, otherwise one more
-/// than the limit, to know whether there are more.
+/// Returns the number of keys to find: all if they must be sorted, otherwise one more than the
+/// limit, to detect that there are more.
 pub(super) fn most(request: &RangeRequest) -> usize {
     match (order_of(request), limit_of(request)) {
         _ if request.count_only => 0,
@@ -59,8 +59,8 @@ fn compare(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
     }
 }
 
-/// Sorts the keys, and drops those needed neither for the response nor to know whether there are
-/// more.
+/// Sorts the keys, and drops those that are needed neither for the response nor to detect that
+/// there are more.
 pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     match order_of(request) {
         None => {}
@@ -73,7 +73,7 @@ pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     found.truncate(most);
 }
 
-/// Arranges the keys for the response, and returns whether there are more.
+/// Sorts and truncates the keys for the response. Returns whether there are more.
 pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool {
     sort(request, found);
     let limit = limit_of(request).unwrap_or(usize::MAX);
@@ -85,7 +85,7 @@ pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool
     more
 }
 
-/// Returns whether a key's revisions are within the requested bounds, where 0 means no bound.
+/// Returns whether a key's revisions are within the requested bounds. A bound of 0 does not apply.
 pub(super) fn is_wanted(request: &RangeRequest, found: &Record) -> bool {
     let within = |revision: i64, min: i64, max: i64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
@@ -110,7 +110,7 @@ pub(super) fn bytes_of(kv: &KeyValue) -> u64 {
     ENTRY_BYTES + (kv.key.len() + kv.value.len()) as u64
 }
 
-/// Intermediate result of a range.
+/// Intermediate result of a range request.
 struct Taking<'t> {
     request: &'t RangeRequest,
     budget: &'t mut Budget,
@@ -140,8 +140,8 @@ impl<'t> Taking<'t> {
         if self.bytes <= most {
             return Ok(());
         }
-        // A limited, sorted range returns a few of many keys. They may use at most half of the
-        // budget; otherwise every further key would cause another sort.
+        // With a limit and an order, a few of many keys are returned. They may use at most half of
+        // the budget; otherwise every further key would cause another sort.
         sort(self.request, &mut self.kvs);
         self.bytes = self.kvs.iter().map(bytes_of).sum();
         match self.bytes <= most / 2 {

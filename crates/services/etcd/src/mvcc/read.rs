@@ -1,4 +1,4 @@
-//! Look-up of keys' records, at the current revision or an earlier one.
+//! Lookup of keys' records, at the current revision or an earlier one.
 
 use std::ops::ControlFlow;
 
@@ -64,7 +64,8 @@ impl From<Found> for KeyValue {
 
 /// Visitor of keys and records.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
-/// Visitor that is also called for keys without a record at the revision, which take as long.
+/// Visitor that is also called for keys without a record at the revision, so that they count as
+/// work.
 pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
 
 impl Mvcc {
@@ -80,7 +81,7 @@ impl Mvcc {
         }
     }
 
-    /// Returns the record of a key at the end of `revision`, by its history.
+    /// Looks up the record of a key at the end of `revision` in its history.
     fn past(&self, key: &[u8], revision: i64) -> Option<Record> {
         let newest = Revision { main: revision, sub: u64::MAX };
         let (_, bytes) = self.store.first(&history_at(key, newest), &history_end_of(key))?;

@@ -1,5 +1,5 @@
-//! Transactions: comparisons select the branches, all operations are checked, and then all are
-//! executed or none.
+//! Transactions. Comparisons select the branches, then all operations are checked, and then either
+//! all or none are executed.
 
 use super::{
     base::Mvcc,
@@ -14,7 +14,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Branches selected for a transaction before anything changes.
+/// Branches of a transaction, selected before anything changes.
 struct Path {
     succeeded: bool,
     /// Paths of the nested transactions in the selected branch.
@@ -36,8 +36,8 @@ pub fn is_readonly(txn: &TxnRequest) -> bool {
     ops.all(|op| matches!(op.request, Some(Request::RequestRange(_))))
 }
 
-/// Returns whether a node may execute the transaction on its local state. One that reads nothing
-/// does not qualify.
+/// Returns whether a node may execute the transaction on its local state, which requires at least
+/// one read and only serializable ones.
 pub fn is_serializable(txn: &TxnRequest) -> bool {
     let mut ops = txn.success.iter().chain(&txn.failure).peekable();
     ops.peek().is_some()

@@ -20,7 +20,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Number of keys deleted at a time, which bounds those in memory.
+/// Number of keys to delete at a time, which bounds memory.
 const DELETED_MAX: usize = 1000;
 
 /// Returns a response header with only the revision.
@@ -28,12 +28,12 @@ pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
     Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
-/// Transaction that may change something. Its changes become a revision when it is finished.
+/// A transaction in progress. Its changes become a revision when it is finished.
 pub(super) struct Transaction<'m> {
     pub(super) mvcc: &'m mut Mvcc,
     changes: u64,
-    /// Previous values of the changed places, in order; `None` if nothing can fail after the first
-    /// change.
+    /// Previous values of changed entries, in the order of the changes. `None` if nothing can fail
+    /// after the first change, so that undo is never needed.
     undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }
 
@@ -43,8 +43,8 @@ impl<'m> Transaction<'m> {
         Self { mvcc, changes: 0, undo: Some(Vec::new()) }
     }
 
-    /// Starts a transaction for a single request. It is never undone, so no undo data is stored,
-    /// however much the request deletes.
+    /// Starts a transaction for a single request. It is never undone, so it stores no undo data, no
+    /// matter how much it deletes.
     pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: None }
     }
@@ -92,7 +92,7 @@ impl<'m> Transaction<'m> {
         next
     }
 
-    /// Copies the current record of a key to history, before it changes, and returns it.
+    /// Moves the current record of a key to the history, before the key changes, and returns it.
     fn retire(&mut self, key: &[u8], old: &Bytes) -> Option<Record> {
         let record = Record::decode(old)?;
         let place = history_at(key, record.revision);
@@ -100,12 +100,12 @@ impl<'m> Transaction<'m> {
         Some(record)
     }
 
-    /// Attaches a key to another lease. An id of 0 means none.
+    /// Moves a key from lease `old` to lease `new`. An id of 0 means no lease.
     fn move_lease(&mut self, key: &[u8], old: i64, new: i64) {
         if old == new {
             return;
         }
-        // A lease that was gone when the data was imported from etcd is only a number.
+        // Imported records may refer to a lease that did not exist any more in etcd.
         if old != 0
             && let place = attached(old, key)
             && let Some(there) = self.mvcc.store.get(&place)
@@ -154,7 +154,7 @@ impl<'m> Transaction<'m> {
         self.move_lease(key, before.map_or(0, |before| before.lease), 0);
         let at = self.next();
         self.set(place, Some(old), None);
-        // Without a record: the key was deleted.
+        // An empty record in the history marks a deletion.
         self.set(history_at(key, at), None, Some(Bytes::new()));
         self.set(revision(at), None, Some(Change::encode(true, key)));
     }
@@ -202,7 +202,7 @@ impl<'m> Transaction<'m> {
                 Keys::Span(_, to) => Keys::Span(&from, to),
                 one => one,
             };
-            // With previous values, the response is charged before anything changes.
+            // If previous values are requested, the response is charged before anything changes.
             let most = match request.prev_kv {
                 true => usize::MAX,
                 false => DELETED_MAX,

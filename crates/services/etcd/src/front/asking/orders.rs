@@ -1,5 +1,5 @@
-//! Commands and queries for a client, repeated if users or roles change between authentication and
-//! execution.
+//! Executes commands and queries for a client. They are repeated if users or roles change between
+//! authentication and execution.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -27,7 +27,7 @@ const AUTH_TRIES: u32 = 5;
 #[derive(Clone)]
 enum Work {
     Command(Vec<u8>),
-    /// Command built from its time of acceptance.
+    /// A command that contains its time of acceptance, from which the closure builds it.
     CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
     Query(Vec<u8>, Freshness),
 }
@@ -39,8 +39,8 @@ enum Asked {
 }
 
 impl Asked {
-    /// Returns the failure to report when there is no memory for the response. A command has been
-    /// executed by then, so its outcome is [`Failure::Unknown`].
+    /// Returns the error to report when the response exceeds the memory budget. A command has been
+    /// executed by then, so its error is [`Failure::Unknown`].
     const fn without_memory(self) -> Failure {
         match self {
             Self::Command => Failure::Unknown,
@@ -52,8 +52,9 @@ impl Asked {
 type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 impl ReplicaAccess {
-    /// Orders and executes a command. The response counts against the memory budget until its share
-    /// is dropped. Without memory for it, returns an error even if the command was executed.
+    /// Proposes a command and returns its reply. The response counts against the memory budget
+    /// until its share is dropped. If it exceeds the budget, returns an error although the command
+    /// was executed.
     pub(in crate::front) async fn execute<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -67,7 +68,7 @@ impl ReplicaAccess {
         self.ask(asker, &self.memory, &work).await
     }
 
-    /// Executes a command that is built from its time of acceptance.
+    /// Like [`Self::execute`], for a command that contains its time of acceptance.
     pub(in crate::front) async fn execute_at<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -87,7 +88,7 @@ impl ReplicaAccess {
         self.query_within(asker, &self.memory, query, freshness).await
     }
 
-    /// Queries the state against another memory budget.
+    /// Like [`Self::query`], but charges another memory budget.
     pub(in crate::front) async fn query_within<M: Message + Default>(
         &self,
         asker: &Requester,
@@ -99,7 +100,7 @@ impl ReplicaAccess {
         self.ask(asker, memory, &work).await
     }
 
-    /// Queries the state for a known identity, without repetition.
+    /// Queries the state for a known identity, without retries.
     pub(in crate::front) async fn query_once<M: Message + Default>(
         &self,
         by: &By,
@@ -110,7 +111,7 @@ impl ReplicaAccess {
         self.ask_once(by, &self.memory, &work).await
     }
 
-    /// Sends a request for a client, and repeats it if users or roles changed between
+    /// Sends a request for a client, and retries it if users or roles changed between
     /// authentication and execution.
     async fn ask<M: Message + Default>(
         &self,
@@ -187,12 +188,12 @@ impl ReplicaAccess {
         let (tell, told) = oneshot::channel();
         let mut share = memory.share();
         let done: Done = Box::new(move |result| {
-            // Counted before it is queued for the client.
+            // Charged before it is queued for the client.
             let counted = result.and_then(|reply| match share.grow(reply.len()) {
                 true => Ok((reply, share)),
                 false => Err(NotDone(asked.without_memory())),
             });
-            // The send fails if the client gave up, which does not concern the node.
+            // The send fails if the client has given up, which is not an error of the node.
             drop(tell.send(counted));
         });
         let not_done = |failure| {

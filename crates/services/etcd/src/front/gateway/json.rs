@@ -6,10 +6,10 @@ use prost::Message as _;
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
 use tonic::Status;
 
-/// Approximate memory of a JSON value being parsed.
+/// Approximate memory of a parsed JSON value, in bytes.
 const VALUE_BYTES: usize = 256;
 
-/// Estimates the memory to parse a request, by the characters that precede values.
+/// Estimates the memory of a parsed request by counting the characters that precede values.
 pub(super) fn bytes_of(body: &[u8]) -> usize {
     let begins = body.iter().filter(|byte| b"{[,:".contains(byte)).count();
     body.len() * 3 + begins * VALUE_BYTES
@@ -28,7 +28,7 @@ fn read(
     read.map(|message| message.encode_to_vec()).map_err(|error| malformed(&error))
 }
 
-/// Converts a request to gRPC frames, one per message. An empty body is one empty message.
+/// Converts a request to gRPC frames, one per message. An empty body becomes one empty message.
 pub(super) fn frames(
     kind: &MessageDescriptor,
     body: &[u8],

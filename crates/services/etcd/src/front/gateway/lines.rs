@@ -1,4 +1,4 @@
-//! gRPC responses, read message by message and converted to lines of JSON.
+//! Reads gRPC responses message by message and converts them to lines of JSON.
 
 use std::{
     pin::Pin,

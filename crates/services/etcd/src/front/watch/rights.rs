@@ -22,7 +22,8 @@ pub(super) fn is_refusal(status: &Status) -> bool {
 }
 
 impl WatchStream {
-    /// Checks that the client may watch a range. The first check fixes the client's identity.
+    /// Checks that the client may watch a range. The first check fixes the identity of the stream's
+    /// client.
     pub(super) async fn let_in(&mut self, range: (Bytes, Bytes)) -> Result<(), Status> {
         self.asking.allow_again(&self.asker, Role::Reader)?;
         let asker = retry_while_busy(|| self.asking.stay(&self.asker)).await?;
@@ -48,7 +49,7 @@ impl WatchStream {
         retry_while_busy(ask).await.map(drop)
     }
 
-    /// Ends the watchers that are no longer allowed after a change of users or roles.
+    /// Ends the watchers that are no longer permitted after a change of users or roles.
     pub(super) async fn look_again(&mut self) -> Result<(), Ends> {
         let all = self.watchers.ranges();
         for some in all.chunks(RANGES_MAX) {
@@ -68,7 +69,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Ends a watcher that is no longer allowed.
+    /// Ends a watcher that is no longer permitted.
     async fn end(&mut self, id: i64, status: Status) -> Result<(), Ends> {
         if !is_refusal(&status) {
             return Err(status.into());

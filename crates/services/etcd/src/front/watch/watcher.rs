@@ -28,13 +28,13 @@ pub(super) struct Watcher {
     range_end: Bytes,
     no_puts: bool,
     no_deletes: bool,
-    /// Registration for previous key-value pairs, if requested.
+    /// Registration as a recipient of previous key-value pairs, if requested.
     prev: Option<WantsPrev>,
-    /// The client accepts the events of a revision in fragments.
+    /// Set if the client accepts the events of a revision in fragments.
     fragment: bool,
-    /// The client requested progress notifications.
+    /// Set if the client requested progress notifications.
     progress: bool,
-    /// No event has been sent since the last check.
+    /// Set if no event has been sent since the last check.
     pub(super) is_quiet: bool,
     /// First revision that has not been sent.
     next: i64,
@@ -42,10 +42,10 @@ pub(super) struct Watcher {
     _held: (Share, CountGuard),
 }
 
-/// Approximate memory of a watcher without its keys.
+/// Approximate memory of a watcher without its keys, in bytes.
 const WATCHER_BYTES: usize = 512;
 
-/// Returns the approximate memory of a requested watcher.
+/// Returns the approximate memory of a requested watcher, in bytes.
 pub(super) fn bytes_of(request: &WatchCreateRequest) -> usize {
     WATCHER_BYTES + request.key.len() + request.range_end.len()
 }
@@ -60,7 +60,7 @@ impl Watcher {
         // A watcher without a key covers all keys.
         let key = match request.key.is_empty() {
             true => Bytes::from_static(&[0]),
-            // A copy, so that the request's buffer is released.
+            // Copied, so that the request's buffer can be released.
             false => Bytes::copy_from_slice(&request.key),
         };
         let range_end = Bytes::copy_from_slice(&request.range_end);
@@ -111,7 +111,7 @@ impl Watcher {
         Some(event)
     }
 
-    /// Splits events into responses: only one, unless they are large and the client accepts
+    /// Splits events into responses: a single one, unless they are large and the client accepts
     /// fragments.
     pub(super) fn parts(&self, events: Vec<Event>) -> Vec<Vec<Event>> {
         if !self.fragment {
@@ -132,7 +132,7 @@ impl Watcher {
     }
 }
 
-/// Events by key, so that each of many watchers finds its events without visiting all of them.
+/// Index of events by key, so that a watcher finds its events without visiting all of them.
 #[derive(Debug)]
 pub(super) struct ByKey<'e> {
     events: &'e [Event],
@@ -170,17 +170,17 @@ impl<'e> ByKey<'e> {
     }
 }
 
-/// Events that lagging watchers read from history.
+/// Range of events that lagging watchers have to read from history.
 #[derive(Debug)]
 pub(super) struct MissingEvents {
     /// First revision whose events are needed.
     pub(super) next: i64,
-    /// Previous key-value pairs are needed.
+    /// Set if previous key-value pairs are needed.
     pub(super) prev: bool,
     /// First key of the range; empty for all keys.
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
-    /// Watchers that wait for these events.
+    /// Watchers that need these events.
     pub(super) ids: Vec<i64>,
 }
 
@@ -259,7 +259,7 @@ impl Watchers {
         Some(watcher)
     }
 
-    /// Records that a watcher has been sent all events before revision `next`.
+    /// Records that all events before revision `next` have been sent to a watcher.
     pub(super) fn advance(&mut self, id: i64, next: i64) {
         if let Some(watcher) = self.all.get_mut(&id)
             && watcher.next < next
@@ -275,8 +275,8 @@ impl Watchers {
         self.order.first().is_some_and(|(next, _)| *next <= seen)
     }
 
-    /// Returns the events to read next for watchers that lag behind revision `seen`. All at the
-    /// lowest revision are served together.
+    /// Returns the events to read next for watchers that lag behind revision `seen`: those of all
+    /// watchers at the lowest revision.
     pub(super) fn first_behind(&self, seen: i64) -> Option<MissingEvents> {
         let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
@@ -303,8 +303,8 @@ impl Watchers {
         before.map(|(_, id)| *id).collect()
     }
 
-    /// Returns the caught-up watchers that need events of a batch. One that needs previous
-    /// key-value pairs that the batch lacks reads history instead.
+    /// Returns the caught-up watchers with events in a batch. One that needs previous key-value
+    /// pairs that the batch lacks is omitted, and reads history instead.
     pub(super) fn watchers_to_notify(
         &self,
         batch: &Batch,
@@ -320,7 +320,7 @@ impl Watchers {
         ids.filter(is_told).collect()
     }
 
-    /// Returns the events of a batch for a watcher.
+    /// Returns a watcher's events in a batch.
     pub(super) fn told(&self, id: i64, events: &ByKey<'_>) -> Vec<Event> {
         let Some(watcher) = self.all.get(&id) else {
             return Vec::new();
@@ -329,7 +329,7 @@ impl Watchers {
         found.filter_map(|event| watcher.of(event)).collect()
     }
 
-    /// Advances the caught-up watchers to the end of a batch that was sent.
+    /// Advances the caught-up watchers to the end of a batch that has been sent.
     pub(super) fn pass(&mut self, batch: &Batch, seen: i64) {
         let level = self.order.range((seen + 1, i64::MIN)..);
         let level = level.filter(|(next, id)| {
