@@ -1,25 +1,25 @@
-//! Verdict on the reply to one attempt: done, retry, or session lost.
+//! Classifies the reply to an attempt: done, retry, or session lost.
 
 use crate::{error::Error, reply::Reply};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Outcome for the caller.
+    /// The command is complete, with this outcome for the caller.
     Done(Result<Reply, Error>),
-    /// Retry under the same number.
+    /// Retry the command under the same number.
     Again {
-        /// This attempt may have executed the command.
+        /// Set if this attempt may have executed the command.
         doubt: bool,
-        /// Another node may succeed.
+        /// Set if another node may succeed.
         elsewhere: bool,
         /// Error text of the node.
         text: String,
     },
-    /// The session is gone, and this attempt executed nothing.
+    /// The session has expired, and this attempt executed nothing.
     SessionLost,
 }
 
-/// Classifies a reply, an error by the code that is its first word.
+/// Classifies a reply. The first word of an error reply is its code.
 pub(crate) fn judge(reply: Reply) -> Verdict {
     let text = match reply {
         Reply::Error(text) => text,

@@ -1,4 +1,4 @@
-//! The client: numbers its commands and retries each until it has a reply.
+//! The client, which numbers its commands and retries each until it has a reply.
 
 use std::{
     collections::VecDeque,
@@ -18,13 +18,13 @@ use crate::{
 
 /// Maximum number of outstanding commands: as many replies as a session stores ([session-2]).
 pub const OPEN_MAX: usize = 64;
-/// Interval at which a subscription checks whether it is still wanted.
+/// Interval at which a subscription calls `is_wanted`.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Timeouts, identity and trust of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Time from sending a command until the client gives up.
+    /// Maximum time from sending a command until it fails.
     pub deadline: Duration,
     /// Time without a reply after which another node is tried.
     pub attempt: Duration,
@@ -34,7 +34,7 @@ pub struct Options {
     pub backoff_max: Duration,
     /// Maximum size of a reply in bytes.
     pub reply_bytes_max: usize,
-    /// Answer reads from the node's own, possibly stale state (`READONLY`).
+    /// Set if reads may be answered from a node's own, possibly stale state (`READONLY`).
     pub stale_reads: bool,
     /// Certificate and authorities, for nodes that require TLS.
     pub tls: Option<ClientTrust>,
@@ -57,14 +57,14 @@ impl Default for Options {
     }
 }
 
-/// Command whose outcome the caller has not received.
+/// A command whose outcome the caller has not received.
 #[derive(Debug)]
 struct Open {
     arguments: Vec<Vec<u8>>,
-    /// Number in the session. Reads have none, since they can be retried freely.
+    /// Number in the session. Reads have none, because they can be retried freely.
     number: Option<u64>,
     until: Instant,
-    /// A previous attempt may have executed the command.
+    /// Set if a previous attempt may have executed the command.
     doubt: bool,
     state: State,
     obstacle: String,
@@ -72,7 +72,7 @@ struct Open {
 
 #[derive(Debug)]
 enum State {
-    /// To be sent, for the first time or again.
+    /// The command has to be sent, for the first time or again.
     Waiting,
     Sent,
     Done(Result<Reply, Error>),
@@ -88,8 +88,8 @@ pub struct Client {
     link: Option<Link>,
     /// Ids of the requests in flight on the connection, in order; `None` for an acknowledgement.
     in_flight: VecDeque<Option<u64>>,
-    /// The node must be sent the numbers of the received replies: it has no list of them, or its
-    /// store of replies is full.
+    /// Set if the node must be sent the numbers of the received replies, because it has no list of
+    /// them or its store of replies is full.
     acknowledge: bool,
     session: Option<String>,
     next_number: u64,
@@ -97,12 +97,12 @@ pub struct Client {
     /// Id of the first command in `open`.
     first: u64,
     failures: u32,
-    /// Attempts in a row that failed because of TLS.
+    /// Number of consecutive attempts that failed because of TLS.
     tls_failures: usize,
 }
 
 impl Client {
-    /// Creates a client that connects to the first of `addresses` (each `HOST:PORT`) that serves
+    /// Creates a client that connects to the first of `addresses` (each `HOST:PORT`) that accepts
     /// it.
     ///
     /// # Panics
@@ -150,9 +150,9 @@ impl Client {
         self.receive()
     }
 
-    /// Sends `SUBSCRIBE` or `PSUBSCRIBE`, and passes each message to `on_message`, first the
-    /// acknowledgements, until it or `is_wanted` returns `false`. Fails if the connection ends:
-    /// later messages are missed.
+    /// Sends `SUBSCRIBE` or `PSUBSCRIBE`, and passes each message to `on_message`, beginning with
+    /// the acknowledgements, until it or `is_wanted` returns `false`. Fails if the connection ends,
+    /// because messages would then be missed.
     pub fn subscribe(
         &mut self,
         arguments: &[&[u8]],
@@ -190,8 +190,8 @@ impl Client {
         if self.open.is_empty() { Ok(()) } else { Err(Error::Full) }
     }
 
-    /// Sends a command without waiting for its reply. A retried command may be executed after later
-    /// ones, so wait for the reply where order matters.
+    /// Sends a command without waiting for its reply. If it is retried, it may be executed after
+    /// later commands, so wait for the reply where order matters.
     pub fn send(&mut self, arguments: &[&[u8]]) -> Result<(), Error> {
         if self.open.len() >= OPEN_MAX {
             return Err(Error::Full);
@@ -199,7 +199,7 @@ impl Client {
         let number = self.next_number;
         self.next_number += 1;
         self.push(arguments, Some(number));
-        // A failure is not reported here: `receive` sends the command again.
+        // A failure needs no handling here, because `receive` sends the command again.
         if let Some(link) = self.link.take()
             && self.session.is_some()
         {
@@ -229,7 +229,7 @@ impl Client {
             if matches!(front.state, State::Done(_)) || Instant::now() >= front.until {
                 let open = self.open.pop_front().expect("looked at just above");
                 self.first += 1;
-                // The command's number in the session is free although no reply arrived.
+                // The command's number in the session may be reused although no reply arrived.
                 self.acknowledge |= open.is_open();
                 return open.outcome();
             }
@@ -264,7 +264,7 @@ impl Client {
         }
     }
 
-    /// Goes on with the next node, unless every node has failed because of TLS.
+    /// Switches to the next node, unless every node has failed because of TLS.
     fn try_elsewhere(&mut self, why: &str, until: Instant) {
         self.fail(why);
         match self.is_tls_refused() {
@@ -282,7 +282,7 @@ impl Client {
         let Some(Some(id)) = self.in_flight.pop_front() else {
             return;
         };
-        // The client gave up on it and reported its outcome as unknown.
+        // The client has already reported the outcome of this command as unknown.
         let Some(index) = id.checked_sub(self.first) else {
             return;
         };
@@ -308,8 +308,8 @@ impl Client {
         }
     }
 
-    /// [session-4] Fails all outstanding numbered commands: one that may have run in the old
-    /// session must never be repeated in a new one.
+    /// [session-4] Fails all outstanding numbered commands, because a command that may have run in
+    /// the old session must never be repeated in a new one.
     fn session_lost(&mut self, refused: Option<u64>) {
         for (id, open) in (self.first..).zip(&mut self.open) {
             let sent = matches!(open.state, State::Sent) && Some(id) != refused;
@@ -323,7 +323,7 @@ impl Client {
         self.disconnect();
     }
 
-    /// Fails all outstanding commands, as no node accepts the user or lets the user write.
+    /// Fails all outstanding commands, because every node rejects the user or denies it writes.
     fn turned_away(&mut self, why: &str) {
         self.disconnect();
         self.tls_failures = 0;
@@ -411,8 +411,8 @@ impl Client {
         }
     }
 
-    /// Drops the connection. Commands without a reply may have been executed and will be sent
-    /// again.
+    /// Drops the connection. Commands without a reply will be sent again, although they may have
+    /// been executed.
     fn disconnect(&mut self) {
         self.link = None;
         self.in_flight.clear();
@@ -424,8 +424,8 @@ impl Client {
         }
     }
 
-    /// Delays the next attempt once every address has failed: one node's failure says nothing about
-    /// the others.
+    /// Delays the next attempt once every address has failed, because the failure of one node says
+    /// nothing about the others.
     fn back_off(&self, until: Instant) {
         let rounds = self.failures as usize / self.addresses.len();
         if let Some(doublings) = rounds.checked_sub(1) {
@@ -468,8 +468,8 @@ fn is_final(text: &str) -> bool {
     ["NOAUTH", "NOPERM", "WRONGPASS"].iter().any(|code| text.starts_with(code))
 }
 
-/// Returns the node's refusal of a command, which names it and the role that it needs. Nothing is
-/// executed, because the connection has no session.
+/// Returns the error that a node reports for a command, which names it and the required role. The
+/// command is not executed, because the connection has no session.
 fn refusal_of(open: &Open, link: &mut Link, wait: Duration) -> Option<io::Error> {
     let mut bytes = Vec::new();
     open.encode(&mut bytes);
@@ -480,7 +480,7 @@ fn refusal_of(open: &Open, link: &mut Link, wait: Duration) -> Option<io::Error>
     }
 }
 
-/// Runs a command that sets up the connection and does not come from the caller.
+/// Runs a command that the client itself sends to set up the connection.
 fn prepare(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<Reply> {
     let mut bytes = Vec::new();
     encode(arguments, &mut bytes);

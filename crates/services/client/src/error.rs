@@ -1,16 +1,16 @@
-//! Reasons why a command has no reply, and whether it may have been executed.
+//! Reasons why a command has no reply, with whether it may have been executed.
 
 use std::fmt;
 
 /// Reason why a command has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The service rejected the command, e.g. for its type, number of arguments or size. Nothing
-    /// was executed, and a retry does not help.
+    /// The service rejected the command, e.g. because of its type, number of arguments or size.
+    /// Nothing was executed, and a retry would be rejected as well.
     Refused(String),
-    /// The deadline passed and the command was **not** executed. Describes the last failure.
+    /// The deadline passed, and the command was **not** executed. Contains the last failure.
     NotExecuted(String),
-    /// The deadline passed. The command may have been executed, or may still be.
+    /// The deadline passed. The command may have been executed, or may still be executed.
     Unknown(String),
     /// The session expired. The next command registers a new one.
     SessionLost {

@@ -1,10 +1,10 @@
 //! Blocking clients of a cluster: one for the key-value service, which neither loses nor repeats a
 //! command, and one for byte streams.
 //!
-//! Redis clients work with a cluster, but a broken connection leaves commands with unknown outcome.
-//! This client registers a session, numbers its commands, and retries an unanswered one *under its
-//! number* at any node: the cluster executes each number once and returns the stored reply to a
-//! retry ([session-2]).
+//! Redis clients also work with a cluster, but after a broken connection they cannot tell which
+//! commands were executed. This client registers a session, numbers its commands, and retries an
+//! unanswered one *under its number* at any node: the cluster executes each number once and returns
+//! the stored reply to a retry ([session-2]).
 //!
 //! ```no_run
 //! use quorate_client::{Client, Options};

@@ -1,4 +1,4 @@
-//! A connection to one node. Sends whole commands and receives whole replies.
+//! A connection to one node, which sends whole commands and receives whole replies.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -14,7 +14,7 @@ use quorate_tls::{
 use crate::reply::{self, Reply};
 
 const READ_BYTES: usize = 16 << 10;
-/// Shortest timeout of a socket.
+/// Minimum timeout of a socket; zero would mean no timeout.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects to the first address of `name` that accepts.
+    /// Connects to the first address of `name` that accepts a connection.
     pub(crate) fn connect(
         name: &str,
         tls: Option<&ClientTrust>,
@@ -48,7 +48,7 @@ impl Link {
         Err(last)
     }
 
-    /// Sends a command. Fails if the node accepts no bytes for `wait`.
+    /// Sends a command. Fails if the node reads nothing for `wait`.
     pub(crate) fn send(&mut self, command: &[u8], wait: Duration) -> io::Result<()> {
         let timeout = Some(wait.max(WAIT_MIN));
         self.stream.socket().set_write_timeout(timeout)?;
@@ -75,7 +75,7 @@ impl Link {
         }
     }
 
-    /// Returns whether bytes have arrived that are not part of a returned reply.
+    /// Returns whether bytes have arrived beyond the returned replies.
     pub(crate) const fn has_surplus(&self) -> bool {
         !self.input.is_empty()
     }

@@ -5,7 +5,7 @@ use std::fmt;
 /// User name and password, sent in clear text without TLS.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// Name of the user, as known to the cluster.
+    /// Name of the user in the cluster.
     pub name: String,
     /// Password, never printed.
     pub password: String,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 const DEPTH_MAX: usize = 8;
-/// Maximum length of a line: a length, a number, a simple string or an error.
+/// Maximum length in bytes of a line: a length, a number, a simple string or an error.
 const LINE_MAX: usize = 64 << 10;
 
 /// Reply in the Redis protocol.
@@ -52,11 +52,12 @@ impl fmt::Display for Reply {
     }
 }
 
-/// Bytes that are no reply, or a reply that is too large.
+/// Error for bytes that are not a reply, or for a reply that is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// Parses the reply at the start of `bytes`. Returns it with its length, or `None` if incomplete.
+/// Parses the reply at the start of `bytes`. Returns it with its length, or `None` if it is
+/// incomplete.
 pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Option<(Reply, usize)>, Malformed> {
     let mut reader = Reader { bytes, at: 0 };
     match reader.reply(0, bytes_max) {
@@ -93,7 +94,7 @@ impl Reader<'_> {
             },
             b'*' => match length(line, bytes_max)? {
                 None => Ok(Reply::Nil),
-                // No capacity is reserved: the length is only a claim.
+                // The length is untrusted, so no capacity is reserved for it.
                 Some(count) => (0..count)
                     .map(|_| self.reply(depth + 1, bytes_max))
                     .collect::<Result<_, _>>()
@@ -103,7 +104,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the kind of the next line, which is its first byte, and the rest.
+    /// Returns the first byte of the next line, which is its kind, and the rest of the line.
     fn line(&mut self) -> Result<(u8, &[u8]), Stop> {
         let rest = &self.bytes[self.at..];
         let Some(end) = rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') else {

@@ -1,9 +1,9 @@
 //! Byte streams of a cluster: written so that nothing is lost or repeated, read without a gap.
 //!
 //! A [`StreamWriter`] buffers the bytes that are not known to be durable. After the loss of a
-//! connection, a node or a leader, it sends them again from the position that a node names. A
-//! [`StreamReader`] continues at any node where it stopped. `docs/spec/streams-client.md` specifies
-//! the protocol.
+//! connection, a node or a leader, it sends them again from the position that the next node
+//! reports. A [`StreamReader`] continues at any node from where it stopped.
+//! `docs/spec/streams-client.md` specifies the protocol.
 //!
 //! ```no_run
 //! use std::io::{Read as _, Write as _};
@@ -47,19 +47,19 @@ pub use writer::{How, Progress, StreamWriter, Watch};
 /// Timeouts, buffers and credentials of a stream client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum number of written bytes that are not known to be durable. Above it a writer blocks.
+    /// Maximum number of buffered bytes, written but not known to be durable. A writer blocks when
+    /// it is reached.
     pub buffer: usize,
     /// Timeout for connecting, including the handshake.
     pub attempt: Duration,
-    /// Time without sending or receiving a byte after which a node that owes a response is
-    /// abandoned.
+    /// Time without progress after which a node that owes a response is abandoned.
     pub stall: Duration,
-    /// Time without input after which a following reader repeats its request, because its node may
+    /// Time without input after which a following reader repeats its request, because the node may
     /// have failed silently.
     pub silence: Duration,
-    /// Time from the first failure until the client gives up, before any attempt has succeeded.
+    /// Time from the first failure until the client gives up if no attempt has ever succeeded.
     pub open: Duration,
-    /// Time from the first failure until the client gives up, after an attempt has succeeded.
+    /// Time from the first failure until the client gives up if an attempt has succeeded before.
     pub patience: Duration,
     /// Delay after every node has been tried once. Doubles with each further round.
     pub backoff_min: Duration,

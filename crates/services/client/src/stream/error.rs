@@ -4,42 +4,42 @@ use std::{error, fmt, io};
 
 use quorate_wire::streams::Code;
 
-/// Permanent failure. Failures that another attempt or node could fix are retried instead.
+/// A permanent failure. Failures that another attempt or node could resolve are retried instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// A node refused the request permanently.
     Refused(Refusal),
-    /// No node served the request in time. Describes the last failure.
+    /// No node served the request in time. Contains the last failure.
     Unreachable(String),
-    /// Acknowledged bytes are missing: the stream continues at an earlier position.
+    /// Acknowledged bytes have been lost: a node continues the stream at an earlier position.
     Lost {
         /// Position below which all bytes were acknowledged.
         acknowledged: u64,
         /// Position at which a node continues the stream.
         position: u64,
     },
-    /// A node has more bytes from this writer than were ever sent.
+    /// A node reports more bytes from this writer than were ever sent.
     Ahead {
         /// End of the sent bytes.
         sent: u64,
         /// End of the stream, according to a node.
         position: u64,
     },
-    /// A node closed the stream before the last written byte.
+    /// The stream was closed before the last written byte.
     Short {
         /// End of the written bytes.
         written: u64,
         /// Position at which the stream was closed.
         position: u64,
     },
-    /// A node sent bytes from another position than the requested one.
+    /// A node sent bytes from a position other than the requested one.
     Skipped {
         /// Position of the next byte that the reader expected.
         expected: u64,
         /// Position of the first byte that arrived.
         position: u64,
     },
-    /// The stream was removed while it was read, and another one has its name.
+    /// The stream was removed while it was read, and another one has taken its name.
     Replaced,
     /// The machine lacks a resource, such as a thread or random numbers.
     Machine(String),
@@ -48,18 +48,18 @@ pub enum Error {
 /// Error response of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Number of a [`Code`], unless the node is newer than this client.
+    /// Number of the [`Code`], which a node newer than this client may have added.
     pub code: u16,
     /// Position whose meaning depends on the code; 0 if unused.
     pub position: u64,
-    /// Description for people.
+    /// Human-readable description.
     pub detail: String,
-    /// Advice for people.
+    /// Human-readable advice.
     pub hint: String,
 }
 
 impl Error {
-    /// Returns the code, if this version knows it.
+    /// Returns the code, or `None` if this version does not have it.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Refused(refusal) => Code::of(refusal.code),
@@ -67,14 +67,13 @@ impl Error {
         }
     }
 
-    /// Returns the error that this crate's `Write`, `Read` or `Seek` wrapped in an
-    /// `std::io::Error`.
+    /// Returns the error if one of this crate's `Write`, `Read` or `Seek` implementations wrapped
+    /// it in an `std::io::Error`.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 
-    /// Returns the error for a login that does not fit in a frame. No user has a login of that
-    /// length.
+    /// Returns the error for a login that does not fit into a frame. No user can have such a login.
     pub(super) fn bad_login() -> Self {
         Self::Refused(Refusal {
             code: Code::WrongPassword.number(),
@@ -84,8 +83,7 @@ impl Error {
         })
     }
 
-    /// Returns the error for a name that does not fit in a frame. No stream has a name of that
-    /// length.
+    /// Returns the error for a name that does not fit into a frame. No stream can have such a name.
     pub(super) fn bad_name(name: &str) -> Self {
         Self::Refused(Refusal {
             code: Code::Name.number(),
@@ -140,7 +138,7 @@ impl error::Error for Error {}
 /// Failure of one attempt at one node.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// Another attempt or node may succeed.
+    /// Another attempt or another node may succeed.
     Later(String),
     /// The failure is permanent, and no further attempt is made.
     Final(Error),
@@ -162,7 +160,7 @@ impl Trouble {
         }
     }
 
-    /// Returns the error for a frame that the protocol does not allow here.
+    /// Returns the error for a frame that the protocol does not allow in this state.
     pub(super) fn unexpected() -> Self {
         Self::Later("the node sent an unrequested message".to_owned())
     }

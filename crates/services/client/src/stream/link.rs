@@ -1,4 +1,4 @@
-//! A connection to one node. Sends and receives frames.
+//! A connection to one node, which sends and receives frames.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -22,17 +22,17 @@ use crate::{Login, link::secured};
 
 /// Initial size of the input buffer, which grows to the size of the frames.
 const INPUT_BYTES_MIN: usize = 4 << 10;
-/// Shortest timeout of a socket.
+/// Minimum timeout of a socket; zero would mean no timeout.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// Connection to a node that has identified itself.
+/// A connection to a node that has identified itself.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: Stream,
     pub(super) frames: Frames,
-    /// Address of the node, as dialled.
+    /// Address of the node, as configured.
     pub(super) address: String,
-    /// Address of the leader if the node is a follower that knows it; otherwise empty.
+    /// Address of the leader, if the node is a follower and has one; otherwise empty.
     pub(super) leader: String,
 }
 
@@ -74,7 +74,7 @@ impl Link {
         }
     }
 
-    /// Sends frames. Fails if the node accepts no bytes for `wait`.
+    /// Sends frames. Fails if the node reads nothing for `wait`.
     pub(super) fn send_frames(&mut self, asks: &[Ask<'_>], wait: Duration) -> io::Result<()> {
         let mut bytes = Vec::new();
         for ask in asks {
@@ -105,7 +105,7 @@ impl Link {
     }
 }
 
-/// Connects to the first address of `name` that accepts.
+/// Connects to the first address of `name` that accepts a connection.
 pub(super) fn connect(name: &str, tls: Option<&ClientTrust>, wait: Duration) -> io::Result<Stream> {
     let until = Instant::now() + wait;
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");

@@ -1,4 +1,4 @@
-//! Selection of the node to try next, of the delay before that, and of the time to give up.
+//! Selects the node to try next and the delay before the attempt, and decides when to give up.
 
 use std::time::{Duration, Instant};
 
@@ -20,9 +20,9 @@ pub(super) struct Nodes {
     failures: u32,
     /// First failure since the last success.
     since: Option<Instant>,
-    /// A node accepted a connection, and did not demand another identity, at least once.
+    /// Set once a node has accepted a connection without demanding another identity.
     met: bool,
-    /// An attempt succeeded at least once.
+    /// Set once an attempt has succeeded.
     served: bool,
     /// Node of the current attempt; `None` once it has succeeded.
     last: Option<String>,
@@ -31,7 +31,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Panics if `addresses` is empty.
+    /// Creates the state for these nodes. Panics if `addresses` is empty.
     pub(super) fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         assert!(!addresses.is_empty(), "a client needs an address");
         Self {
@@ -72,9 +72,9 @@ impl Nodes {
         }
     }
 
-    /// Connects to the leader that the next node in turn names, if the user gave several addresses,
-    /// because a writer's bytes pass through the leader anyway. Stays with that node if the leader
-    /// is unreachable or failed last.
+    /// Connects to the leader that the next node in turn names, because a writer's bytes pass
+    /// through the leader anyway. If the user gave only one address, or the leader is unreachable
+    /// or failed last, uses the node itself.
     pub(super) fn dial_leader(&mut self) -> Result<Link, Trouble> {
         let link = self.dial()?;
         let avoided = self.avoid.as_ref() == Some(&link.leader);
@@ -100,8 +100,8 @@ impl Nodes {
         if none_listens || since.elapsed() >= patience {
             return Err(Error::Unreachable(why));
         }
-        // Delays start once every address has failed: one failure says nothing about the other
-        // nodes.
+        // Delays start once every address has failed, because the failure of one node says nothing
+        // about the others.
         let rounds = self.failures as usize / all;
         let wait = rounds.checked_sub(1).map_or(Duration::ZERO, |doublings| {
             self.options.backoff_min * (1 << doublings.min(10))
@@ -116,7 +116,7 @@ impl Nodes {
         self.reached();
     }
 
-    /// Records that a node is reachable and owes no response. Keeps the backoff, because the next
+    /// Records that a node is reachable and owes no response. The backoff remains, because the next
     /// request may fail at once.
     pub(super) fn reached(&mut self) {
         self.since = None;

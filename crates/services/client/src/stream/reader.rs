@@ -15,21 +15,21 @@ use super::{
     requests::{self, Info},
 };
 
-/// Position at which a reader stopped.
+/// End of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// Position after the last byte read.
     pub position: u64,
-    /// The stream is closed permanently here.
+    /// Set if the stream is permanently closed at this position.
     pub finished: bool,
 }
 
-/// Reader of a stream that starts at any position. After the loss of a connection or a node, it
-/// continues at the next node. Nothing is skipped: trimmed bytes and a replaced stream are errors.
+/// Reader of a stream from any position. After the loss of a connection or a node, it continues at
+/// the next node. It never skips bytes: a trimmed range or a replaced stream is an error.
 ///
-/// The reader stops at the end that the stream has when it gets there; a following reader continues
-/// until the stream is closed permanently. All positions, including those of [`Seek`], are
-/// positions in the stream.
+/// The reader stops at the stream's end when it reaches it. A following reader continues until the
+/// stream is permanently closed. All positions, including those of [`Seek`], are positions in the
+/// stream.
 #[derive(Debug)]
 pub struct StreamReader {
     nodes: Nodes,
@@ -40,15 +40,15 @@ pub struct StreamReader {
     follow: bool,
     /// Connection with a pending response to a read from `position`.
     link: Option<Link>,
-    /// Received bytes that the caller has not consumed: the last ones of the previous frame.
+    /// Number of received bytes that the caller has not consumed, at the end of the previous frame.
     left: usize,
-    /// Latest description of the stream by a node.
+    /// Latest description of the stream received from a node.
     info: Option<Info>,
     end: Option<End>,
 }
 
 impl StreamReader {
-    /// Creates a reader from the first byte of a stream on. The first read connects to the first of
+    /// Creates a reader from the first byte of a stream. The first read connects to the first of
     /// `addresses` (each `HOST:PORT`) that responds.
     ///
     /// # Panics
@@ -99,7 +99,7 @@ impl StreamReader {
         self.end
     }
 
-    /// Returns the next bytes, waiting for at least one. Empty at the end.
+    /// Waits for at least one byte and returns the available ones. Empty at the end.
     pub fn next_bytes(&mut self) -> Result<&[u8], Error> {
         while self.left == 0 && self.end.is_none() && self.position < self.to {
             match self.step() {
@@ -161,8 +161,8 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Requests the stream's identity with its bytes, which must not be read if the name now
-    /// belongs to another stream.
+    /// Requests the stream's identity along with its bytes, to detect that the name now belongs to
+    /// another stream.
     fn ask(&mut self) -> Result<(), Trouble> {
         if self.name.len() > NAME_BYTES_MAX {
             return Err(Error::bad_name(&self.name).into());
@@ -229,7 +229,7 @@ impl Seek for StreamReader {
             io::Error::new(io::ErrorKind::InvalidInput, "no stream has such a position")
         })?;
         match position.checked_sub(self.position) {
-            // The bytes have already arrived.
+            // These bytes have already been received.
             Some(ahead) if ahead <= self.left as u64 => {
                 self.advance(usize::try_from(ahead).expect("not more than a frame"));
             }

@@ -1,4 +1,4 @@
-//! `Streams`: requests about streams other than reading and writing.
+//! `Streams`: requests other than reading and writing.
 
 use std::thread;
 
@@ -16,11 +16,11 @@ use super::{
 pub struct Info {
     /// Name, as chosen by users.
     pub name: String,
-    /// Id, which differs from that of an earlier stream of the same name.
+    /// Id of the stream. A later stream of the same name has a different one.
     pub id: u64,
-    /// The stream is closed permanently.
+    /// Set if the stream is permanently closed.
     pub finished: bool,
-    /// Node to which the stream's writer is connected, if there is a writer.
+    /// Node that the stream's writer is connected to, if there is one.
     pub writer: Option<u32>,
     /// Position of the first retained byte.
     pub start: u64,
@@ -50,8 +50,8 @@ impl Info {
     }
 }
 
-/// Client that lists, describes, trims, limits and removes streams, through the first node that
-/// can.
+/// Client that lists, describes, trims, limits and removes streams. Each request goes to the first
+/// node that can serve it.
 #[derive(Debug)]
 pub struct Streams {
     nodes: Nodes,
@@ -98,8 +98,8 @@ impl Streams {
         })
     }
 
-    /// Sets the limit on retained bytes, which is applied shortly afterwards. Returns the current
-    /// start.
+    /// Sets the limit on retained bytes, which takes effect shortly afterwards. Returns the current
+    /// start of the stream.
     pub fn retain(&mut self, name: &str, keep: Keep) -> Result<u64, Error> {
         check(name)?;
         until_done(&mut self.nodes, &mut |link, options| {
@@ -110,7 +110,7 @@ impl Streams {
     /// Removes a stream with all its bytes.
     pub fn remove(&mut self, name: &str) -> Result<(), Error> {
         check(name)?;
-        // An attempt without a response may have removed it.
+        // An earlier attempt whose response was lost may have removed the stream.
         let mut doubt = false;
         until_done(&mut self.nodes, &mut |link, options| match change(
             link,

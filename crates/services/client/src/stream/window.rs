@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use super::error::Error;
 
-/// Bounded buffer of the bytes that may have to be sent again. Positions are those in the stream.
+/// Bounded buffer of the bytes that may have to be sent again. All positions are positions in the
+/// stream.
 #[derive(Debug)]
 pub(super) struct Window {
     /// Buffered bytes, the first at position `durable`.
@@ -71,7 +72,7 @@ impl Window {
         self.sent = self.sent.max(self.next);
     }
 
-    /// Handles the reopening of the stream at `position`: all bytes below are decided, and all
+    /// Handles the reopening of the stream at `position`: all bytes below it are decided, and all
     /// others must be sent again.
     pub(super) fn opened(&mut self, position: u64) -> Result<(), Error> {
         self.forget(position, self.sent)?;

@@ -1,4 +1,4 @@
-//! `StreamWriter`: writes to a bounded buffer that a thread sends to the cluster.
+//! `StreamWriter`: writes to a bounded buffer, which a thread sends to the cluster.
 
 mod driver;
 mod shared;
@@ -24,12 +24,12 @@ pub enum How {
     Create,
     /// Append to a stream that has no writer.
     Append,
-    /// Append to a stream and fence off its writer, if any.
+    /// Append to a stream, and fence off its current writer if there is one.
     Takeover,
 }
 
-/// Writer of a stream: each byte exactly once and in order, whatever happens to connections and
-/// nodes.
+/// Writer of a stream. Each byte is written exactly once and in order, despite failures of
+/// connections and nodes.
 ///
 /// [`Write::write`] returns once the bytes are in the buffer, and blocks while it is full.
 /// [`Write::flush`] returns once everything written is durable. An error is final: every later call
@@ -51,11 +51,11 @@ pub struct Progress {
     pub durable: u64,
     /// Number of times that the writer reconnected.
     pub reconnects: u64,
-    /// Address of the current node, or of the last one while disconnected.
+    /// Address of the current node, or of the previous one while disconnected.
     pub address: String,
 }
 
-/// Handle on a writer's progress, for any thread.
+/// Handle to a writer's progress, usable from any thread.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Shared>);
 
@@ -73,8 +73,8 @@ impl Watch {
 }
 
 impl StreamWriter {
-    /// Opens a stream through one of `addresses` (each `HOST:PORT`), through the leader if possible
-    /// when there are several.
+    /// Opens a stream through one of `addresses` (each `HOST:PORT`). If there are several, prefers
+    /// the leader.
     ///
     /// # Panics
     ///
@@ -110,13 +110,13 @@ impl StreamWriter {
         self.shared.lock().window.durable()
     }
 
-    /// Returns a handle on the writer's progress, for any thread.
+    /// Returns a handle to the writer's progress, usable from any thread.
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.shared))
     }
 
-    /// Waits for free space in the buffer and returns its size, for callers that read only as much
-    /// as fits.
+    /// Waits for free space in the buffer and returns its size, for callers that read no more than
+    /// fits.
     pub fn wait_for_room(&self) -> Result<usize, Error> {
         let state = self.shared.wait_until(|state| state.window.room() > 0)?;
         Ok(state.window.room())

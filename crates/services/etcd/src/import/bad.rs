@@ -1,4 +1,4 @@
-//! Reasons for refusing to import a file as a snapshot.
+//! Reasons for refusing to import a file.
 
 use std::io;
 
@@ -10,7 +10,7 @@ pub enum Bad {
     Io(#[from] io::Error),
     #[error("it is no snapshot of etcd: it does not begin like a bbolt file")]
     NotASnapshot,
-    /// The file is a bbolt file without this bucket, so another program has written it.
+    /// The file is a bbolt file without this bucket, so it was not written by etcd.
     #[error("it is no snapshot of etcd v3: it has no bucket '{0}'")]
     NotEtcd(&'static str),
     #[error("it is cut short: it has {bytes} bytes and begins like one of {wanted}")]
@@ -25,7 +25,7 @@ pub enum Bad {
         at: u64,
         what: &'static str,
     },
-    /// The snapshot contains data that this service does not support.
+    /// The snapshot contains something that this service does not support.
     #[error("{0}")]
     Unfit(String),
     #[error("it is too large for this machine")]

@@ -9,8 +9,8 @@
 //! | 4 | number of overflow pages |
 //! | 16 each | elements: position and length of key and value; of a branch, also the page below |
 //!
-//! Numbers are little-endian, as on every machine that etcd supports. No page is read twice, and
-//! its elements must fit in it, so the length of the file bounds the total cost.
+//! Numbers are little-endian, as on every machine that etcd supports. No page is read twice and its
+//! elements must fit into it, so the total cost is bounded by the length of the file.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
@@ -28,7 +28,7 @@ pub trait Source {
     fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
-/// File that must not change while it is read.
+/// A file that must not change while it is read.
 #[derive(Debug)]
 pub struct OnDisk {
     file: File,
@@ -83,7 +83,7 @@ const ELEMENT: usize = 16;
 const BUCKET: usize = 16;
 const PAGE_MIN: u64 = 512;
 const PAGE_MAX: u64 = 64 << 10;
-/// Maximum size of a page with its overflow pages; requests to etcd are far smaller.
+/// Maximum size of a page with its overflow pages, in bytes. Requests to etcd are far smaller.
 const RUN_MAX: u64 = 64 << 20;
 
 /// Flags in a page's header.
@@ -121,7 +121,7 @@ fn sum(bytes: &[u8]) -> u64 {
 struct Meta {
     page: u64,
     root: u64,
-    /// Number of pages in use. Pages from this number on are unused.
+    /// Number of pages in use. Higher page numbers are free.
     pages: u64,
     transaction: u64,
 }
@@ -144,7 +144,7 @@ impl Meta {
         })
     }
 
-    /// Returns the newer of the two meta pages that are intact, if any is.
+    /// Returns the newer of the intact meta pages, if there is one.
     fn find(source: &dyn Source) -> Result<Option<Self>, Bad> {
         let at = |place: u64| {
             let mut bytes = [0; META];
@@ -157,8 +157,8 @@ impl Meta {
         let mut found = at(0)?;
         let mut page = PAGE_MIN;
         while page <= PAGE_MAX {
-            // The second one's offset depends on the page size, which a damaged first page does not
-            // show.
+            // The offset of the second meta page depends on the page size, which is unknown if the
+            // first one is damaged.
             if let Some(second) = at(page)?.filter(|second| second.page == page) {
                 let newer = found.is_none_or(|first| first.transaction < second.transaction);
                 found = if newer { Some(second) } else { found };
@@ -169,7 +169,7 @@ impl Meta {
     }
 }
 
-/// Trees of pages in a file.
+/// Trees of pages in a file, read with checks against damage.
 pub(super) struct Trees<'s> {
     source: &'s dyn Source,
     meta: Meta,
@@ -179,9 +179,9 @@ pub(super) struct Trees<'s> {
 
 #[derive(Clone, Debug)]
 pub(super) enum Bucket {
-    /// Tree with this root page.
+    /// A tree with this root page.
     Tree(u64),
-    /// Inline page, and its offset in the file.
+    /// A page stored inline in the parent's value, and its offset in the file.
     Inline(Vec<u8>, u64),
 }
 
@@ -195,7 +195,7 @@ pub(super) struct Element<'e> {
 }
 
 impl Element<'_> {
-    /// Returns the bucket that is the value of this element.
+    /// Interprets the value of this element as a bucket.
     pub(super) fn bucket(&self) -> Result<Bucket, Bad> {
         let root = u64_at(self.value, 0).filter(|_| self.value.len() >= BUCKET);
         match root.ok_or_else(|| Bad::damaged(self.at, "a bucket is cut off"))? {
@@ -254,7 +254,7 @@ impl<'s> Trees<'s> {
     /// Reads a page with its overflow pages.
     fn page(&mut self, id: u64) -> Result<Vec<u8>, Bad> {
         let Meta { page, pages, .. } = self.meta;
-        // The first two pages are meta pages, not part of a tree.
+        // The first two pages are meta pages and not part of any tree.
         if !(2..pages).contains(&id) {
             return Err(self.damaged(id, "a page lies outside of the file"));
         }
@@ -321,7 +321,8 @@ fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
     }
 }
 
-/// Visits the elements of a leaf page, which must sort after the last one of the previous leaf.
+/// Visits the elements of a leaf page, whose keys must all be greater than those of previous
+/// leaves.
 fn leaf(page: &[u8], at: u64, last: &mut Option<Vec<u8>>, each: &mut Each<'_>) -> Result<(), Bad> {
     let count = count(page);
     let cut = || Bad::damaged(at, "a leaf is cut off");
@@ -334,7 +335,7 @@ fn leaf(page: &[u8], at: u64, last: &mut Option<Vec<u8>>, each: &mut Each<'_>) -
             return Err(cut());
         };
         let [place, key, value] = [place, key, value].map(|number| number as usize);
-        // Overlapping elements would have more bytes than the page.
+        // The total size of overlapping elements could exceed that of the page.
         room = room.and_then(|room| room.checked_sub(key)?.checked_sub(value));
         let bytes = page.get(from.saturating_add(place)..);
         let bytes = bytes.and_then(|bytes| {

@@ -1,6 +1,6 @@
-//! Contents of etcd's buckets: revisions, leases, access rights.
+//! Contents of etcd's buckets: revisions, leases, users and roles.
 //!
-//! For each revision, memory holds the key and about 80 bytes with the location of the record.
+//! For each revision, memory holds its key and about 80 bytes with the location of its record.
 //! Values are read on demand.
 
 use prost::Message;
@@ -15,7 +15,7 @@ use crate::{
     proto::{authpb::Permission, mvccpb::KeyValue},
 };
 
-/// Size of a revision as a key of its bucket. One more byte marks a deletion.
+/// Size of a revision as a key of its bucket, in bytes. A deletion has one more byte.
 const REVISION_BYTES: usize = 17;
 const DELETED: u8 = b't';
 /// Maximum number of buckets; etcd has ten.
@@ -23,7 +23,7 @@ const BUCKETS_MAX: usize = 1000;
 /// Maximum number of users, and of roles.
 const NAMES_MAX: usize = 100_000;
 
-/// Lease as stored by etcd.
+/// A lease as stored by etcd.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct LeaseRow {
     #[prost(int64, tag = "1")]
@@ -32,7 +32,7 @@ struct LeaseRow {
     ttl: i64,
 }
 
-/// User as stored by etcd.
+/// A user as stored by etcd.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct UserRow {
     #[prost(bytes = "vec", tag = "1")]
@@ -43,7 +43,7 @@ struct UserRow {
     roles: Vec<String>,
 }
 
-/// Role as stored by etcd.
+/// A role as stored by etcd.
 #[derive(Clone, PartialEq, Message)]
 struct RoleRow {
     #[prost(bytes = "vec", tag = "1")]
@@ -52,7 +52,7 @@ struct RoleRow {
     permissions: Vec<Permission>,
 }
 
-/// Figures that `etcdutl snapshot status` prints.
+/// Summary of a snapshot, as printed by `etcdutl snapshot status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// CRC-32C over all buckets.
@@ -60,7 +60,7 @@ pub struct Status {
     /// Revision of the last change.
     pub revision: i64,
     pub total_keys: u64,
-    /// Size of all pages in use.
+    /// Size of all pages in use, in bytes.
     pub total_size: u64,
     /// Version of etcd whose format the snapshot has; empty for versions before 3.6.
     pub version: String,
@@ -98,7 +98,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// Decodes a revision, and whether its change deleted the key.
+/// Decodes a revision. Returns it with a flag for changes that deleted their key.
 fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
     let (revision, mark) = bytes.split_at_checked(REVISION_BYTES)?;
     let deletes = match mark {
@@ -164,7 +164,7 @@ impl<'s> Contents<'s> {
             b"auth" => Box::new(|element| self.auth_state(element)),
             b"authUsers" => Box::new(|element| self.user(element)),
             b"authRoles" => Box::new(|element| self.role(element)),
-            // Members, alarms and versions concern only the old cluster.
+            // Members, alarms and versions belong to the old cluster and are not imported.
             _ => Box::new(|_| Ok(())),
         };
         trees.each(bucket, &mut |element| {
@@ -183,7 +183,7 @@ impl<'s> Contents<'s> {
         let mut by_key: Vec<usize> = (0..self.changes.len()).collect();
         by_key.sort_unstable_by(|a, b| {
             let [one, other] = [a, b].map(|index| self.change_at(*index).map(|change| change.2));
-            // Later changes have higher indexes.
+            // For equal keys, later changes come first. They have higher indexes.
             one.cmp(&other).then(b.cmp(a))
         });
         self.by_key = by_key;
@@ -310,8 +310,9 @@ impl<'s> Contents<'s> {
         self.finished.min(self.compacted()).max(0)
     }
 
-    /// Returns the revision of the snapshot: that of the last change, or the compacted one if it is
-    /// higher, because the last changes were deletions and have been removed.
+    /// Returns the revision of the snapshot: that of the last stored change, or the compacted
+    /// revision if it is higher, which happens when the last changes were deletions and have been
+    /// removed.
     pub fn revision(&self) -> i64 {
         self.status.revision.max(self.compacted()).max(1)
     }
@@ -337,8 +338,8 @@ impl<'s> Contents<'s> {
         Some((change.at, change.deletes, key))
     }
 
-    /// Returns the index of the change at this place in key order, and whether it made the current
-    /// record of its key.
+    /// Returns the index of the change at this position in key order, and whether it made the
+    /// current record of its key.
     pub(super) fn by_key(&self, place: usize) -> Option<(usize, bool)> {
         let index = *self.by_key.get(place)?;
         let (_, deletes, key) = self.change_at(index)?;

@@ -9,18 +9,18 @@ use crate::{
     },
 };
 
-/// Time added to the leases, until the new cluster has started and clients have found it.
+/// Time added to leases, in milliseconds, for the new cluster to start and clients to find it.
 pub const LEASE_GRACE_MS: u64 = 300_000;
 
-/// Settings that the snapshot does not contain.
+/// Parameters of an import that the snapshot does not contain.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Current time in Unix milliseconds, at which leases start anew.
+    /// Current time in Unix milliseconds, from which leases run again.
     pub now_ms: u64,
     /// Key that will sign tokens, if auth is enabled.
     pub secret: [u8; crate::auth::SECRET_BYTES],
-    /// Hash of a new password for root, if any. etcd's own hashes have another format, in which no
-    /// password matches.
+    /// Hash of a new password for root, if it is to be set. etcd's own hashes have another format,
+    /// which no password matches.
     pub root_hash: Option<String>,
 }
 
@@ -40,11 +40,11 @@ enum Stage {
     End,
 }
 
-/// Generator of the items. Keys are sorted in memory, values read from the file.
+/// Generator of the items. Keys are sorted in memory, and values are read from the file.
 pub struct Items<'c> {
     contents: &'c Contents<'c>,
     auth: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Unix milliseconds at which leases start anew.
+    /// Time in Unix milliseconds from which leases run again.
     begins_ms: u64,
     /// Deadlines of leases, with their ids.
     deadlines: Vec<(u64, u64)>,
@@ -92,7 +92,7 @@ impl<'c> Items<'c> {
                 continue;
             };
             let lease = self.contents.lease_of(index).cast_unsigned();
-            // A lease that no longer exists remains only as a number in the record.
+            // A lease that no longer exists is only a number in the record.
             if lease != 0 && self.is_lease(lease) {
                 self.attached.push((lease, index));
             }
@@ -211,7 +211,7 @@ impl<'c> Items<'c> {
         change.map_or(Row::Over, |(at, deletes, key)| Row::One(bring::revision(at, deletes, key)))
     }
 
-    /// Returns the row of the state, unless nothing was ever changed.
+    /// Returns the row with the state, unless nothing was ever changed.
     fn state(&self, at: usize) -> Row {
         let contents = self.contents;
         let leases = contents.leases().len() as u64;

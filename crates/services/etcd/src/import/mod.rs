@@ -1,9 +1,9 @@
-//! Import of etcd's data: converts a snapshot of `etcdctl snapshot save`, or etcd's database file,
-//! to an image of this service.
+//! Import of data from etcd: converts a snapshot of `etcdctl snapshot save`, or etcd's database
+//! file, to an image of this service.
 //!
-//! [`bolt`] reads the file, [`contents`] its buckets, and [`items`] puts them in the order of an
-//! image. Keys are imported with all revisions in the file, leases with their keys, and users with
-//! their roles and passwords. The file may come from anywhere, so all of it is validated.
+//! [`bolt`] reads the file, [`contents`] its buckets, and [`items`] generates the image from them.
+//! Keys are imported with all revisions in the file, leases with their keys, and users with their
+//! roles and passwords. The file is not trusted: everything in it is validated.
 
 mod bad;
 mod bolt;

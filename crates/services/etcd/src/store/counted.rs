@@ -1,6 +1,6 @@
-//! A store that counts the size of its entries. Responses contain the size and are part of the
-//! state, so the size must not depend on the kind of store. The size has a row of its own, which a
-//! store on disk still has after a restart.
+//! A store that counts the size of its entries. The size is part of responses and of the state, so
+//! it must not depend on the kind of store. It is stored in its own row, so that a store on disk
+//! has it after a restart.
 
 use std::ops::Deref;
 
@@ -9,7 +9,7 @@ use quorate::{LoadError, MetaChange, Metadata, Slot};
 
 use super::Store;
 
-/// Place of the row with the size. Part of the format of snapshots.
+/// Key of the row with the size. Part of the snapshot format.
 const SIZE: &[u8] = b"z";
 
 /// Returns whether an entry is a valid row with the size.
@@ -21,12 +21,12 @@ fn size(value: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(value.try_into().ok()?))
 }
 
-/// Store with the size of its entries. Reads go directly to the store.
+/// A store with the size of its entries. Reads bypass the counting.
 pub(crate) struct Counted {
     store: Box<dyn Store>,
     /// Size of all keys and values, except for the row with the size.
     bytes: u64,
-    /// Size in the row, if there is one.
+    /// Size recorded in its row, if there is one.
     stored: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Counted {
         }
     }
 
-    /// Replaces the value `old`, which the caller has read, without a look-up.
+    /// Replaces the value `old`, which the caller has read, without looking it up again.
     pub(crate) fn replace(&mut self, key: &[u8], old: Option<&Bytes>, new: Option<Bytes>) {
         let of = |value: Option<&Bytes>| value.map_or(0, |value| bytes_of(key, value));
         let less = self.bytes.saturating_sub(of(old));
@@ -116,7 +116,7 @@ impl Counted {
 
     pub(crate) fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         match self.stored {
-            // Nodes that did not load this image continue from the same size.
+            // Nodes that did not load this image continue counting from the same size.
             Some(bytes) => self.bytes = bytes,
             // An image of etcd's data, or of an earlier version, has no size.
             None if self.bytes > 0 => {

@@ -1,7 +1,7 @@
 //! The store on disk: all entries are rows of one collection in the engine of the key-value
 //! service. The engine orders the rows, commits atomically with the slot, and handles images,
-//! loads, syncing, and full or failing disks ([`quorate_kv::store::lsm`]); this module defines only
-//! the names of rows.
+//! loads, syncing, and full or failing disks ([`quorate_kv::store::lsm`]). This module only maps
+//! keys to row names.
 
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
@@ -21,7 +21,7 @@ use crate::mvcc::PLACE_BYTES_MAX;
 // Every entry fits: a longer name would fail an assertion in the tree.
 const _: () = assert!(PLACE_BYTES_MAX <= NAME_BYTES_MAX);
 
-/// The only key of the engine, under which images and loads find all rows.
+/// The engine's only key, which owns all rows in images and loads.
 const KEY: &[u8; 4] = b"etcd";
 const VERSION: Version = Version { slot: 1, index: 0 };
 const ROWS: Id = Id { version: VERSION, number: 0 };
@@ -32,7 +32,7 @@ const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash 
 #[derive(Debug)]
 pub struct LsmStore {
     engine: Engine,
-    /// The key of the collection has been created.
+    /// Set once the collection's key has been created.
     has_key: bool,
 }
 
@@ -54,7 +54,7 @@ impl LsmStore {
 
 impl Store for LsmStore {
     fn get(&self, key: &[u8]) -> Option<Bytes> {
-        // Clients may request keys that are too long to exist.
+        // Clients may request keys that are longer than any existing one.
         if key.len() > NAME_BYTES_MAX {
             return None;
         }

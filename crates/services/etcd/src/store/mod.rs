@@ -12,16 +12,16 @@ use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
 /// Visitor of entries.
 pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 
-/// Map ordered by key. All calls come from one thread.
+/// A map ordered by key, used by one thread.
 ///
-/// Values are shared, so a value that was read does not change. For a store on disk,
-/// [`Store::health`] reports whether it can continue, and [`Store::has_failed`] whether its results
-/// since the last commit are void.
+/// Values are shared, so a value that was read does not change. A store on disk reports with
+/// [`Store::health`] whether it can continue, and with [`Store::has_failed`] whether the results
+/// since the last commit are invalid.
 pub trait Store: Send {
     fn get(&self, key: &[u8]) -> Option<Bytes>;
 
-    /// Visits the entries from `from` (inclusive) to `to` (exclusive), in order; none if `to` is
-    /// not after `from`.
+    /// Visits the entries from `from` (inclusive) to `to` (exclusive), in order. The range is empty
+    /// if `to` is not after `from`.
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>);
 
     /// Returns the first entry from `from` (inclusive) to `to` (exclusive).
@@ -39,7 +39,7 @@ pub trait Store: Send {
     /// Removes the entry of `key`, if there is one.
     fn remove(&mut self, key: &[u8]);
 
-    /// Makes all changes since the last call, the slot and `meta` one atomic unit.
+    /// Commits all changes since the last call, the slot and `meta` atomically.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
     /// See [`StateMachine::recovered`](quorate::StateMachine::recovered).

@@ -1,4 +1,4 @@
-//! Threads of a writer: one sends, and reconnects to another node after a failure; the other
+//! Threads of a writer. One sends, and reconnects to another node after a failure; the other
 //! receives on the current connection.
 
 use std::{
@@ -34,8 +34,7 @@ pub(super) struct Driver {
 /// Result of reopening the stream.
 enum Reopened {
     Open(Link),
-    /// The stream is closed permanently at this position with all its bytes, as the caller
-    /// requested.
+    /// The stream is permanently closed at this position with all its bytes, as requested.
     Finished(u64),
 }
 
@@ -43,7 +42,7 @@ enum Reopened {
 enum Step {
     Data,
     Close(bool),
-    /// Stop using the connection, for the given reason if known.
+    /// Abandon the connection, for the given reason if it is known.
     Stop(Option<String>),
 }
 
@@ -80,8 +79,8 @@ impl Driver {
         Ok(first)
     }
 
-    /// Opens the stream for the first time. If the response is lost, a repetition reopens the same
-    /// piece, because the table of streams knows the writer.
+    /// Opens the stream for the first time. If the response is lost, a retry reopens the same
+    /// piece, because the table of streams records the writer.
     fn open_first(&mut self) -> Result<(Link, u64), Trouble> {
         let mut link = self.nodes.dial_leader()?;
         let first = self.ask_to_open(&mut link)?;
@@ -121,7 +120,7 @@ impl Driver {
                 break;
             }
         }
-        // Whatever the reason, no caller may be left waiting.
+        // Callers must be woken up in any case.
         self.shared.news.notify_all();
     }
 
@@ -189,7 +188,7 @@ impl Driver {
                 let Answer::Info(info) = link.next_frame(self.nodes.options.stall)? else {
                     return Err(Trouble::unexpected());
                 };
-                // Only this writer's close can have finished a stream of this writer.
+                // A stream that this writer still owned can only have been closed by this writer.
                 let end = info.end;
                 if !info.finished {
                     return Err(Trouble::unexpected());
@@ -197,7 +196,8 @@ impl Driver {
                 self.shared.lock().window.closed(end)?;
                 Ok(Reopened::Finished(end))
             }
-            // Others may have opened it since it was left, but it has all bytes of this writer.
+            // The stream was left, and another writer may have opened it since, but it has all
+            // bytes of this one.
             (Some(Code::Fenced | Code::Finished), Some(false)) if written == durable => {
                 Ok(Reopened::Finished(written))
             }
@@ -273,7 +273,7 @@ impl Driver {
     }
 
     fn hear_on(&self, socket: &Stream, frames: Frames) -> std::io::Result<JoinHandle<()>> {
-        // The sending thread watches for overdue responses.
+        // No timeout: the sending thread watches for overdue responses.
         socket.socket().set_read_timeout(None)?;
         socket.socket().set_write_timeout(Some(self.nodes.options.stall))?;
         let (kept, heard) = (socket.clone(), socket.clone());

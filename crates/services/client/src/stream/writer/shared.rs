@@ -21,7 +21,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) window: Window,
-    /// Set once the caller is done writing; `true` to close the stream permanently.
+    /// Set once the caller has finished writing; `true` to close the stream permanently.
     pub(super) closing: Option<bool>,
     /// Position at which the stream was closed, or the error that stopped the writer.
     pub(super) over: Option<Result<u64, Error>>,
@@ -29,15 +29,15 @@ pub(super) struct State {
     pub(super) socket: Option<Stream>,
     /// Reason why the current connection is unusable.
     pub(super) broken: Option<String>,
-    /// Time of the node's last progress towards a response that it owes.
+    /// Time of the last progress by the node while it owes a response.
     pub(super) moved: Instant,
     pub(super) reconnects: u64,
     pub(super) address: String,
-    /// The sending thread waits for `work`.
+    /// Set while the sending thread waits for `work`.
     pub(super) driver_waits: bool,
     /// Number of callers that wait for `news`.
     pub(super) callers_wait: usize,
-    /// The caller has dropped the writer, which abandons unsent bytes.
+    /// Set once the caller has dropped the writer, which abandons unsent bytes.
     pub(super) dropped: bool,
 }
 

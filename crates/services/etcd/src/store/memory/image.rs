@@ -1,5 +1,5 @@
-//! Image of the store in memory, while commands continue: an entry ahead of the image is saved
-//! before it changes, and nothing else is copied.
+//! Image of the store in memory, taken while commands continue. An entry that the image has not
+//! reached is saved before it changes; nothing else is copied.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -7,11 +7,12 @@ use bytes::Bytes;
 use quorate::Imaged;
 
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Divisor of the store's size that gives the bytes to save, within the other two limits.
+/// Divisor of the store's size that gives the maximum number of saved bytes, within the other
+/// limits.
 const KEPT_PART: u64 = 4;
-/// Bytes that a small store may save, about what a few batches write.
+/// Minimum limit on saved bytes, about as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// Approximate overhead of a saved entry.
+/// Approximate overhead of a saved entry, in bytes.
 const ENTRY_BYTES: usize = 96;
 
 type Entries = BTreeMap<Box<[u8]>, Bytes>;
@@ -42,8 +43,8 @@ impl Image {
         ENTRY_BYTES + key.len() + value.map_or(0, Bytes::len)
     }
 
-    /// Saves an entry before it changes. Returns `false` if that exceeds the limit, which ends the
-    /// image.
+    /// Saves an entry before it changes. Returns `false` if that exceeds the limit, in which case
+    /// the image is abandoned.
     pub(super) fn keep(&mut self, entries: &Entries, key: &[u8]) -> bool {
         let has_passed = self.passed.as_deref().is_some_and(|passed| key <= passed);
         if has_passed || self.kept.contains_key(key) {
@@ -59,7 +60,7 @@ impl Image {
     }
 
     /// Returns whether the image must advance before more is saved. Half of the limit is reserved
-    /// for the next run of commands.
+    /// for the next batch of commands.
     pub(super) const fn is_behind(&self) -> bool {
         self.kept_bytes > self.bytes_max / 2
     }
@@ -82,7 +83,7 @@ impl Image {
         while given < bytes.max(1) {
             let kept = self.kept.first_key_value().map(|(key, _)| &**key);
             let here = now.peek().map(|(key, _)| &***key);
-            // A saved entry hides the current one.
+            // A saved entry takes precedence over the current one.
             let from_kept = match (kept, here) {
                 (None, None) => return Imaged::End,
                 (Some(kept), Some(here)) => {
