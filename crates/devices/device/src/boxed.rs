@@ -1,8 +1,8 @@
-//! A device as an external process: two processes, each of which has fixed addresses in a fixed
-//! group of its own.
+//! A device implemented by external processes, one for each program, with fixed addresses in their
+//! own fixed group.
 //!
-//! Anything that passes the conformance tests can be used as it is: programs for switches on an
-//! interpreter, simulated cores, anything that maps frames to frames. The addresses and the group
+//! Any program that passes the conformance tests can be used unchanged: switch programs in an
+//! interpreter, simulated cores, or anything else that maps frames to frames. Addresses and group
 //! are built into such a device. [`Translated`] translates between the cluster's frames and the
 //! device's, and truncates or pads the value area.
 
@@ -38,22 +38,22 @@ const fn group(last: u8) -> Address {
     Address { mac: [3, 0, 0, 0, 0, last], ip: [239, 0, 0, last], port: PORT }
 }
 
-/// Address of an external device on its own side.
+/// Address of an external device, in its own frames.
 const OWN: Address = station(1);
-/// Address under which the device knows its owner.
+/// Address of the owner, in the device's frames.
 const OWNER: Address = station(2);
 /// Multicast address on which the device receives.
 const HEARD: Address = group(0x55);
 /// Multicast addresses to which the device sends: first votes and proposals, then decisions.
 const ROUTES: [Address; 2] = [group(3), group(4)];
-/// Bit that is flipped in the addresses of other devices on the device's side, so that they differ
-/// from the fixed addresses above.
+/// Bit flipped in the addresses of other devices when they are translated, so that they differ from
+/// the fixed addresses above.
 const OTHERS: u8 = 0x40;
 /// Sizes of the value area to try when querying a device, in bytes.
 pub const ROOMS: [usize; 8] = [32, 64, 128, 256, 512, 1024, 1400, ROOM_BYTES_MAX];
 /// Maximum number of frames queued for the owner, per program.
 const TAP_FRAMES: usize = 1 << 13;
-/// Time limit for a device to start and report its state.
+/// Maximum time for a device to start and report its state.
 const STARTS_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
@@ -95,15 +95,15 @@ pub struct Boxed {
     acceptor: Process,
     coordinator: Process,
     room: usize,
-    /// Number of times that a process ended by itself.
+    /// Number of times that a process ended unexpectedly.
     forgot: u64,
-    /// Leash that is handed over to the handle of the device's thread.
+    /// Leash to be passed to the handle of the device's thread.
     leash: Option<Leash>,
 }
 
 impl Boxed {
-    /// Starts a process for each program by running the command with the program's name in place of
-    /// each `{}`, or else as an additional last argument. Then queries the capacity of each.
+    /// Starts a process for each program by running the command with `{}` replaced by the program's
+    /// name, or with the name as an additional last argument. Then queries the capacity of each.
     /// Returns the device and the settings for its thread.
     pub fn open(words: &[String]) -> Result<(Self, Settings), OpenBoxedError> {
         let (leash, held) = leash().map_err(OpenBoxedError::Start)?;
@@ -140,8 +140,8 @@ impl Boxed {
         Ok((boxed, settings))
     }
 
-    /// Queries the number of cells and the size of the value area. Returns `None` without a valid
-    /// response.
+    /// Queries the number of cells and the size of the value area. Returns `None` if there is no
+    /// valid response.
     fn ask(&mut self, program: Program) -> Option<(u32, usize)> {
         let until = Instant::now() + STARTS_WITHIN;
         let mut header = Header::submit(GROUP, Descriptor::NONE, 0);
@@ -194,8 +194,8 @@ impl Programs for Boxed {
         let running = self.process(program).is_running();
         let Ok(said) = self.process(program).step(&event, None) else {
             // A process that has ended sends nothing. The two processes form one device, so if one
-            // loses its memory, the other must forget as well. A late process is waited for
-            // instead.
+            // loses its memory, the other must forget as well. A process that is merely late is
+            // waited for.
             if running {
                 self.forgot += 1;
                 Program::ALL.into_iter().for_each(|program| self.process(program).end());
@@ -204,7 +204,7 @@ impl Programs for Boxed {
         };
         let mut buffer = [0; FRAME_BYTES_MAX];
         for (port, said) in said {
-            // A frame that the device did not handle comes back unchanged, and is dropped.
+            // A frame that the program did not handle is returned unchanged, and dropped here.
             if said == frame {
                 continue;
             }
@@ -223,7 +223,7 @@ impl Programs for Boxed {
 
     fn forget(&mut self) {
         for program in Program::ALL {
-            // A process that has ended has lost its memory already.
+            // A process that has ended has already lost its memory.
             let _ = self.process(program).step(&Event::Power, None);
         }
     }
@@ -320,7 +320,7 @@ impl<W: Wire> Wire for Translated<W> {
     }
 }
 
-/// Returns the address under which the other side knows another device.
+/// Returns another device's address on the other side of the translation.
 const fn other_side(mut station: Address) -> Address {
     station.mac[0] ^= OTHERS;
     station
@@ -348,7 +348,7 @@ fn address(frame: &[u8], mac: usize, form: Form, (ip, port): (usize, usize)) -> 
     })
 }
 
-/// Translates a frame for the other side: its form, group, value area and addresses. Returns `None`
+/// Translates form, group, value area and addresses of a frame for the other side. Returns `None`
 /// if the value does not fit there.
 fn carry<'a>(
     frame: &[u8],
@@ -357,7 +357,7 @@ fn carry<'a>(
     (from, to): (Address, impl Fn(Address) -> Address),
     buffer: &'a mut [u8],
 ) -> Option<&'a [u8]> {
-    // A corrupted frame must not count as a vote on the other side, either.
+    // A corrupted frame must not become a valid one by translation.
     if frame.len() < form.room_at() || form.is_whole(frame).is_err() {
         return None;
     }

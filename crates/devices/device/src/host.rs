@@ -1,5 +1,5 @@
-//! Coordinator and acceptor of one machine, combined. Each also receives the other's frames, both
-//! direct ones and those for the group.
+//! Coordinator and acceptor of one machine, combined. Each also receives frames from the other,
+//! whether addressed to it or to the group.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ impl Host {
         self.programs.forget();
     }
 
-    /// Returns how often the programs lost their memory by themselves.
+    /// Returns how often the programs lost their memory unexpectedly.
     pub fn forgot(&self) -> u64 {
         self.programs.forgot()
     }
@@ -79,7 +79,7 @@ impl Host {
             Some(Type::Submit | Type::Phase2b) => {
                 self.step(Program::Coordinator, from, frame, sink);
             }
-            // Decisions are for learners, and here the owner is the learner.
+            // Decisions are addressed to learners, and here the owner is the learner.
             Some(Type::Decided) => {
                 let setup = self.settings.setup();
                 let decisions = Setup { heard: self.settings.decisions.mac, ..setup };

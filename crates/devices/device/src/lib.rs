@@ -1,9 +1,9 @@
 //! A device in user space: both programs of phase 2, run by a thread over UDP, raw frames or
 //! memory.
 //!
-//! A [`Software`] is a [`quorate_offload::port::Device`] like any other: its owner's requests are
-//! frames. Its thread has a [`Host`] (coordinator and acceptor of one machine, combined) and a
-//! [`Wire`] (exchanges frames with other devices).
+//! [`Software`] implements [`quorate_offload::port::Device`]: its owner's requests are frames. Its
+//! thread has a [`Host`] (coordinator and acceptor of one machine, combined) and a [`Wire`]
+//! (exchanges frames with other devices).
 //!
 //! Reading order: [`settings`] (settings of a device), [`host`] (both programs combined, without
 //! threads), [`wire`] and its implementations [`udp`], [`packet`] and [`loopback`], [`station`]

@@ -1,8 +1,8 @@
-//! A wire of raw frames on one interface, through a packet socket. A frame for the group is sent
-//! once.
+//! A wire that exchanges raw frames on one interface, through a packet socket. A frame for the
+//! group is sent once.
 //!
-//! For machines where no program may be loaded into the kernel. It interoperates with devices in
-//! the kernel.
+//! It is for machines where programs may not be loaded into the kernel, and interoperates with
+//! devices in the kernel.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -32,8 +32,8 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Claims the interface for this group. As long as the wire exists, no other process on this
-    /// machine can have a device of the group at the interface.
+    /// Claims the interface for this group. While the wire exists, no other process on this machine
+    /// can have a device of the group at the interface.
     pub fn claim(&mut self, group: u32) -> Result<(), ClaimError> {
         self.station = Some(Station::of_group(self.socket.index(), group)?);
         Ok(())
@@ -48,8 +48,8 @@ impl Packet {
         for group in groups {
             socket.join(*group)?;
         }
-        // Without the required capability, the socket keeps the default size. Frames that do not
-        // fit are lost and sent again by their owners.
+        // Without the required capability, the socket keeps its default buffer size. Frames that do
+        // not fit are lost and retransmitted by their owners.
         let _ = set_socket_recv_buffer_size_force(socket.as_fd(), RECEIVE_BYTES);
         Ok(Self {
             socket,
@@ -61,7 +61,7 @@ impl Packet {
 
 impl Wire for Packet {
     fn send(&mut self, frame: &[u8]) {
-        // If there is no buffer space or no interface, the frame is lost, as on any wire.
+        // Without buffer space or an interface, the frame is lost, as on any network.
         let _ = self.socket.send(frame);
     }
 

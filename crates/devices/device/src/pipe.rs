@@ -1,10 +1,10 @@
-//! Protocol of a device that is a process, and format of test vectors: a sequence of 16-bit words,
-//! big-endian, each followed by a frame.
+//! Protocol between a device process and its owner, and format of test vectors: a sequence of
+//! 16-bit big-endian words, each followed by a frame.
 //!
 //! The upper four bits of a word are the port (0 network, 1 owner), the lower twelve the length of
-//! the frame. In the input of a device, a zero word without a frame means a power cycle: the device
-//! forgets. The output for one input event is the frames that the device sends, followed by a zero
-//! word, so that a mismatch can be attributed to an input.
+//! the frame. In a device's input, a zero word without a frame is a power cycle, which clears all
+//! state. The output for each input event consists of the frames that the device sends and a final
+//! zero word, so that a mismatch can be attributed to an event.
 
 use std::io::{self, Read, Write};
 
@@ -47,7 +47,7 @@ pub fn read_answer(from: &mut impl Read) -> io::Result<Option<Vec<Sent>>> {
     }
 }
 
-/// Reads a word and the frame that follows. The frame is `None` if the word is zero.
+/// Reads a word and the frame that follows it. The frame is `None` if the word is zero.
 fn read(from: &mut impl Read) -> io::Result<Option<(Port, Option<Vec<u8>>)>> {
     let mut word = [0; 2];
     match from.read_exact(&mut word[..1]) {

@@ -1,9 +1,8 @@
-//! A device program in a process of its own, which receives and sends frames through pipes
-//! ([`crate::pipe`]).
+//! A device program in a separate process, which exchanges frames through pipes ([`crate::pipe`]).
 //!
-//! The process may end or send garbage at any time. It is then killed and restarted, at most once a
-//! second; the owner sees that as a power loss with new memory ([offload-9]). A late process,
-//! however late, still has its votes, so it is waited for until the [`Leash`] is dropped.
+//! If the process ends or sends garbage, it is killed and restarted, at most once a second. To the
+//! owner, that looks like a power loss with new memory ([offload-9]). A slow process still has its
+//! votes, so it is waited for indefinitely, until the [`Leash`] is dropped.
 
 use std::{
     io::{self, PipeReader, PipeWriter, Read, Write, pipe},
@@ -22,8 +21,8 @@ use crate::pipe::{Event, Sent, read_answer, write_event};
 
 /// Minimum time between two starts of the process.
 const REST: Duration = Duration::from_secs(1);
-/// Minimum time from a process's end to the next start. During this time the group needs the
-/// machine's processor to fail over.
+/// Minimum time from a process's end to the next start. The group needs the machine's processor for
+/// failover in the meantime.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Handle that, when dropped, ends all waits for processes on any thread.
@@ -56,13 +55,13 @@ impl Process {
         Ok(Self { words, held, running, again_at: Instant::now() + REST })
     }
 
-    /// Returns whether the process is running, as far as known.
+    /// Returns whether the process was running when last checked.
     pub(crate) const fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
     /// Passes one event to the process and returns the frames that it sends. Waits for them until
-    /// `until`, or without limit if that is `None`.
+    /// `until`, or indefinitely if that is `None`.
     pub(crate) fn step(&mut self, event: &Event, until: Option<Instant>) -> io::Result<Vec<Sent>> {
         if self.running.is_none() {
             if Instant::now() < self.again_at {
@@ -105,7 +104,7 @@ impl Running {
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (to, from) = pipes.ok_or(io::ErrorKind::BrokenPipe)?;
         let running = Self { child, to, from };
-        // From here on, dropping `running` kills the process, even after an error.
+        // From here on, the process is killed when `running` is dropped, including on an error.
         ioctl_fionbio(&running.to, true)?;
         ioctl_fionbio(&running.from, true)?;
         Ok(running)
@@ -127,7 +126,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The process may already have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -21,19 +21,19 @@ pub trait Programs: Send {
     /// Clears the state of both programs, as a power cycle does ([offload-9]).
     fn forget(&mut self);
 
-    /// Returns how often the programs lost their memory by themselves. Never decreases.
+    /// Returns how often the programs lost their memory unexpectedly. Never decreases.
     fn forgot(&self) -> u64 {
         0
     }
 
-    /// Returns the leash that ends waiting steps when dropped; `None` if steps never wait, or after
-    /// the first call.
+    /// Returns the leash whose drop ends waiting steps. `None` if steps never wait, or after the
+    /// first call.
     fn leash(&mut self) -> Option<Leash> {
         None
     }
 
     /// Returns the number of frames for each reason, first the acceptor's, then the coordinator's.
-    /// Unknown numbers are zero.
+    /// Numbers that are not known are zero.
     fn counters(&self) -> [Counters; 2];
 }
 
@@ -53,7 +53,7 @@ impl Reference {
         Self {
             acceptor: Acceptor::new(setup, routes, cells()),
             coordinator: Coordinator::new(setup, routes, settings.decisions(), cells()),
-            // The buffer is long enough, because only frames of this length cause responses.
+            // The buffer suffices, because only frames of this length cause responses.
             buffer: vec![0; settings.frame_bytes() * FRAMES_MAX],
         }
     }

@@ -1,4 +1,4 @@
-//! Settings of a device in user space, which never change.
+//! Fixed settings of a device in user space.
 
 use quorate_offload::{Address, Form, Routes, Setup, port::Shape};
 
@@ -35,7 +35,7 @@ impl Settings {
         owner
     }
 
-    /// Returns the part of the settings that the owner needs.
+    /// Returns the subset of the settings that the owner needs.
     pub fn shape(&self) -> Shape {
         Shape {
             group: self.group,
@@ -48,7 +48,7 @@ impl Settings {
         }
     }
 
-    /// Returns the part of the settings that the programs need.
+    /// Returns the subset of the settings that the programs need.
     pub(crate) fn setup(&self) -> Setup {
         Setup {
             group: self.group,

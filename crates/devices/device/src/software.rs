@@ -26,8 +26,8 @@ use crate::{
     work::{Counted, Message, Shared, work},
 };
 
-/// Maximum number of calls queued for the thread. Further calls are dropped, and the owner repeats
-/// them.
+/// Maximum number of calls queued for the thread. Further calls are dropped, and their owner
+/// repeats them.
 const CALLS_MAX: usize = 4096;
 
 /// A device in user space. Dropping it ends its thread.
@@ -39,14 +39,14 @@ pub struct Software {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     leash: Option<Leash>,
-    /// Number of the last requested drain, and whether the thread was notified of it.
+    /// Number of the last requested drain, and whether it has been passed to the thread.
     drain: (u64, bool),
 }
 
 impl Software {
     /// Starts the thread with the reference programs. The thread calls `wake_owner` when there are
-    /// frames for the owner or a drain has completed. Panics on settings for which
-    /// [`Reference::new`] does.
+    /// frames for the owner or a drain has completed. Panics if the settings are invalid (see
+    /// [`Reference::new`]).
     pub fn start(
         settings: Settings,
         wire: impl Wire,
@@ -176,7 +176,7 @@ impl Drop for Software {
         (self.said, self.leash) = (None, None);
         self.shared.wake.signal();
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, there is nothing left to report to.
+            // If the thread panicked, there is no caller left to report that to.
             let _ = thread.join();
         }
     }

@@ -1,10 +1,10 @@
-//! Claims that limit a machine to one device per address: a lock in the network namespace, which is
-//! released when its process ends, however that happens.
+//! Claims that limit a machine to one device per address: a lock in the network namespace, which
+//! the kernel releases when the process ends.
 //!
-//! All devices at an interface have the same address, so of two devices in the same group each
-//! would receive the other's frames. The lock is a socket name, because socket names belong to a
-//! network namespace, as interfaces do. Files belong to a mount namespace, which containers on the
-//! host's network need not share.
+//! All devices at an interface have the same address, so two devices of the same group would
+//! receive each other's frames. The lock is a socket name, because socket names belong to a network
+//! namespace, as interfaces do. Files belong to a mount namespace, which containers on the host's
+//! network may not share.
 
 use std::{
     fmt, io,
@@ -19,7 +19,7 @@ pub struct Station(#[allow(dead_code, reason = "it is held")] net::UnixDatagram)
 pub enum ClaimError {
     /// Another process has claimed the address.
     Taken,
-    /// It could not be determined whether the address is claimed.
+    /// The check whether the address is claimed failed.
     Io(io::Error),
 }
 

@@ -1,4 +1,5 @@
-//! The queue to the owner: bounded per program, with a count of dropped frames ([offload-14]).
+//! Queue of frames for the owner, bounded per program, with a count of dropped frames
+//! ([offload-14]).
 //!
 //! It consists of a standard channel and, for each program, a counter of its queued frames. The
 //! thread increments the counter before it sends, and the owner decrements it after it receives, so
@@ -12,8 +13,7 @@ use std::sync::{
 
 use quorate_offload::port::{FrameOrigin, Program};
 
-/// Capacity reserved for responses, so that an owner that has fallen behind can still control its
-/// device.
+/// Capacity reserved for responses, so that an owner that lags can still control its device.
 const ANSWERS: usize = 256;
 
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! A wire over UDP that sends a datagram to each device. It needs neither multicast nor privileges.
 //!
 //! A datagram contains the part of a frame after the encapsulation. The receiver reconstructs the
-//! 42 bytes of encapsulation, so that the programs see whole frames ([`Form::Udp`]). The kernel has
-//! checked the datagram's checksum.
+//! 42 bytes of encapsulation, so that the programs process whole frames ([`Form::Udp`]). The kernel
+//! has already verified the datagram's checksum.
 //!
 //! On loopback every user of the machine can send, but the kernel reports the true source port, so
 //! only members are accepted there ([offload-21]). In other networks all possible senders are
@@ -36,7 +36,7 @@ pub fn address(at: SocketAddrV4) -> Address {
     }
 }
 
-/// Returns the address that stands for all devices of a group (see [`Members`]).
+/// Returns the pseudo-address of all devices of a group (see [`Members`]).
 pub const fn all_hosts(port: u16) -> Address {
     Address { mac: [3, 0, 0, 0, 0, 1], ip: [224, 0, 0, 1], port }
 }
@@ -58,7 +58,7 @@ pub struct Udp {
     socket: UdpSocket,
     own: SocketAddrV4,
     members: Members,
-    /// Set if frames from senders that are not members are accepted.
+    /// Set if frames are accepted from senders that are not members.
     heeds_strangers: bool,
     strangers: u64,
     bytes: Box<[u8]>,
@@ -92,7 +92,7 @@ impl Udp {
         loop {
             match self.socket.recv_from(&mut self.bytes) {
                 Ok(taken) => return Some(taken),
-                // The error concerns an earlier datagram, or a signal interrupted the call. The
+                // The error concerns an earlier datagram, or a signal interrupted the call, so the
                 // next attempt may succeed.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error)

@@ -41,8 +41,8 @@ impl Arrived {
     }
 }
 
-/// A network connection that carries whole frames. A frame that cannot be delivered is lost, and
-/// the owner, not the device, sends again.
+/// A network connection that transports whole frames. A frame that cannot be delivered is lost;
+/// retransmission is up to the owner.
 pub trait Wire: Send + 'static {
     /// Sends a frame to its destination addresses.
     fn send(&mut self, frame: &[u8]);

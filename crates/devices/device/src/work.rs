@@ -1,5 +1,5 @@
-//! A device's thread. In each turn it handles the owner's calls first, and then a few frames from
-//! the network.
+//! The thread of a device. In each turn it handles the owner's calls first, and then a few frames
+//! from the network.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     /// Number of the last completed drain. Stored after all frames of earlier steps have been
     /// queued.
     pub(crate) drained: AtomicU64,
-    /// Number of times that the programs lost their memory by themselves.
+    /// Number of times that the programs lost their memory unexpectedly.
     pub(crate) forgot: AtomicU64,
     /// Number of frames for each reason, as of the last time that the thread was idle.
     pub(crate) counted: Mutex<Counted>,

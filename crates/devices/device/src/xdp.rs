@@ -1,11 +1,11 @@
-//! Devices in the kernel: loads, attaches, pins and drives the eBPF programs of
+//! Devices in the kernel: loads, attaches, pins and controls the eBPF programs of
 //! `crates/devices/programs/xdp`.
 //!
 //! The loader is **aya**. It is pure Rust and builds in about 19 s on a machine with two cores and
-//! nothing else installed, where libbpf-rs takes 33 s and needs clang, libelf, zlib and pkg-config;
-//! both load our objects. It supports what is needed here: pinned maps, test runs of a program, the
-//! ring buffer of the tap, XDP and tc links. The programs are written in C, because no released
-//! Rust compiles to eBPF with the standard tools.
+//! no other dependencies, whereas libbpf-rs takes 33 s and needs clang, libelf, zlib and
+//! pkg-config; both load our objects. It has the required features: pinned maps, test runs of a
+//! program, the ring buffer of the tap, XDP and tc links. The programs are written in C, because no
+//! released Rust compiles to eBPF with the standard tools.
 //!
 //! Reading order: [`Settings`] (settings of a device), [`Device`] (in the kernel; frames in and
 //! out, counters, the tap), [`control`] (requests of an owner), [`Hook`] (source of frames),

@@ -8,7 +8,7 @@ use crate::{
     header::REPEAT,
 };
 
-/// Parameters with which an acceptor is armed. A new record replaces all of them ([offload-17]).
+/// Parameters for arming an acceptor. A new record replaces all of them ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
     /// The only ballot in which the acceptor votes.
@@ -24,7 +24,7 @@ pub struct Arm {
 #[derive(Debug)]
 pub struct Acceptor<'a> {
     device: Device<'a>,
-    /// Addresses for votes, used when the acceptor is armed by a frame.
+    /// Destinations of votes, used when the acceptor is armed by a frame.
     votes: Routes,
     armed: Option<Arm>,
     /// Highest ballot with which the acceptor has been armed.
@@ -65,7 +65,7 @@ impl<'a> Acceptor<'a> {
         &self.device.counters
     }
 
-    /// Returns the stored vote for a slot, whatever its ballot, even if the acceptor is disarmed
+    /// Returns the stored vote for a slot, in any ballot, even if the acceptor is disarmed
     /// ([offload-7], [offload-8]).
     pub fn vote(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         self.device.held(slot)
@@ -88,7 +88,7 @@ impl<'a> Acceptor<'a> {
         if !self.armed.as_ref().is_none_or(same) {
             return Err(Reason::Armed);
         }
-        // With a lower ballot, its votes would overwrite those of a higher one.
+        // In a lower ballot, its votes would overwrite those of a higher one.
         if arm.ballot < self.last {
             return Err(Reason::Ballot);
         }
@@ -133,7 +133,7 @@ impl<'a> Acceptor<'a> {
         self.device.turn_away(reason)
     }
 
-    /// Processes a frame that was checked by [`arrive`].
+    /// Processes a frame that [`arrive`] has checked.
     pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
         if let Err(reason) = accept(asked, takes) {
             return self.device.turn_away(reason);
@@ -164,8 +164,8 @@ impl<'a> Acceptor<'a> {
         }
         let cell = self.device.cells.at(slot);
         if cell.holds(armed.ballot, slot) {
-            // Send the stored vote, whatever the proposal contains. A receiver that compares
-            // descriptors detects a difference ([count-1]).
+            // The stored vote is sent, regardless of the proposal's contents. A receiver that
+            // compares descriptors detects a difference ([count-1]).
             let (header, room) = self.device.shown(Header {
                 flags: REPEAT,
                 ..self.answer(Type::Phase2b, armed, &asked.header)
@@ -199,8 +199,8 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// Sends a cell to the owner, even if disarmed, because the owner reads out the votes after a
-    /// fence ([offload-7], [offload-8]).
+    /// Sends a cell to the owner, even if the acceptor is disarmed, because the owner reads out the
+    /// votes after a fence ([offload-7], [offload-8]).
     fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let state = self.state();
         let header = Header {

@@ -1,5 +1,5 @@
 //! Checks that every program makes on a frame before interpreting it. All devices make them in the
-//! same order.
+//! same order, so that they refuse a frame for the same reason.
 
 use crate::{
     Address, Form, Header, Port, Reason, Setup, Type,
@@ -19,8 +19,8 @@ pub struct Admitted<'a> {
 }
 
 impl Admitted<'_> {
-    /// Returns the sender's address, or `None` if it is not that of a single station. The address
-    /// is no more trustworthy than the frame.
+    /// Returns the sender's address, or `None` if it is not that of a single station. It is not
+    /// authenticated.
     pub fn source(&self) -> Option<Address> {
         self.form.from(self.frame)
     }
@@ -54,7 +54,7 @@ pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted
 }
 
 /// Parses a frame and checks its contents, or returns the reason to refuse it ([offload-16]).
-/// `takes` tells whether the program handles a header.
+/// `takes` returns whether the program handles a header.
 pub fn admit<'a>(
     setup: &Setup,
     from: Port,
@@ -87,8 +87,8 @@ pub(crate) fn accept(arrived: &Admitted<'_>, takes: fn(&Header) -> bool) -> Resu
     Ok(())
 }
 
-/// Returns whether the frame is for the coordinator. Only meaningful for types that both programs
-/// handle.
+/// Returns whether the frame is addressed to the coordinator. Only meaningful for types that both
+/// programs handle.
 pub(crate) const fn is_for_coordinator(header: &Header) -> bool {
     header.flags & COORDINATOR != 0
 }

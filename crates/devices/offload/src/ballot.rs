@@ -1,4 +1,5 @@
-//! Ballots in 64 bits: 16 for the era, 32 for the round, 16 for the node. They compare as numbers.
+//! Ballots packed into 64 bits: 16 for the era, 32 for the round, 16 for the node. Their numeric
+//! order is that of ballots.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -10,11 +11,11 @@ use quorate_core::{
 pub struct PackedBallot(pub u64);
 
 impl PackedBallot {
-    /// No ballot: a device that is not armed, or a cell without a vote.
+    /// Absence of a ballot: the device is not armed, or the cell contains no vote.
     pub const NONE: Self = Self(0);
 
-    /// Packs a ballot, or returns `None` if it does not fit. A ballot that does not fit is never
-    /// truncated, and is not offloaded ([offload-5]).
+    /// Packs a ballot, or returns `None` if it does not fit. Such a ballot is never truncated, and
+    /// its phase 2 is not offloaded ([offload-5]).
     pub fn of(ballot: Ballot) -> Option<Self> {
         let era = u16::try_from(ballot.era.0).ok()?;
         let node = u16::try_from(ballot.node.0).ok()?;

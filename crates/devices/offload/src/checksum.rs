@@ -32,7 +32,7 @@ pub const fn udp(sum: u16) -> u16 {
     }
 }
 
-/// Returns the CRC-32C of a value. The value's origin computes it, and learners verify it.
+/// Returns the CRC-32C of a value, which the value's origin computes and learners verify.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !bytes
         .iter()

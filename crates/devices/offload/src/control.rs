@@ -1,9 +1,8 @@
-//! Control calls, which only the owner may make, and their order ([offload-17]).
+//! Control calls, which are reserved for the owner, and their order ([offload-17]).
 //!
 //! Each call has a number, ⟨device boot, owner boot, counter⟩. A device with another boot has lost
 //! its memory, and refuses the call. It also refuses a number that is not above that of the last
-//! call. A call refused for another reason has used up its number, so it cannot be carried out
-//! later.
+//! call. A call refused for any other reason uses up its number, so it cannot be executed later.
 //!
 //! In a frame, the device's boot has its own field, the owner's boot is in the field of the
 //! origin's boot, and the counter has its own field. *Arm* and *start* contain the ballot, the
@@ -53,7 +52,7 @@ impl Order {
         self.boot
     }
 
-    /// Sets the boot of a device that has none. A boot never changes afterwards.
+    /// Sets the boot of a device that has none. Once set, it never changes.
     pub(crate) fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         if boot == 0 || (self.boot != 0 && self.boot != boot) {
             return Err(Reason::Boot);

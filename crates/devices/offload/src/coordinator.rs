@@ -17,11 +17,11 @@ pub struct Start {
     pub first: u64,
     /// First slot that the coordinator may not assign.
     pub limit: u64,
-    /// Number of members that form a quorum, whichever they are ([offload-10]).
+    /// Number of members that form a quorum; any such set does ([offload-10]).
     pub quorum: u8,
     /// Number of positions in the configuration, at most 16.
     pub members: u8,
-    /// Set if the group is durable: device votes are volatile, so decisions are only hints.
+    /// Set if the group is durable. Device votes are volatile, so decisions are then only hints.
     pub hint: bool,
     pub proposals: Routes,
     pub decisions: Routes,
@@ -31,7 +31,7 @@ pub struct Start {
 #[derive(Debug)]
 pub struct Coordinator<'a> {
     device: Device<'a>,
-    /// Addresses for proposals, used when the start arrives as a frame.
+    /// Destinations of proposals, used when the start arrives as a frame.
     proposals: Routes,
     decisions: Routes,
     started: Option<Start>,
@@ -83,8 +83,8 @@ impl<'a> Coordinator<'a> {
         &self.device.counters
     }
 
-    /// [offload-18] Returns one past the last assigned slot. This is the index that a read must
-    /// wait for.
+    /// [offload-18] Returns one past the last assigned slot, which is the read index of
+    /// linearizable reads.
     pub const fn next(&self) -> u64 {
         self.next
     }
@@ -108,8 +108,8 @@ impl<'a> Coordinator<'a> {
         if start.ballot == PackedBallot::NONE || !counts {
             return Err(Reason::Range);
         }
-        // [offload-17] A running coordinator has to be stopped first, even to be started with the
-        // same record.
+        // [offload-17] A running coordinator must be stopped before it is started again, even with
+        // the same record.
         if self.started.is_some() {
             return Err(Reason::Armed);
         }
@@ -123,8 +123,8 @@ impl<'a> Coordinator<'a> {
         }
         self.last = start.ballot;
         self.next = start.first;
-        // The owner has adopted the slots assigned earlier, or it would not start the coordinator
-        // again. Their cells are free.
+        // The owner has adopted the slots assigned earlier, or it would not restart the
+        // coordinator. So their cells are free.
         self.device.floor = start.first;
         self.started = Some(start);
         Ok(())
@@ -188,7 +188,7 @@ impl<'a> Coordinator<'a> {
             slot,
             value: asked.header.value,
             sum: asked.header.sum,
-            // The coordinator's own proposal is not a vote ([offload-10]).
+            // A proposal does not count as the coordinator's own vote ([offload-10]).
             voters: 0,
         };
         // The value is stored before the proposal is sent ([offload-12]).
@@ -199,8 +199,8 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-10] Counts a vote for an assigned slot. Each position counts once, and only in the
-    /// started ballot.
+    /// [offload-10] Counts a vote for an assigned slot. Each position is counted once, and only in
+    /// the ballot of the start.
     fn on_phase2b(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Stale)?;
         let (slot, position) = (asked.header.slot, asked.header.position);

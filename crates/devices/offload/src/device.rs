@@ -1,4 +1,4 @@
-//! State and responses that the programs share: cells, counters, and the order of control calls.
+//! State and responses common to both programs: cells, counters, and the order of control calls.
 
 use crate::{
     Address, Cell, Cells, Counters, Descriptor, Header, Out, PackedBallot, Port, Reason, Routes,
@@ -9,7 +9,7 @@ use crate::{
     header::{HINT, ROOM_BYTES_MAX},
 };
 
-/// State of a program, without the record with which it is armed.
+/// State of a program, without the record that it is armed with.
 #[derive(Debug)]
 pub(crate) struct Device<'a> {
     pub(crate) setup: Setup,
@@ -58,7 +58,8 @@ impl<'a> Device<'a> {
     ) -> Verdict {
         let mut reason = reason;
         if reason.answers() {
-            // Responses go to the owner's configured address, whatever source a call claims.
+            // Responses go to the owner's configured address, regardless of the source address in
+            // the call.
             let to =
                 if is_control(asked.header.kind) { Some(self.setup.owner) } else { asked.source() };
             match to {
@@ -70,8 +71,8 @@ impl<'a> Device<'a> {
         Verdict::Taken
     }
 
-    /// Sends the frame back as a refusal, with its slot, descriptor and value area, so that the
-    /// sender can identify it.
+    /// Returns the frame to its sender as a refusal, with its slot, descriptor and value area, so
+    /// that the sender can identify it.
     fn refuse(
         &self,
         asked: &Admitted<'_>,
@@ -121,8 +122,8 @@ impl<'a> Device<'a> {
         self.send(asked, Port::Owner, &self.setup.owner, &header, None, out);
     }
 
-    /// Returns the contents of a slot's cell, whatever its ballot, or `None` if the cell stores
-    /// another slot ([offload-7]).
+    /// Returns the contents of a slot's cell, in any ballot, or `None` if the cell stores another
+    /// slot ([offload-7]).
     pub(crate) fn held(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         let cell = self.cells.at(slot);
         let held = cell.ballot != PackedBallot::NONE && cell.slot == slot;

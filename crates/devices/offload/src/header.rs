@@ -1,13 +1,14 @@
-//! The 62-byte header that every device frame starts with, big-endian. `docs/spec/offload.md` §3 is
-//! its table.
+//! The 62-byte header at the start of every device frame, big-endian. `docs/spec/offload.md` §3
+//! specifies the fields.
 
 use crate::{Number, PackedBallot, Reason};
 
 pub const HEADER_BYTES: usize = 62;
-/// Maximum size of the value area in bytes. Such a frame fits into an Ethernet frame of 1500 bytes.
+/// Maximum size of the value area in bytes, for which a frame fits into an Ethernet frame of 1500
+/// bytes.
 pub const ROOM_BYTES_MAX: usize = 1408;
-/// First byte of the header. The upper half identifies the protocol, the lower half is the version,
-/// 1.
+/// First byte of the header. The upper half identifies the protocol, the lower half its version,
+/// which is 1.
 pub const MAGIC: u8 = 0xb1;
 
 /// Flag: no durable votes were counted for this decision ([offload-10]).
@@ -16,14 +17,14 @@ pub const HINT: u16 = 1;
 pub const REPEAT: u16 = 2;
 /// Flag: a tag follows the value. No program of this crate accepts such frames.
 pub const KEYED: u16 = 4;
-/// Flag: the frame is to or from a coordinator. Distinguishes types that both programs use.
+/// Flag: the frame is sent by or to a coordinator. Distinguishes types that both programs handle.
 pub const COORDINATOR: u16 = 8;
 pub const FLAGS: u16 = HINT | REPEAT | COORDINATOR;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Type {
-    /// Submits a value, requesting a slot for it.
+    /// Submits a value, to be assigned a slot.
     Submit = 0,
     /// Queries the vote for a slot, without a promise ([offload-7]).
     Phase1a = 1,
@@ -87,7 +88,7 @@ impl Type {
 pub struct Descriptor {
     /// Kind of the value, numbered as in `docs/spec/wire.md`. 0 means no value.
     pub kind: u8,
-    /// Node that named the value.
+    /// Node that assigned the value's identity.
     pub origin: u32,
     /// Boot of the origin's process.
     pub origin_boot: u32,
@@ -102,14 +103,13 @@ impl Descriptor {
     pub const NONE: Self =
         Self { kind: 0, origin: 0, origin_boot: 0, counter: 0, length: 0, crc: 0 };
 
-    /// Returns whether devices carry values of this kind: all but content and reconfiguration
-    /// ([offload-15]).
+    /// Returns whether devices carry values of this kind ([offload-15]).
     pub const fn is_carried(self) -> bool {
         matches!(self.kind, 1 | 2 | 4 | 5 | 6 | 8)
     }
 }
 
-/// Decoded header, without the constant magic.
+/// A decoded header, without the constant magic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: Type,
@@ -192,7 +192,7 @@ impl Header {
         }
     }
 
-    /// Creates the header that requests a slot for a value. `sum` is that of the value area.
+    /// Creates the header that submits a value. `sum` is the checksum of the value area.
     pub const fn submit(group: u32, value: Descriptor, sum: u16) -> Self {
         Self {
             kind: Type::Submit,

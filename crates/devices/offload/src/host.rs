@@ -1,12 +1,12 @@
 //! A coordinator and an acceptor at one interface. Each frame goes to the program that handles it,
 //! and frames for the group are also processed internally.
 //!
-//! A station does not receive the frames that it sends to its own group. Therefore the host passes
+//! A station does not receive the frames that it sends to its own group. The host therefore passes
 //! the coordinator's proposals to its own acceptor, and the acceptor's votes to its own
 //! coordinator, in the same step. Responses stay internal, except for those to the owner. So a step
 //! sends no more frames than one program would, and a device that can rewrite only one frame, such
 //! as a program in a kernel, never has to send a second one. If the host's own vote completes a
-//! decision, other nodes learn of it as they do of any lost frame: by a heartbeat ([offload-19]).
+//! decision, other nodes learn of it by a heartbeat, as after a lost frame ([offload-19]).
 
 use crate::{
     Acceptor, Coordinator, Out, Port, Setup, Verdict, acceptor,
@@ -88,7 +88,7 @@ impl<'a> Host<'a> {
     }
 
     /// Delivers a program's message to the group to the program of this host that handles it, if
-    /// any.
+    /// there is one.
     fn hear_inside(&mut self, said: &Out<'_>, out: &mut Out<'_>) {
         out.clear();
         let Some(frame) = said.left_for(self.setup.heard) else {
@@ -102,7 +102,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Returns the program that handles a frame, if any. No frame is handled by both.
+/// Returns the program that handles a frame, if there is one. No frame is handled by both.
 fn handler_of(arrived: &Admitted<'_>) -> Option<Program> {
     if coordinator::takes(&arrived.header) {
         Some(Program::Coordinator)

@@ -1,9 +1,9 @@
-//! The learner: counts votes by ballot, descriptor and position, and reports each decided value
-//! once.
+//! The learner, which counts votes by ballot, descriptor and position, and reports each decided
+//! value once.
 //!
-//! It belongs to an owner, or to a client outside the group. It reports values as *decided* frames
-//! at the owner's port. The owner handles order and lost frames: it queries an acceptor, or a peer
-//! over TCP.
+//! A learner belongs to an owner, or to a client outside the group. It reports values as *decided*
+//! frames at the owner's port. The owner restores the order and recovers lost frames, from an
+//! acceptor or from a peer over TCP.
 
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Setup, State, Type,
@@ -21,11 +21,11 @@ pub struct Count {
     pub ballot: PackedBallot,
     /// Lowest slot to count.
     pub floor: u64,
-    /// Number of members that form a quorum, whichever they are.
+    /// Number of members that form a quorum; any such set does.
     pub quorum: u8,
     /// Number of positions in the configuration, at most 16.
     pub members: u8,
-    /// Set if the group is durable: device votes are volatile, so decisions are only hints
+    /// Set if the group is durable. Device votes are volatile, so decisions are then only hints
     /// ([offload-10]).
     pub hint: bool,
 }
@@ -37,7 +37,7 @@ pub struct Learner<'a> {
 }
 
 /// Value of `voters` once the slot's value has been reported. A full set of 16 members has the same
-/// value, but by then the slot's value has been reported as well.
+/// value, but then the slot's value has been reported as well.
 const HANDED_ON: u16 = u16::MAX;
 
 impl<'a> Learner<'a> {
@@ -89,7 +89,8 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-14] Discards the slots below `floor`, whose values the owner has learned elsewhere.
+    /// [offload-14] Discards the slots below `floor`, whose values the owner has from other
+    /// sources.
     pub fn raise_floor(&mut self, number: Number, floor: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         if floor < self.device.floor {
@@ -99,7 +100,8 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-8] Stops reporting values, because any further votes are below the owner's promise.
+    /// [offload-8] Stops reporting values. Any further votes are for a ballot below the owner's
+    /// promise.
     pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         self.counting = None;
@@ -149,7 +151,7 @@ impl<'a> Learner<'a> {
     }
 
     /// Checks that a frame belongs to the current count. Stores the first frame for a slot if its
-    /// bytes match its descriptor, because these bytes are reported later.
+    /// bytes match its descriptor, because those bytes are reported later.
     fn hear(&mut self, count: &Count, asked: &Admitted<'_>) -> Result<(), Reason> {
         let (slot, value) = (asked.header.slot, asked.header.value);
         let within = self.device.cells.is_within(self.device.floor, slot);
@@ -158,7 +160,7 @@ impl<'a> Learner<'a> {
         }
         let cell = self.device.cells.at(slot);
         if cell.holds(count.ballot, slot) {
-            // [count-1] The conflicting vote is not counted. The conflict is reported.
+            // [count-1] The conflicting vote is not counted, and the conflict is reported.
             if cell.value != value {
                 return Err(Reason::Conflict);
             }
@@ -167,7 +169,7 @@ impl<'a> Learner<'a> {
             }
             return Ok(());
         }
-        // The checksum is the origin's. No device on the path has verified the bytes.
+        // The checksum is that of the value's origin. No device on the path has verified the bytes.
         let bytes = asked.room.get(..usize::from(value.length)).ok_or(Reason::Value)?;
         if crc32c(bytes) != value.crc {
             return Err(Reason::Checksum);

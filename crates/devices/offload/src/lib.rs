@@ -1,11 +1,11 @@
-//! Phase 2 outside nodes: the frames of devices, and the reference programs to which every device
-//! is equivalent.
+//! Phase 2 in devices: the frames of devices, and the reference programs to which every device is
+//! equivalent.
 //!
-//! A *device* runs a [`Coordinator`] or an [`Acceptor`] in one ballot, for its *owner*, a node in
-//! user space. The programs here are step functions: a frame goes in, frames come out in the
-//! caller's buffer. Programs in a kernel, a switch or an FPGA are compared with them, byte by byte,
-//! and they form a device themselves when a thread runs them. A [`Learner`] counts votes for an
-//! owner. `docs/spec/offload.md` has the rules and the byte table.
+//! A *device* runs a [`Coordinator`] or an [`Acceptor`] in one ballot, on behalf of its *owner*, a
+//! node in user space. The programs in this crate are step functions: a frame goes in, and frames
+//! come out in the caller's buffer. Programs in a kernel, a switch or an FPGA are compared with
+//! them, byte by byte; run by a thread, they are a device themselves. A [`Learner`] counts votes
+//! for an owner. `docs/spec/offload.md` specifies the rules and the frame format.
 //!
 //! Reading order: [`header`] (the bytes), [`link`] (Ethernet and UDP around them), [`admit`]
 //! (checks that every program makes on a frame, in order), [`cells`] (a ring of slots), [`control`]
@@ -52,7 +52,8 @@ pub use setup::{Routes, Setup};
 /// Verdict on an incoming frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The frame is not for this program. Pass it on, unchanged, to the other port.
+    /// The frame is not addressed to this program. The caller must pass it on, unchanged, to the
+    /// other port.
     Pass,
     /// The program consumed the frame. [`Out`] contains any responses.
     Taken,

@@ -1,8 +1,8 @@
 //! Encapsulation of a header: Ethernet, IPv4 and UDP; or Ethernet alone with a shim of four bytes,
 //! a length and a checksum.
 //!
-//! In both forms the header begins at the same offset within a word of 64 bits: byte 42 after UDP,
-//! byte 18 in a raw frame.
+//! In both forms, the header begins at the same offset within a 64-bit word: at byte 42 after UDP,
+//! and at byte 18 in a raw frame.
 
 use crate::{
     Header, Reason,
@@ -47,8 +47,8 @@ impl Address {
     }
 }
 
-/// Returns the two multicast addresses of a group in raw frames: one of all devices, and one of all
-/// devices plus the clients that count votes themselves ([offload-15]).
+/// Returns the two multicast addresses of a group in raw frames: that of all devices, and that of
+/// all devices and the clients that count votes themselves ([offload-15]).
 pub const fn stations(group: u32) -> [Address; 2] {
     let [a, b, c, d] = group.to_be_bytes();
     const fn station(mac: [u8; 6]) -> Address {
@@ -79,8 +79,8 @@ impl Form {
         self.header_at() + HEADER_BYTES
     }
 
-    /// Determines the form of a frame from its headers, without checking the value area. A frame
-    /// with an incomplete header is refused with [`Reason::Length`].
+    /// Determines the form of a frame from its headers, without checking the value area. Refuses a
+    /// frame with an incomplete header with [`Reason::Length`].
     pub fn of(frame: &[u8], port: u16) -> Result<Self, Reason> {
         let form = match word(frame, 12)? {
             ETHER_TYPE_IP => {
@@ -97,7 +97,8 @@ impl Form {
         Ok(form)
     }
 
-    /// Checks the headers from the outside in, because only the first fragment contains the ports.
+    /// Checks the headers from the outermost one inwards, because only the first fragment contains
+    /// the ports.
     fn is_udp(frame: &[u8], port: u16) -> Result<(), Reason> {
         let ip: &[u8] = frame.get(IP_AT..UDP_AT).ok_or(Reason::Length)?;
         match ip[0] {
@@ -131,8 +132,8 @@ impl Form {
             }
     }
 
-    /// Verifies the IP and UDP checksums, or that of the shim and all that follows. The UDP and
-    /// shim checksums are mandatory.
+    /// Verifies the IP and UDP checksums, or the shim's checksum over everything that follows it.
+    /// The UDP and shim checksums are mandatory.
     pub fn is_whole(self, frame: &[u8]) -> Result<(), Reason> {
         match self {
             Self::Udp => {
@@ -167,8 +168,8 @@ impl Form {
         from.is_single(self).then_some(from)
     }
 
-    /// Rewrites addresses, header and checksums of a frame in place. The value area must be in the
-    /// frame already and its sum in `header`; the sum is not recomputed.
+    /// Rewrites addresses, header and checksums of a frame in place. The frame must already contain
+    /// the value area, whose sum in `header` is not recomputed.
     pub(crate) fn rewrite(self, frame: &mut [u8], from: &Address, to: &Address, header: &Header) {
         frame[..6].copy_from_slice(&to.mac);
         frame[6..12].copy_from_slice(&from.mac);
@@ -197,8 +198,8 @@ impl Form {
         frame[40..42].copy_from_slice(&whole.to_be_bytes());
     }
 
-    /// Writes a complete frame of the kind that clients and owners send. Returns `None` if the
-    /// value area is too long, if its size is not a multiple of 8, or if the buffer is too short.
+    /// Writes a complete frame as clients and owners send it. Returns `None` if the value area is
+    /// too long, if its size is not a multiple of 8, or if the buffer is too short.
     pub fn write<'a>(
         self,
         buffer: &'a mut [u8],

@@ -1,4 +1,4 @@
-//! Frames that a step sends, in the caller's buffer.
+//! List of the frames that a step sends, in the caller's buffer.
 
 use crate::{Routes, port::FrameOrigin};
 
@@ -21,7 +21,7 @@ impl Port {
 }
 
 /// Maximum number of frames per step: one for each route, plus a vote and a decision for the owner,
-/// because a host whose own vote decides sends both.
+/// because a host sends both if its own vote completes a decision.
 pub const FRAMES_MAX: usize = Routes::MAX + 2;
 
 /// List of at most [`FRAMES_MAX`] frames, stored back to back.
@@ -57,7 +57,7 @@ impl<'a> Out<'a> {
     }
 
     /// Returns each frame for the owner with its [`FrameOrigin`]. `from` is the port at which the
-    /// frame that caused them arrived.
+    /// step's input frame arrived.
     pub fn frames_for_owner(&self, from: Port) -> impl Iterator<Item = (FrameOrigin, &[u8])> {
         let came = move |at| match from {
             Port::Network if at < self.outside => FrameOrigin::Asked,
@@ -68,7 +68,7 @@ impl<'a> Out<'a> {
         ours.map(move |(at, (_, frame))| (came(at), frame))
     }
 
-    /// Returns the first frame sent to the group address `group`.
+    /// Returns the first frame addressed to the group `group`.
     pub(crate) fn left_for(&self, group: [u8; 6]) -> Option<&[u8]> {
         let mut left = self.frames().filter(|(port, frame)| {
             *port == Port::Network && frame.first_chunk::<6>() == Some(&group)

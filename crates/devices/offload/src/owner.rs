@@ -1,11 +1,11 @@
-//! The owner of a device: turns a replica's requests into calls over the port, and turns the frames
-//! from the port into ordered events.
+//! The owner of a device: converts a replica's requests to calls over the port, and the frames from
+//! the port to ordered events.
 //!
-//! An [`Owner`] connects a replica to its device ([`crate::port::Device`]). Requests never block.
-//! [`Owner::turn`] carries them out, and reports their outcomes as [`Event`]s. Calls whose
-//! responses are lost are repeated under new numbers ([offload-17]). A device that lost its memory,
-//! or that cannot be read, is reported as [`Event::Lost`], never as a success ([offload-9]). There
-//! is no clock, thread or socket here: the time is an argument.
+//! An [`Owner`] connects a replica to its device ([`crate::port::Device`]). Requests never block:
+//! [`Owner::turn`] executes them, and reports their outcomes as [`Event`]s. Calls whose responses
+//! are lost are repeated under new numbers ([offload-17]). A device that lost its memory, or that
+//! cannot be read, is reported as [`Event::Lost`], never as a success ([offload-9]). Nothing here
+//! uses a clock, thread or socket: the time is an argument.
 //!
 //! Reading order: [`event`] (outcomes of requests), [`owner`] (the requests), [`value`] (values
 //! that a device carries), and inside: `voting` (the acceptor: arm, fence), `giving` (the

@@ -1,16 +1,16 @@
-//! The port: a device as its owner sees it ([offload-17]). It is the same for a kernel, a switch,
-//! an FPGA, a thread and the simulator.
+//! The port: a device from its owner's point of view ([offload-17]). It is the same for a kernel, a
+//! switch, an FPGA, a thread and the simulator.
 //!
-//! A port exchanges little more than frames. An owner sends a request as a frame to the owner's
+//! A port does little more than exchange frames. An owner sends a request as a frame to the owner's
 //! port of one of the two programs, and receives responses, votes and decisions as frames. A device
-//! may lose, repeat and reorder them. Calls have numbers, and an owner repeats those whose
+//! may lose, duplicate and reorder them. Calls are numbered, and an owner repeats those whose
 //! responses it needs.
 
 use alloc::string::String;
 
 use crate::{Form, reason::COUNTERS};
 
-/// The two programs of a device. Every device of this crate has both. If a device only votes, its
+/// The two programs of a device. Every device in this crate has both; in one that only votes, the
 /// coordinator is never started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Program {
@@ -22,12 +22,10 @@ impl Program {
     pub const ALL: [Self; 2] = [Self::Acceptor, Self::Coordinator];
 }
 
-/// Origin of a frame for the owner. It determines how far the owner trusts the frame
-/// ([offload-21]).
+/// Origin of a frame for the owner, which determines how far the owner trusts it ([offload-21]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FrameOrigin {
-    /// The network. The device passed the frame on unchanged, so its real sender is unknown,
-    /// whatever its source address.
+    /// The network. The device passed the frame on unchanged, so its sender is unauthenticated.
     Network,
     /// One of the programs, responding to a frame from the network.
     Asked,
@@ -35,7 +33,7 @@ pub enum FrameOrigin {
     Inside,
 }
 
-/// Capacity and addresses of a device, which never change.
+/// Fixed capacity and addresses of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Hash of the cluster, generation and number of the group.
@@ -67,12 +65,13 @@ pub enum Drained {
 /// Network connection of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connectivity {
-    /// Connected, as far as the device can tell.
+    /// Connected, to the device's knowledge.
     Well,
-    /// Interrupted, but expected to recover by itself. Contains the reason, for humans.
+    /// Interrupted, but expected to recover without intervention. Contains the reason, for
+    /// operators.
     Paused(String),
     /// Permanently lost, because the device was detached from its interface. Its owner can still
-    /// query it and read it out. Contains the reason, for humans.
+    /// query it and read it out. Contains the reason, for operators.
     Over(String),
 }
 
@@ -90,7 +89,7 @@ pub trait Device {
     /// Returns the program that sent it and its origin.
     fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<(Program, FrameOrigin)>;
 
-    /// [offload-8] Begins to wait until all steps that are running now have ended.
+    /// [offload-8] Starts waiting until all steps that are running now have ended.
     ///
     /// Once the drain is over, the responses of those steps are either lost or among the frames
     /// that [`Device::take`] returns before its next `None`. This matters because cell reports have
@@ -104,15 +103,15 @@ pub trait Device {
     /// Never decreases.
     fn lost(&self) -> u64;
 
-    /// Returns how often the device is known to have lost its memory since the port was opened
+    /// Returns how often the device has reported the loss of its memory since the port was opened
     /// ([offload-9]). Never decreases. Most devices cannot detect a loss; their owners notice it in
     /// the responses, or not at all.
     fn memory_losses(&self) -> u64 {
         0
     }
 
-    /// Returns the state of the device's network connection. This takes some system calls, so call
-    /// it only occasionally. Most devices cannot determine it.
+    /// Returns the state of the device's network connection, which most devices cannot determine.
+    /// Takes some system calls, so it should be called only occasionally.
     fn connectivity(&mut self) -> Connectivity {
         Connectivity::Well
     }
@@ -123,8 +122,8 @@ pub trait Device {
     }
 
     /// Returns the number of frames for each [`crate::Reason`], summed over both programs
-    /// ([offload-16]). This takes some system calls, so call it only occasionally. Counters that a
-    /// device does not have are zero.
+    /// ([offload-16]). Takes some system calls, so it should be called only occasionally. Counters
+    /// that a device lacks are zero.
     fn refused(&mut self) -> [u64; COUNTERS] {
         [0; COUNTERS]
     }

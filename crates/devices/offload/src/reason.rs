@@ -1,11 +1,11 @@
-//! The outcome of each frame: carried out, or one reason why not. Devices count frames by outcome.
+//! Outcomes of frames: executed, or the reason why not. Devices count frames by outcome.
 
-/// Outcome of a frame: carried out, or the reason for not doing so. Refusals and counters use its
-/// number.
+/// Outcome of a frame: executed, or the reason why not. Its number is used in refusals and
+/// counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// The frame was carried out.
+    /// The frame was executed.
     None = 0,
     /// Passed on: the EtherType, protocol, UDP port or magic is not a device's.
     Foreign = 1,
@@ -19,9 +19,10 @@ pub enum Reason {
     Group = 5,
     /// Passed on: the frame is addressed to another station.
     Elsewhere = 6,
-    /// Passed on: the frame is for another program.
+    /// Passed on: another program handles the frame.
     Other = 7,
-    /// Dropped: the frame is not as long as its group's frames, or a length field is wrong.
+    /// Dropped: the frame's length differs from that of its group's frames, or a length field is
+    /// wrong.
     Length = 8,
     /// Dropped: a checksum is wrong or missing.
     Checksum = 9,
@@ -33,9 +34,9 @@ pub enum Reason {
     Port = 12,
     /// Dropped: a refusal is due, but the source address is not that of a single station.
     Source = 13,
-    /// Dropped: the ballot differs, or the slot is unassigned or the vote already counted.
+    /// Dropped: the ballot differs, the slot is unassigned, or the vote was already counted.
     Stale = 14,
-    /// Dropped, and an alarm: the slot has another descriptor in this ballot ([count-1]).
+    /// Dropped, and raises an alarm: the slot has another descriptor in this ballot ([count-1]).
     Conflict = 15,
     /// Dropped: the decision is only a hint ([offload-10]).
     Hint = 16,
@@ -60,7 +61,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// In the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 26] = [
         Self::None,
         Self::Foreign,
@@ -140,7 +141,7 @@ pub const COUNTERS: usize = 32;
 pub struct Counters([u64; COUNTERS]);
 
 impl Counters {
-    /// Counts a frame. A counter does not overflow in the lifetime of a device.
+    /// Counts a frame. No counter overflows within the lifetime of a device.
     pub(crate) fn count(&mut self, reason: Reason) {
         self.0[reason as usize] += 1;
     }
@@ -149,8 +150,8 @@ impl Counters {
         self.0[reason as usize]
     }
 
-    /// Returns the counter with this number, or `None` if there is no such counter. Frames query
-    /// counters by number.
+    /// Returns the counter with this number, by which frames query counters, or `None` if there is
+    /// no such counter.
     pub fn at(&self, number: u32) -> Option<u64> {
         self.0.get(usize::try_from(number).ok()?).copied()
     }

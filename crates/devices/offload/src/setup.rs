@@ -2,8 +2,8 @@
 
 use crate::{Address, header::ROOM_BYTES_MAX};
 
-/// Destinations for one type of frame. All addresses come from the setup, never from a frame,
-/// except for those of refusals (§3).
+/// Destinations of one type of frame. All addresses come from the setup, never from a frame, except
+/// for those of refusals (§3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routes {
     list: [Address; Self::MAX],
@@ -28,8 +28,8 @@ impl Routes {
     }
 }
 
-/// Permanent configuration of a device. The parameters that depend on a ballot are in the record
-/// with which it is armed.
+/// Permanent configuration of a device. Parameters that depend on a ballot are in the record that
+/// arms it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// Hash of the cluster, generation and number of the group.

@@ -1,5 +1,5 @@
-//! Claims that limit an interface to one owner: locks that are released when their process ends,
-//! however that happens.
+//! Claims that limit an interface to one owner: locks that the kernel releases when the process
+//! ends.
 
 use std::{
     fs::{self, File},
@@ -21,8 +21,8 @@ use crate::{
     xdp::Failed,
 };
 
-/// Time for which another process may lock a folder to check whether its owner is alive. Also the
-/// interval between retries.
+/// Time for which another process may hold a folder's lock while it checks whether the owner is
+/// alive. Also the interval between retries.
 const PATIENCE: Duration = Duration::from_millis(200);
 const PACE: Duration = Duration::from_millis(10);
 
@@ -91,9 +91,9 @@ pub(crate) fn root() -> Option<PathBuf> {
     is_mounted(root).then(|| root.join("quorate"))
 }
 
-/// Returns the folder that contains the pins of devices at an interface, whatever their owner. Its
-/// name contains the number of the network namespace, because interface names belong to a namespace
-/// while all namespaces share the file system. Mounts the file system if necessary.
+/// Returns the folder with the pins of all devices at an interface. Its name contains the number of
+/// the network namespace, because interface names belong to a namespace while all namespaces share
+/// the file system. Mounts the file system if necessary.
 pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
     let root = Path::new(FILE_SYSTEM);
     if !is_mounted(root) {
@@ -102,7 +102,7 @@ pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
             error: error.into(),
         })?;
     }
-    // The namespace is looked up for this thread, because threads may be in different ones.
+    // Looked up for this thread, because threads may be in different namespaces.
     let namespace = "/proc/thread-self/ns/net";
     let namespace = fs::metadata(namespace)
         .map_err(|error| Failed::Io { what: namespace.to_owned(), error })?;

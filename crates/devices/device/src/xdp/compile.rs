@@ -1,7 +1,7 @@
 //! Compiles the programs of `crates/devices/programs/xdp/bpf` to objects, for the build script and
 //! for tests with injected faults.
 //!
-//! It uses nothing else of this crate, because the build script includes the file.
+//! It must not use other modules of this crate, because the build script includes the file.
 
 use std::{
     env, fs, io,

@@ -28,7 +28,7 @@ pub struct Start {
     pub first: u64,
     /// First slot that the coordinator may not assign.
     pub limit: u64,
-    /// Number of members that form a quorum, whichever they are ([offload-10]).
+    /// Number of members that form a quorum; any such set does ([offload-10]).
     pub quorum: u8,
     /// Number of positions in the configuration.
     pub members: u8,
@@ -68,8 +68,8 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-5] Arms the acceptor to vote in the ballot of `arm`. The call may be repeated with
-    /// the same ballot, because its response may be lost.
+    /// [offload-5] Arms the acceptor to vote in the ballot of `arm`. May be repeated with the same
+    /// ballot if the response was lost.
     pub fn arm(&self, number: Number, arm: Arm) -> Result<State, Failed> {
         if arm.position >= 16 {
             return Err(Failed::Refused(Reason::Range));
@@ -102,8 +102,8 @@ impl Calls<'_> {
         self.control(&self.call(Type::Fence, number))
     }
 
-    /// Returns the program's state: boot, ballot, floor, next slot ([offload-18]). This call has no
-    /// number.
+    /// Queries the program's state: boot, ballot, floor and next slot ([offload-18]). A query has
+    /// no call number.
     pub fn state(&self) -> Result<State, Failed> {
         self.control(&self.plain(Type::Ask))
     }
@@ -125,8 +125,8 @@ impl Calls<'_> {
         }))
     }
 
-    /// [offload-19] Returns the proposal of a slot as a frame that the owner has to send. The
-    /// kernel can only send in response to a received frame.
+    /// [offload-19] Returns the proposal of a slot as a frame, which the owner has to send because
+    /// the kernel can only send in response to a received frame.
     pub fn tick(&self, slot: u64, form: Form) -> Result<Vec<u8>, Failed> {
         let mut header = self.plain(Type::Tick);
         header.slot = slot;

@@ -1,4 +1,5 @@
-//! Socket filter for clients. Of all frames to a multicast group, it passes only decisions.
+//! Socket filter for clients, which passes only the decisions among the frames to a multicast
+//! group.
 
 use std::os::fd::AsFd;
 
@@ -9,10 +10,10 @@ use crate::xdp::{Failed, object};
 /// Format in which a socket delivers frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketKind {
-    /// Raw frames of devices, including what precedes the header ([`quorate_offload::Form::Raw`]),
-    /// as a packet socket does.
+    /// Raw frames of devices with their encapsulation ([`quorate_offload::Form::Raw`]), as from a
+    /// packet socket.
     Frames,
-    /// Headers and values, as a UDP socket does.
+    /// Headers and values only, as from a UDP socket.
     Datagrams,
 }
 

@@ -1,5 +1,5 @@
-//! A device in the kernel, as seen from its owner's port. It exchanges frames as the reference
-//! programs do.
+//! A device in the kernel, accessed through its owner's port. It responds to frames exactly as the
+//! reference programs do.
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
@@ -55,8 +55,8 @@ pub enum Entry {
     Network,
     /// The network's port through tc.
     Traffic,
-    /// The owner's port. Only a process with a descriptor of the program can make the kernel run
-    /// it.
+    /// The owner's port. Only a process with a descriptor of the program can make the kernel run it
+    /// there.
     Owner,
 }
 
@@ -97,7 +97,7 @@ pub enum Fate {
     ToOwner,
 }
 
-/// Programs that this process loaded, or that it found pinned by another one.
+/// Programs that this process has loaded, or that it found pinned by another process.
 pub(crate) enum Programs {
     Loaded(Ebpf),
     Pinned { network: Box<Xdp>, owner: Box<Xdp>, traffic: Box<SchedClassifier> },
@@ -214,7 +214,7 @@ impl Device {
             handles.push((name, again(&map)?));
             Ok::<Map, Failed>(map)
         };
-        // This map is needed only to be pinned.
+        // This map is only needed for pinning.
         map(SETUP)?;
         Ok(Self {
             role,
@@ -234,7 +234,7 @@ impl Device {
         self.role
     }
 
-    /// Returns the settings with which the device was loaded, or should have been.
+    /// Returns the settings with which the device was loaded.
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -248,9 +248,9 @@ impl Device {
         })
     }
 
-    /// Runs a program on a frame. The resulting frame replaces it in the buffer. If a frame for the
-    /// network is also for the owner, the tap gets a copy. Several threads may call this at once.
-    /// Like drivers, the kernel refuses frames shorter than an Ethernet header.
+    /// Runs a program on a frame, which is replaced in the buffer by the resulting frame. If a
+    /// frame for the network is also addressed to the owner, the tap gets a copy. May be called
+    /// concurrently. Like a driver, the kernel refuses frames shorter than an Ethernet header.
     pub fn put(&self, entry: Entry, frame: &mut Vec<u8>) -> Result<Fate, Failed> {
         self.put_often(entry, frame, 1)
     }
@@ -324,8 +324,8 @@ impl Device {
         Ok(())
     }
 
-    /// [offload-8] Begins to wait until all handlers that are running now have ended. This may take
-    /// some milliseconds.
+    /// [offload-8] Starts waiting until all handlers that are running now have ended, which may
+    /// take some milliseconds.
     pub fn draining(&self) -> Draining {
         Draining::begin(Arc::clone(&self.drain))
     }
@@ -336,7 +336,7 @@ impl Device {
     }
 }
 
-/// Converts the programs' `enum came`. Any unexpected value means an unknown origin.
+/// Converts the programs' `enum came`. An unexpected value counts as [`FrameOrigin::Network`].
 const fn made_of(came: u32) -> FrameOrigin {
     match came {
         1 => FrameOrigin::Asked,

@@ -1,8 +1,8 @@
 //! Waits until all programs that are running now have ended ([offload-8]).
 //!
-//! An update of a map of maps guarantees this: when it returns, all programs that may have seen the
-//! old value have ended. The device programs do not use this map, but the guarantee covers all
-//! running programs, whatever maps they use.
+//! An update of a map of maps returns only once all programs that may have seen the old value have
+//! ended. The device programs do not use this map, but the guarantee covers all running programs,
+//! regardless of the maps that they use.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -32,7 +32,7 @@ impl Drain {
     }
 }
 
-/// A wait in a thread of its own, for a reactor that must not block and polls instead.
+/// A wait on a separate thread, for a reactor that must not block and polls for completion.
 pub struct Draining(Option<JoinHandle<Result<(), Failed>>>);
 
 impl Draining {

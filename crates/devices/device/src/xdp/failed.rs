@@ -62,8 +62,8 @@ pub enum Failed {
 }
 
 impl Failed {
-    /// Returns whether this machine or user may not load programs at all. The caller then tries the
-    /// next kind of device.
+    /// Returns whether this machine or user may not load programs at all, in which case the caller
+    /// should try the next kind of device.
     pub fn is_forbidden(&self) -> bool {
         let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::Unsupported];
         self.causes().any(|cause| kinds.contains(&cause.kind()))
@@ -97,7 +97,7 @@ fn deepest(error: &dyn std::error::Error) -> String {
     shortened(&text)
 }
 
-/// Shortens the verifier's long output to its beginning and end, which are the relevant parts.
+/// Shortens the verifier's long output to its beginning and end, which contain the relevant parts.
 fn shortened(text: &str) -> String {
     const END: usize = 800;
     let lines: Vec<&str> = text.lines().collect();

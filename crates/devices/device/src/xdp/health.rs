@@ -1,5 +1,5 @@
-//! Health of a device at its interface. Another process may detach the device, or the interface may
-//! be removed.
+//! Health of a device at its interface. Another process may detach the device, and the interface
+//! may be removed.
 
 use std::{
     fmt, fs,
@@ -42,15 +42,15 @@ impl fmt::Display for Health {
     }
 }
 
-/// The kernel's information file about a link.
+/// The kernel's information file of a link, which shows whether it is still attached.
 #[derive(Debug)]
 pub(crate) struct Watch {
     place: Option<PathBuf>,
 }
 
 impl Watch {
-    /// Finds the file by the number of the link. The loader knows this number, and the kernel lists
-    /// it with each descriptor of this process.
+    /// Finds the file by the id of the link: the loader returns the id, and the kernel reports it
+    /// for each descriptor of this process.
     pub(crate) fn of(kept: &PinnedAttachment) -> Self {
         let place = kept.link.info().ok().and_then(|info| find(info.id()));
         Self { place }

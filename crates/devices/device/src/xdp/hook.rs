@@ -27,7 +27,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// In the order in which they are tried.
+    /// All hooks, in the order in which they are tried.
     pub const ALL: [Self; 3] = [Self::Native, Self::Generic, Self::Traffic];
 
     /// Returns the name of the hook's pin.
@@ -55,8 +55,7 @@ impl fmt::Display for Hook {
     }
 }
 
-/// A device attached to an interface. Once this is dropped, the device receives no more frames,
-/// unless its link is pinned.
+/// A device attached to an interface. Dropping this detaches the device, unless its link is pinned.
 pub struct Attached {
     pub hook: Hook,
     /// Earlier hooks that failed, with the reasons.
@@ -92,7 +91,7 @@ impl Device {
                 Ok(link) => {
                     return Ok(Attached { hook: *hook, passed_over, link });
                 }
-                // A later hook would work, but receive only what this program passes on.
+                // A later hook would receive only the frames that this program passes on.
                 Err(why) if why.is_busy() => {
                     return Err(Failed::Busy { interface: interface.to_owned(), hook: *hook });
                 }
@@ -115,8 +114,8 @@ impl Device {
                 Ok(match FdLink::try_from(program.take_link(id)?) {
                     Ok(link) => Link::File(link),
                     Err(_) => {
-                        // The failed conversion consumed the link and thereby removed the filter.
-                        // Attach it again, and store the link.
+                        // The failed conversion consumed the link and thereby removed the filter,
+                        // so attach it again and keep the link.
                         let id = program.attach(interface, TcAttachType::Ingress)?;
                         Link::Traffic(program.take_link(id)?)
                     }
@@ -137,8 +136,8 @@ fn attach_xdp(program: &mut Xdp, interface: &str, mode: XdpMode) -> Result<Link,
     })
 }
 
-/// A program that passes every frame. Native XDP needs one at the other end of a veth pair to
-/// return frames.
+/// A program that passes every frame. Native XDP on one end of a veth pair can send frames only if
+/// the other end has one.
 pub struct Passing {
     programs: Ebpf,
 }

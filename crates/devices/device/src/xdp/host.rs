@@ -25,14 +25,14 @@ use crate::xdp::{
 };
 
 const ANSWERS_MAX: usize = 1024;
-/// Time limit for a hook to become free, and interval between attempts.
+/// Maximum time to wait for a hook to become free.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PACE: Duration = Duration::from_millis(10);
 /// Offset of the flags in a header.
 const FLAGS_AT: usize = 32;
 
-/// A device with both programs at an interface, driven by this process. The device is pinned: if
-/// this is dropped, the device continues to vote, and the next owner finds it ([offload-8]).
+/// A device with both programs at an interface, controlled by this process. The device is pinned:
+/// if this is dropped, the device continues to vote, and the next owner finds it ([offload-8]).
 /// [`Host::close`] removes it.
 pub struct Host {
     device: Device,
@@ -43,7 +43,7 @@ pub struct Host {
     form: Form,
     /// Name of the interface when it was opened.
     interface: String,
-    /// Describes for humans which hook is used and why earlier ones failed.
+    /// Description, for operators, of the hook in use and why earlier ones failed.
     place: String,
     answers: VecDeque<(Program, Vec<u8>)>,
     draining: Drain,
@@ -56,18 +56,20 @@ pub struct Host {
 pub enum PreviousDevice {
     /// No device was found.
     Nothing,
-    /// The same device, which this owner drives from now on. It may be armed and voting, so it must
-    /// be fenced before anything else ([offload-8]).
+    /// The same device, now controlled by this owner. It may be armed and voting, so it must be
+    /// fenced before anything else ([offload-8]).
     Same,
-    /// A device with other settings or of another release. Its votes do not belong to this device.
+    /// A device with other settings or from another release. Its votes do not belong to this
+    /// device.
     Other(Box<RetiredDevice>),
 }
 
-/// A former owner's device, fenced, drained and detached from its interface. It no longer changes.
+/// A previous owner's device: fenced, drained and detached from its interface, so that it no longer
+/// changes.
 pub struct RetiredDevice(Device);
 
 impl RetiredDevice {
-    /// Returns the device. Its cells and state remain readable as long as this exists.
+    /// Returns the device. Its cells and state remain readable while this value exists.
     pub const fn device(&self) -> &Device {
         &self.0
     }
@@ -79,14 +81,14 @@ enum Drain {
     Unknown,
 }
 
-/// Counter of frames lost on the way to the owner. The kernel is queried only if frames may have
+/// Counter of frames lost on their way to the owner. Queries the kernel only if frames may have
 /// been lost.
 #[derive(Debug, Default)]
 struct Lost {
     answers: u64,
     tapped: u64,
-    /// Number of bytes read since the tap was last known to be empty. If it is small, the tap was
-    /// never full.
+    /// Number of bytes read since the tap was last found empty. While it is small, the tap cannot
+    /// have been full.
     taken: u64,
 }
 
@@ -101,7 +103,7 @@ impl Host {
     ) -> Result<(Self, PreviousDevice), Failed> {
         settings.check()?;
         let socket = Raw::open(interface, ReceiveFilter::Nothing, group(settings.setup.heard))?;
-        // Decisions may have a multicast group of their own.
+        // Decisions may be sent to a separate multicast group.
         if let Some(group) = group(settings.decisions.mac) {
             socket.join(group)?;
         }
@@ -176,7 +178,7 @@ impl Host {
         leave(self.device, self.kept, &self.pins)
     }
 
-    /// Detaches the device from the interface and removes it. For an owner that has fenced it and
+    /// Detaches the device from the interface and removes it. The owner must have fenced it and
     /// read it out.
     pub fn close(self) -> Result<(), Failed> {
         self.pins.sweep()
@@ -210,8 +212,8 @@ impl Host {
     }
 }
 
-/// Returns the address if it is that of a multicast group. The interface receives frames for other
-/// addresses anyway.
+/// Returns the address if it is a multicast group, which the interface has to join. It receives
+/// frames for other addresses anyway.
 fn group(mac: [u8; 6]) -> Option<Mac> {
     Some(Mac(mac)).filter(|mac| mac.is_group())
 }
@@ -228,9 +230,9 @@ fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attach
     }
 }
 
-/// Fences a device permanently and detaches it from the interface. The fence comes first, with a
-/// number above all numbers of the device's owner, because the device still receives frames for a
-/// moment.
+/// Fences a device permanently, and then detaches it from the interface. The fence has a number
+/// above all numbers of the device's owner, because the device still receives frames until it is
+/// detached.
 pub(crate) fn leave(
     device: Device,
     kept: PinnedAttachment,
@@ -273,7 +275,7 @@ impl port::Device for Host {
         match self.device.put(Entry::Owner, &mut buffer) {
             Ok(Fate::ToOwner) => self.answer(buffer),
             Ok(Fate::ToNetwork | Fate::Passed) => {
-                // If there is no buffer space or no interface, the frame is lost, as on any wire.
+                // Without buffer space or an interface, the frame is lost, as on any network.
                 let _ = self.socket.send(&buffer);
             }
             Ok(Fate::Taken) | Err(_) => {}
@@ -281,7 +283,7 @@ impl port::Device for Host {
     }
 
     fn send(&mut self, frame: &[u8]) {
-        // If there is no buffer space or no interface, the frame is lost, as on any wire.
+        // Without buffer space or an interface, the frame is lost, as on any network.
         let _ = self.socket.send(frame);
     }
 
@@ -337,7 +339,7 @@ impl port::Device for Host {
 
     fn connectivity(&mut self) -> Connectivity {
         match self.health() {
-            // An unknown state is no reason to abandon a device. The leader notices whether votes
+            // An unknown state is no reason to abandon a device. The leader notices if votes do not
             // arrive.
             Health::Well | Health::Unknown => Connectivity::Well,
             health @ Health::Down => Connectivity::Paused(health.to_string()),

@@ -1,4 +1,4 @@
-//! The embedded objects, and the one change made to them before they are loaded.
+//! The embedded objects, and the only change made to them before they are loaded.
 
 use object::{Object as _, ObjectSection as _};
 
@@ -34,8 +34,8 @@ pub(crate) const DECIDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/deci
 /// size.
 const VALUE_SIZE_AT: usize = 8;
 
-/// Returns the object with cells for another size of the value area. Cells with 64 bytes need not
-/// be 1408 bytes apart.
+/// Returns the object with cells for another size of the value area, because small values should
+/// not take up 1408 bytes per cell.
 pub(crate) fn with_rooms(bytes: &[u8], room: u32) -> Result<Vec<u8>, Failed> {
     let broken = || Failed::Object("it has no section of maps".to_owned());
     let file = object::File::parse(bytes).map_err(|error| Failed::Object(error.to_string()))?;

@@ -1,9 +1,9 @@
-//! Ends devices whose owners no longer exist, at any interface and whatever devices the machine's
-//! nodes use now ([offload-9]).
+//! Ends devices whose owners no longer exist, at all interfaces and regardless of the devices that
+//! the machine's nodes use now ([offload-9]).
 //!
 //! A node that was killed leaves its device at the interface. The device keeps voting, in a ballot
 //! that no owner can raise, until the next owner at that interface ends it. There may never be one:
-//! the node may return with another kind of device, at another interface, or with none.
+//! the node may be restarted with another kind of device, at another interface, or with none.
 
 use std::{
     fs, io,
@@ -36,13 +36,13 @@ pub fn end_orphans(group: u32) -> Result<Vec<PathBuf>, Failed> {
             end(&pins)?;
             ended.push(pins.folder().to_owned());
         }
-        // Removal fails if the folder is not empty, which is intended.
+        // Only an empty folder can and should be removed.
         let _ = fs::remove_dir(&folder);
     }
     Ok(ended)
 }
 
-/// Ends a device. If it is of another release or does not respond, removing its pins ends it.
+/// Ends a device. If it is from another release or does not respond, removing its pins suffices.
 fn end(pins: &Pins) -> Result<(), Failed> {
     if let Ok(Some((device, kept))) = pins.find()
         && leave(device, kept, pins).is_ok()

@@ -1,9 +1,9 @@
-//! Pins make a device outlive its owner, so that the next owner finds it ([offload-8],
+//! Pins, which make a device outlive its owner so that the next owner finds it ([offload-8],
 //! [offload-9]).
 //!
-//! Each interface, group and role has a folder in the BPF file system. A device found there is
-//! still voting, so it is fenced and read out before anything else. An incomplete folder is
-//! removed.
+//! Each combination of interface, group and role has a folder in the BPF file system. A device
+//! found there is still voting, so it is fenced and read out before anything else. An incomplete
+//! folder is removed.
 
 use std::{
     fs, io,
@@ -80,7 +80,7 @@ impl Pins {
                 Ok(PinnedAttachment { hook: attached.hook, link: pinned.into() })
             }
             // Without a pinned link, the device would keep voting after its owner ended, and no
-            // process could find it.
+            // other process could find it.
             Link::Xdp(_) | Link::Traffic(_) => {
                 self.sweep()?;
                 Err(Failed::Object("this kernel has no links that outlive a process".to_owned()))
@@ -162,8 +162,8 @@ impl Pins {
     }
 }
 
-/// Link between a pinned device and its interface. If this is dropped, the device remains attached
-/// as long as it is pinned.
+/// Link between a pinned device and its interface. The device remains attached while it is pinned,
+/// even if this is dropped.
 pub struct PinnedAttachment {
     pub(crate) hook: Hook,
     pub(crate) link: FdLink,

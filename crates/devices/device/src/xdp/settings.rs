@@ -1,5 +1,5 @@
-//! Settings with which a device is loaded into the kernel. They never change, and the verifier
-//! knows them.
+//! Fixed settings with which a device is loaded into the kernel. The verifier treats them as
+//! constants.
 
 use quorate_offload::{Address, Routes, Setup, header::ROOM_BYTES_MAX};
 

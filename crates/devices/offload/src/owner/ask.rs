@@ -1,5 +1,5 @@
-//! Queries for the state of a program. They have no call number; a tag matches a response to its
-//! query.
+//! Queries for the state of a program. Unlike calls they have no number, so a tag matches a
+//! response to its query.
 
 use alloc::collections::VecDeque;
 
@@ -51,15 +51,15 @@ impl StateQueries {
         }
     }
 
-    /// Schedules a query for this turn and returns its number. A response to this query or to any
-    /// later one completes it.
+    /// Schedules a query for this turn and returns its serial number. A response to this or any
+    /// later query completes it.
     pub(crate) const fn want(&mut self) -> Serial {
         self.wanted = true;
         self.last + 1
     }
 
-    /// Abandons all queries, because the program is about to be armed with another record and
-    /// responses about the old one would mislead.
+    /// Abandons all queries. Called before the program is armed with another record, because
+    /// responses about the old one would be misleading.
     pub(crate) fn forget(&mut self) {
         self.sent.clear();
         (self.wanted, self.waits) = (false, 0);
@@ -131,7 +131,7 @@ impl StateQueries {
     }
 }
 
-/// Returns the tag of a query. Tags also differ between processes of an owner.
+/// Returns the tag of a query, which also differs between processes of the same owner.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a tag is compared with the few that are awaited"

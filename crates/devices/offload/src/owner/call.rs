@@ -9,13 +9,12 @@ use crate::owner::{
     settings::{Pace, Settings},
 };
 
-/// A call that has no response yet.
+/// A call that has not been answered yet.
 #[derive(Debug)]
 pub(crate) struct Call {
     program: Program,
     header: Header,
-    /// All numbers under which the call has been sent. A response to any of them completes the
-    /// call.
+    /// All numbers under which the call has been sent. A response to any of them completes it.
     numbers: core::ops::RangeInclusive<u64>,
     sent: Option<Time>,
     /// Number of waits that ended without a response.
@@ -35,7 +34,7 @@ impl Call {
         Self {
             program,
             header,
-            // No call uses number 0.
+            // An empty range in effect, because no call uses number 0.
             numbers: 0..=0,
             sent: None,
             waits: 0,
@@ -98,8 +97,8 @@ impl Call {
             Type::Done if ours => Some(Answer::Done(*said)),
             Type::Refused if ours => {
                 let reason = Reason::ALL.get(usize::from(said.reason))?;
-                // A duplicated frame is refused as old the second time, and so is one that a later
-                // call overtook. Either the real response still arrives, or the call is repeated.
+                // A duplicated frame, or one overtaken by a later call, is refused as old. Either
+                // the real response still arrives, or the call is repeated.
                 if *reason == Reason::Order {
                     self.is_old |= said.value.counter == *self.numbers.end();
                     return None;

@@ -1,5 +1,5 @@
-//! Context that an owner passes to its parts in each turn: the time, the port, the call counter,
-//! and the list of events.
+//! Context that an owner passes to its parts in each turn: the time, the port, the call counter and
+//! the events.
 
 use alloc::vec::Vec;
 
@@ -38,8 +38,8 @@ impl TurnContext<'_> {
         self.device.put(program, frame);
     }
 
-    /// [offload-17] Returns the number for a call. A repeated call also needs a new one, because
-    /// the device refuses old numbers.
+    /// [offload-17] Returns the number for a call. A repeated call also needs a new number, because
+    /// the device refuses old ones.
     pub(crate) fn number(&mut self) -> u64 {
         *self.counter += 1;
         *self.counter

@@ -20,7 +20,7 @@ pub struct Start {
     pub first: Slot,
     /// First slot that the coordinator may not assign.
     pub limit: Slot,
-    /// Number of members that form a quorum, whichever they are ([offload-10]).
+    /// Number of members that form a quorum; any such set does ([offload-10]).
     pub quorum: u8,
     /// Number of positions in the configuration, at most 16.
     pub members: u8,
@@ -39,13 +39,13 @@ pub enum Event {
         /// into a frame.
         reason: Reason,
     },
-    /// [offload-8] The acceptor no longer votes. Contains all its votes at or above its floor.
-    /// Completes all fences requested so far.
+    /// [offload-8] The acceptor no longer votes. Contains all of its votes at or above its floor,
+    /// and completes all fences requested until now.
     Fenced {
-        /// Ballot with which the acceptor was armed, whether or not it acknowledged. In the first
-        /// fence of an owner that has not armed the acceptor, the highest ballot among its votes.
-        /// `None` if the acceptor has not been armed since the last fence, so that there is nothing
-        /// to import.
+        /// Ballot with which the acceptor was armed, even if it never acknowledged that. In the
+        /// first fence of an owner that has not armed the acceptor, the highest ballot among its
+        /// votes. `None` if the acceptor has not been armed since the last fence, so that there is
+        /// nothing to import.
         ballot: Option<Ballot>,
         /// All votes in that ballot, in slot order. Empty if they were not read out.
         votes: Vec<SlotValue>,
@@ -64,8 +64,8 @@ pub enum Event {
     /// The coordinator assigned a slot to a value. Reported strictly in slot order, starting at the
     /// first slot, without gaps.
     Assigned(SlotValue),
-    /// A coordinator counted a quorum of votes that decides, in the armed or started ballot.
-    /// Reported in any order.
+    /// A coordinator counted a quorum of votes in the armed or started ballot, so the value is
+    /// decided. Not ordered by slot.
     Decided { ballot: Ballot, slot: Slot, value: Value },
     /// [offload-11] A coordinator counted a quorum in a ballot in which this owner takes no part.
     /// Used by members without a vote ([`crate::owner::Owner::listen`]).
@@ -84,29 +84,28 @@ pub enum Event {
     },
     /// The coordinator no longer assigns slots. Its slots were not read.
     Stopped,
-    /// [offload-18] The coordinator's next slot, read after the query arrived.
+    /// [offload-18] The coordinator's next slot, read from the device after the request.
     Next {
         /// Token passed to [`crate::owner::Owner::look_next`].
         token: u64,
-        /// `None` if the next slot cannot be determined. A read that needs it fails.
+        /// `None` if the next slot cannot be determined, in which case a read that needs it fails.
         next: Option<Slot>,
     },
-    /// [offload-9] The device lost its memory, or must be treated as lost. This is the last event.
-    /// Outstanding requests get no other outcome.
+    /// [offload-9] The device lost its memory, or must be treated as if it had. This is the last
+    /// event: outstanding requests get no other outcome.
     Lost { why: Loss },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The device has another boot, or none: it lost its memory, or it never was the intended
-    /// device.
+    /// The device has another boot, or none: it lost its memory, or it is not the intended device.
     Boot {
         /// Boot reported by the device, or 0 if it has none.
         found: u32,
     },
     /// The device did not respond to a repeated call or query.
     NoAnswer,
-    /// The device has received higher call numbers, so another process owns it.
+    /// The device has received higher call numbers, so another process has become its owner.
     OtherOwner,
     /// The progress of its drain cannot be determined, or the drain does not end.
     Drain,

@@ -15,9 +15,9 @@ use crate::owner::{
     value::meaning,
 };
 
-/// Number of a counter that stays zero ([`crate::reason::COUNTERS`]). Queries ask for this counter,
-/// and no call contains this number in the same field, so responses to queries differ from those to
-/// calls.
+/// Number of a counter that stays zero ([`crate::reason::COUNTERS`]). Queries ask for this counter.
+/// No call contains this number in the same field, so responses to queries cannot be mistaken for
+/// responses to calls.
 pub(crate) const QUIET: u32 = 31;
 
 /// A valid frame received from the port.
@@ -25,7 +25,7 @@ pub(crate) const QUIET: u32 = 31;
 pub(crate) struct ReceivedFrame<'a> {
     pub(crate) header: Header,
     pub(crate) room: &'a [u8],
-    /// Origin according to this owner's device. The device also passes on frames of other stations.
+    /// Origin according to the device, which also passes on frames of other stations.
     pub(crate) came: FrameOrigin,
 }
 
@@ -39,7 +39,7 @@ impl ReceivedFrame<'_> {
     }
 }
 
-/// Encoder and decoder for the frames of one device.
+/// Encodes and decodes the frames of one device.
 #[derive(Debug)]
 pub(crate) struct Frames {
     shape: Shape,
@@ -88,7 +88,7 @@ impl Frames {
         header
     }
 
-    /// Encodes a frame for the device. `bytes` must fit; longer values are refused earlier.
+    /// Encodes a frame for the device. `bytes` must fit; longer values have been refused earlier.
     pub(crate) fn make(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
         self.make_between((self.shape.owner, self.shape.own), header, bytes)
     }
@@ -112,9 +112,9 @@ impl Frames {
             .expect("a room of whole words, and a frame for it")
     }
 
-    /// Decodes a frame of this group that is addressed to the owner, or to the device and passed
-    /// on. Returns `None` if it is invalid. A frame that does not have the device's source address
-    /// counts as [`FrameOrigin::Network`], and one that does may still be forged ([offload-21]).
+    /// Decodes a frame of this group, addressed to the owner, or to the device and passed on by it.
+    /// Returns `None` if it is invalid. A frame whose source address is not the device's counts as
+    /// [`FrameOrigin::Network`]; one with that address may still be forged ([offload-21]).
     pub(crate) fn hear<'a>(&self, came: FrameOrigin, frame: &'a [u8]) -> Option<ReceivedFrame<'a>> {
         let Shape { own, owner, .. } = self.shape;
         let to = *frame.first_chunk()?;
@@ -123,7 +123,7 @@ impl Frames {
                 group: self.shape.group,
                 room: self.shape.room,
                 own: listens,
-                // The device already checked the destination.
+                // The device has already checked the destination.
                 heard: to,
                 owner,
             };

@@ -1,4 +1,4 @@
-//! Drives the device's acceptor: arms it, fences it, and reports its votes.
+//! Driver of the device's acceptor, which arms and fences it and reports its votes.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -26,16 +26,16 @@ struct Arm {
     floor: u64,
 }
 
-/// Phase in the control of the acceptor.
+/// Phase in controlling the acceptor.
 #[derive(Debug)]
 enum Phase {
     Booting(Call),
-    /// The acceptor is not armed by this owner.
+    /// This owner has not armed the acceptor.
     Idle,
     /// Arming was requested. The acceptor may already vote.
     Arming(Call),
     Armed,
-    /// [offload-8] The first step of a fence. `Draining`, `Reading` and `Checking` follow.
+    /// [offload-8] First step of a fence, followed by `Draining`, `Reading` and `Checking`.
     Disarming(Call),
     Draining {
         begun: bool,
@@ -51,21 +51,21 @@ pub(crate) struct AcceptorDriver {
     armed: Option<Arm>,
     /// Parameters to arm with once earlier requests are complete.
     wanted: Option<Arm>,
-    /// Set if a fence was requested and has not begun.
+    /// Set if a fence has been requested but has not begun.
     fence_wanted: bool,
-    /// Set if the requested fence, or one in progress that has not drained yet, has to read out the
-    /// votes.
+    /// Set if the votes must be read out by the requested fence, or by one in progress that has not
+    /// drained yet.
     reads_out: bool,
     /// Set if the fence in progress does not read out the votes.
     is_unread: bool,
-    /// Set if there may be votes that no fence has reported.
+    /// Set if the acceptor may contain votes that no fence has reported.
     must_read: bool,
     pub(crate) tap: Tap,
     /// Votes read by a fence, by slot, each with its ballot.
     found: BTreeMap<u64, (PackedBallot, SlotValue)>,
     reader: Reader,
     ask: StateQueries,
-    /// Events that are reported without a response of the device.
+    /// Events to report that need no response of the device.
     ends: Vec<Event>,
 }
 
@@ -78,7 +78,7 @@ impl AcceptorDriver {
             fence_wanted: false,
             reads_out: false,
             is_unread: false,
-            // An earlier owner may have armed the acceptor.
+            // An earlier owner may have armed the acceptor, so there may be votes.
             must_read: true,
             tap: Tap::new(shape),
             found: BTreeMap::new(),
@@ -88,7 +88,7 @@ impl AcceptorDriver {
         }
     }
 
-    /// [offload-5]
+    /// [offload-5] Requests to arm the acceptor in a ballot.
     pub(crate) fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
         let refuse = |reason| Event::ArmRefused { ballot, reason };
         let (Some(packed), 0..16) = (pack(ballot), position) else {
@@ -219,7 +219,8 @@ impl AcceptorDriver {
     fn on_stands(&mut self, stands: &Stands, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         let said = stands.header;
         match self.phase {
-            // [offload-8] This response confirms the boot after all cells were read.
+            // [offload-8] This response proves that the boot was still the same after all cells
+            // were read.
             Phase::Checking(serial) if stands.serial >= serial => {
                 if said.ballot != PackedBallot::NONE {
                     return Err(Loss::Contradiction);
@@ -236,7 +237,7 @@ impl AcceptorDriver {
     fn on_cell(&mut self, heard: &ReceivedFrame<'_>, desk: &mut TurnContext<'_>) {
         let said = &heard.header;
         let fencing = match self.phase {
-            // A cell read while the device was armed, or by another owner, may be outdated.
+            // A cell read while the acceptor was armed, or read by another owner, may be outdated.
             Phase::Reading if said.ballot == PackedBallot::NONE => true,
             Phase::Armed if Some(said.ballot) == self.ballot() => false,
             _ => return,
@@ -253,15 +254,15 @@ impl AcceptorDriver {
         }
     }
 
-    /// Handles the end of a drain: all steps that saw the acceptor armed have ended, and none of
-    /// their responses is in flight.
+    /// Handles the end of a drain: all steps that saw the acceptor armed have ended, and their
+    /// responses have arrived or are lost.
     pub(crate) fn on_drained(&mut self, cells: u64) {
         if matches!(self.phase, Phase::Draining { begun: true }) {
             self.reader.clear();
             self.is_unread = !core::mem::take(&mut self.reads_out);
             if !self.is_unread {
                 let floor = self.tap.floor;
-                // [offload-8] All cells are read, because a vote after a hole counts, too.
+                // [offload-8] All cells are read, because there may be votes after a gap.
                 (floor..floor.saturating_add(cells)).for_each(|slot| self.reader.want(slot));
             }
             self.phase = Phase::Reading;
@@ -295,7 +296,7 @@ impl AcceptorDriver {
         self.ask.advance(desk)
     }
 
-    /// Returns whether the device is late with a response.
+    /// Returns whether a response of the device is overdue.
     pub(crate) fn is_late(&self, pace: &Pace) -> bool {
         let call = match &self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => Some(call),
@@ -332,7 +333,7 @@ impl AcceptorDriver {
             self.found.clear();
             self.reader.clear();
             self.tap.pause();
-            // A fence that does not read out votes must also disarm the acceptor.
+            // While there may be unread votes, every fence reads them out.
             if self.must_read {
                 let fence = desk.frames.plain(Program::Acceptor, Type::Fence);
                 self.phase = Phase::Disarming(Call::new(Program::Acceptor, fence));

@@ -1,4 +1,4 @@
-//! Values that were submitted and are not known to be assigned.
+//! Submitted values that are not yet known to have been assigned a slot.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -14,7 +14,7 @@ use crate::owner::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSubmitted {
-    /// Devices do not carry the value, so it must be sent another way.
+    /// Devices do not carry the value, so it must be sent over TCP.
     NotCarried(NotCarried),
     /// The number of waiting values has reached the device's number of cells ([offload-14]).
     Full,
@@ -27,7 +27,7 @@ struct Waiter {
     bytes: Vec<u8>,
     /// Time of the last transmission, or `None` if the value has to be sent.
     sent: Option<Time>,
-    /// The value was lost if it is in none of the slots below this one.
+    /// Slot below which the value must be found; otherwise it was lost.
     not_below: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ struct Waiter {
 pub(crate) struct Waiting {
     list: VecDeque<Waiter>,
     window: usize,
-    /// Time until which sending is suspended, because the ring was full.
+    /// Time until which sending is suspended because the ring was full.
     hold: Time,
 }
 
@@ -70,7 +70,7 @@ impl Waiting {
         }
     }
 
-    /// Removes the values that a withdrawal found in slots.
+    /// Removes the values that a withdrawal found in assigned slots.
     pub(crate) fn on_taken_back(&mut self, given: &[SlotValue], room: usize) {
         for held in given {
             if let Ok(named) = descriptor(&held.value, &held.bytes, room) {
@@ -79,8 +79,8 @@ impl Waiting {
         }
     }
 
-    /// [offload-14] Schedules a value to be sent again later. The coordinator refused it because
-    /// its ring was full or it was not started.
+    /// [offload-14] Schedules a value for another transmission, because the coordinator refused it:
+    /// its ring was full, or it was not started.
     pub(crate) fn on_refused(&mut self, named: &Descriptor, now: Time, pace: &Pace) {
         let sent = self.list.iter_mut().filter(|waiter| waiter.named == *named);
         sent.for_each(|waiter| waiter.sent = None);
@@ -97,7 +97,7 @@ impl Waiting {
         self.hold > now
     }
 
-    /// Marks all values as unsent, because none has been sent since the new start.
+    /// Marks all values as unsent, because none has been sent since the coordinator was started.
     pub(crate) fn forget_sent(&mut self) {
         for waiter in &mut self.list {
             (waiter.sent, waiter.not_below) = (None, None);
@@ -110,8 +110,8 @@ impl Waiting {
         list.map(|waiter| (waiter.value, waiter.bytes)).collect()
     }
 
-    /// Records the next slot of the coordinator, which was queried at time `asked`. A value sent
-    /// before that was lost if it is in no lower slot.
+    /// Records the coordinator's next slot as of a query at time `asked`. A value sent before that
+    /// was lost if it is in none of the lower slots.
     pub(crate) fn on_next(&mut self, asked: Time, next: u64) {
         for waiter in &mut self.list {
             if waiter.sent.is_some_and(|sent| sent < asked) {
@@ -120,8 +120,8 @@ impl Waiting {
         }
     }
 
-    /// Sends new values and lost ones. All slots below `known` are known. Returns whether the next
-    /// slot must be queried.
+    /// Sends values that are new or were lost. All slots below `known` are known. Returns whether
+    /// the next slot must be queried.
     pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>, known: u64) -> bool {
         let mut ask = false;
         let held = self.is_held(desk.now);
