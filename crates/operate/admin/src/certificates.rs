@@ -99,7 +99,7 @@ impl CertificateView {
         self.what.ends_with(AUTHORITY)
     }
 
-    /// Returns the warning about a certificate that still works, if there is one.
+    /// Returns a warning if the certificate is still usable but needs attention.
     pub fn warning(&self) -> Option<String> {
         let Self { what, days_left, .. } = self;
         match self.state {
@@ -129,7 +129,8 @@ impl CertificateView {
         ))
     }
 
-    /// Describes since when or until when the certificate is invalid; `None` if it is valid.
+    /// Describes since when, or until when, the certificate is invalid. Returns `None` if it is
+    /// valid.
     pub fn since(&self) -> Option<String> {
         match self.state {
             State::Expired => Some(format!("expired on {}", utc(self.ends_unix_s))),
@@ -146,14 +147,15 @@ impl CertificateView {
         match &*self.what {
             "node" => "running connections continue, but other nodes refuse new ones",
             "server" => "running connections continue, but clients and operators refuse new ones",
-            // Nodes check the dates of signed certificates, but not those of the authority itself.
+            // Nodes check the dates of the certificates that an authority signed, but not its own.
             _ => {
                 "running connections continue, but redis-cli, curl and others that check an authority's dates refuse new ones"
             }
         }
     }
 
-    /// Returns the command for a new certificate, and instructions for the files that it writes.
+    /// Returns the command that creates a new certificate, and instructions for installing its
+    /// files.
     pub fn remedy(&self, own: &NodeName) -> (String, &'static str) {
         let NodeName { cluster, node } = own;
         match self.is_authority() {

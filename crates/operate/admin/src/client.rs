@@ -1,4 +1,4 @@
-//! HTTP client for a node's admin address. Every request is bounded in time and size.
+//! HTTP client for a node's admin address. All requests have a timeout and a size limit.
 
 use std::{
     fs,
@@ -38,7 +38,7 @@ static TLS: OnceLock<TlsConfig> = OnceLock::new();
 
 /// Makes all later requests use TLS with a certificate. Takes effect once per process.
 pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
-    // `ClientTrust` reports bad files with the best error messages.
+    // Loaded only for its error messages, which are more precise.
     ClientTrust::load(files)?;
     let certificates = |path: &Path| {
         let bytes =
@@ -99,7 +99,7 @@ pub fn remedy(reason: &str) -> Option<&'static str> {
     REMEDIES.iter().find(|(text, _)| reason.contains(text)).map(|(_, remedy)| *remedy)
 }
 
-/// Program that seems to listen at an address.
+/// Kind of program that appears to listen at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
     Tls,
@@ -107,7 +107,7 @@ pub enum Listener {
     Other,
 }
 
-/// Finds out what listens at an address by the response to a TLS handshake that cannot succeed.
+/// Determines what listens at an address from its response to an invalid TLS handshake.
 pub fn probe(address: &str, wait: Duration) -> Listener {
     // A record with an empty client hello. TLS answers with an alert, HTTP with a status.
     const HELLO: [u8; 9] = [0x16, 3, 1, 0, 4, 1, 0, 0, 0];
@@ -126,7 +126,7 @@ pub fn probe(address: &str, wait: Duration) -> Listener {
     }
 }
 
-/// Returns a conversion of errors that recognises a node that expects TLS.
+/// Returns a conversion for request errors that detects a node that expects TLS.
 fn unanswered(address: &str) -> impl FnOnce(ureq::Error) -> Error {
     move |error| {
         let error = Error::from(error);
@@ -141,7 +141,7 @@ fn unanswered(address: &str) -> impl FnOnce(ureq::Error) -> Error {
     }
 }
 
-/// Why a request received no response.
+/// Reason why a request received no response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The connection could not be established, or it broke.
@@ -154,7 +154,7 @@ pub enum Error {
     /// The peer's response is not HTTP.
     #[error("the answer is not HTTP")]
     NotHttp(#[source] ureq::Error),
-    /// The node expects TLS, and the request came without.
+    /// The node expects TLS, but the request was sent without.
     #[error("{NEEDS_TLS}")]
     NeedsTls,
     /// The response is larger than 4 MiB.
@@ -219,7 +219,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Returns whether the node rejects the user, as every other node would.
+    /// Returns whether the node rejects the user. All other nodes would do so, too.
     pub fn concerns_user(&self) -> bool {
         ["not_proved", "no_role", "forbidden", "needs_root"].contains(&&*self.code)
     }
@@ -231,7 +231,7 @@ impl Refusal {
         if message.is_empty() {
             message = format!("HTTP status {}", response.status);
         }
-        // Every user with a password has a role, so the node knows no user with this one.
+        // A user with a password always has a role, so this means that the user is unknown.
         if with_login && code == "no_role" {
             "the name or the password is wrong".clone_into(&mut message);
             "check --login and the password; 'quorate user set' sets a new one"
@@ -249,8 +249,8 @@ pub fn get(address: &str, path: &str, wait: Duration) -> Result<Response, Error>
     answer(agent(wait).run(request.map_err(bad(address))?).map_err(unanswered(address))?)
 }
 
-/// Sends `GET path` for a large response. Waits only for the head, after which the caller reads the
-/// body. A response with a status other than 200 is read completely.
+/// Sends `GET path` for a large response. Returns once the head has arrived, and the caller reads
+/// the body. A response with a status other than 200 is read completely.
 pub fn stream(
     address: &str,
     path: &str,
@@ -292,7 +292,7 @@ fn bad(address: &str) -> impl FnOnce(ureq::http::Error) -> Error {
     |error| Error::BadAddress(address.to_owned(), error)
 }
 
-/// Returns an agent for one request on a new connection, without the environment's proxies.
+/// Returns an agent for one request, on a new connection that ignores proxy environment variables.
 fn agent(wait: Duration) -> Agent {
     let config = builder().timeout_global(Some(wait));
     config.build().new_agent()

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::span;
 
-/// Feature levels as known to one node.
+/// Feature levels, according to one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LevelView {
     /// Level in use. 0 if the responding node's release predates feature levels.

@@ -1,4 +1,4 @@
-//! Requests the status of all nodes of a cluster in parallel.
+//! Queries the status of all nodes of a cluster in parallel.
 
 use std::{collections::BTreeMap, fmt, thread, time::Duration};
 
@@ -9,10 +9,11 @@ use crate::{
 
 /// Timeout for a request to one node.
 const WAIT: Duration = Duration::from_secs(3);
-/// Maximum number of nodes queried. It limits the requests that a malicious member list can cause.
+/// Maximum number of nodes to query, which limits the requests that a malicious member list can
+/// cause.
 pub const NODES_MAX: usize = 64;
 
-/// Error for a cluster in which no node responded, or for a user whom the cluster rejects.
+/// Error for a cluster in which no node responded, or which rejects the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoResponse {
     /// One reason per node.
@@ -45,13 +46,13 @@ impl fmt::Display for NoResponse {
 
 impl std::error::Error for NoResponse {}
 
-/// Queries the given nodes, and the members that the newest configuration among their responses
-/// lists. Given nodes that are not members are only noted.
+/// Queries the given nodes, and the members listed in the newest configuration among their
+/// responses. Given nodes that are not members are only reported as such.
 pub fn query_cluster(addresses: &[String]) -> Result<ClusterView, NoResponse> {
     query_with(addresses, &ask_all)
 }
 
-/// Sends requests to nodes, each with the expected id, if known.
+/// Function that sends requests to nodes, each with its expected id if that is known.
 type Asking<'a> = &'a dyn Fn(&[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)>;
 
 fn query_with(addresses: &[String], ask: Asking<'_>) -> Result<ClusterView, NoResponse> {
@@ -96,7 +97,7 @@ fn newest(answers: &[(String, Answer)]) -> Option<&NodeView> {
     ours.max_by_key(|view| (!view.removed, view.era, view.applied))
 }
 
-/// Returns the newest members that did not respond and whose address was not asked.
+/// Returns the members of the newest configuration whose addresses have not been queried.
 fn unasked(answers: &[(String, Answer)]) -> Vec<(Option<u32>, String)> {
     let room = NODES_MAX.saturating_sub(answers.len());
     let members = newest(answers).map_or(&[][..], |view| &view.members);
@@ -146,12 +147,13 @@ fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)> {
     })
 }
 
-/// Requests the status of one node within `wait`. A response from another node does not count.
+/// Queries the status of one node within `wait`. A response from a node with another id is an
+/// error.
 pub fn query_node(node: Option<u32>, address: &str, wait: Duration) -> Answer {
     query(node, address, wait).0
 }
 
-/// Like [`query_node`]. Also returns the rejection of the user, if the node sent one.
+/// Like [`query_node`], but also returns the rejection of the user if the node sent one.
 fn query(node: Option<u32>, address: &str, wait: Duration) -> (Answer, Option<Refusal>) {
     let failed = |error: String| Answer::Unreachable { node, error };
     let response = match client::get(address, "/status", wait) {

@@ -61,14 +61,14 @@ pub struct ListedView {
     pub joined: bool,
     /// Set if the responding node is connected to the node.
     pub connected: bool,
-    /// Lag behind the leader in slots. Only the leader reports it.
+    /// Number of slots by which the node lags behind the leader. Only the leader reports it.
     pub lag: Option<u64>,
 }
 
 /// Step of a membership plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepView {
-    /// Description of the step's change, for people.
+    /// Human-readable description of the change.
     pub change: String,
     /// Vote weights after this step.
     pub weights: Vec<WeightView>,
@@ -86,11 +86,11 @@ pub struct WeightView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanInProgressView {
     pub id: u64,
-    /// Description of the requested change, for people.
+    /// Human-readable description of the requested change.
     pub what: String,
     /// Remaining steps, as the responding node predicts them.
     pub steps: Vec<StepView>,
-    /// Condition that the next step waits for. Only the leader knows it.
+    /// Condition that the next step waits for. Only the leader reports it.
     pub waits: Option<String>,
 }
 
@@ -183,7 +183,7 @@ pub enum MembersOutcome {
     Done,
     /// The requested state was already in effect.
     NothingToDo,
-    /// The change needs these steps. `plan` is the number of the plan, null for a dry run.
+    /// The change takes these steps. `plan` is the number of the plan, or null in a dry run.
     Planned { plan: Option<u64>, steps: Vec<StepView> },
 }
 

@@ -17,17 +17,17 @@ use crate::units;
 const REDRAWN: Duration = Duration::from_millis(200);
 /// Interval between two lines if standard error is not a terminal.
 const EVERY: Duration = Duration::from_secs(5);
-/// Delay before the first line without a terminal. Shorter activities write no line.
+/// Delay before the first line if standard error is not a terminal. Shorter activities write none.
 const QUIET: Duration = Duration::from_secs(1);
 /// Width of the progress bar in characters.
 const WIDTH: u64 = 24;
 /// Escape sequence that clears the line.
 const CLEAR: &str = "\r\x1b[K";
-/// Escape sequences that turn line wrapping off and on. A wrapped line cannot be redrawn.
+/// Escape sequences that disable and enable line wrapping. A wrapped line cannot be redrawn.
 const CUT: [&str; 2] = ["\x1b[?7l", "\x1b[?7h"];
 
-/// The terminal shows a progress line, which must be cleared before other output. Only written
-/// while standard error is locked.
+/// Set while the terminal shows a progress line, which must be cleared before other output. Only
+/// accessed while standard error is locked.
 static DRAWN: AtomicBool = AtomicBool::new(false);
 
 /// Function that receives all output in place of standard error.
@@ -113,7 +113,7 @@ impl ProgressReport {
     }
 }
 
-/// Decides when a report is due and formats it. The caller passes the current time.
+/// Schedule and format of reports. The caller passes the current time.
 #[derive(Debug)]
 struct ReportSchedule {
     terminal: bool,
@@ -138,7 +138,7 @@ impl ReportSchedule {
             return None;
         }
         let report = report();
-        // A log already contains this line. On a terminal, other output may have replaced it.
+        // Repeating a line is useless in a log. On a terminal, other output may have replaced it.
         if !self.terminal && self.last.as_ref() == Some(&report) {
             return None;
         }
@@ -173,7 +173,7 @@ impl Progress {
         self.0.terminal
     }
 
-    /// Writes a report if one is due. May be called at any rate.
+    /// Writes a report if one is due. May be called as often as convenient.
     pub fn report(&mut self, report: impl FnOnce() -> ProgressReport) {
         let Some(text) = self.0.tell(Instant::now(), report) else {
             return;
@@ -182,7 +182,7 @@ impl Progress {
             return sink(&text);
         }
         let mut out = io::stderr().lock();
-        // Cleared in the same write, so that no text of another process comes in between.
+        // Cleared in the same write, so that other processes cannot write in between.
         let _ = clear_in(&mut out)
             .and_then(|()| out.write_all(text.as_bytes()))
             .and_then(|()| out.flush());

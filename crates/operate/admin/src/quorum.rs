@@ -1,19 +1,19 @@
-//! Votes that are available in a cluster, compared with what its quorum rule needs.
+//! Available votes of a cluster, compared with what its quorum rule requires.
 
-/// Available votes, and the number that an election and a write both need.
+/// Available votes, and the number required for both an election and a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Votes {
     pub has: u64,
     pub need: u64,
-    /// Nothing can be written: the available votes are no quorum.
+    /// Set if the available votes are no quorum, so that nothing can be written.
     pub is_lost: bool,
-    /// The failure of any one voter leaves a quorum.
+    /// Set if a quorum remains after the failure of any one voter.
     pub is_spare: bool,
 }
 
 impl Votes {
-    /// Counts votes under a quorum rule. `voters` are their weights and whether they are up. A
-    /// leader continues with what writes need, even if an election would fail.
+    /// Counts votes under a quorum rule. `voters` are the weight of each voter and whether it is
+    /// up. If there is a leader, the weight for writes suffices, even if an election would fail.
     pub fn count(rule: &str, voters: impl Iterator<Item = (u32, bool)>, has_leader: bool) -> Self {
         let (mut all, mut has, mut heaviest) = (0, 0, 0);
         for (weight, is_up) in voters.map(|(weight, is_up)| (u64::from(weight), is_up)) {
@@ -29,14 +29,14 @@ impl Votes {
         Self { has, need, is_lost: all > 0 && is_lost, is_spare: has - heaviest >= need }
     }
 
-    /// Returns the sentence about a lost quorum.
+    /// Returns a sentence stating that the quorum is lost.
     pub fn lost_text(self) -> String {
         let Self { has, need, .. } = self;
         format!("Quorum lost: {has} of {need} needed votes available. Nothing is written.")
     }
 }
 
-/// Returns the number of voters whose failure leaves a quorum, whichever fail.
+/// Returns how many voters may fail, in any combination, without losing the quorum.
 pub fn survives(rule: &str, weights: &[u32]) -> usize {
     let mut weights: Vec<u64> = weights.iter().copied().map(u64::from).collect();
     weights.sort_unstable_by_key(|weight| std::cmp::Reverse(*weight));
@@ -49,8 +49,8 @@ pub fn survives(rule: &str, weights: &[u32]) -> usize {
     fails.count()
 }
 
-/// Returns the weights that an election and a write need under a quorum rule. `all` is the total
-/// weight.
+/// Returns the weights required for an election and for a write under a quorum rule. `all` is the
+/// total weight.
 fn needed(rule: &str, all: u64) -> (u64, u64) {
     let flexible = rule.strip_prefix("flexible:");
     let parts = flexible.and_then(|parts| parts.split_once(','));

@@ -1,4 +1,5 @@
-//! Requests by which `quorate doctor` makes members test multicast: listen, send, report counts.
+//! Requests with which `quorate doctor` tests multicast between members: listen, send, report
+//! counts.
 
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +58,7 @@ pub struct Sent {
     pub sent: u32,
 }
 
-/// Body of `POST /doctor/multicast/heard`. The request returns the counts and stops the listener.
+/// Body of `POST /doctor/multicast/heard`, which returns the counts and stops the listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeardRequest {

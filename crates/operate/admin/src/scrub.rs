@@ -91,7 +91,7 @@ impl ScrubView {
         self.count(Fate::Stays) + self.count(Fate::Repairing) > 0
     }
 
-    /// Returns a notice if the node cannot repair all damage by itself.
+    /// Returns a notice if there is damage that the node cannot repair on its own.
     pub fn notice(&self) -> Option<String> {
         let stays = self.count(Fate::Stays);
         (stays > 0).then(|| {

@@ -1,7 +1,7 @@
 //! The admin address: the dashboard, health, readiness, status, metrics, members, transfer,
 //! snapshots, backups and multicast tests over HTTP.
 //!
-//! The server has its own thread and talks to the reactor only through its [`Handle`], so that no
+//! The server has its own thread and accesses the reactor only through its [`Handle`], so that no
 //! request can delay the protocol.
 
 mod access;
@@ -86,8 +86,8 @@ const BUILD_INFO: &str =
     "# HELP quorate_build_info The release of this node; the value is always 1.
 # TYPE quorate_build_info gauge\n";
 const UNKNOWN_USERS: &str = "this node has not loaded the users yet";
-/// Maximum time for which the batch size and the window may be pinned, in milliseconds. The client
-/// that pinned them may have disconnected.
+/// Maximum time for which the batch size and the window may be pinned, in milliseconds. It bounds
+/// the effect of a client that disconnects without unpinning them.
 const HOLD_MS_MAX: u64 = 600_000;
 
 /// Phase of the node, from the server's point of view.
@@ -125,7 +125,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Binds the address and serves requests. The node may still start or wait for an id.
+    /// Binds the address and starts serving requests. The node itself may still be starting.
     pub fn start(
         address: &str,
         node: impl Into<Option<NodeId>>,
@@ -177,7 +177,8 @@ impl Admin {
         self.address
     }
 
-    /// Sets the settings that all nodes should share: without secrets, as readers see them.
+    /// Sets the settings that should be equal on all nodes. They are visible to readers, so they
+    /// must not include secrets.
     pub fn set_settings(&self, settings: BTreeMap<String, String>) {
         let _ = self.settings.set(settings);
     }
@@ -187,7 +188,7 @@ impl Admin {
         let _ = self.commit.set(commit);
     }
 
-    /// Sets the users of the service's clients. Call before the node runs.
+    /// Sets the check of the service's own users. Must be called before the node runs.
     pub fn set_client_users(&self, has_root: HasRoot) {
         let _ = self.client_users.0.set(has_root);
     }
@@ -316,7 +317,7 @@ impl Admin {
     }
 }
 
-/// Why the admin server cannot start.
+/// Reason why the admin server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot listen on --admin {address}: {}", detail(.source))]
@@ -342,8 +343,8 @@ thread_local! {
     static SERVES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether the calling thread belongs to the admin server. The node can continue without
-/// its admin server, so a panic on this thread does not abort the process.
+/// Returns whether the calling thread belongs to the admin server. The node can run without its
+/// admin server, so a panic on this thread does not abort the process.
 pub fn is_this_thread() -> bool {
     SERVES.get()
 }
@@ -353,7 +354,8 @@ fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        // Every connection may wait for the reactor, and the history needs one more thread.
+        // Every connection may wait for the reactor, and requesting histories takes one more
+        // thread.
         .max_blocking_threads(limits.connections_max + dashboard::ASKED_MAX + 1)
         .build()?;
     runtime.block_on(async {
@@ -392,7 +394,7 @@ fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-/// Adds error responses that list the pages for unknown ones, and limits request bodies.
+/// Adds error responses that list the available pages, and limits request bodies.
 fn add_fallbacks<S: Clone + Send + Sync + 'static>(
     router: Router<S>,
     pages: &'static str,
@@ -422,7 +424,7 @@ const PAGES: &str = "GET / /events /health /ready /status /metrics /history /mem
                      /audit, POST /members /join /transfer /snapshot /scrub /tuning /users /act /doctor/multicast";
 
 /// Reports whether the node is alive, which includes starting and stopping. Fails if the reactor
-/// does not respond, since a restart may help.
+/// does not respond, in which case a restart may help.
 async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     if matches!(*admin.lock(), Phase::Starting(_)) {
         return Ok("alive\n");
@@ -436,7 +438,7 @@ async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
 }
 
 /// Reports whether the node is ready. With `?streams`, a node that does not accept stream bytes is
-/// not ready. Without it, such a node is ready, and the response mentions the condition.
+/// not ready. Without it, such a node is ready, but the response contains the reason.
 async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> {
     let (status, _) = admin.status().await?;
     let asks_for_streams = match uri.query().unwrap_or_default() {
@@ -469,7 +471,7 @@ async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> 
     }
 }
 
-/// Formats the reason why byte streams are not accepted. Commands are still served.
+/// Formats the reason why byte streams are not accepted although commands are.
 fn no_streams(why: &str) -> String {
     format!("byte streams are not taken in: {why}")
 }
@@ -488,9 +490,9 @@ fn not_ready(status: &Status, why: &str) -> Failure {
     Failure::new(unavailable, "not_ready", &message, hint).progress(progress)
 }
 
-/// Returns why this node cannot serve linearizable requests. Considers only the node's status.
+/// Returns why this node cannot serve linearizable requests, as far as its status shows.
 fn obstacle(status: &Status) -> Option<String> {
-    // A learner's error says that it does not vote. It serves until it is removed.
+    // The error of a learner only states that it does not vote. It serves until it is removed.
     if (status.role != effect::Role::Learner || status.removed)
         && let Some(error) = &status.error
     {

@@ -16,9 +16,9 @@ pub struct TrafficView {
     pub answered: u64,
     /// Total latency of the answered commands from acceptance to answer, in microseconds.
     pub answered_us: u64,
-    /// Latency histogram. Each pair is an upper bound in microseconds and the number of commands
-    /// below it that are not below the preceding bound. Empty classes are omitted. The last class
-    /// includes all longer latencies.
+    /// Latency histogram, as pairs of an upper bound in microseconds and the number of commands
+    /// between the preceding bound and this one. Empty classes are omitted. The last class includes
+    /// all longer latencies.
     #[serde(default)]
     pub latencies: Vec<(u64, u64)>,
 }
@@ -33,7 +33,7 @@ impl TrafficView {
         }
     }
 
-    /// Returns the increase since `before`; `None` if a restart decreased a counter.
+    /// Returns the increase since `before`, or `None` if a restart has reset a counter.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut latencies = Vec::new();
         let mut old = before.latencies.iter().peekable();
@@ -69,7 +69,7 @@ impl TrafficView {
         }
     }
 
-    /// Returns a latency percentile in microseconds, accurate to a quarter; `None` if no command
+    /// Returns a latency percentile in microseconds, accurate to a quarter, or `None` if no command
     /// was answered. `part` is 0.5 for the median.
     pub fn percentile_us(&self, part: f64) -> Option<f64> {
         let counts = self.latencies.iter().map(|(_, count)| *count as f64);

@@ -8,7 +8,7 @@ use crate::units::{exact_bytes, thousands, time};
 /// Report of a node's tuner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuningView {
-    /// All parameters that the tuner estimates, including those that are still unknown.
+    /// All parameters that the tuner estimates, including unknown ones.
     pub parameters: Vec<ParameterView>,
     /// Predictions of the model for different settings. Empty until enough parameters are known.
     pub grid: Vec<PointView>,
@@ -75,7 +75,7 @@ pub struct HoldRequest {
     pub hold: Option<HoldView>,
 }
 
-/// A setting to pin, and the longest time to pin it.
+/// A setting to pin, and for how long.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoldView {

@@ -20,12 +20,13 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// Formats a slot. Each restore begins a range of slots, which the text names: `517:1234`.
+/// Formats a slot. Each restore begins a new range of slots, whose number precedes the slot:
+/// `517:1234`.
 pub fn slot(slot: u64) -> String {
     in_range(slot, 1 << SPACE_BITS)
 }
 
-/// Formats an era. After a restore, the text begins with the number of restores: `1:3`.
+/// Formats an era, preceded by the number of restores if there was one: `1:3`.
 pub fn era(era: u64) -> String {
     in_range(era, ERAS_BETWEEN.into())
 }

@@ -3,10 +3,11 @@
 use quorate_access::{Command, Password, Role, Users, password};
 use serde::{Deserialize, Serialize};
 
-/// Users' table, as applied by one node.
+/// The users' table, as applied by one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsersView {
-    /// Set if the users' table is empty, so every connected client may do everything.
+    /// Set if the users' table is empty, in which case every client that can connect may do
+    /// everything.
     pub open: bool,
     /// Users, sorted by name.
     pub users: Vec<UserView>,
@@ -14,7 +15,7 @@ pub struct UsersView {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserView {
-    /// Name that certificates and logins contain.
+    /// Name used in certificates and logins.
     pub name: String,
     /// Role: `reader`, `writer`, `operator` or `admin`.
     pub role: String,
@@ -45,7 +46,7 @@ pub enum UsersRequest {
     Set(SetUser),
     /// Remove the user.
     Remove { name: String },
-    /// Remove all users. Every connected client may then do everything.
+    /// Remove all users, after which every client that can connect may do everything.
     Open {},
 }
 
@@ -63,7 +64,8 @@ pub struct SetUser {
     /// Remove the password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_password: bool,
-    /// Create the first user even if nodes are disconnected, which then admit all for a while.
+    /// Create the first user even if nodes are disconnected. Those admit every client until they
+    /// have caught up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anyway: bool,
 }
@@ -116,7 +118,7 @@ pub struct AuditRecord {
     pub body: String,
     /// HTTP status of the response. The action was executed if the status is below 400.
     pub status: u16,
-    /// Number of refused attempts of this caller that were not recorded since the last record.
+    /// Number of refused attempts of this caller since the last record that were not recorded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub untold: u64,
 }

@@ -83,18 +83,19 @@ pub struct NodeView {
     /// Commit that the binary was built from, and its date. Empty if unknown.
     #[serde(default)]
     pub commit: String,
-    /// Why the node does not serve, if known.
+    /// Reason why the node does not serve, if known.
     pub error: Option<String>,
     /// Progress of the activity that prevents the node from serving.
     #[serde(default)]
     pub progress: Option<ProgressView>,
-    /// Conditions that an operator should know but that do not prevent the node from serving.
+    /// Conditions that operators should know about, but that do not prevent the node from serving.
     pub notices: Vec<String>,
-    /// Nodes of the ring that relays votes, ending with the leader. Only a leader reports it. Empty
-    /// if votes are sent directly.
+    /// Nodes of the ring that relays votes, ending with the leader, as reported by the leader.
+    /// Empty if votes are sent directly.
     #[serde(default)]
     pub ring: Vec<u32>,
-    /// Choices of this node, with reasons: how it sends to several nodes, and receives votes.
+    /// Choices of this node, with reasons, for how to send to several nodes and how to receive
+    /// votes.
     #[serde(default)]
     pub choices: Vec<String>,
     #[serde(default)]
@@ -134,7 +135,7 @@ pub struct DeviceView {
     pub given: u64,
     /// Number of decisions counted by the device, as observed by this process.
     pub counted: u64,
-    /// Number of times that this process revoked the device's right to assign slots.
+    /// Number of times that this process withdrew the device's permission to assign slots.
     pub taken_back: u64,
     /// Number of values that this node offered to the leader's device.
     #[serde(default)]
@@ -147,10 +148,10 @@ pub struct DeviceView {
     /// Number of frames that the device refused, by reason. Zero counts are omitted.
     #[serde(default)]
     pub refused: BTreeMap<String, u64>,
-    /// Remark on the current state of the device, for people.
+    /// Human-readable remark on the state of the device.
     #[serde(default)]
     pub note: Option<String>,
-    /// Why the node has stopped using the device.
+    /// Reason why the node has stopped using the device.
     pub why: Option<String>,
 }
 
@@ -202,9 +203,9 @@ impl fmt::Display for DeviceView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanView {
     pub id: u64,
-    /// Description of the requested change, for people.
+    /// Human-readable description of the requested change.
     pub what: String,
-    /// Condition that the next step waits for. Only the leader knows it.
+    /// Condition that the next step waits for. Only the leader reports it.
     pub waits: Option<String>,
 }
 
@@ -232,12 +233,13 @@ pub struct DiskView {
     /// Free space that the disk needs for more data. Null unless the disk is full.
     #[serde(default)]
     pub needed_bytes: Option<u64>,
-    /// The node refuses data because too few members have room for it.
+    /// Set if the node refuses data because too few members have room for it.
     #[serde(default)]
     pub data_refused: bool,
     /// Growth rate of the log in bytes per second.
     pub log_bytes_per_second: Option<u64>,
-    /// Seconds until the disk is full, if the folder grows for long, from the admin server.
+    /// Seconds until the disk is full, as forecast by the admin server. Null unless the folder
+    /// keeps growing.
     pub full_in_seconds: Option<u64>,
 }
 
@@ -260,11 +262,12 @@ pub struct StreamsView {
     pub count: u64,
     /// Number of byte streams that have a writer.
     pub open: u64,
-    /// Disk space used by byte streams, including trimmed bytes whose space has not been released.
+    /// Disk space used by byte streams in bytes, including trimmed bytes not released yet.
     pub bytes: u64,
     /// Number of bytes that this node lacks and is fetching from other nodes.
     pub missing_bytes: u64,
-    /// Why the node does not accept stream bytes. Null if it does, or no client is waiting.
+    /// Reason why the node does not accept stream bytes. Null if it does, or if no client is
+    /// waiting.
     #[serde(default)]
     pub stopped: Option<String>,
 }

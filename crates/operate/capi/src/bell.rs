@@ -23,7 +23,7 @@ pub struct Bell {
 #[derive(Debug, Default)]
 struct State {
     rung: u64,
-    /// Number of blocked threads. If there are none and the descriptor is already readable, a ring
+    /// Number of blocked threads. If it is zero and the descriptor is already readable, a ring
     /// makes no system call.
     waiting: usize,
     /// Set if the descriptor is readable or about to become so.
@@ -62,9 +62,9 @@ impl Bell {
         }
     }
 
-    /// Makes the descriptor unreadable until the next ring. A ring in progress may still make it
-    /// readable. The caller must check for events afterwards. Only one thread at a time may call
-    /// this.
+    /// Makes the descriptor unreadable until the next ring, although a ring in progress may still
+    /// make it readable. The caller must check for events afterwards. Must not be called
+    /// concurrently.
     pub fn hush(&self) {
         if !self.state().readable {
             return;

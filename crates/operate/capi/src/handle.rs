@@ -1,4 +1,4 @@
-//! A program's handle: submits values and reports completions, and delivers values to the program.
+//! A program's handle, which submits values, reports completions, and delivers values.
 
 use std::{
     cell::RefCell,
@@ -21,13 +21,13 @@ use crate::{
     submits::{Ended, Submits, Teller},
 };
 
-/// Maximum time for which values submitted within callbacks wait to be bundled with later ones.
+/// Maximum time for which values submitted within callbacks wait for more to be bundled with.
 const GATHER: Duration = Duration::from_micros(100);
 
 /// Position of the next value to deliver; `None` while delivery is off.
 type Delivery = Option<Cursor>;
 
-/// State that belongs to the thread that handles events and needs no further lock.
+/// State that only the thread that handles events accesses, so that it needs no further lock.
 #[derive(Default)]
 struct DispatchState {
     ended: Option<Ended>,
@@ -83,7 +83,7 @@ fn this_thread() -> usize {
     HERE.try_with(|here| std::ptr::from_ref(here).addr()).unwrap_or(1)
 }
 
-/// Right to handle events, which one thread has at a time.
+/// The right to handle events, which one thread holds at a time.
 pub struct Turn<'a> {
     handle: &'a Handle,
     hand: RefCell<(MutexGuard<'a, DispatchState>, Option<Instant>)>,
@@ -149,7 +149,7 @@ impl Handle {
         let (tell, told) = sync_channel(1);
         // The caller may have timed out.
         ask(Box::new(move |outcome| drop(tell.try_send(outcome))))?;
-        // This call may wait for values that would otherwise be sent at the end of a callback.
+        // The call may wait for values that would otherwise be sent only at the end of a callback.
         self.send_gathered();
         self.source.attend();
         told.recv_timeout(wait).unwrap_or_else(|_| {
@@ -345,8 +345,8 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.with(|hand, _| {
             self.handle.settle(hand);
-            // Undelivered values may be trimmed before the next turn, which must then report the
-            // trim.
+            // Undelivered values may be trimmed before the next turn, which then has to report
+            // that.
             hand.values.clear();
         });
         self.handle.dispatcher.store(0, Ordering::Release);
@@ -375,7 +375,7 @@ impl Handle {
         let read = self.source.read(&mut cursor, &mut hand.values);
         *delivery = Some(cursor);
         if let Some((slot, _)) = hand.values.front() {
-            // The delivery position is now known, so from now on trimming of older values need not
+            // The delivery position is fixed now, so trimming of earlier values no longer needs to
             // be reported.
             *delivery = Some(Cursor::At(*slot));
             return None;

@@ -162,8 +162,8 @@ impl Node {
         self.with(|up| up.submit_once(at, command, |reply| done(reply.map(|reply| ends(&reply)))))
     }
 
-    /// Makes the node take a gathered bundle on its own thread, so that values gathered until then
-    /// are included.
+    /// Makes the node take a gathered bundle on its own thread, so that it includes all values
+    /// gathered until then.
     fn pull(local: &Local, options: &Arc<Options>, submits: &Arc<Submits>, bell: &Arc<Bell>) {
         let taken = Arc::new(Mutex::new(None::<Bundle>));
         let make = {
@@ -322,8 +322,8 @@ impl Source for Arc<Node> {
     fn ready(&self, wait: Duration) -> Result<(), Failed> {
         let until = Instant::now() + wait;
         loop {
-            // The bell is not hushed, because a program that polls the descriptor must also see the
-            // change.
+            // The bell is not hushed, because a program that polls the descriptor must also notice
+            // the change.
             let seen = self.changed.rung();
             match self.with(|_| Ok(())) {
                 Err(failed) if failed.code == Code::Unavailable => {}

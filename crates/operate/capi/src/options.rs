@@ -1,4 +1,4 @@
-//! Options of a handle. Names and values are texts, as listed in `quorate.h`.
+//! Options of a handle. Names and values are strings, as listed in `quorate.h`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// Upper bound for the configured maximum value size, in bytes. A frame between a node and an
-/// attached program contains a whole value.
+/// Upper bound for the configured maximum value size, in bytes, because a frame between a node and
+/// an attached program contains a whole value.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
 /// Settings of nodes and attached programs. Each uses only the settings that apply to it.
@@ -32,9 +32,9 @@ pub struct Options {
     pub device: Device,
     /// Network interface of the device.
     pub device_interface: Option<String>,
-    /// Trusts every sender on the network interface of the device.
+    /// Set if every sender on the device's network interface is trusted.
     pub device_trusted: bool,
-    /// Discards the contents of the data folder at the start.
+    /// Set to discard the contents of the data folder at start.
     pub start_empty: bool,
     /// Address on which the node listens for attaching programs, if any.
     pub listen: Option<String>,
@@ -232,7 +232,8 @@ impl Options {
             trusted: self.device_trusted,
             ..Place::default()
         };
-        // C programs have no certificates yet. docs/libquorate.md says which networks are safe.
+        // The C interface does not support certificates. docs/libquorate.md describes which
+        // networks are safe.
         builder = builder.device(self.device.clone(), place).protection(Protection::Insecure);
         builder = builder.start_empty(self.start_empty);
         let members = self.cluster.iter();

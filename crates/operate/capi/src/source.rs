@@ -1,5 +1,5 @@
-//! The source behind a handle, to which it submits values and from which it reads them: a node in
-//! this process, or a remote node.
+//! The source behind a handle, to which values are submitted and from which they are read: a node
+//! in this process, or a remote node.
 
 use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
@@ -42,7 +42,7 @@ pub type Values = VecDeque<(u64, Arc<[u8]>)>;
 /// A node, local or remote. No call blocks, except [`Source::ready`], [`Source::status`] and
 /// [`Source::close`].
 pub trait Source: Send + Sync {
-    /// Tells the source that values are waiting to be sent. Called when the first one is queued
+    /// Notifies the source that values are waiting to be sent. Called when the first one is queued
     /// ([`crate::submits`]).
     fn gathered(&self);
 
@@ -56,14 +56,14 @@ pub trait Source: Send + Sync {
     /// Requests the next slot that the cluster as a whole will assign.
     fn sync(&self, done: Done) -> Result<(), Failed>;
 
-    /// Sets the reading position and returns it. [`Cursor::End`] is resolved to a slot if the end
+    /// Sets the reading position and returns it, with [`Cursor::End`] resolved to a slot if the end
     /// is known. Values that this program appends after the call are always at or after the end.
     /// Fails if the slot is known to be trimmed.
     fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed>;
 
-    /// Appends some values, starting at the cursor, to `to`. The cursor must be the last position
-    /// set, or the one after the values taken since then. If there are no values, returns the
-    /// reason. [`Cursor::End`] is resolved to a slot as soon as the end is known.
+    /// Appends some values, starting at the cursor, to `to`. The cursor must be the position set
+    /// last, or the one after the values taken since then. If there are no values, returns the
+    /// reason. [`Cursor::End`] is resolved to a slot once the end is known.
     fn read(&self, cursor: &mut Cursor, to: &mut Values) -> Option<Read>;
 
     /// Returns the value in a slot, if this source retains it. Delivery is not affected.
@@ -87,8 +87,7 @@ pub trait Source: Send + Sync {
     /// Returns the status of the node as JSON.
     fn status(&self, wait: Duration) -> Result<String, Failed>;
 
-    /// Closes the source. Unanswered requests are completed first, as far as their outcome is
-    /// known.
+    /// Closes the source, after completing unanswered requests whose outcome is known.
     fn close(&self) -> Result<(), Failed>;
 }
 

@@ -1,7 +1,7 @@
-//! Submitted values, which are gathered on the caller's thread, and sent and answered in bundles.
+//! Submitted values, gathered on the caller's thread, and sent and answered in bundles.
 //!
-//! A value costs one lock, which is rarely contended, and no wake-up. The first value of a bundle
-//! wakes the sender, and the outcome of a whole bundle wakes the program once.
+//! Submitting a value takes one rarely contended lock and no wake-up. The first value of a bundle
+//! wakes the sender, and the outcome of the whole bundle wakes the program once.
 
 use std::{
     collections::VecDeque,
@@ -29,9 +29,9 @@ pub const BUNDLE_BYTES: usize = 128 << 10;
 
 /// Recipient of the outcome of a request.
 pub enum Teller {
-    /// The program, which is notified when it handles events.
+    /// The program, notified when it handles events.
     Event(Done),
-    /// A blocked caller, which is notified at once by the thread that gets the outcome.
+    /// A blocked caller, notified at once by the thread that receives the outcome.
     Now(Done),
 }
 
@@ -62,7 +62,7 @@ impl Bundle {
 pub struct Ends {
     /// Slot of the first value.
     pub slot: u64,
-    /// Number of values that got a slot.
+    /// Number of values that were assigned a slot.
     pub count: usize,
     /// Outcome of the remaining values, if any.
     pub otherwise: Option<Failed>,
@@ -157,8 +157,8 @@ impl State {
 }
 
 impl Submits {
-    /// Creates the state without open requests. `closed` is the reason for refusing values at
-    /// first, if any.
+    /// Creates the state without open requests. `closed` is the initial reason for refusing values,
+    /// if there is one.
     pub fn new(value_bytes_max: usize, closed: Option<Failed>) -> Self {
         let state = State { closed, ..State::default() };
         Self { state: Mutex::new(state), value_bytes_max: AtomicUsize::new(value_bytes_max) }
@@ -209,7 +209,7 @@ impl Submits {
         let (mut for_program, mut at_once) = (Vec::with_capacity(bundle.count()), Vec::new());
         let waits = |teller: &Teller| matches!(teller, Teller::Now(_));
         if bundle.tellers.iter().any(waits) {
-            // If the bundle contains the value of a blocked caller, report the outcomes one by one.
+            // A blocked caller needs its own outcome, so the outcomes are reported one by one.
             for (number, teller) in bundle.tellers.into_iter().enumerate() {
                 let outcome = ends.of(number);
                 match teller {
@@ -403,7 +403,7 @@ mod tests {
         }
         assert_eq!(refused(&submits, b"x"), Code::Busy, "as many bytes");
         assert_eq!(refused(&submits, &vec![0; (1 << 20) + 1]), Code::Size);
-        // Their bytes are released when they end, and their count when the program takes the
+        // Their size is released when they end, and their number when the program takes the
         // completions.
         submits.refuse(&Failed::new(Code::Unavailable, ""));
         for _ in 64..OPEN_MAX {

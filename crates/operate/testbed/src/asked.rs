@@ -1,4 +1,5 @@
-//! A fake replica for tests of frontends, which records commands and answers none by itself.
+//! A fake replica for tests of frontends, which records commands and leaves completing them to the
+//! test.
 
 use quorate_replica::{
     front::{Failure, Requests, Sequenced, Tag},

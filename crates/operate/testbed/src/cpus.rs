@@ -1,7 +1,7 @@
 //! Divides the CPUs between the load generator, which gets one, and the nodes.
 //!
-//! Otherwise a generator with more load would take CPU time from the nodes that it measures. A
-//! process inherits the CPUs of the thread that starts it, so others are not affected.
+//! Otherwise a busy generator would take CPU time from the nodes that it measures. A process
+//! inherits the CPU affinity of the thread that starts it, so other threads are not affected.
 
 use std::io;
 

@@ -6,7 +6,7 @@ use base64ct::{Base64, Encoding as _};
 use quorate_admin::client;
 use serde_json::{Value, json};
 
-/// Request timeout. It exceeds the time for which a node lets a command wait.
+/// Request timeout, longer than a node lets a command wait.
 const WAIT: Duration = Duration::from_millis(2500);
 
 /// Sends a request to a node. Returns the body if the request succeeds.

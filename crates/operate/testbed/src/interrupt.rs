@@ -68,7 +68,7 @@ pub fn clean_up() {
         }
     }
     for folder in leftovers.iter().map(|one| &one.folder) {
-        // A process that is being killed may still create a file.
+        // A process may still create a file while it is being killed, so removal is retried.
         for _ in 0..100 {
             if fs::remove_dir_all(folder).is_ok() || !folder.exists() {
                 break;

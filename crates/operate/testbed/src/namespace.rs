@@ -16,9 +16,9 @@ use crate::run::{has, read};
 /// each node has its own namespace.
 pub const PORTS: [u16; 4] = [7450, 7451, 7452, 7453];
 
-/// Returns why namespaces cannot be created on this machine; `None` if they can. `trial` is a shell
-/// command that creates the same things as the caller will. Its effects disappear with the
-/// namespaces that it runs in.
+/// Returns the error if namespaces cannot be created on this machine, or `None` if they can.
+/// `trial` is a shell command that creates the same objects as the caller will; they disappear with
+/// the namespaces that it runs in.
 pub fn missing(trial: &str) -> Option<io::Error> {
     for program in ["ip", "unshare", "nsenter", "mount"] {
         if !has(program) {

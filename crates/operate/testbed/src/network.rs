@@ -4,8 +4,8 @@
 //! disappear with the last process in them, so nothing outside is changed.
 //!
 //! To cut a link, the sender is given a hardware address that no interface has. Each node has a
-//! static table with the hardware addresses of its peers. A wrong entry makes the network drop the
-//! frames silently, as a real network would. The kernel only needs `veth` and `bridge`.
+//! static table of its peers' hardware addresses; with a wrong entry, the network drops the frames
+//! silently, as a real one would. The kernel only needs `veth` and `bridge`.
 
 use std::{
     io::{self, Write as _},

@@ -21,9 +21,9 @@ use crate::{
     run, wait,
 };
 
-/// Time within which a cluster must serve. It is long because the machine may be busy.
+/// Maximum time for a cluster to start serving. It is generous because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Time after which a node that does not serve is reported, longer than partitions and recovery.
+/// Time after which a node that does not serve is reported, longer than a partition and recovery.
 const SLOW: Duration = Duration::from_secs(4);
 /// Timeout for a request to an admin address. A paused node does not respond.
 pub(crate) const QUESTION: Duration = Duration::from_millis(300);
@@ -83,9 +83,10 @@ impl Nodes {
         self.nodes[first..].iter_mut().try_for_each(NodeProcess::wait_ready)
     }
 
-    /// Starts one more node without waiting for it. Returns the next id, which it should get.
+    /// Starts one more node without waiting for it. Returns the expected id, which is the next free
+    /// one.
     pub fn spawn(&mut self, spec: Spec) -> io::Result<u32> {
-        // Prevents an interrupt from removing the folder while a node starts.
+        // While this is held, an interrupt cannot remove the folder of a node that is starting.
         let leftovers = interrupt::hold();
         self.nodes.push(NodeProcess::spawn(spec)?);
         drop(leftovers);

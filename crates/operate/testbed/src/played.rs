@@ -250,7 +250,7 @@ impl SimulatedCluster {
 }
 
 impl Shared {
-    /// Locks the state, poisoned or not: the thread that panicked reports the failure.
+    /// Locks the state, even if it is poisoned: the thread that panicked reports the failure.
     fn lock(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }

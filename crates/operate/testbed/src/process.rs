@@ -1,4 +1,4 @@
-//! A node as a child process. It is killed on every exit path of its owner.
+//! A node as a child process, which is killed when its owner ends in any way.
 //!
 //! `quorate demo`, the benchmarks and the tests with real processes use it.
 
@@ -25,7 +25,7 @@ use rustix::{
 
 use crate::namespace;
 
-/// First port for nodes of a demo or a test, below the kernel's range for connections.
+/// First port for nodes of a demo or a test, below the kernel's ephemeral ports.
 const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 22_000;
 /// Number of log lines shown in an error message.
@@ -105,7 +105,7 @@ impl NodeProcess {
             if reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
                 let _ = sender.send(line);
             }
-            // Read on, so that further output does not fill the pipe.
+            // Keep reading, so that further output does not fill the pipe.
             let _ = io::copy(&mut reader, &mut io::sink());
         });
         let line = match lines.recv_timeout(READY_WAIT) {
@@ -229,8 +229,8 @@ fn parse_ready(line: &str) -> Option<Ready> {
     })
 }
 
-/// Returns a free port below 32768. The kernel does not use such a port for outgoing connections,
-/// which would prevent a node from restarting on it.
+/// Returns a free port below 32768. The kernel does not assign such ports to outgoing connections,
+/// which could prevent a node from restarting on its port.
 pub fn free_port() -> io::Result<u16> {
     /// Offset of the next search. Processes that search at the same time start at different ports.
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! Queues of lists, with recorded pushes, moves and takes of clients while nodes fail.
+//! Queues implemented by lists, with recorded pushes, moves and takes of clients while nodes fail.
 //!
 //! The first queue is one list. Elements of the second are moved to another list before they are
 //! taken. No command is sent twice. [`judge`] checks the history.
@@ -43,7 +43,7 @@ enum Work {
     Take(usize),
 }
 
-/// Work of the clients of each node. More take than push, so that takers usually wait.
+/// Work of the clients of each node. Most of them take, so that takers usually wait.
 const WORKS: [Work; 6] =
     [Work::Push, Work::Take(0), Work::Take(0), Work::Move, Work::Take(1), Work::Take(1)];
 
@@ -195,7 +195,7 @@ struct Client {
     shared: Arc<Shared>,
 }
 
-/// Outcome of a command, as far as the client knows.
+/// Outcome of a command, to the client's knowledge.
 enum Outcome {
     Done(Reply),
     /// The command was not executed.
@@ -269,7 +269,7 @@ impl Client {
         let [from, to] = QUEUES[1];
         let wait = self.dice.pick(&WAITS);
         match self.ask(&["BLMOVE", from, to, "RIGHT", "LEFT", wait]) {
-            // In any case the element is in one of the two lists.
+            // In either case, the element is in one of the two lists.
             Outcome::Done(Reply::Bulk(_) | Reply::Nothing)
             | Outcome::Refused
             | Outcome::Unknown => {}

@@ -1,4 +1,4 @@
-//! Replaces nodes as an operator would: a new one joins and replaces an old one, which stops.
+//! Replaces nodes as an operator would: a new node joins and replaces an old one, which is stopped.
 //!
 //! [`kill`] kills a process in the middle of a replacement.
 
@@ -57,8 +57,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// Returns the specs of nodes that join later, through any member. Their addresses are chosen now,
-/// so that clients can know them in advance.
+/// Returns the specs of nodes that join later, through any member. Their addresses are assigned
+/// now, so that clients can know them in advance.
 pub fn newcomers(
     nodes: &Nodes,
     program: &Path,

@@ -1,4 +1,4 @@
-//! RESP connection without retries. The caller sees every reply, and every missing reply.
+//! RESP connection without retries, whose caller sees every reply and every missing reply.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read, Write as _},
@@ -12,7 +12,7 @@ use crate::trust::secured;
 
 /// Timeout for a connection attempt.
 const CONNECT: Duration = Duration::from_millis(500);
-/// Timeout for a reply, longer than a node lets a command wait, and than a pause.
+/// Timeout for a reply, longer than a node lets a command wait, and longer than a pause.
 const SILENCE: Duration = Duration::from_millis(2500);
 /// Maximum size of a reply in bytes.
 const REPLY_BYTES_MAX: usize = 16 << 20;

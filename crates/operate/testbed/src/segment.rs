@@ -59,7 +59,7 @@ impl Lan {
     /// Returns the parameters of `tc` for a link with a given queue capacity.
     fn bucket_of(&self, queue_bytes: u64) -> String {
         let bits = self.megabits * MEGABIT;
-        // The burst lasts a millisecond, but holds a packet before it is segmented.
+        // The burst lasts a millisecond, but is at least as large as a packet before segmentation.
         let burst = (bits / 8 / 1000).max(16 << 10);
         format!("rate {bits}bit burst {burst} limit {queue_bytes}")
     }
@@ -147,7 +147,7 @@ fn inside_shell(node: u32) -> Command {
 }
 
 /// Makes the kernel process each flow of a device on one CPU. Otherwise a shaped queue releases
-/// packets on several CPUs, and reorders them unlike a real link.
+/// packets on several CPUs, which reorders them as no real link would.
 fn in_order(mut shell: Command, device: &str) -> io::Result<()> {
     let all = u64::MAX >> 64_u32.saturating_sub(cpus());
     // A sysfs mount shows the devices of the namespace in which it was mounted.

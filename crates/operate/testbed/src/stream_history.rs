@@ -18,7 +18,7 @@ pub enum Note {
     Sends { writer: u16, count: u64 },
     /// A writer was notified that all bytes below `position` are durable.
     Durable { writer: u16, position: u64 },
-    /// A writer was notified that the stream ends at `position`, for good if `finished`.
+    /// A writer was notified that the stream ends at `position`, permanently if `finished`.
     Closed { writer: u16, position: u64, finished: bool },
     /// A reader, which sends only one request, is about to request bytes from `position` on.
     Asks { reader: u32, position: u64 },
@@ -286,7 +286,8 @@ impl Judge {
         }
     }
 
-    /// Returns the end of the bytes that any writer, also without a reply, may have written.
+    /// Returns the end of the bytes that any writer may have written, including unacknowledged
+    /// ones.
     fn written(&self) -> u64 {
         self.writers.values().map(|one| one.written).max().unwrap_or(0)
     }

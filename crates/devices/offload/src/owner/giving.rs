@@ -1,4 +1,5 @@
-//! Drives the device's coordinator: starts it, withdraws its allocation, and answers reads.
+//! Driver of the device's coordinator, which starts it, withdraws its allocation, and answers
+//! reads.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -24,18 +25,18 @@ use crate::owner::{
 /// Reason for stopping the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The owner has just begun, and an earlier owner may have started the coordinator.
+    /// The owner has just begun, and an earlier owner may have left the coordinator started.
     Begin,
     Stop,
     TakeBack,
 }
 
-/// Phase in the control of the coordinator.
+/// Phase in controlling the coordinator.
 #[derive(Debug)]
 enum Phase {
     Booting(Call),
-    /// [offload-12] The first step of stopping. `Draining` follows, and for a withdrawal `Looking`
-    /// and `Reading`.
+    /// [offload-12] First step of stopping, followed by `Draining`, and in a withdrawal by
+    /// `Looking` and `Reading`.
     Stopping(Call, End),
     Draining(End, bool),
     Looking(Serial),
@@ -54,18 +55,18 @@ pub(crate) struct CoordinatorDriver {
     phase: Phase,
     /// Parameters of the latest start, complete or pending.
     start: Option<(PackedBallot, Start)>,
-    /// Start that waits until the previous one has ended.
+    /// Start that has to wait until the previous one has ended.
     wanted: Option<(PackedBallot, Start)>,
-    /// Requested end that has not begun.
+    /// Requested stop that has not begun.
     end_wanted: Option<End>,
     pub(crate) upkeep: Upkeep,
     pub(crate) waiting: Waiting,
-    /// Cells read during a withdrawal, by slot. `None` is a hole.
+    /// Cells read during a withdrawal, by slot. `None` is an assigned slot without a value.
     found: BTreeMap<u64, Option<SlotValue>>,
     reader: Reader,
     ask: StateQueries,
     reads: Reads,
-    /// Events that are reported without a response of the device.
+    /// Events to report that need no response of the device.
     ends: Vec<Event>,
 }
 
@@ -86,7 +87,7 @@ impl CoordinatorDriver {
         }
     }
 
-    /// [offload-5]
+    /// [offload-5] Requests a start of the coordinator.
     pub(crate) fn start(&mut self, start: Start) {
         let Start { ballot, .. } = start;
         let refuse = |reason| Event::StartRefused { ballot, reason };
@@ -133,7 +134,7 @@ impl CoordinatorDriver {
         self.start.filter(|_| gives).map(|(ballot, _)| ballot)
     }
 
-    /// Handles the device's loss of frames for lack of space.
+    /// Handles the report that the device dropped frames for lack of space.
     pub(crate) fn on_lost(&mut self) {
         if self.is_started() {
             self.ask.want();
@@ -154,7 +155,7 @@ impl CoordinatorDriver {
         desk: &mut TurnContext<'_>,
     ) -> Result<(), Loss> {
         let said = &heard.header;
-        // The refusal of a submitted value. A start also has a kind, but its slot is not 0.
+        // This is the refusal of a submitted value. A start also has a kind, but its slot is not 0.
         if said.kind == Type::Refused && said.value.kind != 0 && said.slot == 0 {
             self.waiting.on_refused(&said.value, desk.now, &desk.settings.pace);
             return Ok(());
@@ -199,7 +200,7 @@ impl CoordinatorDriver {
             }
             (Phase::Starting(_), Answer::Done(said) | Answer::Refused(Reason::Armed, said)) => {
                 let (ballot, Start { first, .. }) = self.start.ok_or(Loss::Contradiction)?;
-                // The device was drained before, so this start is the requested one, and only its
+                // The device was drained before, so this must be the requested start, whose
                 // response was lost.
                 if said.ballot != ballot {
                     return Err(Loss::Contradiction);
@@ -262,7 +263,7 @@ impl CoordinatorDriver {
             return Ok(());
         }
         if !taking_back {
-            // An empty cell below the next slot is still being written. It is read again later.
+            // An empty cell below the next slot is still being written, and is read again later.
             return if is_held { self.on_given(heard, cells) } else { Ok(()) };
         }
         if !is_held && self.upkeep.is_known(slot) {
@@ -273,8 +274,8 @@ impl CoordinatorDriver {
         Ok(())
     }
 
-    /// Handles the end of a drain: all steps that saw the coordinator running have ended, and none
-    /// of their responses is in flight.
+    /// Handles the end of a drain: all steps that saw the coordinator running have ended, and their
+    /// responses have arrived or are lost.
     pub(crate) fn on_drained(&mut self) {
         match self.phase {
             Phase::Draining(End::TakeBack, true) => {
@@ -326,14 +327,14 @@ impl CoordinatorDriver {
         Ok(())
     }
 
-    /// Begins the requested end, unless it has to wait.
+    /// Begins the requested stop, unless it has to wait.
     fn end(&mut self, desk: &mut TurnContext<'_>) {
         let Some(wish) = self.end_wanted else {
             return;
         };
         match &mut self.phase {
-            // The assigned slots are known only once it is known whether the coordinator started. A
-            // plain stop does not need them.
+            // The assigned slots are unknown until the outcome of the start is. A plain stop does
+            // not need them.
             Phase::Starting(_) if wish == End::TakeBack => return,
             Phase::Booting(_) => return,
             Phase::Starting(_) | Phase::Started => {
@@ -346,7 +347,7 @@ impl CoordinatorDriver {
                 (End::TakeBack, End::TakeBack) => {}
                 (End::Begin | End::Stop, _) | (_, End::Stop | End::Begin) => *end = End::Stop,
             },
-            // The device is already drained, which is enough after stepping down.
+            // The device is already drained, which suffices for a stop without a withdrawal.
             Phase::Looking(_) | Phase::Reading { .. } if wish == End::Stop => {
                 self.reader.clear();
                 self.phase = Phase::Idle;
@@ -392,7 +393,7 @@ impl CoordinatorDriver {
         desk.tell(Event::Withdrawn { ballot: ballot.ballot(), next, given, holes });
     }
 
-    /// Returns whether the device is late with a response.
+    /// Returns whether a response of the device is overdue.
     pub(crate) fn is_late(&self, pace: &Pace) -> bool {
         let call = match &self.phase {
             Phase::Booting(call) | Phase::Stopping(call, _) | Phase::Starting(call) => Some(call),

@@ -1,5 +1,5 @@
-//! The owner of one device: accepts requests, reports events, and does in each turn the work that
-//! is due.
+//! The owner of one device: accepts requests, reports events, and does the work that is due in each
+//! turn.
 
 use alloc::vec::Vec;
 
@@ -36,17 +36,18 @@ pub struct Counts {
     pub lost: u64,
 }
 
-/// Progress of the drain that the device was asked for, if any.
+/// Progress of the requested drain, if there is one.
 #[derive(Clone, Copy, Debug)]
 enum Drain {
     None,
     /// Start time, and the number of checks made since.
     Begun(Time, u32),
-    /// No drained step is running, but responses of such steps may still have to be received.
+    /// No drained step is running any more, but their responses may still be in the device's queue.
     Over,
 }
 
-/// Owner of one device: sends its requests, and turns its frames into events.
+/// The owner of one device. Converts a replica's requests to frames, and the device's frames to
+/// events.
 #[derive(Debug)]
 pub struct Owner {
     settings: Settings,
@@ -55,9 +56,9 @@ pub struct Owner {
     voting: AcceptorDriver,
     giving: CoordinatorDriver,
     drain: Drain,
-    /// A ballot, and its slots whose decisions have been reported.
+    /// A ballot, and those of its slots whose decisions have been reported.
     decided: (u64, Ring),
-    /// Set if decisions of other ballots are reported, too.
+    /// Set if decisions of other ballots are reported as well.
     listens: bool,
     lost: Option<Loss>,
     /// Number of memory losses reported by the device.
@@ -70,9 +71,9 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Creates an owner. Its first call sets the device's boot. Until a fence, it is unknown
-    /// whether an earlier owner armed the device. Panics if a boot is 0, the number of cells is not
-    /// a power of two, or the size of the value area is invalid.
+    /// Creates an owner. Its first call sets the device's boot. An earlier owner may have left the
+    /// device armed, which only a fence determines. Panics if a boot is 0, the number of cells is
+    /// not a power of two, or the size of the value area is invalid.
     pub fn new(settings: Settings, shape: Shape) -> Self {
         assert!(settings.owner_boot > 0, "owners' boots begin at 1");
         assert!(settings.device_boot > 0, "devices' boots begin at 1");
@@ -115,8 +116,8 @@ impl Owner {
         self.is_due = true;
     }
 
-    /// [offload-10] Fences the acceptor without reading out its votes. Used if the votes are hints,
-    /// or those of an earlier owner. The outcome is [`Event::Fenced`] without votes.
+    /// [offload-10] Fences the acceptor without reading out its votes. For votes that are only
+    /// hints, or that belong to an earlier owner. The outcome is [`Event::Fenced`] without votes.
     pub fn disarm(&mut self) {
         self.voting.disarm();
         self.is_due = true;
@@ -137,25 +138,25 @@ impl Owner {
         self.is_due = true;
     }
 
-    /// Stops and drains the coordinator without reading its slots, after stepping down. The outcome
-    /// is [`Event::Stopped`], which also ends a withdrawal in progress.
+    /// Stops and drains the coordinator without reading its slots, for a leader that has stepped
+    /// down. The outcome is [`Event::Stopped`], which also ends a withdrawal in progress.
     pub fn stop(&mut self) {
         self.giving.stop();
         self.is_due = true;
     }
 
     /// [offload-14] Lets both programs discard the slots below `floor`, and the coordinator assign
-    /// slots below `limit`. The call is delayed until the change is large enough. This replica must
-    /// know that all slots below `floor` are decided, and must store them itself.
+    /// slots below `limit`. The call is delayed until the change is large enough. All slots below
+    /// `floor` must be decided and stored by this replica.
     pub fn raise_floor(&mut self, floor: Slot, limit: Slot) {
         let votes = self.voting.tap.raise_floor(floor);
         let gives = self.giving.upkeep.raise_floor(floor, limit);
-        // A call without any change does not cause a turn.
+        // A call that changes nothing does not make a turn due.
         self.is_due |= votes || gives;
     }
 
-    /// Submits a value to the coordinator, and repeats it until it is known to be assigned. A value
-    /// may be assigned to several slots.
+    /// Submits a value to the coordinator, and repeats that until the value has been assigned a
+    /// slot. It may be assigned several slots.
     pub fn submit(&mut self, value: Value, bytes: &[u8]) -> Result<(), NotSubmitted> {
         let named = descriptor(&value, bytes, self.frames.shape().room)
             .map_err(NotSubmitted::NotCarried)?;
@@ -167,8 +168,8 @@ impl Owner {
         Ok(())
     }
 
-    /// [offload-15] Submits a value to another member's coordinator, once. There is no
-    /// acknowledgement. If the value is not decided soon, the caller must send it another way.
+    /// [offload-15] Submits a value to another member's coordinator, once and without
+    /// acknowledgement. If the value is not decided soon, the caller must send it over TCP.
     pub fn offer(
         &mut self,
         device: &mut dyn Device,
@@ -186,19 +187,19 @@ impl Owner {
         self.listens = listens;
     }
 
-    /// [offload-9] Sets how long a late device may take before it is abandoned, in microseconds
-    /// ([`crate::owner::Pace::late_us`]).
+    /// [offload-9] Sets the time in microseconds after which a device that does not respond is
+    /// abandoned ([`crate::owner::Pace::late_us`]).
     pub const fn set_late_timeout(&mut self, late_us: u64) {
         self.settings.pace.late_us = late_us;
     }
 
-    /// Returns the number of submitted values that are not known to be assigned.
+    /// Returns the number of submitted values that have not yet been seen in a slot.
     pub fn waiting(&self) -> usize {
         self.giving.waiting.len()
     }
 
-    /// Returns whether the caller should submit more values: fewer than two windows of values are
-    /// waiting.
+    /// Returns whether the caller should submit more values, which is while fewer than two windows
+    /// of values are waiting.
     pub fn has_room(&self) -> bool {
         (self.giving.waiting.len() as u64) < 2 * self.settings.window
     }
@@ -217,8 +218,8 @@ impl Owner {
         Self { forgot: self.forgot, ..Self::new(settings, *self.frames.shape()) }
     }
 
-    /// Removes and returns the submitted values that have not been assigned, oldest first. After a
-    /// withdrawal the leader proposes them itself.
+    /// Removes and returns the submitted values that have not been assigned a slot, oldest first.
+    /// After a withdrawal, the leader proposes them itself.
     pub fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         self.giving.waiting.withdraw()
     }
@@ -239,7 +240,7 @@ impl Owner {
     }
 
     /// [offload-9] Returns whether the device has not responded for longer than a working device
-    /// would take. It may still have its memory, so nothing may be promised until it has been read
+    /// would take. It may still have its memory, so no promise is possible until it has been read
     /// out. After [`crate::owner::Pace::late_us`] it is abandoned.
     pub fn is_late(&self) -> bool {
         let pace = &self.settings.pace;
@@ -273,27 +274,27 @@ impl Owner {
         let pace = &self.settings.pace;
         let drain = match self.drain {
             Drain::None => None,
-            // The end of a drain is not signalled, so it is polled. The caller may poll more often.
+            // The end of a drain is not signalled, so the owner polls for it.
             Drain::Begun(..) if self.is_late() => Some(self.now.plus_us(pace.answer_us)),
             Drain::Begun(..) => Some(self.now.plus_us(pace.answer_us / 10)),
             Drain::Over => return Some(self.now),
         };
         let parts = self.voting.due(pace).chain(self.giving.due(pace));
         let parts = parts.chain(drain);
-        // Work that was due in the last turn but was not done is waiting for a frame.
+        // Work that was due but not done in the last turn waits for a frame.
         parts.filter(|due| *due > self.now).min()
     }
 
     fn work(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<(), Loss> {
-        // [offload-9] The device reports the loss itself, so the owner need not wait for a missing
+        // [offload-9] The device itself reports the loss, so there is no need to wait for a missing
         // response.
         let forgot = device.memory_losses();
         if forgot > self.forgot {
             self.forgot = forgot;
             return Err(Loss::Boot { found: 0 });
         }
-        // The drain is checked before frames are received, so that the frames of all drained steps
-        // are among them.
+        // The drain is checked before frames are received, so that the responses of all drained
+        // steps are among them.
         self.look_at_drain(device)?;
         let emptied = self.take_all(device, events)?;
         if emptied && matches!(self.drain, Drain::Over) {
@@ -339,8 +340,8 @@ impl Owner {
             let patience = pace.late_from_us().saturating_add(pace.late_us);
             match device.drained() {
                 Drained::Over => self.drain = Drain::Over,
-                // After a suspension the timeout has expired, but the device's thread was suspended
-                // with this process. Therefore the checks also count.
+                // If this process was suspended, the timeout has expired, but so was the device's
+                // thread. Therefore the number of checks counts as well.
                 Drained::NotYet if !pace.is_late(looks) || self.now.since_us(since) < patience => {
                     self.drain = Drain::Begun(since, looks.saturating_add(1));
                 }
@@ -380,8 +381,8 @@ impl Owner {
     ) -> Result<(), Loss> {
         let said = &heard.header;
         if heard.came == FrameOrigin::Network {
-            // [offload-21] Frames passed on from the network cannot be trusted to be this device's.
-            // Only decisions that a coordinator counted are of use.
+            // [offload-21] Frames passed on from the network may be forged, so only counted
+            // decisions are used.
             if said.kind == Type::Decided {
                 self.on_decided(heard, events);
             }
@@ -392,7 +393,8 @@ impl Owner {
             Program::Acceptor => voting,
             Program::Coordinator => giving,
         };
-        // [offload-9] A device with another boot has lost its memory, whatever it reports.
+        // [offload-9] A device with another boot has lost its memory, regardless of the rest of the
+        // frame.
         if booted && said.boot != self.settings.device_boot {
             return Err(Loss::Boot { found: said.boot });
         }
@@ -406,7 +408,7 @@ impl Owner {
                 self.on_decided(heard, events);
                 return Ok(());
             }
-            // If the acceptor received the proposal from its own coordinator, the vote tells which
+            // If the acceptor received the proposal from its own coordinator, the vote shows which
             // value that coordinator assigned to the slot.
             Type::Phase2b
                 if booted
@@ -429,8 +431,8 @@ impl Owner {
     fn on_decided(&mut self, heard: &ReceivedFrame<'_>, events: &mut Vec<Event>) {
         let said = &heard.header;
         let ours = [self.voting.ballot(), self.giving.ballot()].contains(&Some(said.ballot));
-        // A decision of an older ballot is useless, because its value is known or is fetched
-        // otherwise.
+        // A decision of an older ballot is not needed: its value is already known, or is fetched
+        // from a peer.
         let listens = self.listens && said.ballot.0 >= self.decided.0;
         if !(ours || listens) || said.flags & HINT != 0 {
             return;

@@ -1,4 +1,4 @@
-//! Reads cells of one program, a limited number at a time, and repeats requests without a response
+//! Reads cells of one program, a limited number at a time, and repeats unanswered requests
 //! ([offload-7]).
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use quorate_core::time::Time;
 
 use crate::owner::{desk::TurnContext, event::Loss, settings::Pace};
 
-/// Maximum number of outstanding reads. The responses must fit into a device's queue.
+/// Maximum number of outstanding reads. Their responses must fit into a device's queue.
 const ASKED_MAX: usize = 64;
 
 /// Cells that are still to be read.
@@ -16,8 +16,8 @@ const ASKED_MAX: usize = 64;
 pub(crate) struct Reader {
     program: Program,
     wanted: BTreeSet<u64>,
-    /// Outstanding reads by slot: the time of the last request, and the number of waits without a
-    /// response.
+    /// Outstanding reads by slot, with the time of the last request and the number of unanswered
+    /// ones.
     asked: BTreeMap<u64, (Time, u32)>,
     /// Earliest time at which a request has to be repeated.
     due: Option<Time>,
@@ -79,7 +79,7 @@ impl Reader {
         self.asked.values().any(|(_, waits)| pace.is_late(*waits))
     }
 
-    /// Completes the read of this slot. Returns `false` if there was no such read.
+    /// Completes the read of this slot. Returns `false` if none is outstanding.
     pub(crate) fn hear(&mut self, slot: u64) -> bool {
         self.asked.remove(&slot).is_some()
     }

@@ -1,5 +1,5 @@
-//! Reads of the coordinator's next slot. Each waits for the response to a query that was sent after
-//! it arrived ([offload-18]).
+//! Reads of the coordinator's next slot. A read completes with the response to a query sent after
+//! the read arrived ([offload-18]).
 
 use alloc::vec::Vec;
 
@@ -23,8 +23,7 @@ pub(crate) struct Reads {
 
 impl Reads {
     /// Adds a read, whose query is sent after this call. The read fails unless `is_started` is set,
-    /// because only while this coordinator is started is it certain that no other one assigns
-    /// slots.
+    /// because another coordinator may assign slots unless this one is started.
     pub(crate) fn push(&mut self, token: u64, is_started: bool, ask: &mut StateQueries) {
         if is_started && self.waiting.len() < READS_MAX {
             self.waiting.push((ask.want(), token));
@@ -33,7 +32,7 @@ impl Reads {
         }
     }
 
-    /// Fails all reads, because the coordinator stops.
+    /// Fails all reads, because the coordinator is stopping.
     pub(crate) fn fail_all(&mut self) {
         let tokens = self.waiting.drain(..).map(|(_, token)| token);
         self.failed.extend(tokens);

@@ -1,8 +1,8 @@
-//! Set of the slots seen within a window, with one word for each cell of a device.
+//! Set of the slots seen within a window the size of a device's ring, with one word per cell.
 
 use alloc::{vec, vec::Vec};
 
-/// For each cell the last slot seen in it, plus one.
+/// Last slot seen in each cell, plus one.
 #[derive(Debug)]
 pub(crate) struct Ring(Vec<u64>);
 

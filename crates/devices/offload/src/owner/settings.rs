@@ -1,4 +1,4 @@
-//! Settings of an owner: the identities of owner and device, and timeouts.
+//! Settings of an owner: its identity, the device's, and timeouts.
 
 /// Identity of the owner and of the device ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,12 +9,12 @@ pub struct Settings {
     /// Boot of the device, drawn at each power-up. Above 0. A device with a different boot refuses
     /// all calls.
     pub device_boot: u32,
-    /// Maximum number of submitted values in flight to the coordinator.
+    /// Maximum number of values in flight to the coordinator.
     pub window: u64,
     pub pace: Pace,
 }
 
-/// Factor by which requests to a late device are less frequent.
+/// Factor by which the interval between requests to a late device is longer.
 const SELDOM: u64 = 32;
 
 /// Timeouts after which an owner repeats a request or abandons its device.
@@ -22,10 +22,9 @@ const SELDOM: u64 = 32;
 pub struct Pace {
     /// Time without a response after which a call, a query or a value is repeated, in microseconds.
     pub answer_us: u64,
-    /// Number of waits without a response after which the device is late.
+    /// Number of unanswered requests after which the device is late.
     pub tries: u32,
-    /// [offload-9] Time for which a device may be late before it is lost, in microseconds. 0 means
-    /// no time.
+    /// [offload-9] Time for which a device may be late before it is abandoned, in microseconds.
     pub late_us: u64,
     /// Time after which a missing slot is read and an undecided one is proposed again, in
     /// microseconds.
@@ -41,7 +40,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Returns how long to wait for a response after `waits` waits without one.
+    /// Returns how long to wait for a response after `waits` unanswered requests, in microseconds.
     pub(crate) fn wait_us(&self, waits: u32) -> u64 {
         let times = if self.is_late(waits) { SELDOM } else { 1 };
         self.answer_us.saturating_mul(times)
@@ -52,14 +51,13 @@ impl Pace {
         self.answer_us.saturating_mul(self.tries.into())
     }
 
-    /// Returns whether a device is late after `waits` waits without a response.
+    /// Returns whether a device is late after `waits` unanswered requests.
     pub(crate) const fn is_late(&self, waits: u32) -> bool {
         waits >= self.tries
     }
 
-    /// Returns whether a device is to be abandoned after `waits` waits without a response.
-    ///
-    /// Waits are counted, rather than comparing times, because an owner that was suspended has not
+    /// Returns whether a device is to be abandoned after `waits` unanswered requests. These are
+    /// counted instead of comparing times, because an owner that was suspended has not waited.
     /// waited.
     pub(crate) fn is_lost(&self, waits: u32) -> bool {
         let late = self.late_us / self.wait_us(waits).max(1);

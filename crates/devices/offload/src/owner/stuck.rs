@@ -12,8 +12,8 @@ pub(crate) struct StallTimer {
 }
 
 impl StallTimer {
-    /// Returns whether to act on the stuck slot now. Pass `None` if no slot is stuck. The wait
-    /// doubles with each action on the same slot, up to a bound.
+    /// Returns whether to act now on the slot that is stuck, if any. The wait doubles with each
+    /// action on the same slot, up to a bound.
     pub(crate) fn is_due(&mut self, now: Time, slot: Option<u64>, wait_us: u64) -> bool {
         let Some(slot) = slot else {
             *self = Self::default();

@@ -1,4 +1,4 @@
-//! Duties for an armed acceptor: reports its votes once each, reads votes that the tap missed, and
+//! Work for an armed acceptor: reports each of its votes once, reads votes that the tap missed, and
 //! raises the floor.
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::owner::{
     stuck::StallTimer,
 };
 
-/// Maximum number of missed votes to read at a time.
+/// Maximum number of missed votes to read concurrently.
 const HOLES_MAX: usize = 16;
 
 /// Votes of one acceptor since it was armed.
@@ -26,19 +26,20 @@ const HOLES_MAX: usize = 16;
 pub(crate) struct Tap {
     /// Floor that the device last reported.
     pub(crate) floor: u64,
-    /// Highest floor sent to the device.
+    /// Highest floor requested from the device.
     told_floor: u64,
     wanted_floor: u64,
     call: Option<Call>,
     told: Ring,
-    /// Every vote from the floor up to this slot has been reported.
+    /// Slot below which every vote from the floor on has been reported.
     told_to: u64,
-    /// One past the highest slot whose vote has been reported.
+    /// Exclusive upper bound of the slots whose votes have been reported.
     highest: u64,
     hole: StallTimer,
     /// Backoff for raising the floor while no votes arrive.
     idle: StallTimer,
-    /// Time at which to read all cells without a reported vote, because frames were lost.
+    /// Time at which to read all cells whose votes have not been reported, because frames were
+    /// lost.
     sweep: Option<Time>,
     /// Number of votes whose descriptor is invalid, which count as no-ops.
     pub(crate) unknown: u64,
@@ -84,7 +85,7 @@ impl Tap {
         self.wanted_floor > before
     }
 
-    /// Handles the device's loss of frames for lack of space.
+    /// Handles the report that the device dropped frames for lack of space.
     pub(crate) fn on_lost(&mut self, now: Time, pace: &Pace) {
         if self.sweep.is_none() {
             self.sweep = Some(now.plus_us(pace.slot_us));
@@ -115,14 +116,14 @@ impl Tap {
         self.call = None;
         let floor = match answer {
             Answer::Done(said) => said.slot,
-            // The device's floor was already higher.
+            // The device's floor is already higher.
             Answer::Refused(_, said) => said.voted,
         };
         self.floor = self.floor.max(floor);
         true
     }
 
-    /// Carries out all work that is due while the acceptor is armed.
+    /// Does all work that is due while the acceptor is armed.
     pub(crate) fn keep_up(
         &mut self,
         desk: &mut TurnContext<'_>,
@@ -135,8 +136,8 @@ impl Tap {
             let all = self.floor..self.floor.saturating_add(cells);
             all.filter(|slot| !self.told.has(*slot)).for_each(|slot| reader.want(slot));
         }
-        // The acceptor has not voted in this slot, or its vote was lost on the way. Only the cell
-        // tells which.
+        // Either the acceptor has not voted in this slot, or the frame was lost. Only reading the
+        // cell tells.
         let first = self.told.first_unseen(self.told_to.max(self.floor));
         self.told_to = first;
         let hole = (first < self.highest).then_some(first);
@@ -147,8 +148,8 @@ impl Tap {
         Ok(())
     }
 
-    /// [offload-14] Raises the floor once the gain is an eighth of the ring, or once no votes above
-    /// it have been in flight for a while.
+    /// [offload-14] Raises the floor once that frees an eighth of the ring, or once no votes above
+    /// it have arrived for a while.
     fn raise(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);

@@ -1,5 +1,5 @@
-//! Duties for a started coordinator: reports its slots in order, has undecided ones proposed again,
-//! and raises floor and limit.
+//! Work for a started coordinator: reports its slots in order, requests retransmission of undecided
+//! proposals, and raises floor and limit.
 
 use alloc::collections::BTreeMap;
 
@@ -20,17 +20,17 @@ use crate::owner::{
     waiting::Waiting,
 };
 
-/// Maximum number of slots to propose again at a time.
+/// Maximum number of proposals to retransmit at a time.
 const TICKS_MAX: usize = 8;
-/// Maximum number of unknown slots to read at a time.
+/// Maximum number of unknown slots to read concurrently.
 const GAPS_MAX: usize = 64;
 
 /// Slots assigned since the coordinator was started.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
-    /// Every slot below this one has been reported.
+    /// Slot below which all assigned slots have been reported.
     given_to: u64,
-    /// Known slots that cannot be reported yet, because an earlier one is unknown.
+    /// Slots that cannot be reported yet, because the value of an earlier slot is unknown.
     ahead: BTreeMap<u64, (Descriptor, SlotValue)>,
     /// Next slot, as reported by the coordinator.
     next: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Upkeep {
     decided_to: u64,
     floor: u64,
     limit: u64,
-    /// Target floor and limit.
+    /// Floor and limit to be set.
     wanted: (u64, u64),
     call: Option<Call>,
     gap: StallTimer,
@@ -76,7 +76,7 @@ impl Upkeep {
         (self.gap, self.undecided) = (StallTimer::default(), StallTimer::default());
     }
 
-    /// Resets the target limit, which belongs to one start.
+    /// Resets the limit, which belongs to one start only.
     pub(crate) const fn forget_limit(&mut self) {
         self.wanted.1 = 0;
     }
@@ -86,7 +86,7 @@ impl Upkeep {
         self.given_to
     }
 
-    /// Returns one past the last slot that is known to be assigned.
+    /// Returns one past the highest slot whose value is known, reported or not.
     pub(crate) fn known_to(&self) -> u64 {
         let ahead = self.ahead.keys().next_back();
         ahead.map_or(self.given_to, |slot| slot.saturating_add(1))
@@ -96,14 +96,14 @@ impl Upkeep {
         self.ahead.contains_key(&slot)
     }
 
-    /// [offload-14] Raises the target floor and limit. Returns whether either changed.
+    /// [offload-14] Raises the floor and limit to be set. Returns whether either changed.
     pub(crate) fn raise_floor(&mut self, floor: Slot, limit: Slot) -> bool {
         let before = self.wanted;
         self.wanted = (before.0.max(floor.0), before.1.max(limit.0));
         self.wanted != before
     }
 
-    /// Records the value of a slot, whatever the source. Fails if another value is known
+    /// Records the value of a slot, from any source. Fails if a different value is already known
     /// ([count-1]).
     pub(crate) fn know(
         &mut self,
@@ -119,7 +119,7 @@ impl Upkeep {
         if *before == named { Ok(()) } else { Err(Loss::Contradiction) }
     }
 
-    /// Reports the slots that are next in order and known.
+    /// Reports the slots that are next in order and whose values are known.
     pub(crate) fn tell(&mut self, desk: &mut TurnContext<'_>, waiting: &mut Waiting) {
         while let Some((named, held)) = self.ahead.remove(&self.given_to) {
             waiting.on_given(&named);
@@ -157,8 +157,8 @@ impl Upkeep {
         true
     }
 
-    /// Carries out all work that is due while the coordinator is started. `is_open` is set if
-    /// values wait because the ring is full.
+    /// Does all work that is due while the coordinator is started. `is_open` is set if values wait
+    /// because the ring is full.
     pub(crate) fn advance(
         &mut self,
         desk: &mut TurnContext<'_>,
@@ -166,7 +166,7 @@ impl Upkeep {
         is_open: bool,
     ) -> Result<(), Loss> {
         let slot_us = desk.pace().slot_us;
-        // Slots that the replica knows as decided need not be proposed again.
+        // Proposals need no retransmission in slots that the replica knows to be decided.
         let decided = self.decided_to.max(self.wanted.0.min(self.given_to));
         self.decided_to = self.decided.first_unseen(decided);
         self.raise(desk, is_open)?;
@@ -177,7 +177,8 @@ impl Upkeep {
             let gaps = (self.given_to..end).filter(|slot| !self.ahead.contains_key(slot));
             gaps.take(GAPS_MAX).for_each(|slot| reader.want(slot));
         }
-        // [offload-19] The oldest undecided slot and some after it, because losses occur in bursts.
+        // [offload-19] Retransmits the oldest undecided slot and some after it, because losses
+        // occur in bursts.
         let undecided = (self.decided_to < self.given_to).then_some(self.decided_to);
         if self.undecided.is_due(desk.now, undecided, slot_us) {
             let slots = (self.decided_to..self.given_to).filter(|slot| !self.decided.has(*slot));
@@ -190,14 +191,14 @@ impl Upkeep {
         Ok(())
     }
 
-    /// [offload-14] Raises floor and limit once the gain is an eighth of the ring, or as much as is
-    /// left to assign, or once a value waits, or nothing has been in flight for a while. Values
+    /// [offload-14] Raises floor and limit once that frees an eighth of the ring or as much as is
+    /// left to assign, once a value waits, or once nothing has been in flight for a while. Values
     /// that clients submit directly to the device do not wait here.
     fn raise(&mut self, desk: &mut TurnContext<'_>, is_open: bool) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);
         }
-        // Cells from there on were not reported yet, and must remain readable.
+        // Cells from there on have not been reported yet, and must remain readable.
         let floor = self.wanted.0.min(self.given_to).max(self.floor);
         let limit = self.wanted.1.max(self.limit);
         let gain = (floor - self.floor).max(limit - self.limit);

@@ -1,4 +1,4 @@
-//! Converts values of the core to descriptors of devices, and back, without loss or not at all.
+//! Converts the core's values to device descriptors and back, if that is possible without loss.
 //!
 //! Devices carry every kind but content, reconfiguration and raises of the level ([offload-15]),
 //! and **each of the six fits without loss**:
@@ -40,7 +40,7 @@ const NOW: u32 = 1;
 /// Reason for devices not to carry a value. Such a value is sent over TCP ([offload-15]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCarried {
-    /// Devices do not carry content, reconfigurations and raises of the feature level.
+    /// The value is content, a reconfiguration, or a raise of the feature level.
     Kind,
     TooLong,
     Bytes,
@@ -79,7 +79,8 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
         }
         Value::ExpireSession { session } => Descriptor { counter: session, ..plain(6) },
         Value::AllocateNode { nonce } => Descriptor { counter: nonce, ..plain(8) },
-        // Device programs accept only eight kinds, and do not interpret them.
+        // Device programs accept only eight kinds, so two values share one. Programs do not
+        // interpret them.
         Value::Now { ms } => Descriptor { origin_boot: NOW, counter: ms, ..plain(8) },
         Value::Content { .. } | Value::Reconfigure { .. } | Value::Raise { .. } => {
             return Err(NotCarried::Kind);
@@ -88,8 +89,8 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
     if bytes.is_empty() { Ok(named) } else { Err(NotCarried::Bytes) }
 }
 
-/// Returns the value of a descriptor, and its bytes in the value area; `None` if the descriptor is
-/// invalid or does not match the bytes.
+/// Returns the value that a descriptor identifies, and its bytes in the value area. Returns `None`
+/// if the descriptor is invalid or does not match the bytes.
 pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])> {
     let bytes = room.get(..usize::from(named.length))?;
     let value = match named.kind {
@@ -116,13 +117,13 @@ pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])
         8 => Value::AllocateNode { nonce: named.counter },
         _ => return None,
     };
-    // Encoding the value again compares every field, and the checksum with the bytes.
+    // Encoding the value again validates every field, including the checksum of the bytes.
     let again = descriptor(&value, bytes, room.len());
     (again == Ok(*named)).then_some((value, bytes))
 }
 
 /// Interprets a descriptor and its value area. Returns the value, its bytes, and whether the
-/// descriptor is valid; an invalid one is a no-op ([offload-21]).
+/// descriptor is valid. An invalid one means a no-op ([offload-21]).
 pub fn meaning<'a>(named: &Descriptor, room: &'a [u8]) -> (Value, &'a [u8], bool) {
     value(named, room).map_or((Value::NoOp, &[], false), |(value, bytes)| (value, bytes, true))
 }

@@ -1,9 +1,9 @@
 //! Authenticates and authorises every request to the admin address before it is served.
 //!
 //! Callers prove their identity by a certificate, or by a name and a password (HTTP Basic, which
-//! browsers support). Roles come from the users' table in the log; while that is empty, from the
-//! users of the service's clients, if it has any ([`ClientUsers`]). Actions are audited, including
-//! those that are refused ([`super::audit`]).
+//! browsers support). Roles come from the replicated users' table; while that is empty, from the
+//! users of the service's clients, if it has any ([`ClientUsers`]). All actions are audited,
+//! including refused ones ([`super::audit`]).
 
 use std::{
     fmt,
@@ -35,11 +35,11 @@ use super::{Admin, BODY_BYTES_MAX, Phase, UNKNOWN_USERS, failure::Failure};
 /// Maximum number of concurrent password checks. Further requests are refused as busy.
 const CHECKED_MAX: usize = 2;
 
-/// Maximum time that an action waits for the users' table. The table is polled every `PAUSE`.
+/// Maximum time for which an action waits for the users' table, which is polled every `PAUSE`.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Peer of a connection, as far as the connection identifies it.
+/// Peer of a connection, with the identity that the connection established.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     /// Identity that the TLS handshake proved.
@@ -47,8 +47,8 @@ pub(super) struct Caller {
     pub(super) from: SocketAddr,
 }
 
-/// Returns whether a caller may do everything in the service: the user of a name and a password, or
-/// else the one named in a certificate; `None` if the service requires no users.
+/// Function that returns whether a caller has all rights in the service: the user with a name and
+/// password, or else the one named in a certificate. `None` if the service requires no users.
 pub type HasRoot = Box<
     dyn Fn(Option<String>, Option<(String, String)>) -> Answer<Result<Option<bool>, String>>
         + Send
@@ -56,8 +56,8 @@ pub type HasRoot = Box<
 >;
 type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Users of the service's clients. They limit what callers may do while the cluster has no users of
-/// its own: a caller who may not read all data from the service may not back it up, either.
+/// Users of the service's clients. They restrict callers while the cluster has no users of its own:
+/// a caller who may not read all data through the service may not back it up, either.
 #[derive(Clone, Default)]
 pub(super) struct ClientUsers(pub(super) Arc<OnceLock<HasRoot>>);
 
@@ -88,10 +88,11 @@ impl Default for Checks {
     }
 }
 
-/// Returns the lowest role that may send a request; `None` if the request needs no authentication.
+/// Returns the lowest role that may send a request, or `None` if it needs no authentication.
 fn needs(method: &Method, path: &str) -> Option<Role> {
     match (method.as_str(), path) {
-        // Process supervisors poll these paths without credentials. The responses reveal little.
+        // Process supervisors poll these paths without credentials. The responses contain nothing
+        // secret.
         ("GET" | "HEAD", "/health" | "/ready") => None,
         ("GET" | "HEAD", "/users" | "/audit") => Some(Role::Admin),
         // A backup contains all data.
@@ -160,7 +161,7 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
     response
 }
 
-/// Refuses a caller without a certificate. With TLS, probes alone are served without one.
+/// Returns the error for a caller without a certificate. With TLS, only health probes need none.
 fn without_certificate() -> Failure {
     Failure::new(
         StatusCode::FORBIDDEN,
@@ -236,12 +237,13 @@ async fn identify(
         return Ok(certified(Some(Role::Admin)));
     }
     if matches!(&*admin.lock(), Phase::Starting(_)) {
-        // A starting node has no state to change. All pages only report the progress of the start.
+        // A starting node has no state to change, and all pages only report the progress of the
+        // start.
         return Ok(certified(Some(Role::Admin)));
     }
     let users = match known_users(admin, needs).await? {
         Some(users) => users,
-        // [access-4] Everyone may read, or no operator could examine a node without a leader.
+        // [access-4] Reads are permitted, or no operator could examine a node without a leader.
         None if needs == Role::Reader => return Ok(certified(Some(Role::Reader))),
         None => return Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
     };
@@ -275,8 +277,8 @@ async fn identify(
     })
 }
 
-/// Identifies a caller who needs more than the role of a reader, among the users of the service's
-/// clients. Those with all rights may do everything, the others nothing.
+/// Identifies a caller who needs more than the role of a reader among the users of the service's
+/// clients. Users with all rights there may do everything, others nothing.
 async fn by_service(
     has_root: &HasRoot,
     certified: Requester,
@@ -302,8 +304,8 @@ async fn by_service(
     Ok(Requester { name, by, role, by_service: true })
 }
 
-/// Returns the users' table if the node has it. A request that changes state waits for the table,
-/// just as it would wait for a leader.
+/// Returns the users' table if the node has it. A request that changes state waits for it, as it
+/// would wait for a leader.
 async fn known_users(admin: &Admin, needs: Role) -> Result<Option<Users>, Failure> {
     let until = Instant::now() + PATIENCE;
     loop {

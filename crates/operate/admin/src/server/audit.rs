@@ -1,8 +1,9 @@
 //! Audit log of operators' actions and refused attempts, as lines of JSON in the node's folder.
 //!
-//! The size is bounded, since a full file replaces the previous one. At most one refused attempt is
+//! The size is bounded: a full file replaces the previous one. At most one refused attempt is
 //! recorded per second, so that repeated attempts cannot displace the records of actions. Of the
-//! others, each user's last one is recorded later, with the number of those before it.
+//! remaining ones, the last attempt of each user is recorded later, with the number of omitted
+//! ones.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +29,7 @@ const BEFORE: &str = "audit.1.jsonl";
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Minimum time between two records of refused attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Maximum number of users whose refused attempts are counted apart. Others are counted as `…`.
+/// Maximum number of users whose refused attempts are counted separately. All others count as `…`.
 const COUNTED_MAX: usize = 32;
 /// Number of bytes read from the end of each file when the log is requested.
 const SHOWN_BYTES: u64 = 1 << 20;
@@ -40,11 +41,11 @@ pub(super) struct Audit(Arc<Mutex<Book>>);
 
 #[derive(Debug, Default)]
 struct Book {
-    /// Folder of the files; `None` until the node has one.
+    /// Folder of the files, or `None` until the node has one.
     folder: Option<PathBuf>,
     /// Time of the last refusal that was recorded.
     refused: Option<Instant>,
-    /// Last refused attempt of each user that is not recorded yet.
+    /// Last refused attempt of each user that has not been recorded yet.
     untold: BTreeMap<String, AuditRecord>,
 }
 
@@ -62,8 +63,8 @@ impl Audit {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a request and its outcome. A write error is only logged, since a full disk must not
-    /// prevent operators from acting.
+    /// Records a request and its outcome. A write error is only logged, because a full disk must
+    /// not prevent operators from acting.
     #[expect(clippy::too_many_arguments, reason = "a record has that many parts")]
     pub(super) async fn write(
         &self,
@@ -114,7 +115,7 @@ impl Book {
         !soon
     }
 
-    /// Counts a refused attempt that is not recorded now.
+    /// Counts a refused attempt that is not recorded immediately.
     fn count(&mut self, mut record: AuditRecord) {
         if self.untold.len() >= COUNTED_MAX && !self.untold.contains_key(&record.who) {
             "…".clone_into(&mut record.who);
@@ -211,7 +212,7 @@ fn hide(json: &mut Value) {
 
 /// Handles `GET /audit`.
 pub(super) async fn audit(State(admin): State<Admin>) -> Result<Json<Vec<AuditRecord>>, Failure> {
-    // While the node is starting, it cannot check whether the caller may read the log.
+    // A starting node cannot check whether the caller may read the log.
     admin.ask(|_, _| ()).await?;
     let audit = admin.audit.clone();
     let read = spawn_blocking(move || {

@@ -1,10 +1,11 @@
-//! `GET /backup`: streams the node's own snapshot as a file, with `streams` also byte streams.
+//! `GET /backup`: streams the node's own snapshot as a file, with the byte streams if `streams` is
+//! set.
 //!
-//! A separate thread reads the files, which the reactor only selects and retains. Bytes of streams
-//! are requested from the reactor chunk by chunk, because only the store knows their location and
-//! other nodes may have to replace damaged bytes. Their hold is taken before the snapshot, so that
-//! everything it refers to is available. The client sets the pace: a few chunks are buffered, and
-//! the backup is aborted if it reads none for a minute.
+//! The reactor only selects and retains the files, which a separate thread reads. Bytes of streams
+//! are requested from the reactor chunk by chunk, because only the store knows their location, and
+//! other nodes may have to replace damaged ones. The hold on them is taken before the snapshot, so
+//! that everything the snapshot refers to is available. The client sets the pace: a few chunks are
+//! buffered, and the backup is aborted if the client reads nothing for a minute.
 
 use std::{
     io,
@@ -37,9 +38,9 @@ use super::{
     pieces::{ChunkedBody, LongResponse},
 };
 
-/// Maximum number of chunks buffered for the client, a megabyte in total.
+/// Maximum number of chunks buffered for the client, about a megabyte in total.
 const PIECES_MAX: usize = 4;
-/// The backup is aborted if the client reads nothing for this long.
+/// Time after which the backup is aborted if the client reads nothing.
 const STALL: Duration = Duration::from_secs(60);
 /// Maximum time to wait for missing stream bytes, during which the client receives nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -59,7 +60,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     }
     let snapshot = admin.ask(move |handle, _| handle.snapshot(at)).await?;
     if let Err(SnapshotError::Unanswered(Unanswered::TimedOut)) = snapshot {
-        // The client's retry takes this hold, and the snapshot that it covers.
+        // Kept for the client's retry, along with the snapshot that it covers.
         *admin.held() = hold;
         return Err(Failure::snapshot(SnapshotError::Unanswered(Unanswered::TimedOut)));
     }
@@ -77,7 +78,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
         let to = Reader { sender };
         if let Err(error) = send(backup, streams, &to) {
             tracing::warn!(%error, "backup failed");
-            // Breaking off reports the error to a client that is still connected.
+            // The truncated response reports the error to a client that is still connected.
             let _ = to.piece(Err(error));
         }
         drop(taken);

@@ -1,9 +1,9 @@
-//! Protection against pages of other sites. A page in a browser may read a node's state, but only
+//! Protection against cross-site requests. A page in a browser may read a node's state, but only
 //! the node's own pages may change it.
 //!
-//! A page of another site can make the browser send requests to this machine. With DNS rebinding,
-//! such requests even appear to come from the node's own page. Browsers add the origin to every
-//! request that changes state. Other programs do not, and their requests are accepted.
+//! Any page can make the browser send requests to this machine. With DNS rebinding, such requests
+//! even appear to come from the node's own page. Browsers add the origin to every request that
+//! changes state. Other programs do not, and their requests are accepted.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,7 @@ pub(super) fn confine(response: &mut Response, policy: &'static str) {
     }
 }
 
-/// Returns whether a page of another site sent a request that changes state.
+/// Returns whether another site's page sent this state-changing request.
 pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;
@@ -47,7 +47,7 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
         let schemes = ["http://", "https://"];
         let mut pages = schemes.iter().filter_map(|scheme| origin.strip_prefix(scheme));
         let page = pages.next().unwrap_or("");
-        // An IP address cannot be rebound, unlike a name.
+        // Unlike a name, an IP address cannot be rebound.
         text(HOST) != Some(page) || !is_address(page)
     });
     is_foreign_site(headers) || foreign_page

@@ -1,7 +1,7 @@
 //! Connections of the admin address, limited in number, idle time and lifetime.
 //!
-//! Idle connections cannot exhaust the limit: a new connection then replaces the oldest without a
-//! request in flight, else the oldest. So a health check always gets a connection.
+//! Idle connections cannot exhaust the limit: a new connection replaces the oldest one without a
+//! request in flight, or else the oldest one. So a health check can always connect.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// Pause before the next connection is accepted when file descriptors run out.
+/// Pause before accepting again after file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Limits on the connections of a server.

@@ -1,7 +1,7 @@
 //! The dashboard at the admin address: its page at `/`, data at `/events`, buttons at `/act`.
 //!
-//! The page consists of this crate's [`files`], without a build step or other origins. This node
-//! gathers data from all nodes once a second for all pages together, while any is open.
+//! The page consists of this crate's [`files`], without a build step or external resources. While
+//! any page is open, this node gathers data from all nodes once a second for all of them:
 //! [`audience`] counts the pages, and [`gather`] queries the nodes. Buttons send the same requests
 //! as programs, to this node or through it to another one ([`act`]). The page shows refusals.
 
@@ -53,8 +53,8 @@ pub(super) fn routes() -> Router<Admin> {
     router
 }
 
-/// Streams a document every second until the page disconnects or has been connected for its maximum
-/// time. The page then reconnects.
+/// Streams a document every second until the page disconnects or its time limit is reached, after
+/// which it reconnects.
 async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Response, Failure> {
     if browser::is_foreign_site(&headers) {
         return Err(Failure::foreign_page());

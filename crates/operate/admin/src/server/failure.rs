@@ -16,7 +16,7 @@ use crate::{
     view::{ProgressView, STILL_TAKING},
 };
 
-/// Hint for what another attempt may solve.
+/// Hint for errors that a retry may resolve.
 pub(super) const TRY_LATER: &str = "try again later";
 
 /// Error response: a status code and the JSON error document.
@@ -176,7 +176,7 @@ impl From<JsonRejection> for Failure {
     }
 }
 
-/// Extractor for a JSON body. It rejects every invalid body with the same kind of error.
+/// Extractor for a JSON body that reports every invalid body as the same kind of error.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {

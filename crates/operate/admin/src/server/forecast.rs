@@ -1,8 +1,9 @@
-//! Forecast of when the disk of a node's folder is full, from its size over the last hours.
+//! Forecast of when the disk of the node's folder will be full, from the folder's size over the
+//! last hours.
 //!
-//! Trimming the log, replacing a snapshot and compacting a store make the size rise and fall
-//! without growth. So the forecast compares the highest sizes of the later and the earlier half of
-//! the window, and counts the log at its permitted size as long as it is smaller.
+//! Log trimming, new snapshots and store compaction make the size rise and fall without real
+//! growth. So the forecast compares the maximum sizes in the two halves of the window, and assumes
+//! that the log has its maximum size.
 
 use std::{
     collections::VecDeque,
@@ -17,11 +18,11 @@ use quorate_log::disk::Family;
 
 /// Interval between two measurements.
 pub(super) const PERIOD: Duration = Duration::from_secs(60);
-/// Maximum number of measurements: those of six hours.
+/// Maximum number of measurements, for six hours.
 const MEASURED_MAX: usize = 360;
-/// Minimum number of measurements for a forecast: those of an hour.
+/// Minimum number of measurements for a forecast, for one hour.
 const MEASURED_MIN: usize = 60;
-/// Growth in bytes that is no trend, however small the folder is.
+/// Growth in bytes that does not count as a trend, for a folder of any size.
 const NOISE_BYTES: u64 = 64 << 20;
 
 /// Sizes of the folder at regular intervals, oldest first.
@@ -33,7 +34,7 @@ impl Forecast {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a measurement of the folder, of which the log may take `log_max` bytes.
+    /// Measures the folder and adds the result. The log in it may grow to `log_max` bytes.
     pub(super) fn measure(&self, folder: &Path, log_max: u64) {
         let log = allocated(&folder.join(Family::Log.folder()));
         self.push(allocated(folder).saturating_sub(log).saturating_add(log.max(log_max)));
@@ -47,8 +48,8 @@ impl Forecast {
         sizes.push_back(bytes);
     }
 
-    /// Returns the time in seconds until the folder has grown by `free` bytes; `None` if it does
-    /// not grow, or was not observed for long enough.
+    /// Returns the time in seconds until the folder has grown by `free` bytes. Returns `None` if it
+    /// does not grow, or has not been observed for long enough.
     pub(super) fn full_in_seconds(&self, free: u64) -> Option<u64> {
         let mut sizes = self.lock();
         if sizes.len() < MEASURED_MIN {
@@ -67,8 +68,8 @@ impl Forecast {
     }
 }
 
-/// Returns the disk space that a folder and its contents take. Skips what cannot be read, such as
-/// files that the store has removed in the meantime.
+/// Returns the disk space used by a folder and its contents. Skips what cannot be read, such as
+/// files that the store has just removed.
 fn allocated(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = entries.map(|entry| match entry.metadata() {

@@ -1,5 +1,5 @@
 //! Traffic history of the last minutes. Traffic is sampled once a second even if no page is open,
-//! because operators often arrive after an incident.
+//! because operators often look only after an incident.
 
 use std::{
     collections::VecDeque,
@@ -42,7 +42,7 @@ impl History {
     }
 }
 
-/// Samples the traffic every second, and the folder at times, until the server ends.
+/// Samples the traffic every second, and the folder less often, until the server ends.
 pub(super) async fn remember(admin: Admin) {
     let mut ticks = interval(SECOND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -98,7 +98,7 @@ pub(super) async fn all(
         return Err(Failure::foreign_page());
     }
     let own = view(&admin);
-    // A starting node knows no peers.
+    // A starting node has no peers yet.
     let peers = admin.status().await.map_or_else(
         |_| Vec::new(),
         |(status, _)| status.peers.into_iter().take(NODES_MAX).collect(),
@@ -114,12 +114,13 @@ pub(super) async fn all(
     Ok(Json(histories))
 }
 
-/// Requests the histories one after another on this thread. A page requests them only once.
+/// Requests the histories one after another on this thread, which is fast enough because a page
+/// requests them only once.
 fn ask(others: &[(u32, String)]) -> Vec<HistoryView> {
     let until = Instant::now() + WAIT;
     let mut heard = Vec::new();
     for (at, (node, address)) in others.iter().enumerate() {
-        // Divide the remaining time, so that one unresponsive node does not use all of it.
+        // Divides the remaining time, so that an unresponsive node does not use all of it.
         let left = until.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(others.len() - at).unwrap_or(u32::MAX);
         let Ok(response) = client::get(address, "/history", share) else {

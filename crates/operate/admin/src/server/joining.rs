@@ -1,5 +1,5 @@
-//! `POST /join`: dials the joining node, has the group assign an id to it, and returns the
-//! description of the cluster.
+//! `POST /join`: dials the joining node, has the group assign it an id, and returns the description
+//! of the cluster.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -69,8 +69,8 @@ fn parse_request(request: &JoinRequest) -> Result<(u64, As), Failure> {
     Ok((nonce, role))
 }
 
-/// Ensures that the group has a peer address at which other nodes can dial this one. The only node
-/// of a cluster may have moved since the founding, so its address is updated. With several nodes,
+/// Ensures that the group has an address at which other nodes can dial this one. The only node of a
+/// cluster may have moved since the founding, so its address is updated. With several nodes,
 /// operators choose the address, unless it is unspecified or loopback.
 fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Result<(), Failure> {
     let Some(via) = via.filter(|via| !via.is_unspecified()) else {
@@ -86,7 +86,7 @@ fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Re
     } else {
         known.clone()
     };
-    // An operator chose a host name, so do not replace it.
+    // A host name was chosen by an operator, so it is not replaced.
     let Some(listens) = address.and_then(|text| text.parse().ok()) else {
         return Ok(());
     };

@@ -1,7 +1,7 @@
-//! Serves the page of a local tool: a document, its state as JSON, and its buttons' requests.
+//! Serves a local tool's page: a document, its state as JSON, and the requests of its buttons.
 //!
-//! Only the page itself may send requests. A page of another site can neither read nor change
-//! anything, even with DNS rebinding. Requests are limited in the same way as at the admin address.
+//! Only the page itself may send requests. Another site's page can neither read nor change
+//! anything, even with DNS rebinding. The limits are those of the admin address.
 
 use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
@@ -40,11 +40,11 @@ pub trait Board: Send + Sync + 'static {
     /// Returns the current state. Must not block.
     fn show(&self) -> Self::Shown;
 
-    /// Executes or refuses a button's request, on a thread of its own that may block.
+    /// Executes or refuses a button's request. Runs on a separate thread, and may block.
     fn ask(&self, ask: Self::Ask) -> Result<Self::Outcome, Refused>;
 }
 
-/// Why a button's request was refused.
+/// Reason why a button's request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Machine-readable code: lower-case words joined by `_`.
@@ -60,7 +60,7 @@ impl From<Refused> for Failure {
 }
 
 /// Serves the page until the process ends, and returns the server's thread. The page is at `/`, the
-/// colours at `/colours.css`, the state at `/state`, and the buttons send their requests to `/ask`.
+/// colours at `/colours.css`, the state at `/state`, and buttons post their requests to `/ask`.
 pub fn serve<B: Board>(
     listener: TcpListener,
     html: &'static str,

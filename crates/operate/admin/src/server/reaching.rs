@@ -39,7 +39,7 @@ const ROUTES: &str = "/proc/net/route";
 const INTERFACE: &str =
     "name one with \"interface\" (quorate doctor --interface); `ip link` lists them";
 
-/// Current listener, and whether a sender is active.
+/// The current listener, and whether a sender is active.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MulticastListeners {
     current: Arc<Mutex<Option<Current>>>,
@@ -236,7 +236,7 @@ pub(super) async fn send(
     on_another_thread(move || ears.send(&wish, request.sender, request.count)).await
 }
 
-/// Returns the datagrams counted since. Requires the JSON content type, as `transfer` does.
+/// Returns the counts and stops the listener. Requires the JSON content type, as `transfer` does.
 pub(super) async fn heard(
     State(admin): State<Admin>,
     Body(request): Body<HeardRequest>,

@@ -32,7 +32,7 @@ impl Start {
         Some(ProgressView::of_log(reading, began.elapsed()))
     }
 
-    /// Returns the error with which every request is answered until the node runs.
+    /// Returns the error for requests that arrive before the node runs.
     pub(super) fn failure(&self, node: Option<NodeId>) -> Failure {
         let progress = self.progress();
         let message = match &progress {

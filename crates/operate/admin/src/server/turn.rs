@@ -1,4 +1,4 @@
-//! Ensures that an activity does not run twice at the same time.
+//! Prevents an activity from running twice at the same time.
 
 use std::sync::{
     Arc,

@@ -1,11 +1,11 @@
-//! The side of an attached program, which is connected to one of several nodes at a time.
+//! The program's side of an attachment, which is connected to one of several nodes at a time.
 //!
 //! Requests are sent on the caller's thread, and the thread that handles events reads from the
-//! connection, so no value passes through a thread of the library. The library's own thread, the
-//! *keeper*, connects, enforces time limits, completes partial writes, and reads while the program
+//! connection, so values need no hand-off to a thread of the library. The library's only thread,
+//! the *keeper*, connects, enforces timeouts, completes partial writes, and reads while the program
 //! does not.
 //!
-//! When a connection ends, its unanswered requests are repeated on the next one, under their
+//! When a connection ends, its unanswered requests are repeated on the next one under the same
 //! numbers in the program's session, so that each is executed once. Delivery continues after the
 //! last value received.
 
@@ -48,7 +48,7 @@ const CONNECT_WAIT: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// Delay between two attempts to connect.
 const BACK_OFF: Duration = Duration::from_millis(50);
-/// Time since the program last handled events after which it no longer counts as reading.
+/// Time after handling events for which the program still counts as reading.
 const READS_WITHIN: Duration = Duration::from_millis(100);
 /// Interval at which an idle keeper checks the connection.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -99,7 +99,7 @@ struct State {
     /// Permanent failure, after which the client gives up.
     fatal: Option<Failed>,
     closed: bool,
-    /// Time of the keeper's next check.
+    /// Earliest time at which the keeper's next check is due.
     looks_at: Option<Instant>,
 }
 
@@ -109,11 +109,11 @@ struct Link {
     line: Line,
     number: u64,
     heard_at: Instant,
-    /// Time since which the connection has accepted no output; `None` while it accepts output.
+    /// Time since when the connection has accepted no output, or `None` while it accepts output.
     stuck_since: Option<Instant>,
 }
 
-/// Notifications to send after the state has been unlocked.
+/// Notifications to send once the state has been unlocked.
 #[derive(Default)]
 struct Told {
     ends: Vec<End>,
@@ -215,13 +215,13 @@ impl Inner {
         };
         let now = Instant::now();
         loop {
-            // While enough bundles are in flight, newly gathered values wait to form a larger
-            // bundle.
+            // While enough bundles are in flight, newly gathered values wait, so that the next
+            // bundle is larger.
             while pending.has_room()
                 && let Some((bundle, _)) = self.submits.take()
             {
                 let until = bundle.since + self.options.request;
-                // The keeper must check earlier than planned.
+                // The keeper's next check must be earlier than planned.
                 let patience = until.min(now + self.patience());
                 if looks_at.is_some_and(|at| patience < at) {
                     *looks_at = Some(patience);
@@ -274,7 +274,7 @@ impl Inner {
             state.obstacle = format!("{}: {error}", link.at);
             state.pending.unlinked(&state.obstacle);
         }
-        // Wakes the program even if it only waits, so that it learns of the failure.
+        // The program must learn of the failure even if it is not waiting for values.
         told.news |= state.fatal.is_some();
         self.work.ring();
     }
@@ -297,7 +297,7 @@ impl Inner {
             while self.look() {}
             let (seen, over) = {
                 let mut state = self.state();
-                // Gathered values time out even without a connection.
+                // Gathered values also time out while there is no connection.
                 while let Some((bundle, _)) = self.submits.take() {
                     let until = bundle.since + self.options.request;
                     let now = bundle.since;

@@ -1,5 +1,5 @@
-//! Delivery to an attached program: the position it requested, and the values received but not
-//! taken yet.
+//! Delivery to an attached program: the requested position, and the values received but not yet
+//! taken.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -24,8 +24,8 @@ pub(super) struct Delivery {
     /// Number of the connection on which the position was requested.
     asked_on: u64,
     received: VecDeque<(u64, Arc<[u8]>)>,
-    /// Set if delivery is to start at the end of the log, whose slot has been requested but is not
-    /// known yet.
+    /// Set if delivery is to start at the end of the log, whose slot has been requested from the
+    /// node but has not been received.
     pub(super) ending: bool,
     /// Position that turned out to be trimmed, and the first retained slot.
     pub(super) forgotten: Option<(Option<u64>, u64)>,
@@ -55,7 +55,7 @@ impl Delivery {
         }
         let Some(wanted) = self.wanted else { return };
         if self.asked_on != link {
-            // Values received on an earlier connection already fill the window of this one.
+            // Values received on an earlier connection may already fill this connection's window.
             if self.bytes >= WINDOW_BYTES {
                 return;
             }
@@ -65,8 +65,8 @@ impl Delivery {
             let (epoch, from) = (self.epoch, wanted);
             Ask::Deliver { epoch, from }.encode(to);
         }
-        // Taken values are reported together with other frames, or once they add up to enough.
-        // Until then the node can continue within the window.
+        // Taken values are reported along with other frames, or once there are enough of them.
+        // Until then the node can use the rest of the window.
         if self.unreported >= WINDOW_BYTES / 4 || (self.unreported > 0 && !to.is_empty()) {
             let epoch = self.epoch;
             if let Some(slot) = self.taken {
@@ -76,7 +76,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the id of the request for the end of the log. No other request uses it.
+    /// Returns the id of the request for the end of the log, distinct from those of other requests.
     fn end_id(&self) -> u64 {
         1 << 63 | u64::from(self.epoch)
     }

@@ -20,7 +20,7 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 /// larger.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
-/// Outcome that has no code in `quorate.h`: the node does not know the session.
+/// Outcome without a code in `quorate.h`: the session does not exist.
 pub const NO_SESSION: u8 = 255;
 
 /// Frame that a program sends to a node.
@@ -44,7 +44,7 @@ pub enum Ask<'a> {
         session: SessionId,
         /// Sequence number in the session.
         sequence: u64,
-        /// The program has received the answers to all lower sequence numbers.
+        /// Number below which the program has received the answers to all requests.
         acknowledged_below: u64,
         /// Values to append.
         values: Values<'a>,
@@ -111,7 +111,7 @@ pub enum Answer<'a> {
         code: u8,
         /// Slot that the outcome refers to.
         slot: u64,
-        /// Detail for people, or a JSON document for a status.
+        /// Human-readable detail, or a JSON document for a status.
         text: &'a str,
     },
     /// Delivers a value.
@@ -138,9 +138,9 @@ pub enum Answer<'a> {
         id: u64,
         /// Slot of the first value.
         slot: u64,
-        /// Number of appended values. There was not enough capacity for the others.
+        /// Number of appended values. The remaining ones exceeded the capacity.
         count: u32,
-        /// Detail for people, if there was not enough capacity.
+        /// Human-readable detail, if the capacity was exceeded.
         text: &'a str,
     },
 }
@@ -198,7 +198,7 @@ impl<'a> Ask<'a> {
             Self::Deliver { epoch, from } => Frame::new(to, 6).half(epoch).word(match from {
                 Cursor::Oldest => 0,
                 Cursor::At(slot) => slot,
-                // Never sent, because a program first requests the slot of the end.
+                // Never sent: a program first requests the slot of the end.
                 Cursor::End => u64::MAX,
             }),
             Self::Taken { epoch, slot } => Frame::new(to, 7).half(epoch).word(slot),

@@ -1,5 +1,5 @@
-//! A non-blocking connection with its buffers: received bytes that have not been handled, and bytes
-//! that have not been sent.
+//! A non-blocking connection with its buffers of received bytes not yet handled, and bytes not yet
+//! sent.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -9,7 +9,7 @@ use std::{
 
 /// Number of bytes per read.
 const READ_BYTES: usize = 64 << 10;
-/// Maximum number of bytes read in one turn, for fairness to other work.
+/// Maximum number of bytes read in one turn, so that other work is not starved.
 const READ_BYTES_MAX: usize = 1 << 20;
 /// Buffer capacity in bytes that is retained after a large frame.
 const KEPT_BYTES: usize = 256 << 10;
@@ -18,7 +18,7 @@ const KEPT_BYTES: usize = 256 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     All,
-    /// Some output remains, because the connection accepts no more for now.
+    /// Some output remains, because the connection cannot accept more now.
     Some,
 }
 
@@ -83,7 +83,7 @@ impl Line {
         let Input { bytes, filled } = &mut self.input;
         let before = *filled;
         loop {
-            // Memory grows with the received bytes, not with the length that a frame claims.
+            // Memory grows with the bytes received, not with the length that a frame claims.
             if bytes.len() < *filled + READ_BYTES {
                 bytes.resize(*filled + READ_BYTES, 0);
             }
@@ -99,7 +99,7 @@ impl Line {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(received),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The received bytes are handled first. The next call will report the error again.
+                // The bytes before the error are handled first. The next call will report it again.
                 Err(_) if received > 0 => return Ok(received),
                 Err(error) => return Err(error),
             }

@@ -1,4 +1,4 @@
-//! Unanswered requests of an attached program: sequence numbers, retries and time limits.
+//! Unanswered requests of an attached program, with sequence numbers, retries and timeouts.
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +16,8 @@ use crate::{
     values::command::Values,
 };
 
-/// Maximum number of bundles in flight. It is below the limit of a session ([session-2]), and the
-/// next bundle grows while the client waits.
+/// Maximum number of bundles in flight. It is below the limit of a session ([session-2]); while it
+/// is reached, the next bundle grows.
 const BUNDLES_MAX: usize = 4;
 /// Delay before repeating a request that a node refused temporarily.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -127,8 +127,8 @@ impl Pending {
         self.open.values().map(wake).chain(register).min()
     }
 
-    /// Returns the time at which the oldest request on a connection will have waited for
-    /// `patience`, after which another node should be tried.
+    /// Returns when the oldest request on a connection will have waited for `patience`, after which
+    /// another node should be tried.
     pub(super) fn impatient(&self, link: u64, patience: Duration) -> Option<Instant> {
         let sent = self.open.values().filter(|open| open.sent_on == link);
         sent.map(|open| open.sent_at + patience).min()
@@ -175,7 +175,7 @@ impl Pending {
                         id,
                         session,
                         sequence,
-                        // A lost session acknowledges nothing.
+                        // A request numbered in a lost session acknowledges nothing.
                         acknowledged_below: low.unwrap_or(1).min(sequence),
                         values,
                     }
@@ -217,9 +217,9 @@ impl Pending {
         }
     }
 
-    /// Handles the answer that the node does not know the session. A request that was sent only
-    /// once has not been executed, so it is repeated in a new session. The outcome of a request
-    /// that was sent more than once is unknown ([session-4]).
+    /// Handles the answer that the session does not exist. A request that was sent only once has
+    /// not been executed, so it is repeated in a new session. The outcome of a request that was
+    /// sent more than once is unknown ([session-4]).
     pub(super) fn no_session(&mut self, id: u64) -> Option<End> {
         let open = self.open.get_mut(&id)?;
         let number = open.number.take();

@@ -1,8 +1,8 @@
-//! The node's side of attached programs. Each attached program has two threads, which may block.
+//! The node's side of attachments. Each attached program has two threads, which may block.
 //!
 //! A reader accepts requests while there is capacity for them. A writer sends outcomes, and reads
 //! values directly from the log, so that nothing is queued for a slow program. Values are not
-//! retained for a program that has not read them. Once they are trimmed, the program is notified.
+//! retained for programs that have not read them; if they are trimmed, the program is notified.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -30,8 +30,8 @@ use crate::{
 
 /// Maximum number of unanswered requests of one program.
 const OPEN_MAX: usize = 256;
-/// Maximum size in bytes of the values in unanswered requests, over all programs. A single larger
-/// request is accepted if there is no other.
+/// Maximum total size in bytes of the values in unanswered requests of all programs. A single
+/// larger request is accepted if there is no other.
 const OPEN_BYTES_MAX: usize = 64 << 20;
 /// Time without output after which a keep-alive is sent to a program.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
@@ -135,8 +135,8 @@ impl ServerState {
                 return;
             }
             let Ok(socket) = socket else {
-                // Most likely no descriptor is free. Existing connections continue, and one of them
-                // will eventually end.
+                // Most likely the process has run out of descriptors. Existing connections
+                // continue, and one of them will eventually end.
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
@@ -154,7 +154,7 @@ impl ServerState {
             let own = Arc::clone(&self);
             let thread = thread::Builder::new().name("quorate-attached".to_owned());
             let thread = thread.spawn(move || {
-                // An error only ends the connection, since the program or the network is at fault.
+                // An error only ends this connection, because the program or the network caused it.
                 let _ = own.serve(&socket);
                 let _ = socket.shutdown(Shutdown::Both);
                 own.connections().sockets.remove(&number);
@@ -184,8 +184,7 @@ impl ServerState {
             value_bytes_max: most as u64,
         }
         .encode(&mut welcome);
-        // The greeting reports this node's protocol version even to a program that uses another
-        // one.
+        // The greeting reports this node's protocol version, even if the program uses another one.
         (&*socket).write_all(&welcome)?;
         if hello != Some(Ask::Hello { version: VERSION }) {
             return Ok(());
@@ -257,7 +256,7 @@ impl ServerState {
                     return Some(Room { open_bytes, bytes });
                 }
             }
-            // This bell does not ring when another program releases capacity.
+            // The bell does not ring when another program releases capacity, so the wait is short.
             line.bell.wait(seen, Some(Instant::now() + Duration::from_millis(20)));
         }
     }
@@ -348,7 +347,7 @@ impl ServerState {
         }
     }
 
-    /// Adds the values that the program requested, as far as its window allows.
+    /// Adds the values that the program requested, up to the limit of its window.
     fn add_values(&self, line: &Line, batch: &mut Vec<u8>) {
         let mut some = Found::new();
         while batch.len() < BATCH_BYTES {

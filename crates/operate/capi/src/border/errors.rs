@@ -50,7 +50,7 @@ impl StoredError {
 /// Stores an error for the calling thread and returns its code.
 pub(super) fn tell(failed: &Failed) -> c_int {
     let kept = StoredError::new(failed.code, &failed.what, &failed.detail, &failed.hint);
-    // In a thread that is ending, the storage no longer exists, but neither does a caller.
+    // In a thread that is ending, the storage no longer exists, but there is also no caller left.
     let _ = LAST.try_with(|last| *last.borrow_mut() = kept);
     failed.code as c_int
 }

@@ -1,4 +1,4 @@
-//! The table of objects for which C has handles.
+//! The table of objects that C programs hold handles to.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ pub(super) enum Object {
     Handle(Box<Open>),
 }
 
-/// An open node or client, and the callback that receives its values, if any.
+/// An open node or client, and the callback that receives its values if there is one.
 pub(super) struct Open {
     pub(super) handle: Handle,
     deliver: Mutex<Option<Deliver>>,

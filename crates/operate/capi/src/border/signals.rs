@@ -1,7 +1,7 @@
-//! Signals. They belong to the program, so no thread of the library handles any.
+//! Signals belong to the program, so the library's threads block all of them.
 
-/// Blocks all signals in the calling thread and the threads it starts. A write to a closed
-/// connection then fails, instead of sending a signal that ends an unsuspecting program.
+/// Blocks all signals in the calling thread and the threads that it starts. A write to a closed
+/// connection then returns an error instead of terminating the program with SIGPIPE.
 pub(crate) fn block_signals() {
     // SAFETY: the zeroed set is filled before it is used, and both pointers live through the calls.
     // Only the mask of the calling thread changes, which is one of the library's.

@@ -6,14 +6,13 @@
 //! | trim | 2, the first slot to retain (8) |
 //! | bundle | 3, behaviour when full, maximum bytes retained (8), then one or more values, each prefixed with its length (4) |
 //!
-//! Submitted values travel in bundles; the values of a bundle are appended as far as they fit. A
-//! single append was written by earlier versions, and is still read from their logs.
+//! Submitted values are sent in bundles; those of a bundle are appended up to the limit. Single
+//! appends were written by earlier versions, and are still decoded from their logs.
 //!
-//! Numbers are little-endian. The limit travels with the values, so that every node applies the same
-//! one, whatever its own settings are.
+//! Numbers are little-endian. The limit is sent along with the values, so that every node applies
+//! the same one, regardless of its own settings.
 
-/// Overhead in bytes that is counted for each value, so that the number of empty values is also
-/// bounded.
+/// Overhead in bytes charged for each value, so that the number of empty values is bounded as well.
 pub const VALUE_OVERHEAD: u64 = 64;
 /// Size in bytes of a bundle's header, before the values.
 pub const BUNDLE_HEAD: usize = 10;
@@ -34,7 +33,7 @@ pub enum WhenFull {
     ForgetOldest,
 }
 
-/// Values of a bundle, at least one, each prefixed with its length. Checked on creation.
+/// Encoded values of a bundle: at least one, each prefixed with its length. Validated on creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Values<'a>(&'a [u8]);
 
@@ -207,7 +206,7 @@ pub enum Reply {
     Bundled {
         /// Slot of the first value, or the next slot if no value was appended.
         slot: u64,
-        /// Number of appended values. There was not enough capacity for the others.
+        /// Number of appended values. The remaining ones exceeded the capacity.
         count: u64,
         /// First retained slot.
         first: u64,
@@ -258,7 +257,7 @@ impl Reply {
     }
 }
 
-/// Range of the retained slots. This is the answer to the only query, which is empty.
+/// Range of the retained slots, in reply to the only query, which has an empty encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// First retained slot, or `next` if there is none.

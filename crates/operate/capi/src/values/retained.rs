@@ -88,7 +88,7 @@ impl Retained {
         value.map_or(At::Ahead, |value| At::Value(Arc::clone(value)))
     }
 
-    /// Appends values to `to`, starting at `slot`: at most `count` values and about `bytes` bytes.
+    /// Appends the values from `slot` on to `to`: at most `count` values and about `bytes` bytes.
     pub fn from(&self, slot: u64, count: usize, bytes: usize, to: &mut VecDeque<(u64, Arc<[u8]>)>) {
         let index = slot.checked_sub(self.first).map(usize::try_from);
         let Some(Ok(index)) = index else { return };
@@ -141,8 +141,8 @@ impl Retained {
         Some(slot)
     }
 
-    /// Appends values up to the first one that does not fit. Refused values are thus always at the
-    /// end of a bundle, which preserves the order.
+    /// Appends values up to the first one that does not fit. Refused values are therefore always at
+    /// the end of a bundle, which preserves the order.
     fn append_all(&mut self, held_max: u64, when_full: WhenFull, values: Values<'_>) -> Reply {
         let slot = self.next();
         for value in values {
@@ -168,9 +168,9 @@ impl Retained {
         true
     }
 
-    /// Begins a snapshot of the current values. The snapshot retains values that are trimmed before
-    /// it ends, although they no longer count towards the limit. Returns `false` while a snapshot
-    /// is being loaded.
+    /// Begins a snapshot of the current values. It keeps values that are trimmed before it ends,
+    /// although they no longer count towards the limit. Returns `false` while a snapshot is being
+    /// loaded.
     pub fn begin_image(&mut self) -> bool {
         if self.loading.is_some() {
             return false;

@@ -1,5 +1,4 @@
-//! The log of values, shared by the thread of the node, which applies commands, and the threads
-//! that read.
+//! The log of values, shared by the node's thread, which applies commands, and the reading threads.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -29,9 +28,8 @@ pub struct Shared {
     listeners: Mutex<Vec<Weak<Bell>>>,
     /// Applied position in the log of the node.
     applied_to: AtomicU64,
-    /// Decided position in the log of the node when it started. Reading starts once everything
-    /// below it has been applied, because values seen during the replay may have been trimmed long
-    /// ago.
+    /// Decided position in the node's log when it started. Reading starts once everything below it
+    /// has been applied, because values encountered during the replay may have been trimmed since.
     read_from: AtomicU64,
     /// First slot after the values that the node knew when it started.
     known_to: AtomicU64,

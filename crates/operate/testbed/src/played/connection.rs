@@ -1,4 +1,4 @@
-//! Serves one connection to a simulated stream node.
+//! Connection handler of a simulated stream node.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -111,7 +111,7 @@ impl Connection {
             }
             input.drain(..used);
             if count == 0 {
-                // A real node may use the data of an incomplete frame.
+                // A real node may already use the data of an incomplete frame.
                 if let (Found::Frame(head, _), Some(writing)) = (head(&input)?, writing)
                     && head.is_data()
                 {

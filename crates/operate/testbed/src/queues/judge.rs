@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A push that took effect, or may have.
+/// A push that took effect, or may have taken effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
     pub queue: usize,
@@ -51,7 +51,7 @@ pub struct Sum {
     pub gone: usize,
 }
 
-/// Fault to inject into a history. The checker must detect it.
+/// Fault to inject into a history, which the checker must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Falsification {
     /// An element is taken twice.

@@ -1,5 +1,5 @@
-//! Moves packets between devices, each at its arrival time. A single thread with epoll does this,
-//! and never blocks on a device.
+//! Moves packets between devices, each at its arrival time, on a single thread with epoll that
+//! never blocks on a device.
 
 use std::{
     io,
@@ -33,7 +33,7 @@ const PACKET_BYTES: usize = 65_535;
 const READS_MAX: usize = 64;
 /// Longest time until the thread notices that it should stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// Nice value of the relay thread, if permitted. Packets are late if other processes take the CPU.
+/// Nice value of the relay thread, if permitted, so that other processes do not delay packets.
 const PRIORITY: i32 = -15;
 
 /// Node of the emulated network, with its device and address.
@@ -72,7 +72,7 @@ impl Relay {
                 // On Linux, a priority applies to a thread. `None` means the current one.
                 let _ = setpriority_process(None, PRIORITY);
             }
-            // A device fails only if its namespace is gone, and the network with it.
+            // A device fails only when its namespace, and thus the network, has been removed.
             let _ = running.run(&told);
         })?;
         Ok(Self { shared, thread: Some(thread) })

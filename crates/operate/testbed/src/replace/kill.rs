@@ -1,4 +1,4 @@
-//! Sends SIGKILL to any process during a replacement, which must complete after its restart.
+//! Kills one process with SIGKILL during a replacement, which must complete after its restart.
 
 use std::{fmt, fs, io, path::Path, process::Child, time::Instant};
 
@@ -92,8 +92,8 @@ struct Trial<'a> {
 }
 
 /// Replaces a node of a three-node cluster while one process is killed and restarted. Checks that
-/// the replaced node is excluded afterwards. Either it has applied its own removal and refuses to
-/// start, or it returned too late and its peers refuse it for that reason.
+/// the replaced node is excluded afterwards: it has applied its own removal and refuses to start,
+/// or it returned too late and its peers refuse it.
 pub fn one(
     nodes: &mut Nodes,
     program: &Path,
@@ -169,7 +169,7 @@ impl Trial<'_> {
         members(&self.nodes.all()[who as usize - 1].ready.admin)
     }
 
-    /// Polls without pauses until the moment has come, since some steps last only milliseconds.
+    /// Polls without pauses until the given moment, because some steps last only milliseconds.
     /// Returns the number of eras in force.
     fn watch(&self, at: Moment) -> io::Result<u64> {
         let until = Instant::now() + PATIENCE;
@@ -258,7 +258,7 @@ impl Trial<'_> {
         found.map_err(|error| io::Error::other(format!("{error}: {last:?}")))
     }
 
-    /// Checks that the old node learns of its removal anywhere, and refuses to start again.
+    /// Checks that the old node is notified of its removal, and then refuses to start again.
     fn check_old_is_out(&mut self) -> io::Result<()> {
         let old = self.old;
         let identity = self.nodes.node(old)?.spec.data.join("identity");

@@ -1,8 +1,8 @@
-//! `POST /act`: executes a button's request here, or forwards it to the node that must.
+//! `POST /act`: executes a button's request, or forwards it to the node that must execute it.
 //!
 //! A page may communicate only with the node that served it, but changes to the group must go to
-//! the leader. Only a few known requests are forwarded. This node authorises the caller, and
-//! requires the same roles as the target would.
+//! the leader. Only these requests are forwarded. This node authorises the caller, with the same
+//! roles that the target would require.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::{
 
 /// Maximum number of forwarded requests in flight.
 const HANDED_ON_MAX: usize = 4;
-/// Timeout for a forwarded request. It exceeds the time that any such request takes.
+/// Timeout for a forwarded request, longer than any such request takes.
 const WAIT: Duration = Duration::from_secs(15);
 
 /// Limits the number of forwarded requests in flight.
@@ -72,7 +72,8 @@ pub(super) async fn act(
     Extension(asker): Extension<Requester>,
     Body(request): Body<ActRequest>,
 ) -> Result<Response, Failure> {
-    // Checked here: the other node sees this node's certificate, which permits all.
+    // The roles are checked here, because the target only sees this node's certificate, which
+    // permits everything.
     let needs = match &request.act {
         Act::Transfer(_) | Act::Snapshot(_) => Role::Operator,
         Act::Members(asked) => members_need(asked),

@@ -1,4 +1,4 @@
-//! Open dashboard pages. Their number is limited, and each has a small buffer of documents.
+//! Open dashboard pages, limited in number, each with a small buffer of documents.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Maximum number of pages that one node serves.
 pub(super) const WATCHERS_MAX: usize = 16;
-/// Time after which a page must reconnect, and for which a vanished page is counted.
+/// Time after which a page must reconnect, and for which a vanished page is still counted.
 const LIFE: Duration = Duration::from_secs(600);
 /// Maximum number of documents buffered per page. Further documents are dropped.
 const WAITING_MAX: usize = 2;
@@ -40,7 +40,7 @@ struct Watcher {
 pub(super) struct Joined {
     pub(super) documents: Receiver<io::Result<Bytes>>,
     pub(super) lasts: Weak<()>,
-    /// Set if no task gathers data yet, so the caller must start one.
+    /// Set if no task gathers data yet, in which case the caller must start one.
     pub(super) is_first: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Gathers the dashboard's data once a second for all open pages. This node's status comes from the
-//! reactor, the status of each other node from its admin address.
+//! Gathers the dashboard's data once a second for all open pages: this node's status from the
+//! reactor, and that of every other node from its admin address.
 //!
-//! A slow node does not delay the others. It is queried again when its pending request has ended.
+//! A slow node does not delay the others. It is queried again once its pending request has ended.
 //! Until then, its last status is shown with its age.
 
 use std::{
@@ -29,7 +29,7 @@ use crate::{
 
 /// Interval between two documents.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Maximum time that a document waits for responses. Later responses go into the next document.
+/// Maximum time for which a document waits for responses. Later responses go into the next one.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Timeout for a request to a node.
 const WAIT: Duration = Duration::from_millis(2500);
@@ -41,7 +41,7 @@ pub(in super::super) const ASKED_MAX: usize = 16;
 struct NodeState {
     /// Last status, and the time at which it arrived.
     said: Option<(Instant, Box<NodeView>)>,
-    /// Why the last request returned no status.
+    /// Reason why the last request returned no status.
     trouble: Option<String>,
     /// Set if the node responds but has not finished starting.
     is_starting: bool,
@@ -103,7 +103,7 @@ struct NodeDocument<'a> {
     age_ms: Option<u64>,
     /// Last status received from the node.
     view: Option<&'a NodeView>,
-    /// Why the last request returned no status.
+    /// Reason why the last request returned no status.
     trouble: Option<&'a str>,
     /// Set if the node responds but has not finished starting.
     is_starting: bool,
