@@ -331,7 +331,6 @@ fn source(frame: &[u8], form: Form) -> Option<Address> {
     address(frame, 6, form, (26, 34))
 }
 
-/// Returns the destination address of a frame.
 fn destination(frame: &[u8], form: Form) -> Option<Address> {
     address(frame, 0, form, (30, 36))
 }

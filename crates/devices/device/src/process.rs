@@ -33,7 +33,6 @@ pub struct Leash(#[expect(dead_code, reason = "its other end sees that it is clo
 #[derive(Clone, Debug)]
 pub(crate) struct LeashReceiver(Arc<PipeReader>);
 
-/// Creates a leash and its receiving end.
 pub(crate) fn leash() -> io::Result<(Leash, LeashReceiver)> {
     let (reader, writer) = pipe()?;
     Ok((Leash(writer), LeashReceiver(Arc::new(reader))))

@@ -1,10 +1,10 @@
-//! Determines the commit that the program is built from, which its version and published figures
-//! name.
+//! Determines the commit that the program is built from. It is shown in the version and in
+//! published figures.
 //!
-//! The commit is recorded at build time, since the source tree changes later. Without git, or
-//! outside of a repository of its own (such as a tarball, even within another repository), it is the
-//! one that the builder sets as `QUORATE_COMMIT`, or that Cargo noted in a packaged crate. A commit without changed files yields the
-//! same program everywhere.
+//! The commit is recorded at build time, because the source tree may change later. Without git, or
+//! outside of the project's own repository (e.g. in a tarball, even within another repository), it
+//! is the one that the builder sets as `QUORATE_COMMIT`, or that Cargo recorded in a packaged
+//! crate. A commit without changed files yields the same program everywhere.
 //!
 //! The build script runs again when the commit or a source file changes, but not when the index
 //! does: reading the repository may change the index without affecting the build. The script
@@ -16,8 +16,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Git path specifications of everything the program is built from, relative to the root of the
-/// source tree.
+/// Git path specifications of everything that the program is built from, relative to the root of
+/// the source tree.
 const MADE_OF: [&str; 8] = [
     "Cargo.toml",
     "Cargo.lock",
@@ -30,7 +30,7 @@ const MADE_OF: [&str; 8] = [
 ];
 /// Folder of data that is compiled into the program.
 const DATA: &str = "crates/proof/bench/papers";
-/// Git option for the number of digits, so that all clones use the same.
+/// Git option that fixes the number of digits, so that it is the same in all clones.
 const DIGITS: &str = "--short=10";
 
 /// Returns the commit as `0123456789` or `0123456789+changes`; `None` if this is not a repository
@@ -63,7 +63,7 @@ pub(crate) fn packed(of_crate: &Path) -> Option<String> {
 }
 
 /// Returns the files and folders that change with a commit, a checkout, or a change of the sources.
-/// All of them exist, since Cargo treats a missing file as changed.
+/// All of them exist, because Cargo treats a missing file as changed.
 pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
     let mut names = vec!["HEAD".to_owned()];
     if let Some(branch) = git(root, &["symbolic-ref", "--quiet", "HEAD"]) {
@@ -78,7 +78,7 @@ pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
         if name == "packed-refs" && !path.exists() {
             continue;
         }
-        // A packed branch gets a file of its own at the next commit, which changes the folder.
+        // The next commit creates a file for a packed branch, which changes the folder.
         all.extend(path.ancestors().find(|path| path.exists()).map(Path::to_owned));
     }
     let folders = |of: PathBuf| fs::read_dir(of).into_iter().flatten().flatten();
@@ -93,7 +93,7 @@ pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Runs a read-only git command; returns its output, or `None` if it fails. Ignores a repository
+/// Runs a read-only git command. Returns its output, or `None` if it fails. Ignores a repository
 /// that a git hook set in the environment.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git")

@@ -12,7 +12,7 @@ pub(crate) const DEFAULT_PEER: &str = "127.0.0.1:7451";
 /// Default admin address of a node.
 pub const DEFAULT_ADMIN: &str = "127.0.0.1:7452";
 
-/// Timeout for a request that only finds out which node answers.
+/// Timeout for a request that only determines which node answers.
 const WAIT: Duration = Duration::from_secs(3);
 
 /// Nodes of which one is contacted.
@@ -24,7 +24,8 @@ pub(crate) struct AnyOf {
 }
 
 impl AnyOf {
-    /// Returns the first address at which a node answers. A single address is not tried.
+    /// Returns the first address at which a node answers. A single address is returned without a
+    /// request.
     pub(crate) fn first(&self) -> Result<&str, Problem> {
         if let [only] = &*self.admin {
             return Ok(only);

@@ -34,7 +34,6 @@ pub(crate) struct AuditArgs {
     last: u32,
 }
 
-/// Runs `quorate audit`.
 pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
     let cluster = query_cluster(&args.admin)?;
     let mut records = Vec::new();
@@ -59,7 +58,7 @@ pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
     })
 }
 
-/// Returns the admin addresses of all known members.
+/// Returns the admin addresses of all members.
 fn addresses(cluster: &ClusterView, given: &[String]) -> Vec<String> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let members = views.flat_map(|view| &view.members);

@@ -25,7 +25,7 @@ use crate::{
     snapshot::{self, WAIT},
 };
 
-/// The backup fails if the node sends nothing for this long.
+/// Time without data from the node after which the backup fails.
 const STALL: Duration = Duration::from_secs(60);
 /// Size of one read from the node, in bytes.
 const PIECE: usize = 256 << 10;
@@ -117,7 +117,6 @@ fn counted(streams: u64, bytes: u64) -> String {
     format!("{streams} {name} ({})", size(bytes))
 }
 
-/// Runs `quorate backup`.
 pub(crate) fn run(args: &BackupArgs, output: Output) -> Result<Exit, Problem> {
     if args.to.as_os_str() == "-" {
         let (checked, _) = take(args, io::stdout().lock())?;
@@ -214,7 +213,7 @@ fn refused(status: u16, refusal: client::Refusal) -> Problem {
     problem
 }
 
-/// Returns the error for a failed transfer. Such a failure says nothing about the node's state.
+/// Returns the error for a failed transfer, which does not reveal the node's state.
 fn broke(admin: &str, bad: &Bad) -> Problem {
     let what = match bad {
         Bad::NotABackup | Bad::Newer(_) => {

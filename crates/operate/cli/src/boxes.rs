@@ -1,8 +1,8 @@
 //! `quorate box COMMAND…`: runs an external device process that is killed when its node ends.
 //!
-//! A device process sees the end of its input when its node ends, but not while the device process
-//! is stopped. The kernel therefore kills it. This program requests that between fork and exec,
-//! which needs no unsafe code.
+//! A device process notices the end of its input when its node ends, but not while the process is
+//! stopped. This program therefore makes the kernel kill it, by a request between fork and exec
+//! that needs no unsafe code.
 
 use std::{env, os::unix::process::CommandExt as _, process::Command};
 

@@ -90,7 +90,6 @@ struct Made {
     days: u32,
 }
 
-/// Runs `quorate cert`.
 pub(crate) fn run(command: &CertCommand, output: Output) -> Result<Exit, Problem> {
     let (made, next) = match command {
         CertCommand::Init(InitArgs { cluster, days, common }) => {

@@ -30,7 +30,7 @@ pub(crate) fn follow(trust: Trust) -> io::Result<()> {
     })
 }
 
-/// States of all certificates as last logged, and the time at which they were logged.
+/// States of all certificates when last logged, and the time of that.
 #[derive(Debug, Default)]
 struct LastLogged {
     states: Vec<State>,
@@ -71,7 +71,7 @@ struct Line {
 }
 
 impl Line {
-    /// Returns the log line for a certificate; `None` if the certificate is valid.
+    /// Returns the log line for a certificate, or `None` if the certificate is valid.
     fn of(view: &CertificateView, own: &NodeName) -> Option<Self> {
         let breaks = view.breaks();
         let (command, put) = view.remedy(own);

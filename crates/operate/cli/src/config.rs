@@ -49,13 +49,13 @@ const AUTH_TOKEN: &str = "simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=
 /// Bounds for `--log-ready`. A larger value is most likely a typing error.
 const LOG_READY: Number = Number::between(0, 1 << 40, Unit::Bytes);
 const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
-/// Bounds for `--log-max`. The log needs two segments and a spare one; a value above the upper bound
-/// is most likely a typing error.
+/// Bounds for `--log-max`. The log takes at least two segments and a spare one. A value above the
+/// upper bound is most likely a typing error.
 const LOG_MAX: Number = Number::between(256 << 20, 1 << 50, Unit::Bytes);
 const SCRUB_EVERY: &str = "off, or a time from 1m to 3650d, such as 7d, 12h or 30m";
 /// Bounds for `--scrub-pace`, and for `--pace` of `quorate scrub`.
 pub(crate) const SCRUB_PACE: Number = Number::at_least(BYTES_PER_SECOND_MIN, Unit::BytesPerSecond);
-/// Bounds for `--transfer-limit`. At a lower rate, the log grows faster than a snapshot can be sent.
+/// Bounds for `--transfer-limit`. At lower rates, the log may outgrow a snapshot in transfer.
 const TRANSFER_LIMIT: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
 /// Bounds for times in milliseconds. A time over an hour is most likely a typing error.
 const HOUR_MS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
@@ -76,7 +76,7 @@ pub(crate) struct StartConfig {
     pub(crate) raising: Raising,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
-    /// Peer address that applies if neither `--peer` nor the member list gives one.
+    /// Peer address to use if neither `--peer` nor the member list contains one.
     pub(crate) peer_default: String,
     pub(crate) admin: String,
     pub(crate) stream: Option<String>,
@@ -190,7 +190,7 @@ pub(crate) enum Store {
     Lsm,
     /// Data in memory, rebuilt from the log at every start.
     Memory,
-    /// No data. A stateless service replaces the key-value service, for measurements.
+    /// No data. Selects a stateless service instead of the key-value service, for measurements.
     None,
     /// Data of the etcd service on disk.
     EtcdLsm,
@@ -253,7 +253,7 @@ impl Store {
     }
 }
 
-/// Accepts any non-empty text. The caller's code parses it later.
+/// Accepts any non-empty text, to be parsed later by the caller.
 fn parse_text(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
@@ -354,8 +354,7 @@ impl StartConfig {
     }
 
     fn check(&self) -> Result<(), Problem> {
-        // A smaller limit could be used up by a single client with a few commands of the maximum
-        // size.
+        // A single client could use up a smaller limit with a few commands of the maximum size.
         let least = self.command_max.saturating_mul(8);
         if self.client_memory < least {
             let message = format_args!(
@@ -401,7 +400,8 @@ impl StartConfig {
                 .hint("add --join with the --admin address of a node of the cluster"));
         }
         if !self.terms.are_usual() && self.cluster.is_empty() {
-            // Either not the first start, or a single-node cluster, which has no node to spare.
+            // Either this is not the first start, or a single-node cluster, which has no node to
+            // spare.
             return match self.terms.auxiliaries.is_empty() {
                 true => Ok(()),
                 false => Err(Problem::usage("--auxiliary needs --cluster")
@@ -488,8 +488,8 @@ fn parse_reads(text: &str) -> Option<bool> {
     }
 }
 
-/// Description of the values that [`parse_drift`] accepts. A clock with more drift is broken, and
-/// no bound helps.
+/// Description of the values that [`parse_drift`] accepts. A clock with more drift is broken, so no
+/// bound would be safe.
 const DRIFT: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
 
 /// Parses an interval such as `7d` or `12h` to milliseconds. For `off`, the inner value is `None`.

@@ -123,7 +123,7 @@ struct Outcome {
     killed: u32,
     leader: u32,
     digest: Option<String>,
-    /// Work done by the devices; `None` if the nodes have no devices.
+    /// Work done by the devices, or `None` if the nodes have no devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<Devices>,
     nodes: Vec<Kept>,
@@ -140,7 +140,6 @@ struct Kept {
     pid: u32,
 }
 
-/// Runs `quorate demo`.
 pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     if args.devices {
         return devices::run(args, output);
@@ -422,8 +421,8 @@ impl Demo {
         }
     }
 
-    /// Prints the last log lines of every node, whose folders are about to be removed, and passes
-    /// `problem` through.
+    /// Prints the last log lines of every node, because the folders are about to be removed.
+    /// Returns `problem`.
     fn with_last_words(&self, problem: Problem) -> Problem {
         for node in self.nodes.all() {
             progress(&format!("node {}: {}", node.ready.node, node.last_words()));

@@ -1,7 +1,7 @@
 //! A node for etcd v3 clients (feature `etcd`). Without the feature, the program refuses data
 //! folders of the etcd service.
 
-/// Operator's settings for the etcd service.
+/// The operator's settings for the etcd service.
 #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "there is no such service"))]
 pub(crate) struct Wanted<'c> {
     /// Limit on the total data size in bytes. 0 means unlimited.
@@ -55,7 +55,7 @@ mod with {
         wanted: Wanted<'_>,
     ) -> Result<Exit, Problem> {
         if has_socket {
-            // The listener would be bound but not served.
+            // The listener would be bound but never served.
             let what = "--client-socket has no effect with --service etcd";
             return Err(Problem::usage(what).hint("clients of etcd connect to --client"));
         }
@@ -132,7 +132,7 @@ mod without {
         None
     }
 
-    /// Placeholder that refuses snapshot items, because this binary cannot check them.
+    /// Placeholder that refuses snapshot items, because this binary cannot validate them.
     #[derive(Default)]
     pub(crate) struct Items;
 

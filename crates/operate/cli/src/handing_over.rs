@@ -27,7 +27,7 @@ pub(crate) struct Words {
     words: Vec<OsString>,
 }
 
-/// Returns whether a command line runs a command of `quorate-tools` or asks for help on one. The
+/// Returns whether a command line runs a command of `quorate-tools` or requests help on one. The
 /// first word is the program's name.
 pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
     let mut rest = words.iter().skip(1);

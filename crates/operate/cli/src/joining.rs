@@ -1,7 +1,7 @@
 //! `quorate start --join`: requests an id from a cluster, and a vote once the node has caught up.
 //!
 //! Every step may be repeated. A data folder always uses the same nonce and therefore gets the same
-//! id ([join-2]). A second request for a vote has no effect.
+//! id ([join-2]); a second request for a vote has no effect.
 
 use std::{
     fmt, io,
@@ -24,9 +24,11 @@ use quorate_replica::group::As;
 
 use crate::output::progress;
 
-/// Timeout for the connection attempt that finds this machine's address on the route to a node.
+/// Timeout for the connection attempt that determines this machine's address on the route to a
+/// node.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
-/// Timeout for a join request. The serving node dials back, resolves names and waits for the log.
+/// Timeout for a join request, during which the serving node dials back, resolves names and waits
+/// for the log.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -70,7 +72,7 @@ pub(crate) struct IdRequest<'a> {
     pub(crate) stop: &'a dyn Fn() -> bool,
 }
 
-/// Why an attempt yielded no id.
+/// Reason why an attempt yielded no id.
 enum AttemptError {
     /// A later attempt may succeed.
     Later(String),
@@ -79,8 +81,8 @@ enum AttemptError {
 }
 
 impl IdRequest<'_> {
-    /// Asks the nodes in turn until one assigns an id. Returns `None` if a stop was requested
-    /// first.
+    /// Requests an id from each node in turn until one assigns it. Returns `None` if a stop was
+    /// requested first.
     pub(crate) fn ask(
         &self,
         nonce: u64,
@@ -207,7 +209,7 @@ pub(crate) fn follow(
         role,
         admins,
         told: String::new(),
-        // Do not redraw lines, because the node's log goes to the same terminal.
+        // Lines are not redrawn, because the node logs to the same terminal.
         how_far: Progress::lines(),
         unled: 0,
     };
@@ -249,7 +251,7 @@ impl Promotion {
             return false;
         }
         let Some(leader) = status.leader else {
-            // A short time without a leader is normal.
+            // A short period without a leader is normal.
             self.unled += 1;
             if self.unled > UNLED_MAX {
                 self.tell("waiting for a leader");
@@ -265,8 +267,8 @@ impl Promotion {
         admins.extend(self.admins.iter().cloned());
         let learns = self.role == As::Learner;
         match ask_for_vote(&admins, node, learns) {
-            // Only the leader knows the lag. This node may not know it if it has just started or
-            // loaded a snapshot.
+            // The leader determines the lag. This node cannot, if it has just started or loaded a
+            // snapshot.
             Ok(()) if learns => {
                 self.tell(&format!("node {node} is caught up: it learns without a vote"));
                 return true;
@@ -302,8 +304,8 @@ fn dialable(admin: &str, peer: &str) -> Option<String> {
     Some(format!("{host}:{}", bound.port()))
 }
 
-/// Requests a vote from the leader among the given nodes. With `only_asks`, only checks whether the
-/// vote would be granted.
+/// Requests a vote from the leader through the given nodes. With `only_asks`, only checks whether
+/// the vote would be granted.
 fn ask_for_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), String> {
     let mut why = "there is no address to ask".to_owned();
     for admin in admins {

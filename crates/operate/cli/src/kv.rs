@@ -23,7 +23,7 @@ use crate::{
     signals::Interrupt,
 };
 
-/// Timeout for finding out what listens at an address.
+/// Timeout for determining what listens at an address.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
 const WHERE: &str =
     "'quorate status' shows which nodes serve; give their addresses for clients with --client";
@@ -57,7 +57,6 @@ pub(crate) struct KvArgs {
     client: Vec<String>,
 }
 
-/// Runs `quorate kv`.
 pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
     let words: Vec<&[u8]> = args.words.iter().map(|word| word.as_encoded_bytes()).collect();
     if words.first().is_some_and(|first| first.starts_with(b"-")) {
@@ -110,7 +109,8 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// Prints a message of a subscription, with its channel. Returns whether the output is read on.
+/// Prints a subscription's message with its channel. Returns whether the output is still being
+/// read.
 fn show_message(message: &Reply, output: Output) -> bool {
     let Reply::Array(parts) = message else {
         return true;
@@ -127,7 +127,7 @@ fn show_message(message: &Reply, output: Output) -> bool {
     }
 }
 
-/// Returns whether a command may change data. Such a command must not be executed twice.
+/// Returns whether a command may change data, so that it must not be executed twice.
 fn changes(name: &[u8]) -> bool {
     let is_it = |spec: &&Spec| name.eq_ignore_ascii_case(spec.name.as_bytes());
     let mut all = FAMILIES.iter().flat_map(|family| family.commands);
@@ -176,7 +176,7 @@ fn as_json(reply: &Reply) -> Json {
     }
 }
 
-/// Converts an error, with the cause and the remedy if they are known.
+/// Converts an error, adding the cause and the remedy if they are known.
 fn problem(error: &Error, probed: impl FnOnce() -> Listener) -> Problem {
     let (exit, code, text, usual) = match error {
         Error::Refused(text) => (Exit::Failed, "refused", &**text, ""),
@@ -190,7 +190,7 @@ fn problem(error: &Error, probed: impl FnOnce() -> Listener) -> Problem {
 }
 
 /// Returns the probable cause of a failure, to be appended to its text, and the remedy. Both are
-/// empty if they are not known.
+/// empty if unknown.
 fn cause(text: &str, probed: impl FnOnce() -> Listener) -> (&'static str, &'static str) {
     let is = |words: &[&str]| words.iter().any(|word| text.contains(word));
     match remedy(text) {
@@ -199,7 +199,7 @@ fn cause(text: &str, probed: impl FnOnce() -> Listener) -> (&'static str, &'stat
         None if is(&["NOAUTH", "WRONGPASS"]) => ("", LOGIN),
         None if is(&["NOQUORUM"]) => ("", NO_QUORUM),
         None if is(&["DISKFULL"]) => ("", DISK_FULL),
-        // A node replies that it has no quorum only after a longer time.
+        // A node without a quorum also replies, but only after a longer time.
         None if text == "no reply in time" => {
             (": the cluster seems to have lost its quorum", NO_QUORUM)
         }

@@ -56,11 +56,11 @@ pub use addresses::{DEFAULT_ADMIN, address_argument};
 pub use config::{FLUSH, parse_flush};
 pub use proof::{Global, certificate, login, prove_by};
 
-/// Git commit of the source tree. Ends with `+changes` if files differed from that commit. `None`
+/// Git commit of the source tree, with the suffix `+changes` if files differed from it. `None`
 /// outside of a repository.
 pub const COMMIT: Option<&str> = option_env!("QUORATE_COMMIT");
 
-/// Version with the commit and its date, as far as they are known: `0.3.0 (1a2b3c4d5e 2026-11-28)`.
+/// Version, with the commit and its date if they are known: `0.3.0 (1a2b3c4d5e 2026-11-28)`.
 pub const VERSION: &str = env!("QUORATE_VERSION");
 
 /// A replicated key-value store and byte streams, built on Paxos: it loses nothing that it
@@ -149,7 +149,7 @@ pub fn main() -> ExitCode {
     if matches!(cli.command, Restore(_) | Recover(_) | Log(_) | Cert(_)) {
         cli.global.forget_credentials();
     }
-    // A node has its own certificate, and the nodes of a demo need none.
+    // A node uses its own certificate, and the nodes of a demo need none.
     let proves = !matches!(cli.command, Command::Start(_) | Command::Demo(_));
     let outcome = cli
         .global
@@ -174,8 +174,8 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Rewrites `help start --help` to a form that clap accepts. clap's `help` accepts only the names
-/// of commands.
+/// Rewrites `help start --help` to a form that clap accepts, because clap's `help` takes only the
+/// names of commands.
 #[must_use]
 pub fn arguments(mut all: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
     let mut command = command;

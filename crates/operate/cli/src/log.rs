@@ -43,7 +43,6 @@ pub(crate) struct Folder {
     data: PathBuf,
 }
 
-/// Runs `quorate log`.
 pub(crate) fn run(command: &LogCommand, output: Output) -> Result<Exit, Problem> {
     match command {
         LogCommand::Verify(folder) => run_verify(&folder.data, output),
@@ -77,7 +76,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     start: Option<u64>,
     records: u64,
-    /// Every slot below this one is known to be decided.
+    /// Slot below which every slot is known to be decided.
     decided: u64,
     next: u64,
     torn_tail_bytes: u64,
@@ -221,8 +220,8 @@ impl Printer {
         };
         self.items += 1;
         if !is_read(&line) {
-            // The reader has closed the output, so the remaining records are not needed. There is
-            // nothing to clean up.
+            // The reader has closed the output, so the remaining records are not needed, and there
+            // is nothing to clean up.
             process::exit(Exit::Done as i32);
         }
     }

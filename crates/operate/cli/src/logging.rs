@@ -1,5 +1,5 @@
-//! Log lines on standard error, filtered by `QUORATE_LOG`: text, text for the systemd journal, or
-//! JSON. Messages are lower-case fragments with fields.
+//! Log lines on standard error, filtered by `QUORATE_LOG`, as plain text, text for the systemd
+//! journal, or JSON. Messages are lower-case fragments with fields.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -37,7 +37,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Common prefix of the crates for which a filter may set a level.
 const OURS: &str = "quorate";
 
-/// Starts logging to standard error with the given filter, else the default.
+/// Starts logging to standard error with the given filter, or else the default one.
 pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
     let filter = filter(wanted.unwrap_or_default())?;
     tracing_subscriber::fmt()
@@ -70,7 +70,8 @@ impl Format {
 /// Format of the log; unset in a process that only prints messages.
 static FORMAT: OnceLock<Format> = OnceLock::new();
 
-/// Set if standard error is the systemd journal, which names it by device and inode.
+/// Set if standard error is the systemd journal, whose device and inode systemd passes in the
+/// environment.
 static JOURNAL: LazyLock<bool> = LazyLock::new(|| {
     let stream = env::var("JOURNAL_STREAM").unwrap_or_default();
     let own = rustix::fs::fstat(rustix::stdio::stderr());
@@ -98,7 +99,8 @@ where
         if !*JOURNAL {
             return text.format_event(context, out, event);
         }
-        // The journal adds the time, and takes each line for an entry with a priority of its own.
+        // The journal adds the time, and stores each line as a separate entry with its own
+        // priority.
         let mut lines = String::new();
         text.without_time().format_event(context, Writer::new(&mut lines), event)?;
         let priority = priority(event.metadata().level());
@@ -162,7 +164,7 @@ impl Visit for Fields {
     }
 }
 
-/// Maximum time that the process waits at exit for its output to be read.
+/// Maximum time for which the process waits at exit until its output has been read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Logs all output, including panic messages, in this format and through the queue of [`stderr`]. A
@@ -184,7 +186,7 @@ pub(crate) fn detach(format: Format) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Returns whether errors are lines of a log, and not messages to a person.
+/// Returns whether errors are written as log lines rather than as messages to a user.
 pub(crate) fn is_log() -> bool {
     FORMAT.get().is_some() || *JOURNAL
 }
@@ -203,8 +205,8 @@ pub(crate) fn finish() {
     stderr::drain(LAST_WORDS);
 }
 
-/// Parses a filter and rejects unknown words. The library would take such a word for a crate name,
-/// and then log nothing.
+/// Parses a filter and rejects unknown words, which the library would take for crate names, and
+/// then log nothing.
 fn filter(wanted: &str) -> Result<EnvFilter, Problem> {
     let wanted = match wanted.trim() {
         "" => "info",

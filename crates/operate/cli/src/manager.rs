@@ -1,7 +1,7 @@
 //! Notifies a service manager of readiness, status and watchdog signals over systemd's protocol
 //! (`sd_notify`).
 //!
-//! If the environment names no socket, there is no manager and all calls do nothing.
+//! Without a socket in the environment there is no manager, and all calls do nothing.
 
 use std::{
     env, io,
@@ -38,7 +38,7 @@ pub(crate) struct Manager(Option<Arc<Connection>>);
 #[derive(Debug)]
 struct Connection {
     socket: UnixDatagram,
-    /// Watchdog timeout that the manager requested.
+    /// Watchdog timeout set by the manager.
     patience: Option<Duration>,
     told: Mutex<Reported>,
 }
@@ -53,8 +53,8 @@ struct Reported {
 }
 
 impl Manager {
-    /// Connects to the manager named by the environment. Logs a failure and continues without a
-    /// manager.
+    /// Connects to the manager named by the environment. If that fails, logs the failure and
+    /// continues without a manager.
     pub(crate) fn of_environment() -> Self {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let Some(place) = variable(SOCKET) else {
@@ -106,8 +106,8 @@ impl Manager {
         }
     }
 
-    /// Reports progress of the start or of the reactor. During the start, this extends the start
-    /// timeout. Once the node is ready, it resets the watchdog.
+    /// Reports progress of the start or of the reactor. This extends the start timeout until the
+    /// node is ready, and resets the watchdog afterwards.
     pub(crate) fn report_progress(&self) {
         let Some(way) = &self.0 else { return };
         self.tell(|told| {
@@ -135,8 +135,8 @@ impl Manager {
         });
     }
 
-    /// Starts a thread that polls the reactor and reports progress only after a response. The
-    /// watchdog thereby detects a hanging reactor.
+    /// Starts a thread that polls the reactor and reports progress only after a response, so that
+    /// the watchdog detects a hanging reactor.
     pub(crate) fn follow(&self, handle: Handle) -> io::Result<()> {
         let Some(way) = &self.0 else { return Ok(()) };
         let pause = way.patience.map_or(EVERY, |patience| patience / 3);
@@ -190,7 +190,7 @@ fn connect(place: &str) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Returns the watchdog timeout, if the manager set one for this process.
+/// Returns the watchdog timeout, if the manager has set one for this process.
 fn patience(microseconds: Option<&str>, process: Option<&str>) -> Option<Duration> {
     let other = process.is_some_and(|id| id.parse() != Ok(process::id()));
     let microseconds = microseconds?.parse().ok().filter(|number| *number > 0)?;

@@ -238,7 +238,6 @@ struct Added {
     start: String,
 }
 
-/// Runs `quorate member`.
 pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Problem> {
     let wish = MembersRequest::default();
     match command {
@@ -347,7 +346,7 @@ fn start_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
     )
 }
 
-/// Executes a request that takes effect at once. With `--dry-run`, only shows its effect.
+/// Executes a request that takes effect at once, or with `--dry-run` only shows its effect.
 fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Result<Exit, Problem> {
     let request = MembersRequest { dry_run: ask.dry_run, ..wish };
     let asked = Group::new(&ask.place.admin).ask(&request)?;
@@ -359,8 +358,8 @@ fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Resul
     Ok(Exit::Done)
 }
 
-/// Executes a request that needs a plan. Shows the steps and follows the plan to its end. `leaves`
-/// is a node that may be switched off afterwards.
+/// Executes a request that takes several steps. Shows the steps and follows the plan to its end.
+/// `leaves` is the node that may be switched off afterwards.
 fn change(
     wish: MembersRequest,
     steps: &Steps,

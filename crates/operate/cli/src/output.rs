@@ -174,15 +174,14 @@ pub fn print(line: &str) {
     let _ = is_read(line);
 }
 
-/// Prints a line of continuous output. Returns `false` once the reader of standard output is gone.
+/// Prints a line of continuous output. Returns `false` once the reader has closed standard output.
 pub fn is_read(line: &str) -> bool {
     quorate_admin::progress::clear();
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }
 
-/// Waits up to `wait` for the reader of standard output to close it. Returns whether the reader
-/// did.
+/// Waits up to `wait` for the reader of standard output to close it. Returns whether it did.
 pub fn reader_goes_within(wait: Duration) -> bool {
     let out = io::stdout();
     // `poll` reports a closed pipe even if no events are requested.

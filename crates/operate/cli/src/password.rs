@@ -1,5 +1,5 @@
-//! Reads passwords from a file, standard input or the terminal. Never reads one from the command
-//! line, which other users of the machine can see.
+//! Reads passwords from a file, standard input or the terminal, but never from the command line,
+//! which other users of the machine can see.
 
 use std::{
     fs,
@@ -42,7 +42,7 @@ pub(crate) fn read(file: Option<&Path>, what: &str) -> Result<String, Problem> {
     }
 }
 
-/// Reads the input up to slightly more than the longest permitted password.
+/// Reads the input, up to slightly more than the maximum length of a password.
 fn limited(from: impl io::Read) -> io::Result<String> {
     let mut text = String::new();
     from.take(PASSWORD_BYTES_MAX as u64 + 3).read_to_string(&mut text)?;

@@ -65,8 +65,8 @@ impl Global {
         }
     }
 
-    /// Forgets the credentials, for commands that connect to no node. They must not fail because of
-    /// a variable such as `QUORATE_TLS`.
+    /// Discards the credentials, for commands that connect to no node. Such commands must not fail
+    /// because of a variable such as `QUORATE_TLS`.
     pub fn forget_credentials(&mut self) {
         (self.tls, self.login, self.login_file) = (None, None, None);
     }
@@ -91,7 +91,7 @@ pub fn prove_by(folder: &Path) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Returns an error if the user's certificate is not valid now. A node would only disconnect.
+/// Returns an error if the user's certificate is not valid now. A node would just disconnect.
 fn check(file: &Path, valid: Validity, now_s: i64) -> Result<(), Problem> {
     let Some(since) = CertificateView::at("client", valid, now_s).since() else {
         return Ok(());

@@ -50,10 +50,9 @@ use crate::{
     usage,
 };
 
-/// Timeout that never expires. It disables everything that needs other nodes.
+/// Timeout that practically never expires, to disable everything that needs other nodes.
 const NEVER_MS: u64 = 10_000_000_000;
-/// Time without progress after which the replay counts as stuck, because it lacks data that this
-/// node does not have.
+/// Time without progress after which the replay counts as stuck, because this node lacks data.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of files that the store may open.
@@ -82,8 +81,8 @@ pub(crate) struct RecoverArgs {
 struct Recovered {
     cluster: String,
     node: u32,
-    /// Slot below which the new cluster contains everything from the old one for which this node
-    /// voted.
+    /// Slot below which the new cluster contains everything from the old one that this node voted
+    /// for.
     decided: u64,
     bytes: u64,
     checksum: String,
@@ -98,7 +97,6 @@ struct Recovered {
     streams: String,
 }
 
-/// Runs `quorate recover`.
 pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
     if !args.gives_up {
         let what = "recover loses the data that only the lost nodes have: confirm with --unsafe";
@@ -119,7 +117,7 @@ pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
     };
     let done = recover(args, &recovering);
     if done.is_err() {
-        // The old node's files are unchanged. The next attempt removes the remains of this one.
+        // The old node's files are unchanged, and the next attempt removes the remains of this one.
         let _ = recovering.clear();
     }
     let mut recovered = done?;
@@ -128,7 +126,7 @@ pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-/// Reports that this run only completed an earlier attempt.
+/// Reports that this run has only completed an earlier attempt.
 fn ended(data: &Path, output: Output) -> Result<Exit, Problem> {
     let founding = LockedFolder::peek(data).map_err(quorate::Error::from)?;
     let (cluster, node) = (format!("{:032x}", founding.cluster), founding.node.0);

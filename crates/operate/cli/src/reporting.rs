@@ -11,7 +11,7 @@ use quorate_admin::progress::{Progress, ProgressReport};
 
 /// Interval between two progress reports.
 const EVERY: Duration = Duration::from_millis(200);
-/// Time after which a command says that it waits.
+/// Time after which a command reports that it is waiting.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Thread that reports progress until it is dropped.
@@ -42,14 +42,14 @@ impl Drop for Reporter {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the reporting thread does no harm.
+            // A panic of the reporting thread is harmless.
             let _ = thread.join();
         }
     }
 }
 
-/// Reports how long the command has waited for a reply, until the result is dropped. Without a
-/// thread to spare, the command waits in silence.
+/// Reports how long the command has been waiting for a reply, until the result is dropped. If no
+/// thread can be started, there are no reports.
 pub(crate) fn waiting(at_most: Duration) -> Option<Reporter> {
     let began = Instant::now();
     let report = move |told: &mut Progress| {
@@ -60,7 +60,7 @@ pub(crate) fn waiting(at_most: Duration) -> Option<Reporter> {
     Reporter::start(report).ok()
 }
 
-/// Returns the report about a wait, or `None` while it is short.
+/// Returns the report about a wait, or `None` if the wait has been short.
 fn waited(time: Duration, at_most: Duration) -> Option<ProgressReport> {
     let (time_s, at_most_s) = (time.as_secs(), at_most.as_secs());
     let text = format_args!("waiting for a reply: {time_s} s of {at_most_s} s");

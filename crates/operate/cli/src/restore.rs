@@ -99,7 +99,6 @@ struct Restored {
     streams_left_out: u64,
 }
 
-/// Runs `quorate restore`.
 pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
     if args.peer.ends_with(":0") {
         let what = format_args!("--peer {}: the port must be fixed, not 0", args.peer);
@@ -242,8 +241,8 @@ fn human(restored: &Restored, streams: &str, data: &Path, peer: &str) -> String 
 /// Length of a SHA-256 checksum in bytes.
 const CHECKSUM_BYTES: u64 = 32;
 
-/// Returns the length of the backup inside a file that `etcdctl` wrote. `None` for a plain backup.
-/// The backup has checksums of its own.
+/// Returns the length of the backup inside a file written by `etcdctl`, or `None` for a plain
+/// backup. The backup has its own checksums.
 fn in_envelope(file: &File) -> Option<u64> {
     let length = file.metadata().ok()?.len();
     let at = length.checked_sub(CHECKSUM_BYTES + 16)?;

@@ -40,7 +40,6 @@ pub(crate) struct ScrubArgs {
     show: bool,
 }
 
-/// Runs `quorate scrub`.
 pub(crate) fn run(args: &ScrubArgs, output: Output) -> Result<Exit, Problem> {
     let admin = args.any.first()?;
     let view = match args.show {

@@ -17,7 +17,7 @@ use signal_hook::{
 
 use crate::output::{Exit, Problem};
 
-/// The process is ending because of a signal.
+/// Set while a signal is ending the process.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Calls `first` on the first signal. A second signal ends the process at once.
@@ -49,7 +49,7 @@ pub fn on_first_then_end(
 }
 
 /// On the first signal, calls `clean_up` and ends the process with the exit code for an interrupt.
-/// Errors in other threads during the cleanup are its consequences and are not reported.
+/// Errors in other threads meanwhile are consequences of the cleanup and not reported.
 pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first(|| {
         ENDING.store(true, Ordering::SeqCst);
@@ -59,7 +59,7 @@ pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Prob
     })
 }
 
-/// SIGINT of a process that survives it while it does certain work.
+/// Handling of SIGINT in a process that must survive it during certain work.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
     ends_process: Arc<AtomicBool>,
@@ -67,7 +67,7 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Registers the signal. It ends the process as before, except [`Self::during`] work.
+    /// Registers the signal, which ends the process as before, except during [`Self::during`].
     pub(crate) fn listen() -> Result<Self, Problem> {
         let ends_process = Arc::new(AtomicBool::new(true));
         let has_arrived = Arc::new(AtomicBool::new(false));
@@ -77,8 +77,8 @@ impl Interrupt {
         Ok(Self { ends_process, has_arrived })
     }
 
-    /// Calls `work` with a function that returns whether no signal has arrived. The work has to end
-    /// once one has.
+    /// Calls `work` with a function that returns whether no signal has arrived yet. The work must
+    /// end once one has.
     pub(crate) fn during<T>(&self, work: impl FnOnce(&dyn Fn() -> bool) -> T) -> T {
         self.has_arrived.store(false, Ordering::SeqCst);
         self.ends_process.store(false, Ordering::SeqCst);
@@ -88,13 +88,13 @@ impl Interrupt {
     }
 }
 
-/// Makes a signal end the process at once, for commands that leave no unfinished work.
+/// Makes a signal end the process immediately, for commands that leave no unfinished work.
 pub fn exit_when_interrupted() -> Result<(), Problem> {
     end_at_first(|| ())
 }
 
-/// Returns at once, unless a signal is ending the process. In that case blocks until the process
-/// has ended.
+/// Returns immediately, unless a signal is ending the process. In that case, blocks until the
+/// process has ended.
 pub fn yield_to_interrupt() {
     while ENDING.load(Ordering::SeqCst) {
         thread::park();

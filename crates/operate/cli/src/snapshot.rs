@@ -15,9 +15,9 @@ use crate::{
     output::{Exit, Output, Problem},
 };
 
-/// Request timeout. It exceeds the time for which a node lets a request wait for a snapshot.
+/// Request timeout, longer than a node lets a request wait for a snapshot.
 pub(crate) const WAIT: Duration = Duration::from_secs(15);
-/// The command gives up after this time without progress.
+/// Time without progress after which the command gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Arguments of `quorate snapshot`.
@@ -27,7 +27,6 @@ pub(crate) struct SnapshotArgs {
     any: AnyOf,
 }
 
-/// Runs `quorate snapshot`.
 pub(crate) fn run(args: &SnapshotArgs, output: Output) -> Result<Exit, Problem> {
     let admin = args.any.first()?;
     let applied = status(admin)?.applied;

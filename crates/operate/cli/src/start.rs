@@ -41,7 +41,6 @@ const DEFAULT_STREAM: &str = "127.0.0.1:7453";
 /// Environment variable with the process id of a parent. The node ends together with that process.
 pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 
-/// Runs `quorate start`.
 pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let config = StartConfig::resolve(args, &|name| env::var(name).ok())?;
     logging::detach(config.log_format)?;
@@ -90,13 +89,14 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let addresses = advertised(&listeners, &admin, listed.as_deref());
     let mut announce = Announce::new(folder.node(), &listeners, &admin, manager.clone());
     let mut waiting = |why: &str| {
-        // The node is listening, so a script that starts several nodes can go on to the next one.
+        // The node is listening, so a script that starts several nodes can continue with the next
+        // one.
         announce.now();
         admin.starting(why);
         manager.does(why);
         progress(why);
     };
-    // Each poll also tells the service manager that the start makes progress.
+    // Each poll also reports progress of the start to the service manager.
     let asked = || {
         manager.report_progress();
         stop.is_asked()
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     admin.is(node);
     announce.is(node);
     answering.belongs_to(identity.founding().cluster);
-    // A node that has just joined can be reached at the address that it reported.
+    // A node that has just joined can be reached at the address that it reported itself.
     let listed = listed.or_else(|| {
         let joins = identity.joins().is_some();
         let own = identity.book().peers.get(&node).filter(|_| joins);
@@ -199,8 +199,8 @@ fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
     }
 }
 
-/// Binds the stream address. If the operator gave no address and another process uses the default
-/// one, the node serves no streams. Several nodes on one machine then need no extra flag.
+/// Binds the stream address. If the operator gave no address and the default one is in use, the
+/// node serves no streams, so that several nodes on one machine need no extra flag.
 fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Problem> {
     match listeners.bind_streams(asked.unwrap_or(DEFAULT_STREAM)) {
         Err(error) if asked.is_none() && error.reason.is_in_use() => {
@@ -231,8 +231,8 @@ fn prove_as_node(config: &StartConfig, protection: &Protection) -> Result<(), Pr
     }
 }
 
-/// Checks that the certificate is issued to this node. Other nodes identify a peer by its
-/// certificate, so they would refuse this node.
+/// Checks that the certificate is issued to this node. Otherwise other nodes, which identify a peer
+/// by its certificate, would refuse it.
 fn check_name(protection: &Protection, node: NodeId) -> Result<(), Problem> {
     let Some(own) = protection.trust().map(Trust::own) else {
         return Ok(());
@@ -275,8 +275,8 @@ fn stop_on_signal(manager: Manager) -> Result<Stop<EndReactor>, Problem> {
     Ok(stop)
 }
 
-/// Makes the node end with its parent process, such as `quorate demo`, if the environment requests
-/// that.
+/// If the environment requests it, makes the node end with its parent process, such as `quorate
+/// demo`.
 fn die_with_parent() -> Result<(), Problem> {
     let Ok(parent) = env::var(PARENT_VARIABLE) else {
         return Ok(());

@@ -25,7 +25,7 @@ use crate::{
 /// Function that stops the reactor.
 pub(crate) type EndReactor = Box<dyn Fn() + Send>;
 
-/// A node whose identity is known but whose reactor does not run yet.
+/// A node that has its identity but is not running yet.
 pub(crate) struct Starting {
     pub(crate) known: quorate::Settings,
     pub(crate) identity: Identity<LockedFolder>,
@@ -132,8 +132,8 @@ impl Starting {
     }
 }
 
-/// Starts a password checker. Each frontend has its own, so that password guessing on one frontend
-/// does not delay logins on another.
+/// Starts a password checker. Each frontend has its own, so that password guessing at one frontend
+/// does not delay logins at another.
 pub(crate) fn passwords() -> Result<Passwords, Problem> {
     Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))
 }
@@ -149,8 +149,8 @@ fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
     );
 }
 
-/// Output of the line with the node's addresses. It is printed and sent to the service manager once
-/// the node's id is known.
+/// Announcement of the node's addresses, to be printed and sent to the service manager once the
+/// node has its id.
 pub(crate) struct Announce {
     node: Option<NodeId>,
     places: Option<String>,
@@ -201,8 +201,8 @@ impl Announce {
     }
 }
 
-/// Ends the process on a panic. A replica that failed an assertion must not continue, and other
-/// threads would wait for it indefinitely. Threads that handle their panics are exempt.
+/// Ends the process on a panic, except on threads that handle their panics. A replica that failed
+/// an assertion must not continue, and other threads would wait for it indefinitely.
 fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -42,7 +42,6 @@ pub(crate) struct StatusArgs {
     wait: Option<u64>,
 }
 
-/// Runs `quorate status`.
 pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
     if !args.watch {
         let cluster = match args.wait {
@@ -58,7 +57,7 @@ pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
     watch::watch(&args.admin, output)
 }
 
-/// Returns whether the cluster has a leader, and voters enough to write.
+/// Returns whether the cluster has a leader, and enough voters to write.
 fn serves(cluster: &ClusterView) -> bool {
     cluster.leader.is_some() && lost_quorum(cluster).is_none()
 }
@@ -118,7 +117,7 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
     format!("{}\n\n{}{stored}{break_before_notes}{notes}", headline(cluster), table(&rows))
 }
 
-/// Returns the plan in progress, as the leader reports it.
+/// Returns the plan in progress, as reported by the leader.
 fn plan_of(cluster: &ClusterView) -> Option<&PlanView> {
     let views = || cluster.nodes.iter().filter_map(Answer::view);
     let leader = views().find(|view| Some(view.node) == cluster.leader);
@@ -155,7 +154,7 @@ fn headline(cluster: &ClusterView) -> String {
     format!("cluster {id}{settings}: {leader}{ring}{streams}{level}")
 }
 
-/// Formats the ring that votes take to a leader; `None` if votes are sent directly.
+/// Formats the ring that relays votes to a leader, or returns `None` if votes are sent directly.
 fn ring(view: &NodeView) -> Option<String> {
     let nodes: Vec<String> = view.ring.iter().map(u32::to_string).collect();
     (!nodes.is_empty()).then(|| nodes.join(" → "))
@@ -183,7 +182,7 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
     ]
 }
 
-/// Columns of the table of disks, which is separate so that both fit into 100 columns.
+/// Columns of the table of disks. It is separate so that both tables fit into 100 columns.
 const STORED: [&str; 9] =
     ["node", "log from", "log", "grows", "free", "full in", "snapshot", "streams", "scrubbed"];
 

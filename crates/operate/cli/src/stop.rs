@@ -20,7 +20,7 @@ impl<F: Fn()> Stop<F> {
         Self { asked: Arc::new(AtomicBool::new(false)), stop: Arc::new(Mutex::new(None)) }
     }
 
-    /// Requests a stop. The reactor need not exist yet.
+    /// Requests a stop, even before the reactor exists.
     pub(crate) fn ask(&self) {
         self.asked.store(true, Ordering::SeqCst);
         self.pass_on();

@@ -34,9 +34,8 @@ pub(crate) fn open_store(
     }
 }
 
-/// Opens the LSM store in `folder`.
 pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, Problem> {
-    // The tree's library creates its files by itself.
+    // The library creates files with the default permissions, so the mask restricts them.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let limits = Limits { files_max, ..Limits::default() };
     let opened = LsmStore::open_with(folder, limits);
@@ -51,7 +50,7 @@ pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, P
 }
 
 /// Returns the hint for a store that cannot be opened. Damaged files have already been set aside,
-/// so none of the remaining causes is a reason to touch a file.
+/// so the hint never suggests changing a file.
 fn store_hint(failure: &Failure) -> &'static str {
     match failure {
         Failure::Format(_) | Failure::LibraryVersion(_) => "start the version that created it",

@@ -142,7 +142,6 @@ fn options() -> Options {
     Options { tls: certificate(), login: login(), ..Options::default() }
 }
 
-/// Runs `quorate stream`.
 pub(crate) fn run(command: &StreamCommand, output: Output) -> Result<Exit, Problem> {
     let has_progress = matches!(command, StreamCommand::Put(_) | StreamCommand::Cat(_));
     let _waiting = (!has_progress).then(|| waiting(options().open));

@@ -61,7 +61,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Interval between redraws while no update arrives, so that displayed ages remain current.
 const OLDER: Duration = Duration::from_secs(1);
 
-/// Runs `quorate top`.
 pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
     check_terminal(output)?;
     let every = Duration::from_secs(args.every);

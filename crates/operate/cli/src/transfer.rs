@@ -29,7 +29,6 @@ pub(crate) struct TransferArgs {
     admin: Vec<String>,
 }
 
-/// Runs `quorate transfer`.
 pub(crate) fn run(args: &TransferArgs, output: Output) -> Result<Exit, Problem> {
     let cluster = query_cluster(&args.admin)?;
     let address = leader_address(&cluster)?;

@@ -90,7 +90,6 @@ pub(crate) struct OpenArgs {
     asked: AnyOf,
 }
 
-/// Runs `quorate user`.
 pub(crate) fn run(command: &UserCommand, output: Output) -> Result<Exit, Problem> {
     let (asked, request) = match command {
         UserCommand::List(ListArgs { asked }) => (asked, None),
@@ -126,7 +125,8 @@ impl SetArgs {
     }
 }
 
-/// Sends the request to a node. An unknown outcome is reported, and the request is not repeated.
+/// Sends the request to a node. If the outcome is unknown, reports that instead of repeating the
+/// request.
 fn ask(address: &str, request: Option<&UsersRequest>) -> Result<UsersView, Problem> {
     let body = request.map(|request| serde_json::to_string(request).expect("plain data"));
     let response = match &body {

@@ -88,7 +88,8 @@ impl Number {
         Self::between(least, u64::MAX, unit)
     }
 
-    /// Parses a number; `None` if the text is not a number, or if the number is out of bounds.
+    /// Parses a number. Returns `None` if the text is not a number, or if the number is out of
+    /// bounds.
     pub fn parse<T: TryFrom<u64>>(self, text: &str) -> Option<T> {
         let within =
             self.unit.read(text).filter(|number| (self.least..=self.most).contains(number));
@@ -172,7 +173,7 @@ pub(crate) fn switch(text: &str) -> Option<bool> {
 }
 
 /// Formats the error about a value that one of our own parsers rejected, with the name of its flag.
-/// `None` for any other error.
+/// Returns `None` for any other error.
 pub(crate) fn refused(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
         return None;

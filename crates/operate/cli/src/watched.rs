@@ -5,8 +5,8 @@ use std::{fmt::Display, io, thread, time::Duration};
 /// Interval at which files are checked.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Starts a thread that calls `look` at each interval. Logs an error once, with the note that the
-/// previous `what` remain in use.
+/// Starts a thread that calls `look` at each interval. Logs an error once, noting that the previous
+/// `what` remain in use.
 pub(crate) fn follow<E: Display>(
     name: &str,
     what: &'static str,

@@ -48,7 +48,6 @@ impl Call {
         self.sent.is_some()
     }
 
-    /// Returns the header of the call.
     pub(crate) const fn asked(&self) -> Header {
         self.header
     }

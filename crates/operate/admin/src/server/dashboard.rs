@@ -39,7 +39,6 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// Header that keeps proxies from buffering the event stream.
 const UNBUFFERED: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
 
-/// Returns the routes of the dashboard.
 pub(super) fn routes() -> Router<Admin> {
     let mut router = Router::new().route("/events", get(events)).route("/act", post(act::act));
     for file in files::ALL {

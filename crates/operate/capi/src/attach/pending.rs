@@ -197,7 +197,6 @@ impl Pending {
         own.map(|(_, number)| number).min()
     }
 
-    /// Handles the registration of a session.
     pub(super) fn registered(&mut self, session: SessionId) {
         self.session = Some(session);
         self.register_at = None;

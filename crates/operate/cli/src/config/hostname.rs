@@ -1,5 +1,5 @@
-//! Derives node ids from host names, so that all nodes of a StatefulSet can be started with the
-//! same flags. Its pods are named `NAME-0`, `NAME-1` and so on.
+//! Derives node ids from host names, so that all pods of a StatefulSet can be started with the same
+//! flags. They are named `NAME-0`, `NAME-1` and so on.
 
 use quorate_core::node_id::NodeId;
 

@@ -1,5 +1,5 @@
-//! Layers of settings. A flag takes precedence over the environment, the environment over the file,
-//! and the file over the default.
+//! Layers of settings. Flags take precedence over the environment, the environment over the file,
+//! and the file over the defaults.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::{
     values::{Number, must_be},
 };
 
-/// Layer that a value comes from, as named in error messages.
+/// Layer of a value, as named in error messages.
 #[derive(Clone, Debug)]
 enum Source {
     Flag,
@@ -26,7 +26,7 @@ enum Source {
 }
 
 impl Source {
-    /// Returns the rank of the layer, counted from the user. A lower rank takes precedence.
+    /// Returns the rank of the layer. A lower rank takes precedence.
     const fn distance(&self) -> u8 {
         match self {
             Self::Flag => 0,
@@ -37,7 +37,7 @@ impl Source {
     }
 }
 
-/// A value with the name of its setting and the layer that it comes from.
+/// A value, with the name of its setting and its layer.
 struct Given {
     name: &'static str,
     text: String,
@@ -112,7 +112,7 @@ impl<'a> Layers<'a> {
         Some(given(setting.default.text()?, Source::Default))
     }
 
-    /// Returns the value of a setting, else its default; `None` if it has neither.
+    /// Returns the value of a setting, or else its default. Returns `None` if it has neither.
     pub(super) fn text(&self, name: &'static str) -> Option<String> {
         self.find(name).map(|given| given.text)
     }
@@ -233,8 +233,8 @@ const fn kind(value: &toml::Value) -> &'static str {
     }
 }
 
-/// Guesses the text that the user meant by a value of the wrong type. Falls back to the placeholder
-/// of the setting.
+/// Guesses which text the user meant by a value of the wrong type. Falls back to the setting's
+/// placeholder.
 fn as_text(key: &str, value: &toml::Value) -> String {
     let meant = match value {
         toml::Value::Boolean(true) => Some("on".to_owned()),

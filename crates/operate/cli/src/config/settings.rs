@@ -25,7 +25,7 @@ impl Setting {
 /// Default value of a setting, in the type that the code uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Preset {
-    /// No default, or a default that only the help text describes.
+    /// No default, or one that only the help text describes.
     Unset,
     Text(&'static str),
     Number(u64),
@@ -34,7 +34,7 @@ pub(super) enum Preset {
 }
 
 impl Preset {
-    /// Formats the default the way a user would write it as a flag's value.
+    /// Formats the default as a user would write it for the flag.
     pub(super) fn text(self) -> Option<String> {
         match self {
             Self::Unset => None,
@@ -72,7 +72,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 /// Hidden setting for tests that need many small segments.
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
-/// Headings of the help, each with the setting that it stands before. `-h` shows the first group.
+/// Headings of the help, each with the setting that it precedes. `-h` shows the first group only.
 const HEADINGS: [(&str, &str); 10] = [
     ("data", "Common"),
     ("as", "Membership and votes"),

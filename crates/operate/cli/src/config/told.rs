@@ -1,6 +1,6 @@
-//! Start settings that a node reports to other nodes, so that differences can be found. Only
-//! settings that all nodes should share are reported. Addresses, folders, files and secrets are
-//! excluded. For settings that protect secrets, only their presence is reported.
+//! Start settings that a node reports to other nodes, to detect differences. Only settings that all
+//! nodes should share are reported, not addresses, folders, files and secrets. For settings that
+//! protect secrets, only their presence is reported.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::{
 };
 use crate::values::size;
 
-/// Settings that are not reported. They differ between nodes, or take effect only at the first
-/// start and are recorded in the log.
+/// Settings that are not reported, because they differ between nodes, or take effect only at the
+/// first start and are then recorded in the log.
 const OWN: [&str; 24] = [
     "data",
     "node",
@@ -50,11 +50,12 @@ pub(super) fn reported_settings(layers: &Layers<'_>) -> BTreeMap<String, String>
             _ if GIVEN.contains(&setting.name) => "given",
             "true" => "on",
             "false" => "off",
-            // The part after the colon is a command or a folder.
+            // The part after the colon is a command or a folder, which may differ.
             text if setting.name == "device" => text.split(':').next().unwrap_or_default(),
             text => text,
         };
-        // A unit is no difference. `--scrub-pace` has always been reported as it was written.
+        // Different units are not a difference. `--scrub-pace` has always been reported as it was
+        // written.
         let bytes =
             size(value).filter(|_| setting.value == "BYTES" && setting.name != "scrub-pace");
         let value = bytes.map_or_else(|| value.to_owned(), |bytes| bytes.to_string());

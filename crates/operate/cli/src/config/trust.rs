@@ -8,7 +8,7 @@ use quorate::{Files, Protection, Trust};
 use super::layers::Layers;
 use crate::{output::Problem, values::switch};
 
-/// Protection that the settings request. Its files have not been read yet.
+/// Protection requested by the settings, before its files have been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trusting {
     Loopback,

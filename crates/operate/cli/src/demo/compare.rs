@@ -43,7 +43,7 @@ pub(crate) fn missing(address: &str, written: &[Written], stale: bool) -> Result
     Ok(lost)
 }
 
-/// Returns the fingerprint common to all nodes; `None` if the nodes do not agree in time.
+/// Returns the fingerprint common to all nodes, or `None` if the nodes do not agree in time.
 pub(crate) fn common_digest(
     addresses: &[String],
     patience: Duration,

@@ -39,19 +39,19 @@ use parts::{BOX, Part, Parts};
 const HTML: &str = include_str!("devices/page.html");
 /// Maximum number of queued actions from the page's buttons.
 const ACTS_MAX: usize = 8;
-/// Maximum time that the demo waits at its end for a viewer to see the result.
+/// Maximum time for which the demo waits at its end, so that a viewer can see the result.
 const LAST_LOOK: Duration = Duration::from_millis(1500);
 /// Timeout for a request to hand over leadership.
 const TRANSFER: Duration = Duration::from_secs(3);
 
-/// The user has interrupted the demo with a signal.
+/// Set once the user has interrupted the demo with a signal.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// State of the demo after it has entered its namespaces and before its nodes start.
 #[derive(Debug)]
 struct Entered {
     listener: TcpListener,
-    /// Why the nodes have no networks of their own and no programs in the kernel.
+    /// Reason why the nodes have neither separate networks nor programs in the kernel.
     why_not: Option<String>,
 }
 
@@ -93,7 +93,6 @@ impl Outcome {
     }
 }
 
-/// Runs `quorate demo --devices`.
 pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     let interpreter = interpreter().map_err(|refused| {
         let hint = refused.hint();
@@ -101,7 +100,7 @@ pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     })?;
     let mut entered = enter(args)?;
     let first = || INTERRUPTED.store(true, Ordering::SeqCst);
-    // A second signal ends the demo at once, but still cleans up.
+    // A second signal ends the demo immediately, but still cleans up.
     signals::on_first_then_end(first, interrupt::clean_up)?;
     let mut demo = Demo::new(args)?;
     let make =
@@ -110,7 +109,7 @@ pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     if let Err(error) = &made
         && args.plane.is_none()
     {
-        // Even root may lack permissions inside a namespace. Use loopback in that case.
+        // Even root may lack permissions inside a namespace, in which case loopback is used.
         let why = error.to_string();
         entered.why_not = Some(why.lines().next().unwrap_or_default().to_owned());
         made = make(false);
@@ -164,7 +163,7 @@ impl Demo {
         if let Some(why) = &entered.why_not {
             self.say(&format!("no programs in the kernel: {why}"));
         }
-        // The node with simulated hardware should lead first, but any leader will do.
+        // The node with simulated hardware leads first if possible.
         let leader = self.wait_for("a leader", |cluster| cluster.leader)?;
         let _ = self.hand_over(leader, BOX);
         let from = |node: usize| {
@@ -196,7 +195,7 @@ impl Demo {
         outcome
     }
 
-    /// Asks the leader to hand leadership to another node. Returns the reason if the leader
+    /// Requests that the leader hand over leadership to another node. Returns the reason if it
     /// refuses.
     fn hand_over(&self, leader: u32, to: u32) -> Result<(), String> {
         if leader == to {
@@ -279,7 +278,7 @@ impl Play<'_> {
         }
     }
 
-    /// Executes an action and returns the kind of its event; `None` if there is nothing to do.
+    /// Executes an action and returns the kind of its event, or `None` if there is nothing to do.
     fn carry_out(&mut self, act: Act) -> Result<Option<Kind>, String> {
         let (parts, nodes) = (&mut self.parts, &mut self.demo.nodes);
         let seen = &self.load.seen;

@@ -1,4 +1,4 @@
-//! Writers of `--service etcd`, and the check of their writes. Both use gRPC like any etcd client.
+//! Writers for `--service etcd`, and the check of their writes. Both use gRPC as etcd's clients do.
 
 #[cfg(feature = "etcd")]
 pub(super) use with::{check, common_hash, missing, write};
@@ -95,7 +95,7 @@ mod with {
         Ok(lost)
     }
 
-    /// Returns the hash common to all nodes at one revision; `None` if the hashes differ.
+    /// Returns the hash common to all nodes at one revision, or `None` if the hashes differ.
     pub(in crate::demo) fn common_hash(
         addresses: &[String],
         patience: Duration,
@@ -111,7 +111,7 @@ mod with {
             hashes.push(loop {
                 match client.hash(at) {
                     Ok((hash, _)) => break hash,
-                    // The node has not reached the revision.
+                    // The node has not reached the revision yet.
                     Err(_) if Instant::now() < until => thread::sleep(PAUSE),
                     Err(status) => return Err(unanswered(status)),
                 }

@@ -1,5 +1,5 @@
-//! The demo with phase 2 in the kernel. Each node has its own network namespace, which is removed
-//! even if the demo fails.
+//! The demo with phase 2 in the kernel. Each node has a separate network namespace, which is
+//! removed even if the demo fails.
 
 use std::{io, path::Path};
 
@@ -21,7 +21,7 @@ const FLAGS: [&str; 3] = ["--plane", "kernel", "--plane-trusted"];
 pub(super) struct Devices {
     /// Description of the leader's device.
     pub(super) name: String,
-    /// Number of slots in which devices voted. This is the highest count among the nodes' devices.
+    /// Number of slots in which devices voted: the highest count of any node's device.
     pub(super) votes: u64,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn device(cluster: &ClusterView) -> Option<String> {
     device.gives_from.map(|_| device.name.clone())
 }
 
-/// Returns the work done by the devices, once the leader's device is known.
+/// Returns the work done by the devices, or `None` until the leader's device is known.
 pub(super) fn devices(cluster: &ClusterView) -> Option<Devices> {
     let (_, leaders) = all(cluster).find(|(leads, _)| *leads)?;
     Some(Devices {

@@ -80,8 +80,8 @@ impl Load {
         self.shared.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Runs `kill`, which must return once the leader is dead. The old leader may still acknowledge
-    /// commands sent before that, so they do not count for the failover time.
+    /// Runs `kill`, which must return once the leader is dead. Commands sent before that do not
+    /// count for the failover time, because the old leader may still acknowledge them.
     pub(crate) fn kill<T>(&self, kill: impl FnOnce() -> T) -> T {
         self.shared.killed_us.store(self.shared.now_us(), Ordering::SeqCst);
         let result = kill();
@@ -154,7 +154,7 @@ pub(crate) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Wri
                 done.acknowledged.push(number);
                 shared.acknowledge(sent_us);
             }
-            // The command was sent but not acknowledged, so losing it breaks no promise.
+            // The command was not acknowledged, so losing it would break no promise.
             Err(
                 error @ (Error::Unknown(_) | Error::NotExecuted(_) | Error::SessionLost { .. }),
             ) => {

@@ -1,4 +1,5 @@
-//! `quorate demo --replace`: replaces every node under load, without a lost write or an error.
+//! `quorate demo --replace`: replaces every node under load, without losing a write or causing an
+//! error.
 
 use std::{
     path::PathBuf,

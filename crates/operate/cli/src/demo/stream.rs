@@ -30,8 +30,8 @@ const NAME: &str = "demo";
 const FILE_BYTES: u64 = 64 << 20;
 /// Maximum size of one read, in bytes.
 const PIECE: usize = 256 << 10;
-/// Maximum number of bytes that are sent but not durable. It ensures that the leader is killed near
-/// the middle of the file.
+/// Maximum number of bytes that are sent but not durable, so that the leader is killed near the
+/// middle of the file.
 const BUFFER: usize = 8 << 20;
 
 /// Result of `quorate demo --stream`.
@@ -224,7 +224,8 @@ fn compare(stream: &mut StreamReader, file: &mut BufReader<File>) -> io::Result<
 }
 
 /// Returns the time at which a byte first became durable on a connection opened after the first
-/// `connections`. The dead leader's acknowledgements may still arrive on an older connection.
+/// `connections`. Older connections do not count, because acknowledgements of the dead leader may
+/// still arrive on them.
 fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option<Instant> {
     let mut known = None;
     loop {

@@ -1,5 +1,5 @@
-//! Commands of `quorate kv` that do not come as arguments: one per line, typed at a terminal or read
-//! from a pipe.
+//! Runs commands of `quorate kv` that are not given as arguments: one per line, typed at a terminal
+//! or read from a pipe.
 
 use std::{
     env,
@@ -12,9 +12,9 @@ use rustyline::{DefaultEditor, error::ReadlineError};
 
 use crate::output::{self, Exit, Output, Problem};
 
-/// File in the home folder that keeps the typed lines.
+/// File in the home folder that stores the typed lines.
 const HISTORY: &str = ".quorate_history";
-/// Commands with a state that a new connection would lose.
+/// Commands that depend on the state of a connection, which a new connection would lose.
 const STATEFUL: [&str; 5] = ["MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH"];
 
 const HELP: &str = "\
@@ -22,7 +22,7 @@ Type a command of Redis, such as SET hello world, GET hello or SCAN 0; quote wor
 SUBSCRIBE prints messages until Ctrl-C. The arrow keys recall lines; quit or Ctrl-D ends.
 docs/commands.md lists all commands.";
 
-/// Executes all lines of standard input. At a terminal, errors end nothing.
+/// Executes all lines of standard input. At a terminal, no error ends the loop.
 pub(super) fn run(
     prompt: &str,
     is_typed: bool,
@@ -58,8 +58,8 @@ fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, Problem> {
     request::words(line).ok_or_else(failed)
 }
 
-/// Executes all lines of a file or a pipe. Goes on only after a line that failed: without a node or a
-/// transaction, later lines would have another effect.
+/// Executes all lines of a file or a pipe. Continues after a line that was rejected, but stops at
+/// any other error, such as a lost connection, because later lines would then have another effect.
 fn run_lines(
     input: impl BufRead,
     mut execute: impl FnMut(&[u8]) -> Result<(), Problem>,
@@ -88,7 +88,7 @@ fn type_lines(prompt: &str, mut execute: impl FnMut(&str)) -> Result<Exit, Probl
     let history = env::var_os("HOME").map(|home| PathBuf::from(home).join(HISTORY));
     let prompt = format!("{prompt}> ");
     if let Some(path) = &history {
-        // There is none before the first time.
+        // The file does not exist before the first use.
         let _ = editor.load_history(path);
     }
     loop {

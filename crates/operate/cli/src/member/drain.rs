@@ -15,8 +15,7 @@ use serde::Serialize;
 use super::group::{Group, Responses, refused};
 use crate::output::{self, Exit, Problem};
 
-/// Timeout for a transfer request. It exceeds the node's own timeout, so that the node reports the
-/// error.
+/// Timeout for a transfer request, longer than the node's own, so that the node reports the error.
 const TRANSFER_WAIT: Duration = Duration::from_secs(15);
 /// Time within which another node must become the leader.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -74,7 +73,7 @@ pub(super) fn drain(group: &mut Group, node: u32, dry_run: bool) -> Result<Drain
     Ok(Drained { node, leader: Some(leader), priority_was, dry_run })
 }
 
-/// Returns the node's priority if it is so high that leadership would return to the node.
+/// Returns the node's priority if leadership would return to the node because of it.
 fn too_high(view: &MembersView, node: u32) -> Result<Option<u32>, Problem> {
     let listed = view.listed(node).ok_or_else(|| {
         let what = format!("there is no node {node}");

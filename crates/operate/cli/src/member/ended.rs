@@ -21,8 +21,8 @@ pub(super) struct Ended {
     pub(super) eras: Vec<EraView>,
     /// Era at the end of the command.
     pub(super) era: u64,
-    /// [era-9] The removed node may be switched off. Null if no node is removed, or if the command
-    /// did not wait.
+    /// [era-9] Set if the removed node may be switched off. Null if no node is removed, or if the
+    /// command did not wait.
     pub(super) settled: Option<bool>,
 }
 

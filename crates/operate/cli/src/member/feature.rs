@@ -46,7 +46,6 @@ struct Shown {
     downgrade: bool,
 }
 
-/// Runs `quorate member feature`.
 pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
     let mut raised = false;
     if args.raise {

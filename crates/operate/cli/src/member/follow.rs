@@ -20,7 +20,7 @@ use quorate_admin::{
 
 /// Interval between polls of the cluster.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The command gives up if no node responds for this long. The plan continues.
+/// Time without any response after which the command gives up, although the plan continues.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Observer of one membership plan.
@@ -157,7 +157,7 @@ fn state(view: &MembersView, plan: u64) -> State {
 }
 
 /// [era-9] Waits until the removed node may be switched off. A later plan also settles the changes
-/// of earlier plans.
+/// of earlier ones.
 pub(super) fn settle(
     group: &mut Group,
     plan: Option<u64>,

@@ -1,5 +1,5 @@
-//! Sends operators' requests to the cluster. Chooses the node that receives a request, and another
-//! one if that node fails.
+//! Sends operators' requests to the cluster: chooses the node that receives a request, and another
+//! one if that fails.
 
 use std::{
     collections::BTreeSet,
@@ -23,16 +23,16 @@ use crate::{
 
 /// Timeout for a request for the member list.
 const LOOK_WAIT: Duration = Duration::from_secs(3);
-/// Timeout for a change request. It exceeds the node's own timeout, so that the node reports the
-/// error.
+/// Timeout for a change request, longer than the node's own, so that the node reports the error.
 const ASK_WAIT: Duration = Duration::from_secs(15);
 /// Time for which a request is retried while leaders change or nodes restart.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A leader that lags by more than this many slots has an outdated view of the members.
+/// Lag in slots above which a leader's view of the members counts as outdated.
 const FAR_SLOTS: u64 = 4096;
-/// Maximum number of nodes queried. It limits the requests that a malicious member list can cause.
+/// Maximum number of nodes to query, which limits the requests that a malicious member list can
+/// cause.
 const PLACES_MAX: usize = 64;
 
 /// Nodes to send requests to.
@@ -43,10 +43,10 @@ pub(crate) struct Where {
     pub(super) admin: Vec<String>,
 }
 
-/// Known addresses of a cluster's nodes.
+/// Addresses of a cluster's nodes.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Known admin addresses. Those given by the user come first.
+    /// Admin addresses, beginning with those given by the user.
     places: Vec<String>,
     /// Id of the cluster that responded first. Responses from other clusters are ignored.
     cluster: Option<String>,
@@ -102,12 +102,12 @@ impl Group {
         Self { places: places.take(PLACES_MAX).cloned().collect(), cluster: None, led_at: None }
     }
 
-    /// Returns the admin addresses of all known nodes.
+    /// Returns all admin addresses.
     pub(super) fn admins(&self) -> Vec<String> {
         self.places.clone()
     }
 
-    /// Queries all known nodes, and those that their responses list.
+    /// Queries all nodes, including those that the responses list.
     pub(super) fn poll_all(&mut self) -> Result<Responses, NoResponse> {
         let asked = self.places.len();
         let (mut seen, mut silent) = self.ask_all(0);
@@ -202,7 +202,7 @@ impl Group {
                 return Err(problem);
             }
             thread::sleep(PAUSE);
-            // If no node responds now, reuse the addresses of the last poll.
+            // If no node responds now, the addresses of the last poll are reused.
             if let Ok(now) = self.poll_all() {
                 seen = now;
             }
@@ -210,8 +210,8 @@ impl Group {
     }
 }
 
-/// Returns the admin addresses to try. Starts with the leader's, followed by those of the other
-/// nodes if the request needs no plan.
+/// Returns the admin addresses to try, beginning with the leader's. Those of the other nodes follow
+/// if the request needs no plan.
 fn candidates(seen: &Responses, request: &MembersRequest) -> Vec<String> {
     let leader = seen.leader();
     let first = leader.and_then(|leader| seen.admin_of(leader));

@@ -8,7 +8,7 @@ use quorate_admin::{
 use super::ended::{Ended, EraView};
 use crate::output::table;
 
-/// Message for a request whose target state already exists.
+/// Message for a request whose target state is already in effect.
 pub(super) const NOTHING_TO_DO: &str = "nothing to do";
 
 /// Formats all members as a table, with the changes in progress below it.
@@ -76,8 +76,7 @@ pub(super) fn steps(steps: &[StepView]) -> String {
     table(&rows)
 }
 
-/// Formats vote weights, such as `1:1 2:1 3'1:2`. In this example, node 3 is in its second
-/// incarnation.
+/// Formats vote weights, such as `1:1 2:1 3'1:2`, where node 3 is in its second incarnation.
 pub(super) fn weights(weights: &[WeightView]) -> String {
     let one = |view: &WeightView| {
         let incarnation = match view.incarnation {

@@ -66,7 +66,6 @@ impl Source for Adapter<'_> {
     }
 }
 
-/// Runs `quorate restore --from-etcd`.
 pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exit, Problem> {
     let unusable = |bad: &Bad| unusable(path, bad);
     let open = File::open(path).and_then(OnDisk::new);
@@ -100,8 +99,8 @@ pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exi
     Ok(Exit::Done)
 }
 
-/// Returns the hash of root's new password, if one is given. If authentication is enabled, at least
-/// one user must be able to log in.
+/// Returns the hash of root's new password, if one is given. It is required if authentication is
+/// enabled, because etcd's hashes cannot be used and at least one user must be able to log in.
 fn root_hash(args: &RestoreArgs, contents: &Contents<'_>) -> Result<Option<String>, Problem> {
     match &args.root_password_file {
         Some(file) => {

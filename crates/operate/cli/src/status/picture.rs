@@ -23,7 +23,7 @@ pub(super) struct Picture<'a> {
     pub(super) rates: &'a Rates,
     /// Remaining steps of the plan in progress, if known.
     pub(super) steps: Option<&'a PlanInProgressView>,
-    /// Set if colours are used. Only terminals support them.
+    /// Set if colours are used, which only terminals support.
     pub(super) colours: bool,
 }
 
@@ -176,8 +176,8 @@ impl Picture<'_> {
         leader.members.iter().find(|member| member.node == node)
     }
 
-    /// Draws a node's position within the leader's log. A full bar means caught up, an empty bar
-    /// means that the node needs a snapshot.
+    /// Draws a node's position within the leader's log. A full bar means that it is caught up, an
+    /// empty one that it needs a snapshot.
     fn level(&self, view: &NodeView) -> String {
         let mut views = self.cluster.nodes.iter().filter_map(Answer::view);
         let leader = views.find(|view| Some(view.node) == self.cluster.leader);

@@ -22,7 +22,7 @@ pub(super) struct Rates {
     pub(super) sent: BTreeMap<u32, u64>,
 }
 
-/// Counters of the nodes' processes. A process never decreases them.
+/// Counters of the nodes' processes, which only a restart decreases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counters {
     leader: Option<u32>,
@@ -46,7 +46,7 @@ impl Counters {
     }
 }
 
-/// Returns the highest decided slot that any node knows.
+/// Returns the highest decided slot reported by any node.
 pub(super) fn decided(cluster: &ClusterView) -> u64 {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     views.map(|view| view.decided).max().unwrap_or(0)

@@ -31,7 +31,7 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
     loop {
         let missing = match query_cluster(admin) {
             Ok(cluster) => match cluster.nodes.iter().find_map(missing) {
-                // Poll again, because some statuses are older than the readiness of all nodes.
+                // Polls again, because some statuses predate the readiness of all nodes.
                 None => return Ok(query_cluster(admin)?),
                 Some(missing) => missing,
             },
@@ -48,7 +48,7 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
     }
 }
 
-/// Returns why a node does not serve yet; `None` if it serves.
+/// Returns why a node does not serve yet, or `None` if it serves.
 fn missing(answer: &Answer) -> Option<String> {
     match answer {
         Answer::Unreachable { error, .. } => Some(error.clone()),
@@ -66,8 +66,7 @@ fn unready(view: &NodeView) -> Option<String> {
         return view.leader.is_none().then(|| "it knows no leader".to_owned());
     }
     let own = view.members.iter().find(|member| member.node == view.node);
-    // Without a known admin address, a node counts as ready because it responded and knows a
-    // leader.
+    // Without a known admin address, a node that responds and has a leader counts as ready.
     let Some(admin) = own.and_then(|member| member.admin.as_ref()) else {
         return view.leader.is_none().then(|| "it knows no leader".to_owned());
     };

@@ -72,8 +72,7 @@ fn steps(cluster: &ClusterView) -> Option<PlanInProgressView> {
     response.json::<MembersView>().ok()?.plan
 }
 
-/// Formats the message shown while no node responds. The condition may be temporary, so watching
-/// continues.
+/// Formats the message shown while no node responds. That may be temporary, so watching continues.
 fn no_answer(reasons: &[String]) -> String {
     format!("no node answers\n\n{}", reasons.join("\n"))
 }

@@ -20,7 +20,7 @@ use crate::{
     values::{Number, Unit},
 };
 
-/// Time for which one call waits for the reader to close the output. The thread repeats the call.
+/// Duration of one wait for the reader to close the output, which the thread repeats.
 const LOOK: Duration = Duration::from_secs(3600);
 
 const LAST: Number = Number::at_least(1, Unit::Bytes);
@@ -106,7 +106,7 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
         drop(waits.take());
         let bytes = match (next, args.from) {
             (Ok(bytes), _) => bytes,
-            // Nothing was read, and the caller did not ask for what is gone.
+            // Nothing was read, and the caller did not request a trimmed position.
             (Err(Error::Refused(refusal)), None)
                 if Code::of(refusal.code) == Some(Code::Trimmed)
                     && at == from
@@ -148,8 +148,8 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
     }))
 }
 
-/// Starts a thread that ends the process once the reader closes the output. Without the thread, the
-/// process would not notice while it waits for bytes that may never arrive.
+/// Starts a thread that ends the process once the reader closes the output, which the process would
+/// otherwise not notice while it waits for more bytes.
 fn end_with_reader() -> io::Result<()> {
     let watch = || {
         while !reader_goes_within(LOOK) {}

@@ -20,7 +20,6 @@ struct List {
     streams: Vec<View>,
 }
 
-/// Runs `quorate stream ls`.
 pub(super) fn run(args: &LsArgs, output: Output) -> Result<Exit, Problem> {
     let found = args.place.streams().list();
     let found = found.map_err(|error| problem(&error, "list streams"))?;

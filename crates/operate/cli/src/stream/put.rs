@@ -112,7 +112,6 @@ struct RunningPut {
     watch: Option<Watch>,
 }
 
-/// Runs `quorate stream put`.
 pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     let began = Instant::now();
     let mut source = Source::open(&args.file)?;
@@ -125,7 +124,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
         None => made_name()?,
     };
     if args.name.is_none() {
-        // The user needs the name to resume.
+        // The user needs the name in order to resume.
         output::progress(&format!("stream {name}"));
     }
     let underway = Arc::new(Mutex::new(RunningPut { name: name.clone(), watch: None }));
@@ -230,7 +229,7 @@ fn made_name() -> Result<String, Problem> {
 }
 
 impl RunningPut {
-    /// Reports to a user who interrupted the command which position is durable, and how to resume.
+    /// Reports the durable position to a user who interrupted the command, and how to resume.
     fn tell(&self, output: Output) {
         let name = &self.name;
         let what = match &self.watch {
@@ -245,7 +244,7 @@ impl RunningPut {
     }
 }
 
-/// Why copying ended before the end of the input.
+/// Reason why copying ended before the end of the input.
 #[derive(Debug)]
 enum Broken {
     Input(io::Error),
@@ -263,7 +262,7 @@ impl Broken {
     }
 }
 
-/// Copies the source to the stream. Reads no more than the writer's buffer can hold.
+/// Copies the source to the stream, never reading more than fits into the writer's buffer.
 fn copy(source: &mut dyn Read, writer: &mut StreamWriter, pace: &mut Pace) -> Result<(), Broken> {
     let mut piece = vec![0; PIECE];
     loop {

@@ -36,7 +36,6 @@ struct Retained<'a> {
     start: u64,
 }
 
-/// Runs `quorate stream retain`.
 pub(super) fn run(args: &RetainArgs, output: Output) -> Result<Exit, Problem> {
     let name = &args.name;
     let set = keep::set(&mut args.place.streams(), name, args.bytes, args.age);

@@ -11,7 +11,6 @@ struct Removed<'a> {
     name: &'a str,
 }
 
-/// Runs `quorate stream rm`.
 pub(super) fn run(args: &OneStream, output: Output) -> Result<Exit, Problem> {
     let name = &args.name;
     let removed = args.place.streams().remove(name);

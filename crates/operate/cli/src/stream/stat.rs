@@ -5,7 +5,6 @@ use quorate_admin::units::bytes;
 use super::{OneStream, View, problem};
 use crate::output::{Exit, Output, Problem};
 
-/// Runs `quorate stream stat`.
 pub(super) fn run(args: &OneStream, output: Output) -> Result<Exit, Problem> {
     let found = args.place.streams().stat(&args.name);
     let view =

@@ -26,7 +26,6 @@ struct Trimmed<'a> {
     start: u64,
 }
 
-/// Runs `quorate stream trim`.
 pub(super) fn run(args: &TrimArgs, output: Output) -> Result<Exit, Problem> {
     let name = &args.name;
     let trimmed = args.place.streams().trim(name, args.before);

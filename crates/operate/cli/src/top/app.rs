@@ -109,7 +109,7 @@ pub(super) struct Watched {
 #[derive(Clone, Debug)]
 pub(super) struct App {
     live: Watched,
-    /// Time of the pause and the contents at that time; `None` if the screen is not paused.
+    /// Time and contents of the screen when it was paused, or `None` if it is not.
     paused: Option<(Instant, Watched)>,
     pub(super) every: Duration,
     pub(super) view: View,
@@ -198,7 +198,7 @@ impl App {
         self.selected.filter(is_there).or_else(|| order.first().copied())
     }
 
-    /// Applies a key's action to the screen. Returns the action left to the caller.
+    /// Applies a key's action to the screen. Returns what the caller has to do.
     pub(super) fn wish(&mut self, wish: Action, at: Instant) -> Then {
         match wish {
             Action::Quit => return Then::Quit,

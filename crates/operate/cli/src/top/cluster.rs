@@ -22,7 +22,7 @@ use super::{
 struct NodeState {
     /// Last status, and the time at which it was received.
     said: Option<(Instant, Box<NodeView>)>,
-    /// Why the last request returned no status.
+    /// Reason why the last request returned no status.
     trouble: Option<String>,
     /// Set if the node responds but has not finished starting.
     is_starting: bool,
@@ -33,7 +33,7 @@ struct NodeState {
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     nodes: BTreeMap<u32, NodeState>,
-    /// Addresses at which no known node responds, each with the reason.
+    /// Addresses at which none of the nodes responds, each with the reason.
     strangers: BTreeMap<String, String>,
     tuning: Option<(u32, Box<TuningView>)>,
     /// Age above which a status counts as stale.
@@ -65,7 +65,7 @@ impl<'a> Node<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Now<'a> {
     pub(super) at: Instant,
-    /// All known nodes, sorted by id.
+    /// All nodes, sorted by id.
     pub(super) nodes: Vec<Node<'a>>,
     /// Leader in the highest ballot that any node reports.
     pub(super) leader: Option<u32>,
@@ -75,7 +75,7 @@ pub(super) struct Now<'a> {
     pub(super) teller: Option<&'a NodeView>,
     pub(super) members: &'a [MemberView],
     pub(super) tuning: Option<&'a TuningView>,
-    /// Addresses at which no known node responds, each with the reason.
+    /// Addresses at which none of the nodes responds, each with the reason.
     pub(super) strangers: &'a BTreeMap<String, String>,
 }
 
@@ -125,8 +125,8 @@ impl Cluster {
         }
     }
 
-    /// Removes the node that has been silent for the longest time if the limit on nodes is reached.
-    /// Does nothing if `for_node` is already recorded.
+    /// Makes room for `for_node`, unless it is already recorded: if the limit is reached, removes
+    /// the node that has been silent for the longest time.
     fn make_room(&mut self, for_node: u32) {
         if self.nodes.contains_key(&for_node) || self.nodes.len() < NODES_MAX {
             return;

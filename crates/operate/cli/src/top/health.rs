@@ -53,8 +53,8 @@ pub(super) struct Standing<'a> {
     pub(super) level: Level,
 }
 
-/// Returns which voters are up. These are the voters connected to the leader or, without a leader,
-/// those that respond.
+/// Returns which voters are up: those connected to the leader or, without a leader, those that
+/// respond.
 pub(super) fn standing<'a>(now: &Now<'a>) -> Standing<'a> {
     let lives = |member: &MemberView| {
         let node = now.node(member.node);

@@ -53,7 +53,7 @@ pub(super) struct History {
     seen: Option<Seen>,
 }
 
-/// Rates of one node, each per second.
+/// Rates of one node, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     /// Commands executed per second.
@@ -62,7 +62,7 @@ pub(super) struct Rates {
     pub(super) sent_bytes: Option<f64>,
 }
 
-/// Counters of a node's process. A process never decreases them.
+/// Counters of a node's process, which only a restart decreases.
 #[derive(Clone, Debug)]
 struct Counters {
     at: Instant,
@@ -123,7 +123,7 @@ impl History {
             };
             let passed = counters.at.saturating_duration_since(before.at);
             if passed < NEAR {
-                // A late response is counted at the next poll.
+                // A response was late, so two statuses are too close. The next poll counts both.
                 next.insert(node.node, before.clone());
                 rates.extend(self.rates.get(&node.node).map(|rate| (node.node, *rate)));
                 continue;
@@ -235,8 +235,7 @@ impl Counters {
         Self { at, traffic: view.traffic.clone(), sent }
     }
 
-    /// Returns the increase since `before`; `None` if a counter decreased, because the process was
-    /// restarted.
+    /// Returns the increase since `before`, or `None` if a restart has reset a counter.
     fn since(&self, before: &Self) -> Option<Since> {
         let sent = self.sent.zip(before.sent);
         let sent = sent.filter(|((by, _), (then, _))| by == then);

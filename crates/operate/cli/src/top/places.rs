@@ -11,7 +11,7 @@ use quorate_admin::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) address: String,
-    /// Node that is expected at the address, if known.
+    /// Id of the expected node, if known.
     pub(super) node: Option<u32>,
     /// Set if the user gave the address. Otherwise a node listed it.
     is_given: bool,
@@ -26,14 +26,14 @@ impl Place {
         Self { address: address.to_owned(), node, is_given, is_asked: false, is_new: true }
     }
 
-    /// Returns the only node whose response is accepted from the address. `None` for an address
-    /// that the user gave, which may belong to any node.
+    /// Returns the only node whose response is accepted from the address, or `None` for an address
+    /// given by the user, which may belong to any node.
     pub(super) fn expected(&self) -> Option<u32> {
         self.node.filter(|_| !self.is_given)
     }
 }
 
-/// All known addresses to poll.
+/// All addresses to poll.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     all: Vec<Place>,
@@ -97,7 +97,7 @@ impl Places {
         let members = &view.members[..view.members.len().min(NODES_MAX)];
         let given: BTreeSet<u32> =
             self.all.iter().filter(|place| place.is_given).filter_map(|place| place.node).collect();
-        // Remove listed addresses of nodes that the user gave, that are no longer members, or that
+        // Removes listed addresses of nodes that were given by the user, are no longer members, or
         // have moved.
         let is_named = |place: &Place| {
             members.iter().any(|member| {

@@ -1,5 +1,5 @@
-//! Takes over the terminal and reliably restores it: at the end, after an error, a panic or a
-//! signal, and while the program is suspended.
+//! Takes over the terminal and reliably restores it: at the end, on an error, a panic or a signal,
+//! and while the program is suspended.
 
 use std::{
     io::{self, Stdout, Write as _},
@@ -24,7 +24,7 @@ use ratatui::{
 };
 use rustix::process::{Signal, getpid, kill_process};
 
-/// This program has taken over the terminal and not restored it yet.
+/// Set while this program has taken over the terminal.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Terminal with the alternate screen, in raw mode.

@@ -9,8 +9,8 @@ const CHARS_MAX: usize = 600;
 /// Maximum number of entries in a list.
 const LIST_MAX: usize = 256;
 
-/// Returns a copy of a document with control characters removed and its size bounded; `None` if it
-/// cannot be converted.
+/// Returns a copy of a document with control characters removed and its size bounded, or `None` if
+/// it cannot be converted.
 pub(super) fn cleaned<T: Serialize + DeserializeOwned>(document: &T) -> Option<T> {
     let mut value = serde_json::to_value(document).ok()?;
     clean_all(&mut value);

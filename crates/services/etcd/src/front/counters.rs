@@ -103,7 +103,6 @@ pub(super) struct Counters {
     pub(super) failed: AtomicU64,
     /// Last observed leader.
     leader: AtomicU32,
-    /// Number of observed leader changes.
     pub(super) leader_changes: AtomicU64,
 }
 

@@ -41,7 +41,6 @@ pub(super) enum Requester {
 pub(super) struct Client {
     /// Identity among Quorate's own users, proved by the certificate.
     pub(super) who: Who,
-    /// Name in the certificate.
     pub(super) certified: Option<Arc<str>>,
     pub(super) token: PresentedToken,
     /// Identity fixed when the client opened a stream.

@@ -311,7 +311,6 @@ fn count(page: &[u8]) -> usize {
     u16_at(page, 10).map_or(0, usize::from)
 }
 
-/// Returns the pages below a branch page.
 fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
     let below = (0..count(page)).map(|index| u64_at(page, HEAD + index * ELEMENT + 8));
     let below: Option<Vec<u64>> = below.collect();

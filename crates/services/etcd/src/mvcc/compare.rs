@@ -25,7 +25,6 @@ const ABSENT: Record = Record {
     value: bytes::Bytes::new(),
 };
 
-/// Returns whether the comparison holds for a record.
 fn holds(compare: &Compare, record: &Record) -> bool {
     let union = compare.target_union.as_ref();
     // As in etcd, an operand that is missing or of another kind counts as zero.

@@ -104,7 +104,6 @@ pub(super) fn history(key: &[u8]) -> Vec<u8> {
     place
 }
 
-/// Returns the exclusive end of the history of `key`.
 pub(super) fn history_end_of(key: &[u8]) -> Vec<u8> {
     let mut place = history(key);
     if let Some(last) = place.last_mut() {
@@ -296,7 +295,6 @@ pub(super) fn deadline(at: u64, id: i64) -> Vec<u8> {
     [&[DEADLINES][..], &at.to_be_bytes(), &id.to_be_bytes()].concat()
 }
 
-/// Returns the start of the deadlines from `at` on.
 pub(super) fn deadlines(at: u64) -> Vec<u8> {
     [&[DEADLINES][..], &at.to_be_bytes()].concat()
 }

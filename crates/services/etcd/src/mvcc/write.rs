@@ -23,7 +23,6 @@ use crate::{
 /// Number of keys to delete at a time, which bounds memory.
 const DELETED_MAX: usize = 1000;
 
-/// Returns a response header with only the revision.
 pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
     Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
@@ -49,7 +48,6 @@ impl<'m> Transaction<'m> {
         Self { mvcc, changes: 0, undo: None }
     }
 
-    /// Returns the revision of the changes.
     const fn revision(&self) -> i64 {
         self.mvcc.state.revision.saturating_add(1)
     }
@@ -285,7 +283,6 @@ impl Mvcc {
         Ok(done)
     }
 
-    /// Checks that a put is possible.
     pub(super) fn check_put(&self, request: &PutRequest) -> Result<(), Refusal> {
         if request.key.len() > KEY_BYTES_MAX {
             return Err(Refusal::KeyTooLong);

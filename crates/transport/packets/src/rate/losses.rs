@@ -46,7 +46,7 @@ pub struct Period {
     pub common: u64,
     /// Number of packets sent, counted once for each receiver.
     pub judged: u64,
-    /// Number of packets reported as lost in the first transmission. A receiver that sends no report
+    /// Number of packets reported as lost in the first transmission. A receiver without a report
     /// counts as having no losses.
     pub lost: u64,
 }

@@ -24,7 +24,6 @@ macro_rules! script {
 /// Style sheet with the colours that all web pages use.
 pub(in super::super) const COLOURS: File = file!("/page/colours.css", "text/css", "colours.css");
 
-/// All files of the dashboard.
 pub(super) const ALL: &[File] = &[
     file!("/", "text/html", "index.html"),
     COLOURS,

@@ -28,7 +28,7 @@ use super::{
 const LOOK: Duration = Duration::from_millis(150);
 /// Timeout for a request to a node.
 const QUESTION: Duration = Duration::from_millis(300);
-/// Maximum age at which a node's status is still shown as current.
+/// Maximum age of a node's status to be shown as current.
 const FRESH: Duration = Duration::from_millis(1500);
 /// Timeout for a key operation from the page.
 const KEY_DEADLINE: Duration = Duration::from_secs(4);
@@ -42,16 +42,12 @@ const EVENTS: usize = 40;
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "ask", rename_all = "snake_case")]
 pub(super) enum Ask {
-    /// Fails a part.
     Fail {
-        /// Part to fail.
         part: Part,
         /// Node that the part belongs to.
         node: u32,
     },
-    /// Restores a part.
     Restore {
-        /// Part to restore.
         part: Part,
         /// Node that the part belongs to.
         node: u32,
@@ -63,14 +59,11 @@ pub(super) enum Ask {
     },
     /// Writes a key.
     Set {
-        /// Key to write.
         key: String,
-        /// Value to write.
         value: String,
     },
     /// Reads a key.
     Get {
-        /// Key to read.
         key: String,
     },
 }
@@ -144,7 +137,7 @@ pub(super) struct Shown {
     phase: Phase,
     busy: Option<String>,
     elapsed_ms: u64,
-    /// Set if each node has a network of its own. If not, `why_not` gives the reason.
+    /// Set if each node has a separate network. Otherwise `why_not` gives the reason.
     own_networks: bool,
     why_not: Option<String>,
     failures: u64,
@@ -296,7 +289,7 @@ impl Board {
         all.any(|(node, works)| *node == leader && works.node).then_some(leader)
     }
 
-    /// Stops polling. If the page is open in a browser, waits until it has shown the result.
+    /// Stops polling. If a browser shows the page, waits until it has shown the result.
     pub(super) fn end(&self, patience: Duration) {
         self.over.store(true, Ordering::SeqCst);
         let until = Instant::now() + patience;

@@ -1,9 +1,8 @@
 //! Clients of the demo with devices. They write increasing numbers, measure latency, and check that
 //! no acknowledged write is lost.
 //!
-//! Each writer has one write in flight, so that batches fit into the frames of devices. A writer
-//! cycles through a fixed set of keys, so that the nodes' memory and stores stay small however long
-//! the demo runs.
+//! Each writer has one write in flight, so that batches fit into the frames of devices. It cycles
+//! through a fixed set of keys, so that memory and stores stay small however long the demo runs.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -51,11 +50,10 @@ pub(super) struct Load {
 /// Observations shared by the clients.
 pub(super) struct Observations {
     stop: AtomicBool,
-    /// Number of times that the clients were asked to return to their first node.
+    /// Incremented to make the clients return to their first nodes.
     homeward: AtomicU64,
     started: Instant,
-    /// Last acknowledged number for each key of each writer. 0 means that no write was
-    /// acknowledged.
+    /// Last acknowledged number for each key of each writer, or 0 if no write was acknowledged.
     numbers: Vec<[AtomicU64; KEYS]>,
     acknowledged: AtomicU64,
     /// Time of the last acknowledgement, in microseconds since the start.
@@ -239,7 +237,6 @@ impl Observations {
         self.homeward.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns the current figures.
     pub(super) fn figures(&self) -> Figures {
         let now = self.now_us();
         let mut windows = lock(&self.windows);
@@ -269,7 +266,7 @@ impl Observations {
         result
     }
 
-    /// Returns the length of the last interruption once it is over, and clears it.
+    /// Returns the length of the last interruption and clears it, once the interruption is over.
     pub(super) fn stood_still(&self) -> Option<Duration> {
         let mut failure = lock(&self.failure);
         let first = failure.as_ref()?.first_us?;
@@ -310,7 +307,7 @@ impl Observations {
     }
 
     /// Counts the keys for which a node lacks the acknowledged value. With `stale`, reads the
-    /// node's own state without asking the leader. The writers must have ended.
+    /// node's own state without involving the leader. The writers must have ended.
     pub(super) fn missing(&self, address: &str, stale: bool) -> Result<u64, Error> {
         let options = Options { stale_reads: stale, ..Options::default() };
         let mut client = Client::new(&[address], options);

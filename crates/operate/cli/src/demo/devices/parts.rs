@@ -28,7 +28,7 @@ pub(super) enum Wanted {
     Box,
     /// Programs in the kernel.
     Kernel,
-    /// Thread that replaces kernel programs where they are not possible.
+    /// A thread, where kernel programs are not possible.
     Thread,
     Nothing,
 }
@@ -123,12 +123,11 @@ impl Parts {
         self.works
     }
 
-    /// Returns why a part cannot be failed or restored now; `None` if it can.
+    /// Returns why a part cannot be failed or restored now, or `None` if it can.
     pub(super) fn obstacle(&self, part: Part, node: u32, fail: bool) -> Option<String> {
         obstacle(self.works, part, node, fail)
     }
 
-    /// Fails a part.
     pub(super) fn fail(&mut self, nodes: &mut Nodes, part: Part, node: u32) -> io::Result<()> {
         match part {
             Part::Node => nodes.kill(&[node])?,
@@ -142,8 +141,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Restores a part. Restoring a node also restores its device processes and network, like
-    /// switching on a machine.
+    /// Restores a part. As when a machine is switched on, restoring a node also restores its device
+    /// processes and network.
     pub(super) fn restore(&mut self, nodes: &mut Nodes, part: Part, node: u32) -> io::Result<()> {
         match part {
             Part::Node => {
@@ -160,8 +159,8 @@ impl Parts {
             },
             Part::Interface => {
                 self.network()?.heal()?;
-                // Restoring the node healed all interfaces. Shut down those that should still be
-                // down.
+                // Restoring the node restored all interfaces, so shut down again those that should
+                // still be down.
                 let cut = |other: &u32| *other != node && self.present(part, *other) == Some(false);
                 let others: Vec<u32> = ALL.into_iter().filter(cut).collect();
                 self.network()?.take_down(&others)?;
@@ -210,7 +209,7 @@ impl Parts {
     }
 }
 
-/// Returns why a part cannot be failed or restored in the given state; `None` if it can.
+/// Returns why a part cannot be failed or restored in the given state, or `None` if it can.
 pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Option<String> {
     let Some((_, works)) = ALL.into_iter().zip(all).find(|(one, _)| *one == node) else {
         return Some(format!("there is no node {node}"));
@@ -230,8 +229,8 @@ pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Op
     }
 }
 
-/// Returns the `--device` value for external processes that run our switch programs, like `--device
-/// p4`. Writes a script that refuses to start them while the file `down` exists.
+/// Returns the `--device` value for external processes that run our switch programs, as with
+/// `--device p4`. Writes a script that refuses to start them while the file `down` exists.
 fn boxed(interpreter: &Path, folder: &Path, down: &Path) -> io::Result<String> {
     let script = folder.join("box.sh");
     let text = format!(

@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Minimum number of writes per second. Very low rates do not reach it.
+/// Target for the minimum number of writes per second, which very low rates do not reach.
 const TURNS: u64 = 20;
 
-/// Rate limiter that knows when the next write is due.
+/// Rate limiter with the time of the next write.
 #[derive(Debug)]
 pub(super) struct Pace {
     bytes_per_second: Option<u64>,

@@ -99,7 +99,8 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
     let leads = Some(node.node) == now.leader;
     let name = format!("{}{}", if leads { "★" } else { "" }, node.node);
     let role = match (leads, view) {
-        // The node that the others follow is the leader, even if its own last status differs.
+        // The node that the rest of the cluster follows is the leader, even if its own last status
+        // differs.
         (true, _) => "leader".to_owned(),
         (false, Some(view)) => view.role.clone(),
         (false, None) => now.member(node.node).map_or_else(String::new, |m| m.role.clone()),

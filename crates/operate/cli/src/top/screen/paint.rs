@@ -62,7 +62,6 @@ pub(super) const fn mark(is: Severity) -> &'static str {
     }
 }
 
-/// Creates an unstyled line.
 pub(super) fn plain(text: impl Into<String>) -> Line<'static> {
     Line::from(Span::raw(text.into()))
 }

@@ -95,7 +95,7 @@ pub(super) fn chart(
     let most = shown.iter().flatten().copied().fold(0.0, f64::max);
     let filled = |value: &Option<f64>| match value {
         None => 0,
-        // A known value stays visible even if it is 0.
+        // A known value remains visible even if it is 0.
         Some(_) if most <= 0.0 => 1,
         Some(value) => ((value / most * (high * 8) as f64).round() as usize).max(1),
     };

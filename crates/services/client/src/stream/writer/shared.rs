@@ -35,7 +35,6 @@ pub(super) struct State {
     pub(super) address: String,
     /// Set while the sending thread waits for `work`.
     pub(super) driver_waits: bool,
-    /// Number of callers that wait for `news`.
     pub(super) callers_wait: usize,
     /// Set once the caller has dropped the writer, which abandons unsent bytes.
     pub(super) dropped: bool,

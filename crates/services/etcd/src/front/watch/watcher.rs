@@ -154,7 +154,6 @@ impl<'e> ByKey<'e> {
         self.places.keys().copied()
     }
 
-    /// Returns the events of `keys`, in order.
     fn of(&self, keys: Keys<'_>) -> Vec<&'e Event> {
         let mut places: Vec<usize> = match keys {
             Keys::One(key) => self.places.get(key).cloned().unwrap_or_default(),

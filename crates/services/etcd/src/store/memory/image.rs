@@ -24,7 +24,6 @@ pub(super) struct Image {
     /// Original values of changed entries ahead of the image; `None` for one that did not exist.
     kept: BTreeMap<Box<[u8]>, Option<Bytes>>,
     kept_bytes: usize,
-    /// Maximum number of saved bytes.
     bytes_max: usize,
 }
 

@@ -94,7 +94,6 @@ fn word(fd: BorrowedFd<'_>) -> u32 {
 pub(crate) struct Map(OwnedFd);
 
 impl Map {
-    /// Creates a map for `queues` queues.
     pub(crate) fn new(queues: u32) -> io::Result<Self> {
         let mut argument = Argument::new(&[MAP_OF_SOCKETS, 4, 4, queues]);
         // SAFETY: this argument has no pointer.
