@@ -393,7 +393,7 @@ mod tests {
         }
     }
 
-    /// Wire that records sent frames and delivers prepared ones.
+    /// A wire that records sent frames and delivers prepared ones.
     struct Still(Vec<Vec<u8>>, Vec<Vec<u8>>, std::fs::File);
 
     impl Wire for Still {

@@ -12,7 +12,7 @@ use quorate_offload::{
 
 use crate::{programs::Programs, settings::Settings};
 
-/// Receiver of the frames that the programs send.
+/// A receiver of the frames that the programs send.
 pub trait Sink {
     /// Handles a frame for the owner.
     fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]);

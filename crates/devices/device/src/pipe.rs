@@ -20,7 +20,7 @@ pub enum Event {
     Power,
 }
 
-/// Frame that a device sent, with its port.
+/// A frame that a device sent, with its port.
 pub type Sent = (Port, Vec<u8>);
 
 /// Reads one event, or returns `None` at the end of the input.

@@ -25,7 +25,7 @@ const REST: Duration = Duration::from_secs(1);
 /// failover in the meantime.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Handle that, when dropped, ends all waits for processes on any thread.
+/// A handle that, when dropped, ends all waits for processes on any thread.
 #[derive(Debug)]
 pub struct Leash(#[expect(dead_code, reason = "its other end sees that it is closed")] PipeWriter);
 

@@ -11,7 +11,7 @@ use std::{
     os::{linux::net::SocketAddrExt as _, unix::net},
 };
 
-/// Claim to a device's address, valid until it is dropped or the process ends.
+/// A claim to a device's address, valid until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Station(#[allow(dead_code, reason = "it is held")] net::UnixDatagram);
 

@@ -25,7 +25,7 @@ use crate::{
 /// Maximum number of the owner's calls handled before frames from the network.
 const CALLS_MAX: usize = 256;
 
-/// Message from the owner's handle to the thread.
+/// A message from the owner's handle to the thread.
 #[derive(Debug)]
 pub(crate) enum Message {
     Frame(Program, Vec<u8>),

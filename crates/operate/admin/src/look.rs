@@ -52,7 +52,7 @@ pub fn query_cluster(addresses: &[String]) -> Result<ClusterView, NoResponse> {
     query_with(addresses, &ask_all)
 }
 
-/// Function that sends requests to nodes, each with its expected id if that is known.
+/// A function that sends requests to nodes, each with its expected id if that is known.
 type Asking<'a> = &'a dyn Fn(&[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)>;
 
 fn query_with(addresses: &[String], ask: Asking<'_>) -> Result<ClusterView, NoResponse> {

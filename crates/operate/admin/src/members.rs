@@ -65,7 +65,7 @@ pub struct ListedView {
     pub lag: Option<u64>,
 }
 
-/// Step of a membership plan.
+/// A step of a membership plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepView {
     /// Human-readable description of the change.

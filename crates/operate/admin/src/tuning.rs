@@ -32,7 +32,7 @@ pub struct SettingView {
     pub window: usize,
 }
 
-/// Parameter that the tuner estimates.
+/// A parameter that the tuner estimates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParameterView {
     /// Name of the parameter: words joined by `_`.

@@ -98,7 +98,7 @@ impl UsersRequest {
     }
 }
 
-/// Record of an operator's action in the audit log.
+/// A record of an operator's action in the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {
     /// Time of the request by the node's clock, in milliseconds of Unix time.

@@ -110,7 +110,7 @@ pub struct NodeView {
     pub members: Vec<MemberView>,
 }
 
-/// Device that casts and counts votes outside of the node's process.
+/// A device that casts and counts votes outside of the node's process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceView {
     /// Kind of the device: `kernel`, `packet` or `udp`. Empty if there is no device.
@@ -357,7 +357,7 @@ pub struct ProgressView {
     pub unit: String,
     pub from: u64,
     pub at: u64,
-    /// Amount at which the activity is complete, as far as known.
+    /// Amount at which the activity is complete, as currently estimated.
     pub to: u64,
     /// Completed share in percent, 0 to 100.
     pub percent: u64,
@@ -452,11 +452,11 @@ pub struct MemberView {
     pub weight: u32,
     /// Set if the responding node is connected to the member.
     pub connected: bool,
-    /// Lag of the member in slots. Only the leader reports it.
+    /// Number of slots by which the member lags behind the leader. Only the leader reports it.
     pub lag: Option<u64>,
     /// Number of payload bytes that the responding node has sent to the member since it started.
     pub payload_bytes_sent: u64,
-    /// The leader sends proposals to the member. Only the leader reports it.
+    /// Set if the leader sends proposals to the member. Only the leader reports it.
     pub engaged: Option<bool>,
     /// Path of frames to the member. Null for the node itself, and for disconnected members.
     #[serde(default)]
@@ -473,7 +473,7 @@ pub struct PlaneView {
     pub frames: Option<String>,
     /// Round-trip time of the last probe, else that of the connection, in microseconds.
     pub rtt_us: Option<u64>,
-    /// Why the node does not use a preferred plane.
+    /// Reason why the node does not use a preferred plane.
     pub why: Option<String>,
 }
 
@@ -486,7 +486,7 @@ pub struct ClusterView {
     pub leader: Option<u32>,
     /// Responses of all members, sorted by node id.
     pub nodes: Vec<Answer>,
-    /// One line per node that was asked but is not a member.
+    /// One line for each queried node that is not a member.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub strangers: Vec<String>,
 }

@@ -12,7 +12,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Bell that wakes all listeners and counts its rings.
+/// A bell that wakes all listeners and counts its rings.
 #[derive(Debug)]
 pub struct Bell {
     state: Mutex<State>,

@@ -8,8 +8,8 @@ use crate::error::Failed;
 /// Outcome of a request: the slot, or the error.
 pub type Outcome = Result<u64, Failed>;
 
-/// Callback that is called once with the outcome of a request, on a thread of the library. It must
-/// not block.
+/// A callback that is called once with the outcome of a request, on a thread of the library. It
+/// must not block.
 pub type Done = Box<dyn FnOnce(Outcome) + Send>;
 
 /// Position of a reader in the log.

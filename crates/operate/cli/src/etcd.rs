@@ -132,7 +132,7 @@ mod without {
         None
     }
 
-    /// Placeholder that refuses snapshot items, because this binary cannot validate them.
+    /// A placeholder that refuses snapshot items, because this binary cannot validate them.
     #[derive(Default)]
     pub(crate) struct Items;
 

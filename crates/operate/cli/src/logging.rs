@@ -78,7 +78,7 @@ static JOURNAL: LazyLock<bool> = LazyLock::new(|| {
     own.is_ok_and(|own| stream == format!("{}:{}", own.st_dev, own.st_ino))
 });
 
-/// Formatter of log lines.
+/// A formatter of log lines.
 struct Lines;
 
 impl<S, N> FormatEvent<S, N> for Lines

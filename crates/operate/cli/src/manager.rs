@@ -31,7 +31,7 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Send timeout. A manager that does not read must not block the node.
 const SEND_WAIT: Duration = Duration::from_secs(5);
 
-/// Connection to the service manager, if there is one.
+/// A connection to the service manager, if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Manager(Option<Arc<Connection>>);
 

@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_millis(200);
 /// Time after which a command reports that it is waiting.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Thread that reports progress until it is dropped.
+/// A thread that reports progress until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     end: Option<Sender<()>>,

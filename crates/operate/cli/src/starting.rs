@@ -22,7 +22,7 @@ use crate::{
     stop::Stop,
 };
 
-/// Function that stops the reactor.
+/// A function that stops the reactor.
 pub(crate) type EndReactor = Box<dyn Fn() + Send>;
 
 /// A node that has its identity but is not running yet.

@@ -2,7 +2,7 @@
 //!
 //! A comment that begins with `<!-- test` contains further lines, which only tests execute.
 
-/// Command of a documentation page. A line that ends with a backslash continues on the next line.
+/// A command of a documentation page. A line that ends with a backslash continues on the next line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Number of the command's last line in the page.

@@ -183,7 +183,7 @@ fn texts(reply: Reply) -> Option<Vec<String>> {
     }
 }
 
-/// Client that is connected to one node.
+/// A client that is connected to one node.
 #[derive(Debug)]
 struct Client {
     number: u64,

@@ -22,7 +22,7 @@ use crate::{
 /// Log message of a new node that has caught up.
 const LEVEL: &str = "is caught up: it learns";
 
-/// Step of a replacement that is complete.
+/// A step of a replacement that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The new node is running under this id.
@@ -35,7 +35,7 @@ pub enum Step {
     Off(u32),
 }
 
-/// Replacement of an old node by a new one.
+/// A replacement of an old node by a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
     pub old: u32,

@@ -28,7 +28,7 @@ pub enum Note {
     End { reader: u32, position: u64, finished: bool },
 }
 
-/// Sequence of read bytes with a common origin.
+/// A sequence of read bytes with a common origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Consecutive bytes of one writer, starting at `position`.
@@ -95,7 +95,7 @@ pub enum ViolationKind {
     AfterEnd,
 }
 
-/// Violation of a rule.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub wrong: ViolationKind,

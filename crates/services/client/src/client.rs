@@ -78,7 +78,7 @@ enum State {
     Done(Result<Reply, Error>),
 }
 
-/// Client of a cluster. Use one per thread.
+/// A client of a cluster. Use one per thread.
 #[derive(Debug)]
 pub struct Client {
     addresses: Vec<String>,

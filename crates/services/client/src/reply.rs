@@ -6,7 +6,7 @@ const DEPTH_MAX: usize = 8;
 /// Maximum length in bytes of a line: a length, a number, a simple string or an error.
 const LINE_MAX: usize = 64 << 10;
 
-/// Reply in the Redis protocol.
+/// A reply in the Redis protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Simple string, such as `+OK`.

@@ -49,7 +49,7 @@ pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     Some(raised)
 }
 
-/// Validator of received items, which may contain arbitrary bytes.
+/// A validator of received items, which may contain arbitrary bytes.
 #[derive(Debug, Default)]
 pub struct Items {
     has_head: bool,

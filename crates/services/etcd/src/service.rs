@@ -122,7 +122,7 @@ fn grows(command: &Command) -> bool {
     }
 }
 
-/// Notice of executed commands, from [`StateMachine::take_notices`].
+/// A notice of executed commands, from [`StateMachine::take_notices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// Revision of the last transaction that changed something.

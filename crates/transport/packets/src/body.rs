@@ -66,7 +66,7 @@ pub struct Report {
 pub struct Opening {
     /// Number of the channel, possibly [`CONTROL`].
     pub channel: u8,
-    /// Whether the channel is for one node rather than for the group. Meaningless for the control
+    /// Set if the channel is for one node rather than for the group. Meaningless for the control
     /// channel, which carries both.
     pub to_one: bool,
     /// Number below which datagrams are refused.

@@ -121,7 +121,7 @@ pub struct Header {
     pub key: u8,
     /// Number of the sender's channel. [`CONTROL`] for everything except fragments.
     pub channel: u8,
-    /// Whether the datagram is for one node rather than for the group.
+    /// Set if the datagram is for one node rather than for the group.
     pub to_one: bool,
     /// Node that sent this datagram.
     pub sender: NodeId,
@@ -202,7 +202,7 @@ impl Header {
     }
 }
 
-/// Decoder that reads fields from the front of a byte slice.
+/// A decoder that reads fields from the front of a byte slice.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -94,7 +94,7 @@ macro_rules! signatures_by {
     };
 }
 
-/// Verifier for incoming peer connections. Accepts nodes of the cluster with a certificate of its
+/// A verifier for incoming peer connections. Accepts nodes of the cluster with a certificate of its
 /// authority.
 #[derive(Debug)]
 pub(crate) struct PeersIn {
@@ -122,7 +122,7 @@ impl ClientCertVerifier for PeersIn {
     signatures_by!(chain);
 }
 
-/// Verifier for incoming client connections. Accepts clients, operators, and the cluster's own
+/// A verifier for incoming client connections. Accepts clients, operators, and the cluster's own
 /// nodes.
 #[derive(Debug)]
 pub(crate) struct ClientsIn {
@@ -157,7 +157,7 @@ impl ClientCertVerifier for ClientsIn {
     signatures_by!(clients);
 }
 
-/// Verifier for the node that this node connects to. The expected name belongs to one node, or
+/// A verifier for the node that this node connects to. The expected name belongs to one node, or
 /// stands for any node of the cluster.
 #[derive(Debug)]
 pub(crate) struct PeersOut {

@@ -28,7 +28,7 @@ const PACE: Duration = Duration::from_millis(10);
 
 pub const FILE_SYSTEM: &str = "/sys/fs/bpf";
 
-/// Claim to the device at an interface, valid until it is dropped or the process ends.
+/// A claim to the device at an interface, valid until it is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Claim {
     folder: PathBuf,

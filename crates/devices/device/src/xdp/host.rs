@@ -52,7 +52,7 @@ pub struct Host {
     _claim: Claim,
 }
 
-/// Device that an earlier owner left at the interface, if any.
+/// A device that an earlier owner left at the interface, if any.
 pub enum PreviousDevice {
     /// No device was found.
     Nothing,

@@ -47,7 +47,7 @@ pub(super) struct Caller {
     pub(super) from: SocketAddr,
 }
 
-/// Function that returns whether a caller has all rights in the service: the user with a name and
+/// A function that returns whether a caller has all rights in the service: the user with a name and
 /// password, or else the one named in a certificate. `None` if the service requires no users.
 pub type HasRoot = Box<
     dyn Fn(Option<String>, Option<(String, String)>) -> Answer<Result<Option<bool>, String>>

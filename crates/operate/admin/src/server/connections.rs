@@ -198,7 +198,7 @@ impl ConnectionTable {
     }
 }
 
-/// Entry of an open connection in the table, removed on drop.
+/// An entry of an open connection in the table, removed on drop.
 #[derive(Debug)]
 struct Place {
     id: u64,

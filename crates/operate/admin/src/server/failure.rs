@@ -176,7 +176,7 @@ impl From<JsonRejection> for Failure {
     }
 }
 
-/// Extractor for a JSON body that reports every invalid body as the same kind of error.
+/// An extractor for a JSON body that reports every invalid body as the same kind of error.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {

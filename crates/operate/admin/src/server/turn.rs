@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Lock that a task holds while it performs the activity.
+/// A lock that a task holds while it performs the activity.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn(Arc<AtomicBool>);
 
@@ -17,7 +17,7 @@ impl Turn {
     }
 }
 
-/// Guard that releases the lock on drop.
+/// A guard that releases the lock on drop.
 #[derive(Debug)]
 pub(super) struct Taken(Arc<AtomicBool>);
 

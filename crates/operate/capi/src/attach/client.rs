@@ -61,7 +61,7 @@ const FRAME_BYTES_MAX: usize = {
     largest + FRAME_OVERHEAD
 };
 
-/// Connection of a program to remote nodes, shared with the keeper.
+/// A connection of a program to remote nodes, shared with the keeper.
 pub struct Client {
     inner: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -103,7 +103,7 @@ struct State {
     looks_at: Option<Instant>,
 }
 
-/// Connection on which a node has sent its greeting.
+/// A connection on which a node has sent its greeting.
 struct Link {
     at: String,
     line: Line,

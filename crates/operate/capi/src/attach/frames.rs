@@ -23,7 +23,7 @@ pub const WINDOW_BYTES: usize = 1 << 20;
 /// Outcome without a code in `quorate.h`: the session does not exist.
 pub const NO_SESSION: u8 = 255;
 
-/// Frame that a program sends to a node.
+/// A frame that a program sends to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
     /// Greets the node. Must be the first frame.
@@ -82,7 +82,7 @@ pub enum Ask<'a> {
     },
 }
 
-/// Frame that a node sends to a program.
+/// A frame that a node sends to a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// Answers the greeting of the program.
@@ -145,7 +145,7 @@ pub enum Answer<'a> {
     },
 }
 
-/// Writer of a frame's kind and body. The length is filled in at the end.
+/// A writer of a frame's kind and body. The length is filled in at the end.
 struct Frame<'a> {
     to: &'a mut Vec<u8>,
     start: usize,

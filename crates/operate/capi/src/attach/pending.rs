@@ -347,7 +347,7 @@ mod tests {
         now: Instant,
     }
 
-    /// Receiver of the outcome of one value.
+    /// A receiver of the outcome of one value.
     type Told = Receiver<Outcome>;
 
     impl Program {

@@ -44,7 +44,7 @@ const BATCH_BYTES: usize = 256 << 10;
 /// Time limit for the node to report its status.
 const STATUS_WAIT: Duration = Duration::from_secs(2);
 
-/// Listener to which programs attach.
+/// A listener to which programs attach.
 pub struct Server {
     address: SocketAddr,
     around: Arc<ServerState>,

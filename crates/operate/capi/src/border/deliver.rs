@@ -10,7 +10,7 @@ pub type DeliverFunction = unsafe extern "C" fn(
     length: usize,
 ) -> c_int;
 
-/// Pointer that belongs to the program. The library passes it back and never dereferences it.
+/// A pointer that belongs to the program. The library passes it back and never dereferences it.
 #[derive(Clone, Copy)]
 pub(super) struct Argument(pub(super) *mut c_void);
 

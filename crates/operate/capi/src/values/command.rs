@@ -180,7 +180,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Reply to a command.
+/// A reply to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The value was appended.

@@ -244,7 +244,7 @@ fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option
     }
 }
 
-/// Thread that draws the progress until dropped.
+/// A thread that draws the progress until dropped.
 struct Drawing {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,

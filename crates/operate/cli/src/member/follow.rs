@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Time without any response after which the command gives up, although the plan continues.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Observer of one membership plan.
+/// An observer of one membership plan.
 #[derive(Debug)]
 pub(super) struct Follower {
     plan: u64,

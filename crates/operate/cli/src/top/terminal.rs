@@ -27,7 +27,7 @@ use rustix::process::{Signal, getpid, kill_process};
 /// Set while this program has taken over the terminal.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Terminal with the alternate screen, in raw mode.
+/// A terminal with the alternate screen, in raw mode.
 pub(super) struct Screen {
     pub(super) terminal: Terminal<CrosstermBackend<Stdout>>,
 }

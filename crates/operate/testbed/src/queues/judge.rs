@@ -51,7 +51,7 @@ pub struct Sum {
     pub gone: usize,
 }
 
-/// Fault to inject into a history, which the checker must detect.
+/// A fault to inject into a history, which the checker must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Falsification {
     /// An element is taken twice.

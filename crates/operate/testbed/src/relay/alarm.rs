@@ -22,7 +22,7 @@ use crate::relay::link::{Nanos, SECOND};
 const TOKEN: u64 = u64::MAX;
 const NOTHING: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Timer that wakes an epoll.
+/// A timer that wakes an epoll.
 #[derive(Debug)]
 pub struct Alarm(OwnedFd);
 

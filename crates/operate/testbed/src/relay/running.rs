@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Nice value of the relay thread, if permitted, so that other processes do not delay packets.
 const PRIORITY: i32 = -15;
 
-/// Node of the emulated network, with its device and address.
+/// A node of the emulated network, with its device and address.
 #[derive(Debug)]
 pub struct Node {
     /// Device from which the node's packets are read and to which packets for the node are written.

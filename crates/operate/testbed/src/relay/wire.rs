@@ -24,7 +24,7 @@ struct Path {
     counts: Counts,
 }
 
-/// Network of links, in virtual time.
+/// A network of links, in virtual time.
 #[derive(Clone, Debug)]
 pub struct Wire {
     nodes: usize,

@@ -78,7 +78,7 @@ impl fmt::Display for Killed {
     }
 }
 
-/// Cluster of three nodes, and the node that replaces one of them.
+/// A cluster of three nodes, and the node that replaces one of them.
 struct Trial<'a> {
     nodes: &'a mut Nodes,
     program: &'a Path,

@@ -36,7 +36,7 @@ pub(crate) fn outcome(reply: Reply) -> Outcome {
     }
 }
 
-/// Client that never retries. The outcome of a command without a reply remains unknown.
+/// A client that never retries. The outcome of a command without a reply remains unknown.
 #[derive(Debug)]
 pub struct Client {
     number: usize,

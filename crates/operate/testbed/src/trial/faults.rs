@@ -15,7 +15,7 @@ const SECOND_MS: (u64, u64) = (100, 500);
 /// Range of the duration of a fault, in milliseconds. It covers several election timeouts.
 const LASTS_MS: (u64, u64) = (500, 1300);
 
-/// Fault of one or more processes: SIGKILL (`Kill…`), SIGSTOP (`Pause…`) or SIGTERM (`Stop…`).
+/// A fault of one or more processes: SIGKILL (`Kill…`), SIGSTOP (`Pause…`) or SIGTERM (`Stop…`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     KillLeader,
@@ -32,7 +32,8 @@ pub enum Harm {
     StopFollower,
 }
 
-/// Fault of the links between nodes. Clients can still reach all nodes unless an interface is down.
+/// A fault of the links between nodes. Clients can still reach all nodes unless an interface is
+/// down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rupture {
     IsolateLeader,
@@ -88,7 +89,7 @@ const RUPTURES_OF_DEVICES: [Rupture; 2] = [Rupture::UnplugLeader, Rupture::Unplu
 /// Faults of external device processes, for durable clusters only, as they lose votes.
 const RUPTURES_OF_BOXES: [Rupture; 2] = [Rupture::ResetLeader, Rupture::ResetFollower];
 
-/// Step of a plan: one fault, or two faults at the same time.
+/// A step of a plan: one fault, or two faults at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     harm: Option<Harm>,

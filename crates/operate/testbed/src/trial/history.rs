@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 /// Contents of a key; `None` if the key is absent.
 pub type KeyContents = Option<String>;
 
-/// Operation of a client. The result is valid only if the operation returned.
+/// An operation of a client. The result is valid only if the operation returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum What {
@@ -45,7 +45,7 @@ pub enum What {
     Add { by: i64, result: i64 },
 }
 
-/// Operation of a client on one key, with its start and end.
+/// An operation of a client on one key, with its start and end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Operation {
     pub client: usize,
@@ -99,7 +99,7 @@ impl Clock {
     }
 }
 
-/// Fault that can be injected into a history. A checker that accepts the result is useless.
+/// A fault that can be injected into a history. A checker that accepts the result is useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Falsification {
     /// A read returns a value that was already overwritten.

@@ -16,7 +16,7 @@ const RETRY: Duration = Duration::from_millis(20);
 /// Maximum number of attempts after the end of the run, when all nodes serve again.
 const LAST_ATTEMPTS: u32 = 100;
 
-/// Client whose commands are executed exactly once, even if nodes or connections fail.
+/// A client whose commands are executed exactly once, even if nodes or connections fail.
 pub(super) struct Session {
     client: usize,
     node: usize,

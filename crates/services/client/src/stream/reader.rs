@@ -24,8 +24,8 @@ pub struct End {
     pub finished: bool,
 }
 
-/// Reader of a stream from any position. After the loss of a connection or a node, it continues at
-/// the next node. It never skips bytes: a trimmed range or a replaced stream is an error.
+/// A reader of a stream from any position. After the loss of a connection or a node, it continues
+/// at the next node. It never skips bytes: a trimmed range or a replaced stream is an error.
 ///
 /// The reader stops at the stream's end when it reaches it. A following reader continues until the
 /// stream is permanently closed. All positions, including those of [`Seek`], are positions in the

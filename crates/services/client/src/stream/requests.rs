@@ -50,8 +50,8 @@ impl Info {
     }
 }
 
-/// Client that lists, describes, trims, limits and removes streams. Each request goes to the first
-/// node that can serve it.
+/// A client that lists, describes, trims, limits and removes streams. Each request goes to the
+/// first node that can serve it.
 #[derive(Debug)]
 pub struct Streams {
     nodes: Nodes,

@@ -28,7 +28,7 @@ pub enum How {
     Takeover,
 }
 
-/// Writer of a stream. Each byte is written exactly once and in order, despite failures of
+/// A writer of a stream. Each byte is written exactly once and in order, despite failures of
 /// connections and nodes.
 ///
 /// [`Write::write`] returns once the bytes are in the buffer, and blocks while it is full.
@@ -55,7 +55,7 @@ pub struct Progress {
     pub address: String,
 }
 
-/// Handle to a writer's progress, usable from any thread.
+/// A handle to a writer's progress, usable from any thread.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Shared>);
 

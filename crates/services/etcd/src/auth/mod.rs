@@ -77,7 +77,7 @@ impl Default for Auth {
 const MALFORMED: LoadError =
     LoadError::Malformed("users, roles and permissions contradict each other");
 
-/// Callback that receives the name and value of a row.
+/// A callback that receives the name and value of a row.
 type Take<'t> = dyn FnMut(&str, &[u8]) -> Result<(), DecodeError> + 't;
 
 /// Passes the name and value of each row in a range to a callback.

@@ -130,7 +130,7 @@ impl Counters {
     }
 }
 
-/// Guard that increments a gauge and decrements it on drop.
+/// A guard that increments a gauge and decrements it on drop.
 #[derive(Debug)]
 pub(super) struct CountGuard(Arc<Counters>, fn(&Counters) -> &AtomicI64);
 

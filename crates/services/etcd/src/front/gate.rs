@@ -36,7 +36,7 @@ pub(super) enum Requester {
     Client(Client),
 }
 
-/// Client that sent a request, with its credentials.
+/// A client that sent a request, with its credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     /// Identity among Quorate's own users, proved by the certificate.

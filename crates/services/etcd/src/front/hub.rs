@@ -39,7 +39,7 @@ pub(super) struct Batch {
     pub(super) share: Option<Arc<Share>>,
 }
 
-/// Reader of events, from which all streams receive their batches.
+/// A reader of events, from which all streams receive their batches.
 #[derive(Debug)]
 pub(super) struct Hub {
     batches: broadcast::Sender<Arc<Batch>>,

@@ -71,7 +71,7 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// If the flag is invalid or a key cannot be used.
+    /// Fails if the flag is invalid or a key cannot be used.
     pub fn of_flag(text: &str) -> Result<Self, BadTokens> {
         match text.split_once(',') {
             None if text == "simple" => Ok(Self::Simple),
@@ -111,7 +111,7 @@ impl Claims {
     }
 }
 
-/// Verifier of JSON Web Tokens, which also signs them if there is a private key.
+/// A verifier of JSON Web Tokens, which also signs them if there is a private key.
 pub struct Jwt {
     signs: Option<EncodingKey>,
     checks: DecodingKey,

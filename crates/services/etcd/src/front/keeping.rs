@@ -41,7 +41,7 @@ pub(super) struct KeepAliveRequest {
     tell: oneshot::Sender<Result<KeepAliveResult, Status>>,
 }
 
-/// Handle to the task that combines requests.
+/// A handle to the task that combines requests.
 #[derive(Clone, Debug)]
 pub(super) struct Keeper(mpsc::Sender<KeepAliveRequest>);
 

@@ -39,7 +39,7 @@ fn padding(bytes: u64) -> Vec<u8> {
     end
 }
 
-/// Reader of a snapshot, on a separate thread.
+/// A reader of a snapshot, on a separate thread.
 struct Reader {
     asking: Arc<ReplicaAccess>,
     revision: i64,

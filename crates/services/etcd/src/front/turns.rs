@@ -290,7 +290,7 @@ fn first_of(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// Like [`Self::wait_for`], for any key with this prefix.
+/// Waits as [`wait_for`] does, for any key with this prefix.
 pub(super) async fn wait_for_prefix(
     batches: &mut Receiver<Arc<Batch>>,
     prefix: &[u8],

@@ -16,7 +16,7 @@ use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 use super::bad::Bad;
 
-/// Source of a database's bytes.
+/// A source of a database's bytes.
 pub trait Source {
     fn bytes(&self) -> u64;
 
@@ -24,7 +24,7 @@ pub trait Source {
     ///
     /// # Errors
     ///
-    /// If the bytes cannot be read.
+    /// Fails if the bytes cannot be read.
     fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
@@ -40,7 +40,7 @@ impl OnDisk {
     ///
     /// # Errors
     ///
-    /// If the length of the file cannot be read.
+    /// Fails if the length of the file cannot be read.
     pub fn new(file: File) -> io::Result<Self> {
         let bytes = file.metadata()?.len();
         Ok(Self { file, bytes })
@@ -208,7 +208,7 @@ impl Element<'_> {
     }
 }
 
-/// Callback that receives each element of a bucket.
+/// A callback that receives each element of a bucket.
 pub(super) type Each<'e> = dyn FnMut(Element<'_>) -> Result<(), Bad> + 'e;
 
 impl<'s> Trees<'s> {

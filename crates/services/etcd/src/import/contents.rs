@@ -119,7 +119,7 @@ impl<'s> Contents<'s> {
     ///
     /// # Errors
     ///
-    /// If the bytes are not a complete snapshot of etcd, or contain data that this service does not
+    /// Fails if the bytes are not a complete snapshot of etcd, or contain data that this service does not
     /// support.
     pub fn read(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
         let mut trees = Trees::open(source, bytes)?;

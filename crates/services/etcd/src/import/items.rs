@@ -40,7 +40,7 @@ enum Stage {
     End,
 }
 
-/// Generator of the items. Keys are sorted in memory, and values are read from the file.
+/// A generator of the items. Keys are sorted in memory, and values are read from the file.
 pub struct Items<'c> {
     contents: &'c Contents<'c>,
     auth: Vec<(Vec<u8>, Vec<u8>)>,
@@ -60,7 +60,7 @@ impl<'c> Items<'c> {
     ///
     /// # Errors
     ///
-    /// If the snapshot exceeds a limit of this service.
+    /// Fails if the snapshot exceeds a limit of this service.
     pub fn new(contents: &'c Contents<'c>, settings: &Settings) -> Result<Self, Bad> {
         let leases = contents.leases();
         if leases.len() as u64 > LEASES_MAX {
@@ -116,7 +116,7 @@ impl<'c> Items<'c> {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read or has changed.
+    /// Fails if the file cannot be read or has changed.
     pub fn next(&mut self, item: &mut Vec<u8>) -> Result<bool, Bad> {
         loop {
             if self.stage == Stage::Head {
@@ -228,7 +228,7 @@ impl<'c> Items<'c> {
     }
 }
 
-/// Row at a position of a section.
+/// A row at a position of a section.
 enum Row {
     One(Place),
     /// The position has no entry, but later positions may have entries.

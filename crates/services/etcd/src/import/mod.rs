@@ -29,7 +29,7 @@ const PIECE: usize = 256 << 10;
 ///
 /// # Errors
 ///
-/// If the file cannot be read or is damaged, e.g. its checksum does not match.
+/// Fails if the file cannot be read or is damaged, e.g. its checksum does not match.
 pub fn verify(source: &dyn Source) -> Result<(u64, bool), Bad> {
     let bytes = source.bytes();
     if bytes % SECTOR != SUM_BYTES {

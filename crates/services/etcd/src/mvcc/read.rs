@@ -62,9 +62,9 @@ impl From<Found> for KeyValue {
     }
 }
 
-/// Visitor of keys and records.
+/// A visitor of keys and records.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
-/// Visitor that is also called for keys without a record at the revision, so that they count as
+/// A visitor that is also called for keys without a record at the revision, so that they count as
 /// work.
 pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
 

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
 
-/// Visitor of entries.
+/// A visitor of entries.
 pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 
 /// A map ordered by key, used by one thread.

@@ -20,7 +20,7 @@ const ANSWERED_MAX: usize = 4096;
 /// Maximum age of a lost packet, in round trips, for the loss to affect the rate.
 const YOUNG_RTTS: u64 = 4;
 
-/// How a datagram arrived.
+/// Path by which a datagram arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
     /// The datagram arrived directly. Other nodes may have received it, too.

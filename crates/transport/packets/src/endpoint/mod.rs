@@ -55,7 +55,7 @@ pub struct Settings {
     pub keys: Keys,
     pub limits: Limits,
     pub delivery: Delivery,
-    /// Whether to retain received datagrams for other nodes, as acceptors do.
+    /// Set if received datagrams are retained for other nodes, as acceptors do.
     pub keeps: bool,
     /// Seed for the random numbers that spread requests over time.
     pub seed: u64,

@@ -31,7 +31,7 @@ pub const TAGGED_BYTES: usize = 12;
 /// `ETH_P_ALL` of linux/if_ether.h.
 const ALL_TYPES: u16 = 3;
 
-/// Filter for the frames that a socket receives.
+/// A filter for the frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveFilter {
     /// No frames, for a socket that only sends.

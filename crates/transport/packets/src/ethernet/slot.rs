@@ -32,7 +32,7 @@ const FOR_ME: u8 = 0;
 /// `PACKET_MULTICAST`: the frame is addressed to a group.
 const FOR_A_GROUP: u8 = 2;
 
-/// Filter for the frames to accept.
+/// A filter for the frames to accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameFilter {
     pub ether_type: u16,

@@ -33,7 +33,7 @@ const fn moment(now: Time) -> Moment {
 
 pub(crate) struct Choosing {
     choice: Choice<Carrier>,
-    /// Whether a group address is configured.
+    /// Set if a group address is configured.
     has_group: bool,
     /// Number of frames since the last evaluation.
     frames: u64,

@@ -23,7 +23,7 @@ pub struct Settings {
     pub endpoint: endpoint::Settings,
     /// Initial path of frames for all nodes.
     pub reach: Reach,
-    /// Whether the path may change with the traffic. If so, frames are sent over connections unless
+    /// Set if the path may change with the traffic. Frames are then sent over connections unless
     /// another path is cheaper ([plane-3]).
     pub chooses: bool,
     /// Source of nonces for probes, which other parties must not be able to guess ([pkt-2]).

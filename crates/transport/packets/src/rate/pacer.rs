@@ -36,7 +36,7 @@ pub struct Pacer {
     rate_bytes_s: u64,
     bucket: Bucket,
     period_end: Time,
-    /// Whether this node's own queue dropped datagrams in this period.
+    /// Set if this node's own queue dropped datagrams in this period.
     dropped: bool,
     /// Loss per receiver that persists at a lower rate and so does not indicate an overloaded link,
     /// in millionths.

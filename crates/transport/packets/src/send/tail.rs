@@ -3,7 +3,7 @@
 
 use quorate_core::time::Time;
 
-/// Timer that fires after 0.5, 1, 2, 4 … ms of silence, until heartbeats take over.
+/// A timer that fires after 0.5, 1, 2, 4 … ms of silence, until heartbeats take over.
 #[derive(Clone, Debug)]
 pub struct TailTimer {
     first_us: u64,

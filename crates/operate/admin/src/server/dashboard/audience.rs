@@ -36,7 +36,7 @@ struct Watcher {
     _lasts: Arc<()>,
 }
 
-/// Subscription of a new page.
+/// A subscription of a new page.
 pub(super) struct Joined {
     pub(super) documents: Receiver<io::Result<Bytes>>,
     pub(super) lasts: Weak<()>,

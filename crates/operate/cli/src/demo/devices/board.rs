@@ -131,7 +131,7 @@ pub(super) struct Stage {
     said: u64,
 }
 
-/// Document with which the page is updated.
+/// A document with which the page is updated.
 #[derive(Serialize)]
 pub(super) struct Shown {
     phase: Phase,

@@ -16,7 +16,7 @@ use super::{
     parts::{marked, paragraph},
 };
 
-/// Cell of the matrix: its severity, and its text in a long and a short form.
+/// A cell of the matrix: its severity, and its text in a long and a short form.
 struct Cell {
     is: Option<Severity>,
     long: String,

@@ -17,7 +17,7 @@ use super::{
     paint::{Paint, plain},
 };
 
-/// Column of a table: its heading, alignment and width limit.
+/// A column of a table: its heading, alignment and width limit.
 pub(super) struct Column {
     pub(super) name: &'static str,
     /// Set if cells are aligned to the right, as for numbers.
@@ -29,7 +29,7 @@ pub(super) struct Column {
     pub(super) widest: usize,
 }
 
-/// Row of a table, with a style for each cell.
+/// A row of a table, with a style for each cell.
 pub(super) struct Row {
     pub(super) cells: Vec<(String, Style)>,
     pub(super) is_chosen: bool,

@@ -69,7 +69,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Entry of a ring: a chunk, or a frame in a chunk.
+/// An entry of a ring: a chunk, or a frame in a chunk.
 pub(crate) trait Entry: Copy + sealed::Plain {}
 
 mod sealed {
