@@ -6,7 +6,7 @@
 //! coordinator, in the same step. Responses stay internal, except for those to the owner. So a step
 //! sends no more frames than one program would, and a device that can rewrite only one frame, such
 //! as a program in a kernel, never has to send a second one. If the host's own vote completes a
-//! decision, other nodes learn of it by a heartbeat, as after a lost frame ([offload-19]).
+//! decision, a heartbeat informs the other nodes, as after a lost frame ([offload-19]).
 
 use crate::{
     Acceptor, Coordinator, Out, Port, Setup, Verdict, acceptor,

@@ -60,7 +60,7 @@ pub struct NodeView {
     pub log_start: u64,
     #[serde(default)]
     pub snapshot: Option<SnapshotView>,
-    /// Snapshot in progress, with the size written so far.
+    /// Snapshot in progress, with the number of bytes already written.
     #[serde(default)]
     pub snapshot_taking: Option<SnapshotView>,
     /// Free space of the disk that contains the log.
@@ -381,7 +381,7 @@ impl ProgressView {
         Self::new(progress.activity.name(), unit, progress)
     }
 
-    /// Converts the progress of reading the log to its JSON form. `took` is the time spent so far.
+    /// Converts the progress of reading the log to its JSON form. `took` is the elapsed time.
     pub fn of_log(reading: ReadProgress, took: Duration) -> Self {
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let rate = reading.read.saturating_mul(1000).checked_div(ms);

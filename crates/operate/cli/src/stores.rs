@@ -29,7 +29,7 @@ pub(crate) fn open_store(
 ) -> Result<Box<dyn KvStore>, Problem> {
     match store {
         Store::Lsm => Ok(Box::new(open_engine(&folder.join("kv"), files_max)?)),
-        // The stateless service stores nothing, and the etcd service has stores of its own.
+        // The stateless service stores nothing, and the etcd service opens its own stores.
         _ => Ok(Box::new(MemoryStore::new())),
     }
 }

@@ -1,8 +1,8 @@
 //! Clients of byte streams that record their observations while faults are injected into the nodes.
 //!
-//! A *lane* is one stream with its writers, a reader that follows it, and their history. Lanes
-//! differ. Some writers prefer the leader. Some know only a single node, which then owns their
-//! bytes. One stream is trimmed while it grows, and one is taken over repeatedly.
+//! A *lane* is one stream with its writers, a reader that follows it, and their history. There are
+//! several kinds: some writers prefer the leader, and some use only a single node, which then owns
+//! their bytes; one stream is trimmed while it grows, and one is taken over repeatedly.
 
 use std::{
     fs::File,
@@ -95,7 +95,7 @@ enum Kind {
 
 impl Load {
     /// Starts clients of the nodes at `addresses`. Most writes are at most `part` bytes long. With
-    /// `pinned`, each node also gets a lane whose writer knows only that node.
+    /// `pinned`, each node also gets a lane whose writer uses only that node.
     pub fn start(addresses: &[String], pinned: bool, part: u64, seed: u64) -> io::Result<Self> {
         let mut load = Self {
             lanes: Vec::new(),
@@ -207,7 +207,8 @@ impl Load {
         self.wait_going_on_without(&[])
     }
 
-    /// Like [`Self::wait_going_on`], but ignores lanes whose writers know only nodes in `down`.
+    /// Waits as [`Self::wait_going_on`] does, but ignores lanes whose writers use only nodes in
+    /// `down`.
     pub fn wait_going_on_without(&mut self, down: &[String]) -> io::Result<()> {
         let lanes = self.lanes.clone();
         let goes_on = |lane: &Lane| !lane.addresses.iter().all(|address| down.contains(address));
@@ -351,7 +352,8 @@ impl Lane {
         }
     }
 
-    /// Starts writer after writer to take over the stream. Each must learn that it is fenced.
+    /// Starts one writer after another to take over the stream. Each must be notified that it was
+    /// fenced.
     fn take_over_and_over(
         self: &Arc<Self>,
         dice: &mut Dice,
@@ -466,7 +468,7 @@ impl Lane {
     }
 }
 
-/// Repeats a request while no node is reachable, as all may be down for a moment.
+/// Repeats a request while no node is reachable, because all of them may be down for a moment.
 fn retry_until_reachable<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let mut last = Error::Machine("it was not tried".to_owned());
     let done = wait::at_most(PATIENCE, "a node", || match ask() {

@@ -37,7 +37,8 @@ impl Usage {
         Some(Self { user_s, system_s, switches })
     }
 
-    /// Returns the CPU seconds of a process, to the nanosecond if the kernel can, else to a tick.
+    /// Returns the CPU seconds of a process, with nanosecond precision if the kernel supports it,
+    /// or else in ticks.
     pub fn exact_cpu_s(id: u32) -> Option<f64> {
         let folder = Path::new("/proc").join(id.to_string()).join("task");
         let of = |task: &fs::DirEntry| {

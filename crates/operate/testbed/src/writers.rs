@@ -25,8 +25,8 @@ use crate::{
     resp::{Link, Reply},
 };
 
-/// Number of turns in which a writer writes large values. After these, the state is large enough
-/// for sending a snapshot to take noticeable time.
+/// Number of turns in which a writer writes large values. By then the state is so large that
+/// sending a snapshot takes noticeable time.
 const GROWING_TURNS: u64 = 4096;
 /// Number of keys that each writer overwrites in turn.
 const PLACES: u64 = 4;
@@ -181,7 +181,8 @@ impl Drop for Writers {
 }
 
 impl Written {
-    /// Compares every key with the own state of the node at `address`. Returns their number.
+    /// Compares every key with the local state of the node at `address`. Returns the number of
+    /// keys.
     pub fn compare(&self, address: &str) -> io::Result<usize> {
         let mut link = Link::connect(address)?;
         link.ask(&["READONLY"])?;
@@ -223,7 +224,7 @@ fn number(name: &str, text: &str) -> io::Result<u64> {
     whole.ok_or_else(|| io::Error::other(format!("{name} is of no write: {} bytes", text.len())))
 }
 
-/// Outcome of a write, as far as the client knows.
+/// Outcome of a write, to the client's knowledge.
 enum Fate {
     Done,
     /// The write may take effect at any time, or never.

@@ -1,8 +1,8 @@
 //! Compares raw Ethernet with UDP over one `veth` pair between two namespaces, alternating: round
 //! trips and runs.
 //!
-//! `cargo run --release -p quorate-packets --example compare`. The figures are only indications:
-//! the machine does other work, so each is the best of several rounds.
+//! `cargo run --release -p quorate-packets --example compare`. The figures are only indicative:
+//! because the machine does other work, each is the best of several rounds.
 
 #![allow(
     clippy::print_stdout,

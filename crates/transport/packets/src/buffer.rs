@@ -16,7 +16,7 @@ pub struct Buffer {
     /// Index of each number's entry, counted from the first entry ever inserted. A number is stored
     /// at its remainder modulo the length.
     places: Vec<u64>,
-    /// Number of entries freed so far.
+    /// Total number of entries freed.
     freed: u64,
     /// Offset at which the next entry begins.
     head: usize,

@@ -70,7 +70,6 @@ impl RetainedDatagrams {
         }
     }
 
-    /// Removes and returns the nodes that wait for a packet.
     pub(crate) fn take_waiting(&mut self, of: ChannelName, number: u64) -> Vec<NodeId> {
         self.waiting.remove(&(of, number)).unwrap_or_default()
     }

@@ -2,8 +2,8 @@
 //! that they reach.
 //!
 //! TCP connections introduce nodes to each other ([pkt-2]) and carry everything that is not sent as
-//! packets. Packets carry whole frames: to one node on a channel of its own, or once to all nodes
-//! that receive the group. There is no socket, clock or thread here: equal inputs give equal
+//! packets. Packets carry whole frames, either to one node on a separate channel, or once to all
+//! nodes that receive the group. There is no socket, clock or thread here: equal inputs give equal
 //! outputs, in a reactor and in the simulator.
 //!
 //! Reading order: [`port`] (inputs and outputs), [`packets`] (the plane), [`introduction`] (the

@@ -1,7 +1,7 @@
-//! A small certificate authority for clusters that have none. It consists of one authority for
-//! nodes and one for clients.
+//! A small certificate authority for clusters that have none of their own. It consists of one
+//! authority for nodes and one for clients.
 //!
-//! Its folder contains the private keys of both, and remains with the operator. Files for nodes and
+//! Its folder contains the private keys of both, and stays with the operator. Files for nodes and
 //! clients are created in separate folders, to be copied to their machines.
 
 use std::{
@@ -163,7 +163,7 @@ impl Signer {
                 .map_err(|error| no_authority(folder, format!("{}: {error}", path.display())))
         };
         let key = KeyPair::from_pem(&text(&at("key"))?);
-        // The parser's error is not shown, because it might contain parts of the key.
+        // The parser's error is omitted, because it might contain parts of the key.
         let key = key.map_err(|_| no_authority(folder, format!("{file}.key is no private key")))?;
         let certificate = text(&at("crt"))?;
         let issuer = Issuer::from_ca_cert_pem(first_certificate(&certificate), key);
@@ -237,8 +237,8 @@ fn copy(from: &Path, to: &Path, file: &str) -> Result<(), AuthorityError> {
     write(&to.join(file), &bytes, false)
 }
 
-/// Replaces a file atomically, so that a node that reads it at the same time finds the old or the
-/// new contents.
+/// Replaces a file atomically, so that a node that reads it concurrently finds either the old or
+/// the new contents.
 fn write(path: &Path, bytes: &[u8], secret: bool) -> Result<(), AuthorityError> {
     let new = path.with_extension("new");
     let mut options = fs::OpenOptions::new();

@@ -108,7 +108,7 @@ fn read(path: &Path) -> Result<Vec<u8>, BadFiles> {
     Ok(bytes)
 }
 
-/// Returns all certificates in a file. The owner's certificate is the first one.
+/// Returns all certificates in a file, beginning with the owner's.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFiles> {
     let bytes = read(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
@@ -122,7 +122,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 
 pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, BadFiles> {
     let bytes = read(path)?;
-    // The parser's error is not shown, because it might contain parts of the key.
+    // The parser's error is omitted, because it might contain parts of the key.
     PrivateKeyDer::from_pem_slice(&bytes)
         .map_err(|_| BadFiles::contents(path, "it contains no private key"))
 }

@@ -1,8 +1,8 @@
 //! A TLS session without a socket: encrypted bytes on the network's side, decrypted bytes on the
 //! caller's side.
 //!
-//! The library also has an unbuffered interface, which copies less. However, it panics if it is
-//! called again after it has rejected bytes, and bytes from strangers must never crash a node. The
+//! The TLS library also has an unbuffered interface, which copies less. However, it panics if it is
+//! called again after it has rejected bytes, and received bytes must never crash a node. The
 //! buffered interface does not panic.
 
 use std::{
@@ -24,7 +24,7 @@ use crate::verify::{node_of, who};
 const READ_BYTES: usize = 64 << 10;
 /// Number of bytes to read from the network at a time during the handshake.
 const HANDSHAKE_READ_BYTES: usize = 8 << 10;
-/// Maximum number of encrypted bytes that wait for the network.
+/// Maximum number of encrypted bytes that wait to be sent.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Result of reading decrypted bytes.
@@ -116,7 +116,8 @@ impl Session {
         self.failure.as_deref()
     }
 
-    /// Returns the id of the node of this cluster that the other side has proved to be, if any.
+    /// Returns the id of the node of this cluster that the other side has proved to be, if it is
+    /// one.
     pub fn node(&self) -> Option<u32> {
         node_of(self.certificate()?, &self.cluster)
     }
@@ -162,7 +163,7 @@ impl Session {
             return ReadOutcome::Failed;
         };
         loop {
-            // Bytes that arrived before the end, or before rejected bytes, are read first.
+            // Bytes that arrived before the end, or before rejected bytes, must be read first.
             match connection.reader().read(into) {
                 Ok(0) if into.is_empty() => {}
                 Ok(0) => {
@@ -174,7 +175,7 @@ impl Session {
                     return ReadOutcome::Some(count);
                 }
                 // No bytes are available. The only other error is an end without a close message,
-                // which the socket reports.
+                // which the socket reports as well.
                 Err(_) => self.readable = 0,
             }
             if self.failure.is_some() {

@@ -1,5 +1,5 @@
-//! A blocking connection: a socket, with a TLS session on top of it if there is one. Clones share
-//! the connection, so that one thread can read while another writes.
+//! A blocking connection: a socket, optionally with a TLS session on top of it. Clones share the
+//! connection, so that one thread can read while another writes.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -12,13 +12,13 @@ use crate::session::{ReadOutcome, Session};
 
 const READ_BYTES: usize = 16 << 10;
 
-/// Message about a connection without TLS to a node that expects it.
+/// Error message for a connection without TLS to a node that expects it.
 pub const NEEDS_TLS: &str = "the node expects TLS, and this connection has none";
-/// Prefix of the message about a session that failed.
+/// Prefix of the error message for a session that failed.
 const FAILED: &str = "TLS: ";
 
-/// Returns an error if these are the first bytes from a node that answers with a TLS alert to a
-/// client without TLS. No protocol of a node begins with that byte.
+/// Returns an error if these are the first bytes of a TLS alert, with which a node answers a client
+/// without TLS. No protocol of a node begins with that byte.
 pub fn check_plain(first: &[u8]) -> io::Result<()> {
     match first {
         [0x15, ..] => Err(io::Error::new(ErrorKind::InvalidData, NEEDS_TLS)),
@@ -26,8 +26,8 @@ pub fn check_plain(first: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Returns whether a connection failed because of TLS or certificates, so that a further attempt at
-/// the same node fails as well.
+/// Returns whether a connection failed because of TLS or certificates, in which case another
+/// attempt at the same node would fail as well.
 pub fn is_tls_failure(text: &str) -> bool {
     text == NEEDS_TLS || text.starts_with(FAILED)
 }
@@ -88,7 +88,7 @@ impl Stream {
             }
             let taken = lock(session).take(&mut []);
             if taken == ReadOutcome::Failed {
-                // Notify the other side of the reason.
+                // The other side should receive the alert with the reason.
                 let _ = self.send_sealed(session);
                 return Err(failed(&lock(session)));
             }
@@ -116,7 +116,7 @@ impl Stream {
         let _wire = lock(&self.0.wire);
         let mut bytes = Vec::new();
         lock(session).flush(&mut bytes)?;
-        // The session is not locked here: a reader must not wait for a writer, or two ends could
+        // The session is not locked here: if a reader had to wait for a writer, both ends could
         // wait for each other.
         (&self.0.socket).write_all(&bytes)
     }
@@ -141,7 +141,7 @@ impl Read for &Stream {
                 ReadOutcome::NeedsMore => {}
             }
             // TLS itself has a response to send. If another thread is writing, it sends the
-            // response, too.
+            // response as well.
             if lock(session).has_unsent() && self.0.wire.try_lock().is_ok() {
                 self.send_sealed(session)?;
             }

@@ -1,5 +1,4 @@
-//! A node's identity and the authorities that it trusts, loaded from files and reloaded while it
-//! runs.
+//! A node's identity and trusted authorities, loaded from files and reloaded while it runs.
 
 use std::{
     path::Path,
@@ -39,10 +38,10 @@ pub struct Expiry {
     pub valid: Validity,
 }
 
-/// Protection of a node against strangers.
+/// Protection of a node against unauthorized connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// The node can be reached only from its own machine.
+    /// Only its own machine can reach the node.
     #[default]
     Loopback,
     /// The node is unprotected, by the operator's choice: anyone who can reach it is trusted.
@@ -71,8 +70,8 @@ pub struct Trust {
 
 #[derive(Debug)]
 struct InForce {
-    /// Certificates in use, the node's own last. A reload compares only these, because keys belong
-    /// to them.
+    /// Certificates in use, the node's own last. A reload compares only these, because each key
+    /// belongs to one of them.
     made_of: Vec<CertificateDer<'static>>,
     expiries: Vec<Expiry>,
     peers_in: Arc<ServerConfig>,
@@ -106,7 +105,7 @@ impl Trust {
         Ok(Self { files: Arc::new(files), own, now: Arc::new(RwLock::new(Arc::new(in_force))) })
     }
 
-    /// Reloads the files. Returns whether they changed. After an error the current certificates
+    /// Reloads the files. Returns whether they changed. On an error, the current certificates
     /// remain in use.
     pub fn reload(&self) -> Result<bool, BadFiles> {
         let new = InForce::load(&self.files, &self.own)?;
@@ -137,7 +136,7 @@ impl Trust {
     }
 
     /// Returns the configuration for connections to the admin address. A client may connect without
-    /// a certificate, and the server decides what it serves then.
+    /// a certificate; the server then decides what to serve.
     pub fn operators_config(&self) -> Arc<ServerConfig> {
         self.in_force().operators_in.clone()
     }
@@ -217,7 +216,7 @@ impl ClientTrust {
         self.session(host.trim_start_matches('[').trim_end_matches(']'))
     }
 
-    /// Returns the configuration, for a library that makes connections itself.
+    /// Returns the configuration, for a library that makes its own connections.
     pub fn config(&self) -> Arc<ClientConfig> {
         self.0.clone()
     }
@@ -302,7 +301,7 @@ impl InForce {
             .with_client_auth_cert(node.clone(), files::key(&files.key)?)
             .map_err(|error| BadFiles::contents(&files.key, error))?;
         peers_out.resumption = Resumption::disabled();
-        // Server names would reveal the cluster.
+        // A server name in clear text would reveal the cluster.
         peers_out.enable_sni = false;
         let made_of = [peers_ca, clients_ca, server, node].concat();
         Ok(Self {

@@ -1,5 +1,5 @@
-//! Verifies the certificate in a handshake: its chain to an authority, and the name in it, which
-//! must belong to this cluster.
+//! Verifies the certificate in a handshake: its chain to an authority, and its name, which must
+//! belong to this cluster.
 
 use std::sync::Arc;
 
@@ -47,8 +47,8 @@ pub(crate) fn who(certificate: &CertificateDer<'_>, cluster: &str) -> Who {
     node.or_else(client).unwrap_or(Who::Unnamed)
 }
 
-/// Returns the common name in the first certificate. It identifies users certified by another
-/// authority.
+/// Returns the common name in the first certificate, which identifies users that another authority
+/// certified.
 pub fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<String> {
     let first = certificates?.first()?;
     let (_, parsed) = x509_parser::parse_x509_certificate(first).ok()?;
@@ -104,7 +104,8 @@ pub(crate) struct PeersIn {
 
 impl ClientCertVerifier for PeersIn {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // The authority is not revealed to strangers.
+        // The names of authorities are not sent, because they would reveal the cluster to
+        // strangers.
         &[]
     }
 
@@ -157,8 +158,8 @@ impl ClientCertVerifier for ClientsIn {
     signatures_by!(clients);
 }
 
-/// A verifier for the node that this node connects to. The expected name belongs to one node, or
-/// stands for any node of the cluster.
+/// Verifier for the node that this node connects to. The expected name is that of one node, or
+/// [`ANY_NODE`].
 #[derive(Debug)]
 pub(crate) struct PeersOut {
     pub(crate) roots: RootCertStore,
@@ -167,7 +168,7 @@ pub(crate) struct PeersOut {
     pub(crate) cluster: String,
 }
 
-/// Expected name if any node of the cluster is acceptable.
+/// Expected name that stands for any node of the cluster.
 pub(crate) const ANY_NODE: &str = "any-node.quorate.internal";
 
 impl ServerCertVerifier for PeersOut {

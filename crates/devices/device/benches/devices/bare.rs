@@ -137,7 +137,7 @@ pub(crate) fn packet(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     while !over.load(Ordering::Relaxed) {
         if let Some(frame) = socket.receive(&mut buffer)? {
             machine.step(frame, |frame| {
-                // A frame that does not fit is lost.
+                // A frame for which there is no space is lost.
                 let _ = socket.send(frame);
             })?;
         }

@@ -86,14 +86,14 @@ pub(crate) const BALLOT: PackedBallot = PackedBallot(0x0001_0000_0002_0001);
 pub(crate) const BOOT: u32 = 77;
 /// Number of cells of each program.
 pub(crate) const CELLS: u32 = 1 << 14;
-/// Returns the size of a kernel device's tap. It is enough for an owner that polls every few
-/// milliseconds, but no more, because a larger one never fits into the processor's cache.
+/// Returns the size of a kernel device's tap. It suffices for an owner that polls every few
+/// milliseconds; a larger one would not fit into the processor's cache.
 const fn tap_bytes(room: usize) -> u32 {
     if room <= 64 { 1 << 20 } else { 1 << 22 }
 }
 
-/// Makes the receive buffer large enough for 32 outstanding values, whatever the machine's default
-/// is.
+/// Makes the receive buffer large enough for 32 outstanding values, regardless of the machine's
+/// default.
 pub(crate) fn make_roomy(socket: impl std::os::fd::AsFd) -> Fallible<()> {
     const BYTES: usize = 4 << 20;
     Ok(rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, BYTES)?)

@@ -24,7 +24,7 @@ pub(crate) struct Owner<D> {
     leads: bool,
     counter: u64,
     frame: Vec<u8>,
-    /// One past the highest slot known to be decided.
+    /// Exclusive upper bound of the slots known to be decided.
     pub(crate) decided: u64,
     /// Number of decisions received.
     pub(crate) heard: u64,

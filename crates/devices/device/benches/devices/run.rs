@@ -21,7 +21,7 @@ use crate::{
     table::{self, Cell, Key, Sample},
 };
 
-/// Set in the process that is already in namespaces of its own.
+/// Environment variable that is set in the process inside the namespaces.
 const INSIDE: &str = "QUORATE_DEVICES_INSIDE";
 const ROOMS: [usize; 2] = [64, 1000];
 const OUTSTANDING: [usize; 2] = [1, 32];
@@ -73,7 +73,7 @@ struct Bench {
     milliseconds: u32,
 }
 
-/// Returns the same processors on every machine with at least two.
+/// Returns the first two processors that this process may use, or the only one twice.
 fn cpus() -> Fallible<[CpuSet; 2]> {
     let all = sched_getaffinity(None)?;
     let mut single = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).map(|cpu| {

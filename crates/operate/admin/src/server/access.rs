@@ -56,8 +56,8 @@ pub type HasRoot = Box<
 >;
 type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Users of the service's clients. They restrict callers while the cluster has no users of its own:
-/// a caller who may not read all data through the service may not back it up, either.
+/// Users of the service's clients. They restrict callers while the users' table is empty: a caller
+/// who may not read all data through the service may not back it up, either.
 #[derive(Clone, Default)]
 pub(super) struct ClientUsers(pub(super) Arc<OnceLock<HasRoot>>);
 

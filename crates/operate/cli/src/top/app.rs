@@ -115,7 +115,6 @@ pub(super) struct App {
     pub(super) view: View,
     pub(super) sort: Sort,
     pub(super) is_help: bool,
-    /// Selected node, if any.
     pub(super) selected: Option<u32>,
     /// Number of lines by which the view is scrolled down.
     pub(super) scrolled: usize,

@@ -44,7 +44,6 @@ pub(super) fn clean(text: &str) -> String {
     clean
 }
 
-/// Returns the display width of a text in cells.
 pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }

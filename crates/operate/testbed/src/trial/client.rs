@@ -1,4 +1,4 @@
-//! Client of a single node. Each of its methods is one operation of the history.
+//! A client of a single node. Each of its methods is one operation of the history.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -89,7 +89,8 @@ impl Client {
         }
     }
 
-    /// Records an operation with its outcome. `known` completes it from the reply, or rejects.
+    /// Records an operation with its outcome. `known` fills in the result from the reply, or
+    /// rejects the reply.
     fn note(
         &mut self,
         key: &str,
@@ -220,8 +221,8 @@ impl Client {
         let word = value.clone().unwrap_or_default();
         let outcome = self.ask(&[&["MULTI"], &["SET", key, &word], &["EXEC"]]);
         if expected.is_none() && matches!(outcome, Outcome::Known(Reply::Nothing)) {
-            // A transaction that expects an absent key may fail without reason ([watch-3]), so
-            // this says nothing about the key.
+            // A transaction that expects an absent key may fail spuriously ([watch-3]), so this
+            // proves nothing about the key.
             return;
         }
         let cas = |done| What::Cas { expected, value, done };

@@ -68,7 +68,8 @@ const DURABLE: [Harm; 9] = [
     Harm::StopFollower,
 ];
 
-/// Process faults for a volatile cluster: no kills, which lose votes for good ([volatile-1]).
+/// Process faults for a volatile cluster: no kills, because they lose votes permanently
+/// ([volatile-1]).
 const VOLATILE: [Harm; 5] =
     [Harm::PauseLeader, Harm::PauseFollower, Harm::PauseTwo, Harm::StopLeader, Harm::StopFollower];
 
@@ -86,7 +87,7 @@ const RUPTURES: [Rupture; 8] = [
 /// Faults of devices attached to an interface.
 const RUPTURES_OF_DEVICES: [Rupture; 2] = [Rupture::UnplugLeader, Rupture::UnplugFollower];
 
-/// Faults of external device processes, for durable clusters only, as they lose votes.
+/// Faults of external device processes, which lose votes. For durable clusters only.
 const RUPTURES_OF_BOXES: [Rupture; 2] = [Rupture::ResetLeader, Rupture::ResetFollower];
 
 /// A step of a plan: one fault, or two faults at the same time.

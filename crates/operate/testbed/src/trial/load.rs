@@ -109,8 +109,8 @@ fn mixed(mut client: Client, mut dice: Dice) -> Seen {
     client.seen
 }
 
-/// Reads all keys in one pipeline, repeatedly. A node that resumes or is cut off therefore always
-/// has reads to answer, none of which may return an old value.
+/// Reads all keys in one pipeline, repeatedly. So a node that resumes or is cut off always has
+/// reads to answer, none of which may return an old value.
 fn reading(mut client: Client) -> Seen {
     while !client.shared.stopping() {
         let generation = client.shared.generation();
@@ -123,7 +123,7 @@ fn reading(mut client: Client) -> Seen {
     client.seen
 }
 
-/// Inserts keys of its own, each only once, to find out whether any are lost.
+/// Inserts keys that no other client uses, each only once, to find out whether any are lost.
 fn inserting(mut client: Client, mut dice: Dice) -> Seen {
     while !client.shared.stopping() {
         client.insert();

@@ -83,7 +83,7 @@ pub struct Insert {
     pub fate: Fate,
 }
 
-/// Outcome of a command, as far as the client knows.
+/// Outcome of a command, to the client's knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Acknowledged,

@@ -1,4 +1,4 @@
-//! Client with a session. It retries a command on any node until the outcome is known.
+//! A client with a session, which retries a command on any node until the outcome is known.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -95,7 +95,7 @@ impl Session {
         });
     }
 
-    /// Retries a command until it receives a reply; `None` if the run ends first.
+    /// Retries a command until it receives a reply. Returns `None` if the run ends first.
     fn repeat(&mut self, command: &[&str]) -> Option<Reply> {
         let number = self.next;
         self.next += 1;

@@ -200,7 +200,6 @@ impl ReplicaAccess {
         self.cluster
     }
 
-    /// Returns the header common to all responses.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
         Some(ResponseHeader {
             cluster_id: self.cluster,

@@ -119,8 +119,8 @@ impl<'s> Contents<'s> {
     ///
     /// # Errors
     ///
-    /// Fails if the bytes are not a complete snapshot of etcd, or contain data that this service does not
-    /// support.
+    /// Fails if the bytes are not a complete snapshot of etcd, or if it contains data that this
+    /// service does not support.
     pub fn read(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
         let mut trees = Trees::open(source, bytes)?;
         let mut buckets = Vec::new();

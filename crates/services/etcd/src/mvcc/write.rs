@@ -258,7 +258,7 @@ impl<'m> Transaction<'m> {
 }
 
 impl Mvcc {
-    /// Puts a key in a revision of its own.
+    /// Puts a key in one revision.
     pub fn put(
         &mut self,
         request: &PutRequest,

@@ -313,7 +313,7 @@ impl Endpoint {
         self.keeps = keeps;
     }
 
-    /// Sets the nodes that retain datagrams. They are asked for repairs before the owner.
+    /// Sets the nodes that retain datagrams. Repairs are requested from them before the owner.
     pub fn set_acceptors(&mut self, acceptors: &[NodeId]) {
         self.acceptors = acceptors.to_vec();
     }

@@ -28,8 +28,7 @@ const QUIET: u32 = 1024;
 
 /// A non-blocking packet socket on one interface.
 pub struct Ethernet {
-    // Dropped before the socket, although the order does not matter, because a mapping keeps its
-    // memory.
+    // Dropped before the socket, although any order would be safe: a mapping keeps its memory.
     ring: Ring,
     socket: OwnedFd,
     interface: Interface,
@@ -62,8 +61,7 @@ impl Ethernet {
         let socket = open()?;
         let interface = Interface::named(interface, socket.as_fd())?;
         let (ring, buffered) = ring(socket.as_fd(), interface.mtu, receive_bytes)?;
-        // The socket gets its EtherType only now, so that it does not receive frames from before it
-        // had a ring.
+        // The socket gets its EtherType only now, so that no frames arrive before it has a ring.
         let place = Place::new(interface.index, ether_type);
         net::bind(&socket, &place).map_err(|error| interface.failed(error, socket.as_fd()))?;
         if let Some(group) = group {
@@ -86,8 +84,8 @@ impl Ethernet {
 
     /// Makes the socket receive frames through AF_XDP, with space for about `receive_bytes` in each
     /// queue of the interface. Frames of other queues arrive as before. Only one socket per
-    /// interface can do so. The program at the interface is removed along with this socket, however
-    /// the process ends.
+    /// interface can do so. The program at the interface is removed along with this socket, even if
+    /// the process is killed.
     pub fn use_xdp(&mut self, receive_bytes: usize, ways: Ways) -> Result<Mode, XdpError> {
         let xdp = Xdp::open(&self.interface, self.hears.ether_type, receive_bytes, ways)?;
         let mode = xdp.mode();
@@ -149,8 +147,8 @@ impl Ethernet {
         Ok(self.lost + by_xdp)
     }
 
-    /// Sends datagrams that are stored back to back, each in a frame of its own, to an interface or
-    /// a group. All have the same length, except the last, which may be shorter. The frames are not
+    /// Sends datagrams that are stored back to back, each in a separate frame, to an interface or a
+    /// group. All have the same length, except the last, which may be shorter. The frames are not
     /// looped back.
     pub fn send(&mut self, to: Mac, bytes: &[u8], segment_bytes: usize) -> Result<Sent, Failed> {
         let segment_bytes = segment_bytes.clamp(1, bytes.len().max(1));

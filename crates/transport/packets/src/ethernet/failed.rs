@@ -50,7 +50,7 @@ pub enum Failed {
 }
 
 impl Failed {
-    /// Returns whether the socket works again by itself once the interface is up.
+    /// Returns whether the socket works again, without being reopened, once the interface is up.
     pub const fn passes(&self) -> bool {
         matches!(self, Self::Down { .. })
     }

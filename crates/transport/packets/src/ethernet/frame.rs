@@ -6,7 +6,7 @@ use crate::ethernet::{Mac, refusal::Refusal};
 
 /// Default EtherType: *local experimental 1* of IEEE 802.
 pub const ETHER_TYPE: u16 = 0x88b5;
-/// Lowest EtherType. In an older type of frame, lower values are lengths.
+/// Lowest EtherType. Lower values in its place are lengths, in an older type of frame.
 pub const ETHER_TYPE_MIN: u16 = 0x0600;
 /// Length of destination, source and EtherType, which do not count towards the MTU.
 pub const ETHERNET_BYTES: usize = 14;

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// A hardware address: six bytes, in the order of a frame.
+/// A hardware address: six bytes, in transmission order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac(pub [u8; 6]);
 

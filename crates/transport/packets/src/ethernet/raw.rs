@@ -1,8 +1,8 @@
 //! Whole frames of an interface, unchanged: nothing is added, interpreted, or buffered outside the
 //! kernel.
 //!
-//! For callers that build their own frames and rarely send them, such as the owner of a device in
-//! the kernel.
+//! It is for callers that build their own frames and rarely send them, such as the owner of a
+//! device in the kernel.
 
 use std::{io, time::Duration};
 
@@ -36,7 +36,7 @@ const ALL_TYPES: u16 = 3;
 pub enum ReceiveFilter {
     /// No frames, for a socket that only sends.
     Nothing,
-    /// Frames of this EtherType that others send, whatever their destination.
+    /// Frames of this EtherType that other stations send, with any destination.
     EtherType(u16),
 }
 
@@ -48,8 +48,8 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Opens a socket on an interface. If `group` is set, the interface also receives that group as
-    /// long as the socket is open.
+    /// Opens a socket on an interface. If `group` is set, the interface also receives that group
+    /// while the socket is open.
     pub fn open(interface: &str, hears: ReceiveFilter, group: Option<Mac>) -> Result<Self, Failed> {
         let socket =
             net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
@@ -92,9 +92,8 @@ impl Raw {
     }
 
     /// Makes the socket receive all frames of this EtherType, including those from which the kernel
-    /// removes a VLAN or priority tag. Like a socket for all types, it receives such frames before
-    /// the kernel handles them. Only [`TAGGED_BYTES`] of a tagged frame are received, so that it
-    /// can be counted.
+    /// removes a VLAN or priority tag. As on a socket for all types, such frames arrive before the
+    /// kernel handles them. Only [`TAGGED_BYTES`] of a tagged frame are received, for counting it.
     pub fn hear_tagged(&self, ether_type: u16) -> Result<(), Failed> {
         let option = "SO_ATTACH_FILTER";
         let bytes = u32::try_from(TAGGED_BYTES).unwrap_or(u32::MAX);

@@ -1,8 +1,7 @@
 //! Sends a run of datagrams as frames, many in one system call.
 //!
 //! A send ring (PACKET_TX_RING) was measured and costs the same per frame. Most of the cost is the
-//! frame's path through the kernel, and the copy is not saved for a frame that does not leave the
-//! machine.
+//! frame's path through the kernel, and frames that stay on the machine are copied in any case.
 
 use std::io::IoSlice;
 

@@ -4,13 +4,13 @@ use crate::ethernet::{frame::ETHERNET_BYTES, slot::SLOT_HEADER_BYTES};
 
 /// Minimum size of a block in bytes. A block is one contiguous allocation of the kernel.
 const BLOCK_BYTES_MIN: usize = 64 << 10;
-/// Maximum page size of any machine, in bytes. Blocks are multiples of it, so they are always whole
-/// pages.
+/// Maximum page size of any machine, in bytes. Blocks are multiples of it, so that they consist of
+/// whole pages.
 const PAGE_BYTES_MAX: usize = 64 << 10;
 /// Slots begin at multiples of this (`TPACKET_ALIGNMENT`).
 const ALIGNMENT: usize = 16;
-/// Maximum size to request, in bytes. The kernel would kill other processes for memory before it
-/// refuses a larger ring.
+/// Maximum size to request, in bytes. The kernel would kill other processes for lack of memory
+/// before it refuses a larger ring.
 const RING_BYTES_MAX: usize = 256 << 20;
 /// Maximum MTU of an interface. A slot for it takes at most two blocks.
 const MTU_MAX: usize = 65_536;

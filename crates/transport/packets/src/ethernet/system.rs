@@ -87,7 +87,7 @@ pub(crate) fn mtu(socket: BorrowedFd<'_>, name: Name) -> io::Result<usize> {
     usize::try_from(c_int::from_ne_bytes([a, b, c, d])).map_err(io::Error::other)
 }
 
-/// Returns whether the interface is switched on. It may still lack a cable.
+/// Returns whether the interface is administratively up, even if it has no carrier.
 pub(crate) fn is_up(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
     let [low, ..] = ask::<GET_FLAGS>(socket, name)?;
     Ok(c_int::from(low) & libc::IFF_UP != 0)
@@ -183,7 +183,7 @@ fn give(bytes: u32) -> sock_filter {
 }
 
 /// Restricts the socket to frames that match these bits and that arrived at this interface, for it
-/// or for a group. Excludes VLAN frames, whose tags the kernel removed and which it assigned to
+/// or for a group. VLAN frames are excluded: the kernel removes their tags, and assigns them to
 /// another interface or to none.
 pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::Result<()> {
     let Bits { at, mask, either: [one, other] } = only;
@@ -286,7 +286,7 @@ pub(crate) fn set_receive_ring(socket: BorrowedFd<'_>, shape: Shape) -> io::Resu
     set(socket, libc::PACKET_RX_RING, &request)
 }
 
-/// Makes the interface receive a group as long as the socket is open.
+/// Makes the interface receive a group while the socket is open.
 pub(crate) fn join(socket: BorrowedFd<'_>, index: u32, group: Mac) -> io::Result<()> {
     let [a, b, c, d, e, f] = group.0;
     let request = packet_mreq {

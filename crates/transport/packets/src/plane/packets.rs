@@ -611,8 +611,8 @@ impl Packets {
             endpoint::Event::Answered { node, rtt_us, by_group } => {
                 self.on_answer(node, rtt_us, by_group, now);
             }
-            // [rate-3] Unsent datagrams are dropped. The replica learns of the ballot in another
-            // way, and the endpoint has already handled tails and reports.
+            // [rate-3] Unsent datagrams are dropped. The replica receives the ballot over another
+            // path, and the endpoint has already handled tails and reports.
             endpoint::Event::Stopped(_)
             | endpoint::Event::TailReceived { .. }
             | endpoint::Event::Introduced(_)

@@ -229,7 +229,7 @@ impl Inbound {
         self.gaps.next_due()
     }
 
-    /// Returns the ranges to request now, each with the number of requests made so far.
+    /// Returns the ranges to request now, each with the number of earlier requests.
     pub fn poll(
         &mut self,
         now: Time,

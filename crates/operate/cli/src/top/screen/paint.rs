@@ -46,7 +46,6 @@ impl Paint {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// Formats a section heading.
     pub(super) fn heading(self, text: &str) -> Line<'static> {
         Line::styled(text.to_owned(), self.bold())
     }

@@ -1,8 +1,8 @@
 //! System calls of bpf(2): a map of sockets, a program, and its attachment to an interface.
 //!
 //! The rest of the crate may rely on this: each function here is safe for all arguments. The
-//! objects that they create disappear with their descriptors, so a program leaves its interface
-//! when its process ends, however that happens.
+//! objects that they create are removed along with their descriptors, so a program is detached from
+//! its interface when its process ends in any way.
 #![allow(unsafe_code, reason = "no safe library has bpf(2)")]
 
 use std::{io, ptr};
@@ -22,7 +22,7 @@ const MAP_OF_SOCKETS: u32 = 17;
 /// `BPF_PROG_TYPE_XDP`, and `BPF_XDP` of attachments.
 const PROGRAM_XDP: u32 = 6;
 const AT_XDP: u32 = 37;
-/// Flags for attaching the program in the driver, before buffers are allocated for a frame, or in
+/// Flags for attaching the program: in the driver, before buffers are allocated for a frame, or in
 /// the kernel, afterwards.
 const BY_DRIVER: u32 = 1 << 2;
 const BY_KERNEL: u32 = 1 << 1;

@@ -1,5 +1,5 @@
-//! AF_XDP: frames of our EtherType bypass the kernel's network stack, directly into memory of this
-//! process.
+//! AF_XDP: frames of our EtherType bypass the kernel's network stack and are placed directly in
+//! this process's memory.
 //!
 //! It complements a packet socket, which receives frames of other queues, and all frames once the
 //! program at the interface has been removed. Reading order: `program` (run by the kernel for each
@@ -27,8 +27,8 @@ use self::{
 };
 use crate::ethernet::interface::Interface;
 
-/// Maximum number of sockets, one for each queue of the interface. Frames of further queues take
-/// the usual path.
+/// Maximum number of sockets, one for each queue of the interface. Frames of further queues arrive
+/// through the packet socket.
 const QUEUES_MAX: u32 = 8;
 /// Path of frames from the interface into this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,14 +107,14 @@ impl XdpError {
 }
 
 /// The sockets of an interface's queues, and the program that directs frames to them. Dropping it
-/// removes the program, so that frames take the usual path.
+/// removes the program, so that frames arrive through the packet socket again.
 pub(crate) struct Xdp {
     queues: Vec<Queue>,
     /// Queue to read first in the next turn, so that none starves.
     turn: usize,
     mode: Mode,
     link: OwnedFd,
-    /// Program at the interface. The kernel keeps it and its map as long as the link exists.
+    /// Program at the interface. The kernel keeps it and its map while the link exists.
     _program: OwnedFd,
     _map: Map,
 }
@@ -213,8 +213,7 @@ impl Xdp {
         count
     }
 
-    /// Sends frames through the first queue as long as there is space. Returns how many it
-    /// accepted.
+    /// Sends frames through the first queue while there is space. Returns how many it accepted.
     pub(crate) fn send<'a>(
         &mut self,
         frames: impl Iterator<Item = [&'a [u8]; 2]>,

@@ -1,8 +1,8 @@
 //! The program at an interface. It redirects frames of our EtherType to the socket of their queue,
 //! and passes all others.
 //!
-//! The program has a dozen instructions and is assembled by hand, so that no build needs a compiler
-//! for BPF. It checks only the EtherType. The destination of a frame is checked later, in the same
+//! The program has a dozen instructions and is assembled manually, so that builds need no BPF
+//! compiler. It only checks the EtherType. The destination of a frame is checked later, in the same
 //! place as for frames that arrive through the packet socket.
 
 use crate::ethernet::frame::ETHERNET_BYTES;

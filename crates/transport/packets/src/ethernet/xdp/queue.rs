@@ -121,8 +121,8 @@ impl Queue {
         {
             count += 1;
             take(self.chunks.bytes(frame.addr, frame.len));
-            // An invalid chunk is lost, because the kernel would refuse it. On a healthy system
-            // there are none.
+            // A chunk with an invalid address is lost, because the kernel would refuse it. This
+            // never happens on a healthy system.
             if let Some(chunk) = self.chunks.chunk_of(frame.addr)
                 && self.fill.room() > 0
             {
@@ -154,7 +154,7 @@ impl Queue {
         }
     }
 
-    /// Sends frames, each consisting of two slices, as long as there is space. Returns how many the
+    /// Sends frames, each consisting of two slices, while there is space. Returns how many the
     /// kernel accepted.
     pub(crate) fn send<'a>(
         &mut self,

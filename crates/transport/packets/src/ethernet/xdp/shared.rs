@@ -97,7 +97,7 @@ pub(crate) struct Ring<T> {
     offsets: Offsets,
     /// Capacity in entries, a power of two.
     places: u32,
-    /// Number of entries that this side has written or read so far.
+    /// Total number of entries that this side has written or read.
     mine: u32,
     entries: PhantomData<T>,
 }

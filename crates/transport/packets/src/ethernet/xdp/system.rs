@@ -105,8 +105,8 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
 }
 
 /// Registers chunks as the memory for the socket's frames. The kernel pins the pages, so it never
-/// writes elsewhere, whatever happens to the mapping. However, received frames are visible only as
-/// long as the mapping exists.
+/// writes elsewhere, even if the mapping is removed. Received frames are visible only through the
+/// mapping, however.
 pub(crate) fn register(
     socket: BorrowedFd<'_>,
     chunks: &Chunks,
