@@ -59,5 +59,5 @@ pub struct Place {
 /// Error code for a joining node that the serving node cannot connect to.
 pub const UNREACHABLE_PEER: &str = "unreachable_peer";
 
-/// Error code for a joining node elsewhere, while the serving node listens on loopback only.
+/// Error code for a node on another machine if the serving node listens on loopback only.
 pub const LOOPBACK_PEER: &str = "loopback_peer";

@@ -102,7 +102,7 @@ pub struct LastPlanView {
     pub reached: bool,
     /// Slot of the command that ended the plan.
     pub slot: u64,
-    /// [era-9] Set if enough members store everything up to `slot` to switch removed nodes off.
+    /// [era-9] Set once enough members store everything up to `slot` for removed nodes to stop.
     pub settled: bool,
 }
 

@@ -20,7 +20,7 @@ pub enum Code {
     Trimmed = 5,
     /// The call has timed out.
     Timeout = 6,
-    /// The outcome is unknown. The request may have been executed, or may still be.
+    /// The outcome is unknown. The request may have been executed, or may still be executed.
     Unknown = 7,
     /// No node can serve the request now. It was not executed.
     Unavailable = 8,

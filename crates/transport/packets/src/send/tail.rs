@@ -8,7 +8,7 @@ use quorate_core::time::Time;
 pub struct TailTimer {
     first_us: u64,
     last_us: u64,
-    /// Current wait for a tail in microseconds, and the time of its end; `None` once heartbeats
+    /// Current wait for a tail in microseconds, and the time when it ends. `None` once heartbeats
     /// take over.
     wait: Option<(u64, Time)>,
 }
