@@ -58,14 +58,9 @@ pub(super) enum Ask {
         node: u32,
     },
     /// Writes a key.
-    Set {
-        key: String,
-        value: String,
-    },
+    Set { key: String, value: String },
     /// Reads a key.
-    Get {
-        key: String,
-    },
+    Get { key: String },
 }
 
 /// Action that the demo's main thread executes. Actions run in the order of the requests.
