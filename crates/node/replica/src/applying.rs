@@ -40,10 +40,10 @@ use crate::{
     },
 };
 
-/// Time after which a turn applies no further values, since peers wait for votes and heartbeats. A
-/// value is never split, and each turn applies at least one.
+/// Time in microseconds after which a turn applies no further values, since peers wait for votes
+/// and heartbeats. A value is never split, and each turn applies at least one.
 const TURN_US: u64 = 10_000;
-/// Bytes charged to the apply budget for a value without payload.
+/// Number of bytes charged to the apply budget for a value without payload.
 const EMPTY_CHARGE_BYTES: usize = 64;
 
 /// The service, its sessions and its queue of decided values.
@@ -121,7 +121,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service_mut()
     }
 
-    /// Returns whether the service works and has committed everything applied.
+    /// Returns whether the service is healthy and has committed everything applied.
     pub(crate) fn is_whole(&self) -> bool {
         self.condition().takes() && self.applier.is_committed()
     }
@@ -131,12 +131,12 @@ impl<S: StateMachine> Applying<S> {
         self.applier.metadata()
     }
 
-    /// Returns whether the service reported that it accepts work, even while it loads a snapshot.
+    /// Returns whether the service itself accepts work, even while it is loading a snapshot.
     pub(crate) fn service_takes(&self) -> bool {
         self.condition().said_takes()
     }
 
-    /// Sets why the service's state may be wrong ([differ-2]); `None` clears the doubt.
+    /// Sets the reason to doubt the service's state ([differ-2]); `None` clears the doubt.
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.applier.condition_mut().set_doubt(why);
     }
@@ -147,7 +147,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.condition_mut().set_loading(why);
     }
 
-    /// Records that the service loaded the state after all slots below `at`, with `meta`.
+    /// Records that the service loaded the state of all slots below `at`, with `meta`.
     pub(crate) fn loaded(&mut self, at: Slot, meta: Metadata) {
         self.applier.go_on_at(at, meta);
         self.history = History::default();
@@ -173,7 +173,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.streams_mut()
     }
 
-    /// Returns whether a state from elsewhere replaced this one since the last call.
+    /// Returns whether a loaded or empty state has replaced this one since the last call.
     pub(crate) fn take_loaded(&mut self) -> bool {
         std::mem::take(&mut self.reloaded)
     }
@@ -182,7 +182,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.membership()
     }
 
-    /// Returns how long a command would take on the current state.
+    /// Estimates the cost of executing a command on the current state.
     pub(crate) fn weigh(&self, command: &[u8]) -> Weight {
         self.applier.weigh(command)
     }
@@ -251,7 +251,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service_mut().due(each);
     }
 
-    /// Runs a query. Returns `Unavailable` if clients may have seen a later state.
+    /// Runs a query. Fails with `Unavailable` if clients may already have seen a later state.
     pub(crate) fn query(
         &self,
         query: &[u8],
@@ -272,7 +272,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.decided(range, value);
     }
 
-    /// Returns whether a value can be applied immediately.
+    /// Returns whether a value can be applied now.
     pub(crate) fn has_work(
         &self,
         decided_to: Slot,
@@ -351,7 +351,7 @@ impl<S: StateMachine> Applying<S> {
     }
 
     /// Applies values read back from the log, as long as each is the next one and matches the
-    /// decision. If it stops at slots whose bytes are missing from the log, returns these slots.
+    /// decision. If this stops at slots whose bytes the log lacks, returns these slots.
     pub(crate) fn run_from_log(
         &mut self,
         decided_to: Slot,
@@ -367,7 +367,7 @@ impl<S: StateMachine> Applying<S> {
             if !self.condition().takes() {
                 break;
             }
-            // The decision made in this process counts, not the value last recorded.
+            // What this process decided takes precedence over what was last recorded.
             if let Some(told) = self.applier.told(range.from)
                 && told != value
             {
@@ -381,8 +381,9 @@ impl<S: StateMachine> Applying<S> {
                 && self.streams().appends(stream, offset, range)
                 && payload.as_ref().is_some_and(|payload| payload.len() as u64 != range.len())
             {
-                // [disk-8] This node recorded the content without its bytes because it had applied
-                // it; then the service lost that state. Only a peer's log can have the bytes.
+                // [disk-8] This node had applied the content when it recorded it, hence without its
+                // bytes. The service has lost that state since, so the bytes must come from a
+                // peer's log.
                 if payload.as_ref().is_some_and(|bytes| bytes.is_empty()) {
                     return Some(range);
                 }

@@ -34,16 +34,16 @@ use crate::{
     },
 };
 
-/// Bytes charged to the budget for a message without payload.
+/// Number of bytes charged to the budget for a message without payload.
 const CHARGE_BYTES_MIN: usize = 64;
 
 /// Values missing on this node, and values that peers requested from it.
 pub(crate) struct CatchingUp {
-    /// Votes from before the restart with bytes to be read back; until then nothing is sent.
+    /// Votes from before the restart whose bytes must be read back before anything is sent.
     unread_votes: VecDeque<SlotRange>,
     repair: Repair,
     serving: Serving,
-    /// Time of the next attempt to serve peers, after a full buffer or a spent budget.
+    /// Time of the next attempt to serve peers after a full buffer or an exhausted budget.
     retry_at: Option<Time>,
     /// Maximum number of bytes sent to lagging peers in one turn.
     turn_bytes: usize,
@@ -62,8 +62,8 @@ enum Served {
 }
 
 impl CatchingUp {
-    /// Creates the state, given the votes whose bytes must be read back. A repair request is
-    /// repeated after `retry_ms` without an answer.
+    /// Creates the state, given the votes whose bytes must be read back. An unanswered repair
+    /// request is repeated after `retry_ms`.
     pub(crate) fn new(unread_votes: VecDeque<SlotRange>, retry_ms: u64, limits: &Limits) -> Self {
         Self {
             unread_votes,
@@ -75,7 +75,7 @@ impl CatchingUp {
         }
     }
 
-    /// Begins a turn, in which peers are served again.
+    /// Begins a turn, with a new budget for serving peers.
     pub(crate) fn begin_turn(&mut self) {
         self.retry_at = None;
     }
@@ -99,7 +99,7 @@ impl CatchingUp {
         self.unread_votes.iter().map(|votes| votes.len()).sum()
     }
 
-    /// Drops unread votes whose bytes cannot be read back: this node's votes are void.
+    /// Drops the unread votes, whose bytes cannot be read back: this node's votes are void.
     pub(crate) fn forget_votes(&mut self) {
         self.unread_votes.clear();
     }
@@ -129,9 +129,9 @@ impl CatchingUp {
         SlotRange::new(range.from, missing.unwrap_or(range.to))
     }
 
-    /// [disk-8] Records lost slots. Slots decided in this process are fetched from peers; the core
-    /// learns the earlier ones again. An open vote still has its bytes in memory, and if this
-    /// process ends before the decision, the next process ignores the vote.
+    /// [disk-8] Records lost slots. Those decided in this process are fetched from peers, and the
+    /// core learns earlier ones again. An open vote still has its bytes in memory; if this process
+    /// ends before the decision, the next one ignores the vote.
     pub(crate) fn lose(
         &mut self,
         lost: &[SlotRange],
@@ -183,7 +183,8 @@ impl CatchingUp {
         protocol.later(Input::Missing(self.repair.first()));
     }
 
-    /// Records that the log now begins at `start`: lost slots below it are not needed.
+    /// Records that the log now begins at `start`, so that lost slots below it are no longer
+    /// needed.
     pub(crate) fn begins_at(&mut self, start: Slot, protocol: &mut Protocol) {
         self.repair.repaired(SlotRange::new(Slot::FIRST, start));
         protocol.later(Input::Missing(self.repair.first()));
@@ -210,7 +211,7 @@ impl CatchingUp {
         }
     }
 
-    /// Queues slots, all of them decided here, to be sent to a peer that lags.
+    /// Queues slots that are decided here to be sent to a lagging peer.
     pub(crate) fn start_serving(&mut self, to: NodeId, range: SlotRange) {
         self.serving.start(to, range);
     }
@@ -248,13 +249,13 @@ impl CatchingUp {
         self.serving.stop(node);
     }
 
-    /// Starts reading bytes that a peer requested. After a failure the peer repeats its request.
+    /// Starts reading bytes that peers requested. If a read fails, the peer repeats its request.
     pub(crate) fn read_for_peers<D: Disk>(&mut self, now: Time, storing: &mut Storing<D>) {
         if storing.may_read(now, Kind::Payload)
             && let Some((to, value, slot)) = self.serving.next_payload()
         {
             let purpose = Purpose::Payload(to, value, slot);
-            // The peer needs more than the first byte of a run of content.
+            // The peer needs the rest of the run of content, too.
             let more = match value {
                 Value::Content { .. } => STREAM_PIECE_BYTES_MAX as u64,
                 _ => 1,
@@ -378,7 +379,8 @@ impl CatchingUp {
     }
 }
 
-/// Returns the bytes for a part of a run of content; `None` if not a part, or not a run.
+/// Returns the bytes of `part` of a run of content; `None` if it is no part, or the value is no
+/// run.
 fn part_of(
     payload: &Payload,
     value: &Value,

@@ -1,5 +1,5 @@
-//! Queue of notifications to fronts: completed requests in order, with their replies in one buffer,
-//! and the few results for operators.
+//! Queue of notifications to fronts: completed requests in order, with their replies in one shared
+//! buffer, and the few results for operators.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,7 +15,7 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The request was executed; this is the length of its reply in the reply buffer.
+    /// The request was executed. Contains the length of its reply in the reply buffer.
     Written(usize),
     InMemory(Slot),
     Registered(SessionId),
@@ -24,7 +24,7 @@ enum Outcome {
     Failed(Failure),
 }
 
-/// Completed requests, taken out of the queue to notify a front.
+/// Completed requests that were taken out of the queue to notify a front of them.
 #[derive(Debug, Default)]
 pub struct Ended {
     list: VecDeque<(Tag, Outcome)>,
@@ -38,7 +38,7 @@ impl Ended {
         Some(self.completion(tag, outcome))
     }
 
-    /// Returns the next completion whose request the front has not dropped in the meantime.
+    /// Returns the next completion, skipping requests that the front has dropped.
     pub(crate) fn next_not_forgotten(
         &mut self,
         queue: &mut Completions,
@@ -75,7 +75,7 @@ impl Ended {
 }
 
 /// Queue of completions, bounded by its callers: no values are applied while [`Completions::bytes`]
-/// is at the limit, and each other completion ends a request of a bounded queue.
+/// is at the limit, and every other completion ends a request of a bounded queue.
 #[derive(Debug, Default)]
 pub(crate) struct Completions {
     ended: Ended,
@@ -97,12 +97,11 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// Records that a request was accepted. It will complete exactly once.
+    /// Counts an accepted request. Every request completes exactly once.
     pub(crate) fn opened(&mut self) {
         self.open += 1;
     }
 
-    /// Returns the number of requests that have not completed.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
@@ -190,7 +189,7 @@ impl Completions {
     }
 
     /// Completes a read that is about to run between commands. Returns `false` if the front has
-    /// dropped the read; the read must then not run.
+    /// dropped the read, which must then not run.
     pub(crate) fn read(&mut self, tag: Tag) -> bool {
         let wanted = self.ends(tag);
         if wanted {
@@ -242,8 +241,8 @@ impl Completions {
         }
     }
 
-    /// Drops a request of the front. Its completion is removed from the queue, now or when it
-    /// arrives. A tag without an open request is forgotten once no requests are open.
+    /// Drops a request of the front: its completion is removed from the queue, now or when it
+    /// arrives. The tags of requests without a completion are cleared once no requests are open.
     pub(crate) fn forget(&mut self, tag: Tag) {
         if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {
             self.remove(at);

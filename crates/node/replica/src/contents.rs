@@ -1,10 +1,10 @@
 //! Store of values' bytes, by descriptor and slot range: store, pin, fetch, release, read back.
 //!
 //! The protocol orders descriptors; only this file and its submodules know which kinds of bytes
-//! exist and where they are stored. A batch has all its bytes or none, the same in every slot.
-//! Content of streams covers a range of slots, and the bytes of only some of these slots may be
-//! available. Each operation then returns the first part of the range with uniform availability. If
-//! the table of streams makes content a no-op in any case, its bytes are not needed ([stream-4]).
+//! exist and where they are stored. A batch is available as a whole or not at all, and is the same
+//! in every slot. Content of streams covers a range of slots, of which only some may have their
+//! bytes. Each operation then returns the first part of the range with uniform availability. If the
+//! table of streams makes content a no-op in any case, its bytes are not needed ([stream-4]).
 //! Another kind of value needs one more arm in each operation.
 
 mod fetches;
@@ -70,7 +70,8 @@ impl ReceivedBytes<'_> {
         }
     }
 
-    /// Returns the bytes for a part of the slots; `None` if `self` does not cover `whole`.
+    /// Returns the bytes of `part` of the slots; `None` if `self` does not hold the bytes of
+    /// `whole`.
     pub(crate) fn part(self, whole: SlotRange, part: SlotRange) -> Option<Self> {
         if self.bytes.is_empty() {
             return Some(self);
@@ -98,7 +99,7 @@ pub(crate) struct Mismatched;
 pub(crate) struct Contents {
     payloads: Payloads,
     runs: Runs,
-    /// Content whose bytes are not needed, whatever the table says. Either this node voted for it
+    /// Content whose bytes are not needed regardless of the table: either this node voted for it
     /// without bytes before the restart, and the table may be older than the vote; or a full
     /// replica stated that they are not needed ([aux-5]).
     without_bytes: Vec<(SlotRange, Value)>,
@@ -106,8 +107,9 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Creates an empty store with `pinned_bytes_max` bytes for open slots, and `recent_bytes_max`
-    /// more to retain for peers. An unanswered request is repeated after `retry_ms`.
+    /// Creates an empty store with room for `pinned_bytes_max` bytes of open slots and for
+    /// `recent_bytes_max` more that are retained for peers. An unanswered request is repeated after
+    /// `retry_ms`.
     pub(crate) fn new(
         pinned_bytes_max: usize,
         recent_bytes_max: usize,
@@ -165,7 +167,8 @@ impl Contents {
         self.held(value, range, streams) == range
     }
 
-    /// Returns the longest first part of these slots with uniform availability.
+    /// Returns the availability of the value's bytes, and the longest first part of these slots
+    /// that shares it.
     pub(crate) fn first_part(
         &self,
         value: &Value,
@@ -231,7 +234,7 @@ impl Contents {
         }
     }
 
-    /// Stores bytes that are known to match the value. The bytes of a batch count for any slot.
+    /// Stores bytes that are known to match the value. The bytes of a batch are valid in any slot.
     pub(crate) fn insert(&mut self, value: &Value, range: SlotRange, payload: Payload) {
         match *value {
             Value::Batch(name) => self.payloads.insert(name, payload),
@@ -291,7 +294,7 @@ impl Contents {
             let Some(SlotRange { from, to }) = wanted else {
                 return false;
             };
-            // A slot below the offset has no position, so its content belongs to no stream.
+            // A slot below the offset has no position, so no content of the stream is in it.
             let to = to.min(Slot(offset.saturating_add(below)));
             if from < to {
                 self.without_bytes.push((SlotRange::new(from, to), *value));
@@ -420,7 +423,7 @@ impl Contents {
     }
 }
 
-/// Returns the positions of content in these slots.
+/// Returns the stream positions of content with this offset in these slots.
 pub(crate) fn positions(offset: u64, range: SlotRange) -> Range<u64> {
     let at = |slot: Slot| slot.0.saturating_sub(offset);
     at(range.from)..at(range.to)

@@ -1,4 +1,4 @@
-//! The device of this node, if it has one: passes the core's orders to the device's owner, and the
+//! The device of this node, if it has one. Passes the core's orders to the device's owner, and the
 //! device's events to the core ([offload-5]–[offload-19]).
 
 use quorate_core::{
@@ -26,13 +26,13 @@ use crate::{
     },
 };
 
-/// Time in milliseconds for which a device is not used after it refused an order or a value.
+/// Time in milliseconds for which a device is left unused after it refused an order or a value.
 const REST_MS: u64 = 1_000;
 /// Interval in milliseconds between searches for a device while this node has none.
 const SEARCH_MS: u64 = 5_000;
 /// Interval in milliseconds between checks that a device still receives from the network.
 const LOOK_MS: u64 = 500;
-/// [offload-9] Microseconds after which a silent device whose votes count is abandoned.
+/// [offload-9] Time in microseconds after which a silent device whose votes count is abandoned.
 ///
 /// A late device still has its votes: the machine is busy, a virtual machine is paused or migrated,
 /// or an operator stopped the device process. Such pauses take seconds. Waiting costs one silent
@@ -46,15 +46,15 @@ const LATE: &str = "the device does not answer";
 /// Events from a device, in order.
 #[derive(Debug)]
 pub(crate) enum DeviceEvent {
-    /// Bytes of a value that the device has.
+    /// A value whose bytes the device holds.
     Bytes(Value, SlotRange, Payload),
     /// A report to the core.
     Word(DeviceReport),
-    /// Number of slots that a usable device can hold; 0 if no device is usable.
+    /// Change of the number of slots that the device can hold; 0 if no device is usable.
     Use(u64),
     /// [offload-11] A decision that a coordinator counted in this ballot, for nodes without a vote.
     Told(Ballot, SlotValue),
-    /// A value that the device did not accept, returned so that the core proposes it again.
+    /// A value that the device refused, returned so that the core proposes it again.
     Returned(Value),
 }
 
@@ -67,7 +67,7 @@ struct OwnedDevice {
     limit: Slot,
     /// [offload-9] The device was fenced after this process started.
     is_fenced: bool,
-    /// The core knows that the device may be used.
+    /// The core has been notified that the device may be used.
     is_offered: bool,
     /// The device is not used until this time.
     rests_until: Time,
@@ -110,7 +110,7 @@ pub(crate) struct Devices {
 const NAMES_MAX: u32 = 1 << 16;
 
 impl Devices {
-    /// Assigns the next name to a client of devices; `None` if there are no more.
+    /// Assigns the next name to a client of devices; `None` once [`NAMES_MAX`] are assigned.
     pub(crate) fn lend_name(&mut self, node: NodeId, boot: u32) -> Option<Name> {
         let number = self.names_lent;
         let name = Name::of(node.0, boot, number).filter(|_| number < NAMES_MAX)?;
@@ -140,8 +140,8 @@ impl Devices {
         }
     }
 
-    /// Takes the current status, and returns a new one that retains only the totals over all
-    /// devices of this node. Totals never decrease.
+    /// Takes the current status, and returns a new one with only the totals over all devices of
+    /// this node, which never decrease.
     fn take_totals(&mut self) -> DeviceStatus {
         let DeviceStatus { votes, given, counted, taken_back, offered, outgrown, refused, .. } =
             self.status.take().unwrap_or_default();
@@ -206,7 +206,8 @@ impl Devices {
         self.unit.as_ref().is_some_and(|unit| unit.is_late).then_some(LATE)
     }
 
-    /// Returns the maximum size of a batch in a frame, in bytes, if there is a device.
+    /// Returns the maximum size in bytes of a batch that fits into a frame of the device, if there
+    /// is one.
     pub(crate) fn room(&self) -> Option<usize> {
         let unit = self.unit.as_ref()?;
         Some(unit.device.shape().room)
@@ -226,7 +227,7 @@ impl Devices {
         self.unit.as_ref().is_none_or(|unit| unit.started.is_none() || unit.owner.has_room())
     }
 
-    /// Executes any order of the core except [`Order::Submit`].
+    /// Executes an order of the core, which must not be [`Order::Submit`].
     pub(crate) fn order(&mut self, order: &Order) {
         let Some(unit) = &mut self.unit else { return };
         match *order {
@@ -283,7 +284,7 @@ impl Devices {
         };
         let done = unit.owner.submit(value, bytes);
         if let Err(NotSubmitted::NotCarried(_)) = done {
-            // [offload-15] This value and all others for a while are sent over connections.
+            // [offload-15] Until then, values travel over connections, this one included.
             unit.rests_until = now.plus_ms(REST_MS);
         }
         done
@@ -356,7 +357,7 @@ impl Devices {
                 tell(DeviceEvent::Word(DeviceReport::Late));
             }
         }
-        // A device that answers only occasionally will soon be late again.
+        // A device that answers only now and then is likely to be late again.
         unit.is_late &= now < unit.rests_until;
         let may = unit.is_fenced && unit.may_be_used() && now >= unit.rests_until;
         if lost.is_none() && may != unit.is_offered {
@@ -392,7 +393,8 @@ impl Devices {
                     status.boot = unit.owner.device_boot();
                     Some(unit)
                 }
-                // Another may work better, unless the lost one's votes counted: then none is used.
+                // Another device may work better. If the votes of the lost one counted, no other
+                // may be used.
                 _ => {
                     self.search_at = Some(now.plus_ms(SEARCH_MS));
                     None
@@ -572,7 +574,8 @@ impl OwnedDevice {
             }
             Event::Next { next, .. } => tell(DeviceEvent::Word(DeviceReport::Next { slot: next })),
             Event::ArmRefused { reason, .. } => {
-                // Counts as executed: the device is fenced, and armed later ([offload-5]).
+                // The order counts as executed: the device is fenced, and is armed later
+                // ([offload-5]).
                 status.why = Some(format!("the device refused to be armed: {reason:?}"));
                 self.rests_until = now.plus_ms(REST_MS);
             }

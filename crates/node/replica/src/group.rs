@@ -1,5 +1,5 @@
-//! Members of the group: assigned ids, the nodes' addresses, and the plan in progress. Replicated
-//! state: it follows from the log alone and is part of every snapshot ([snap-1], [member-2]).
+//! Members of the group: assigned ids, the nodes' addresses, and the plan in progress. This is
+//! replicated state: it is a function of the log and part of every snapshot ([snap-1], [member-2]).
 //!
 //! Weights belong to the core and change by reconfigurations. All other attributes of a member are
 //! stored here. They are changed by commands (`command`), which travel in batches like those of
@@ -33,7 +33,7 @@ pub use self::planner::Goal;
 pub const NODES_MAX: usize = 64;
 /// Maximum length of an address in bytes.
 pub const ADDRESS_BYTES_MAX: usize = 256;
-/// [member-4] First level at which the table itself refuses to assign an address twice.
+/// [member-4] First level at which the table itself rejects duplicate addresses.
 const ADDRESSES_SINCE: Level = Level(10);
 /// Maximum length of a plan's description in bytes.
 const WHAT_BYTES_MAX: usize = 256;
@@ -55,7 +55,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Returns whether a node uses this id; otherwise the id is only reserved.
+    /// Returns whether a node has joined under this id; otherwise the id is only reserved.
     pub const fn has_joined(&self) -> bool {
         self.founding || self.nonce.is_some()
     }
@@ -68,11 +68,11 @@ pub struct Plan {
     pub id: u64,
     /// Target weights.
     pub goal: Goal,
-    /// Changes of roles and of the quorum rule, made after the weights are reached.
+    /// Changes of roles and of the quorum rule, made once the weights have reached their targets.
     pub then: Vec<Change>,
     /// Nodes to remove once they have no weight; their ids are never used again ([member-1]).
     pub leaving: Vec<NodeId>,
-    /// The operator's request, for display.
+    /// Description of the operator's request, for display.
     pub what: String,
 }
 
@@ -155,7 +155,7 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
     Some(QuorumRule::Flexible { phase1: now.0.max(then.0), phase2: now.1.max(then.1) })
 }
 
-/// Result of a plan that ended.
+/// Outcome of a finished plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Id of the plan: the slot of the command that made it.
@@ -205,7 +205,7 @@ impl Group {
         self.next
     }
 
-    /// [level-5] Returns the level that the group uses.
+    /// [level-5] Returns the group's current level.
     pub fn level(&self) -> Level {
         self.level
     }
@@ -343,7 +343,7 @@ impl Group {
             nonce.is_none() && !known.has_joined() && known.peer == peer
         };
         if let Some((node, known)) = self.nodes.iter_mut().find(kept) {
-            // The id is already reserved for this address, so an operator repeated the request.
+            // The id is already reserved for this address: the operator has repeated the request.
             known.role = role;
             return Ok(Granted::Node(*node));
         }
@@ -372,8 +372,8 @@ impl Group {
         Ok(Granted::Done)
     }
 
-    /// Adopts a plan, unless it was made for an outdated state, as when two operators act at once.
-    /// The plan in progress may be renewed under its number, since callers wait for its end.
+    /// Adopts a plan unless it is based on an outdated state, as when two operators act at once.
+    /// The plan in progress may be renewed under its own id, since callers wait for that id to end.
     fn adopt(&mut self, slot: Slot, mut plan: Plan, named: Era, eras: &Eras) -> Reply {
         if let Some(other) = &self.plan {
             if !plan.renews(other) {
@@ -420,7 +420,8 @@ impl Group {
         }
     }
 
-    /// Applies the eras after this slot: drops removed nodes, and ends a plan at its goal.
+    /// Applies the eras in force after this slot: drops removed nodes, and ends a plan that reached
+    /// its goal.
     pub fn look(&mut self, at: Slot, eras: &Eras) {
         let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
         let gone = self.nodes.extract_if(.., |node, _| spent(*node));

@@ -1,8 +1,9 @@
 //! The main loop of a replica: its parts and the order of a turn, without socket or clock.
 //!
 //! The caller passes frames, requests and the time, calls [`Replica::poll`], delivers the
-//! completions, flushes the plane's buffers, and then calls [`Replica::submit`]. The leader sends
-//! before it writes, so that no client waits for two disks one after the other.
+//! completions, flushes the plane's buffers, and then calls [`Replica::submit`]. The leader thus
+//! sends before it writes: the disks of leader and followers work in parallel, and a client does
+//! not wait for one after the other.
 //!
 //! Each part owns its state, and borrows what it needs from the others for one call. The parts are
 //! joined here. Each source of input has a file of its own: peers' frames (`ingress`), effects of
@@ -71,10 +72,11 @@ use crate::{
     wake::earliest,
 };
 
-/// Number of slots above the decided ones in which decisions received by frames are used.
+/// Number of slots above the decided prefix for which decisions received by frames are used.
 const DECISIONS_AHEAD_MAX: u64 = 1 << 12;
 
-/// A replica: the spine, which orders, stores and executes commands, and a wing per subject.
+/// One replica: the spine, which orders, stores and executes commands, and a wing for each further
+/// subject.
 pub struct Replica<D: Disk, S: StateMachine> {
     spine: Spine<D, S>,
     streaming: Streaming,
@@ -85,7 +87,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     members: MembershipDriver,
     rollback: Rollback,
     suspicion: Suspicion,
-    /// This node's device, if any. It may run phase 2.
+    /// This node's device, if any, which may run phase 2.
     devices: Devices,
     tuning: Tuning,
     fitness: FitnessState,
@@ -188,8 +190,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [access-4] Starts a linearizable read if the access rules are wanted and not known. It shows
-    /// that everything on which this node may have acted before the restart is applied.
+    /// [access-4] Starts a linearizable read if the access rules are needed and not known to be
+    /// current. Its completion shows that everything on which this node may have acted before the
+    /// restart is applied.
     fn look_at_access(&mut self, now: Time) {
         if !self.spine.applying.access().is_wanted() || self.is_open().is_err() {
             return;
@@ -205,8 +208,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.note_writes(now);
     }
 
-    /// Ends the turn. `now` is the time at the end of the turn. Returns the time at which
-    /// [`Replica::poll`] is due, as [`Replica::wake_at`] does.
+    /// Ends the turn at time `now`. Returns the time at which [`Replica::poll`] is due, like
+    /// [`Replica::wake_at`].
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
         self.watch(now);
         self.choose_route(now);
@@ -223,7 +226,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let refitted = origin.set_room(now, self.devices.room());
         let batch_bytes = setting.batch_bytes.min(self.spine.applying.batch_bytes_max());
         let changed = origin.set_batching(batch_bytes, setting.window) || refitted;
-        // Waiting commands may fit into a batch now.
+        // A waiting command may be small enough for a batch now.
         if changed && waiting > 0 {
             self.turns.end(now, Some(now));
             return Some(now);
@@ -232,7 +235,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         wake_by
     }
 
-    /// [plane-3] Chooses the route of votes.
+    /// [plane-3] Chooses the route by which votes travel.
     fn choose_route(&mut self, now: Time) {
         let node = self.spine.node();
         let leads = node.role() == Role::Leader;
@@ -297,7 +300,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 ))
     }
 
-    /// Returns whether the node must not send, because its earlier votes are not read yet or its
+    /// Returns whether the node must not send: its earlier votes have not been read yet, or its
     /// last ones are being written.
     fn is_silent(&self) -> bool {
         self.catching_up.unread_votes().is_some() || self.ending.is_silent()
@@ -350,7 +353,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applied(now, front);
     }
 
-    /// Borrows the source of the applier's input, and the listeners for its output.
+    /// Borrows the applier's input and the listeners for its output.
     fn applying_parts<'a>(
         &'a mut self,
         now: Time,
@@ -406,7 +409,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Checks the service's health. The node continues to vote whatever the state of the service.
+    /// Checks the service's health. The node votes even if the service has failed.
     fn tend(&mut self) {
         if let Some(why) = self.spine.applying.tend() {
             self.spine.observing.tell(Event::ServiceBack { why });

@@ -1,5 +1,5 @@
-//! Scrubs: read all data of this node in small portions at a limited rate, and have damage repaired
-//! where possible. The rules are in `docs/spec/scrub.md`.
+//! Scrubs: reading all data of this node in small portions at a limited rate, and having damage
+//! repaired where possible. The rules are in `docs/spec/scrub.md`.
 //!
 //! This module determines the next step and collects the findings (`report`). Reading and repair
 //! are done by the owners of the data: the log and its repair, the store of streams, the snapshots,
@@ -25,11 +25,12 @@ pub const BYTES_PER_SECOND: u64 = 32 << 20;
 pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 /// Number of bytes per read from the store of streams.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
-/// Maximum number of damaged places that a process reports.
+/// Maximum number of damaged places that one process reports.
 const REPORTED_MAX: usize = 4096;
 /// Delay in milliseconds before a retry if a read lacked file descriptors or space in a queue.
 const SHORT_MS: u64 = 100;
-/// Maximum number of reads of doubtful slots. The log counts data as lost after three failures.
+/// Maximum number of attempts to read doubtful slots. The log counts data as lost after three
+/// failures.
 const TRIES_MAX: u32 = 4;
 
 /// Schedule and rate of a node's own scrubs.
@@ -52,11 +53,11 @@ impl Default for ScrubOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
     pub(crate) ms: u64,
-    /// Set if the last scrub ended at that time, not if the node then began to wait for its first.
+    /// `true` if a scrub ended at that time; `false` if the node then began to wait for its first.
     pub(crate) ended: bool,
 }
 
-/// Returns whether the due time is implausibly late because a clock was wrong.
+/// Returns whether the due time is implausibly far away, since a clock must have been wrong.
 const fn is_absurd(due_ms: u64, wall_ms: u64, every_ms: u64) -> bool {
     due_ms > wall_ms.saturating_add(every_ms)
 }
@@ -87,7 +88,7 @@ struct Run {
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     slots: SlotRange,
-    /// Index of the damage in the list of findings, if listed.
+    /// Index of the damage in the list of findings, if it is listed.
     found: Option<usize>,
     tried: u32,
 }
@@ -110,7 +111,7 @@ pub(crate) struct Scrubbing {
     pub(crate) files: Files,
     /// The node has an identity; nodes in tests may lack one.
     pub(crate) has_identity: bool,
-    /// Damaged file that only the node can rewrite, not reported to it yet.
+    /// Damaged file that only the node can rewrite, until it is reported to the node.
     pub(crate) unmended: Option<Keeper>,
     /// Damaged files of the service were found, and its remaining files are still unread.
     pub(crate) store_damaged: bool,
@@ -147,7 +148,7 @@ impl Scrubbing {
         }
     }
 
-    /// Returns whether there is nothing to do now. Called in every turn.
+    /// Returns whether there is nothing to do now. Called in every turn, so it must be cheap.
     pub(crate) fn rests(&self, wall_ms: u64) -> bool {
         let waits = match (self.options.every_ms, self.due_ms) {
             (None, _) => true,
@@ -189,7 +190,7 @@ impl Scrubbing {
                 self.due_ms = Some(wall_ms.saturating_add(every));
                 return true;
             }
-            // A clock that was set back far must not delay the scrub for years.
+            // A clock that was set back must not delay the scrub for years.
             Some(due) if is_absurd(due, wall_ms, every) => {
                 self.due_ms = Some(wall_ms.saturating_add(every));
             }
@@ -199,7 +200,6 @@ impl Scrubbing {
         false
     }
 
-    /// Returns whether a scrub is in progress.
     pub(crate) fn goes_on(&self) -> bool {
         self.run.is_some()
     }
@@ -216,7 +216,7 @@ impl Scrubbing {
         })
     }
 
-    /// Returns the time of the next step, if only the rate or a pause delays it.
+    /// Returns the time of the next step if only the rate limit or a pause delays it.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let run = self.run.as_ref()?;
         let at = run.allowance.wake_at().unwrap_or(now).max(run.not_before);
@@ -244,7 +244,7 @@ impl Scrubbing {
         }
     }
 
-    /// Counts bytes read by a component that limits its rate itself.
+    /// Counts bytes read by a component that enforces its own rate limit.
     pub(crate) fn count_unpaced(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
     }

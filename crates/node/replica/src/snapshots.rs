@@ -64,7 +64,7 @@ use crate::{backup::Held, ports::status::Snapshot};
 /// Delay in milliseconds before the next attempt after a failure.
 const PAUSE_MS: u64 = 10_000;
 
-/// Time in milliseconds after a start by which a node knows whether it needs a snapshot.
+/// Time in milliseconds after the start by which a node knows whether it needs a snapshot.
 const RESUME_MS: u64 = 30_000;
 /// Maximum number of files removed in one turn.
 const RETIRED_MAX: usize = 4;
@@ -95,7 +95,7 @@ impl Job {
 struct Switch {
     start: Slot,
     note: Note,
-    /// Header of a peer's snapshot that becomes this node's state if it is still ahead.
+    /// Header of a peer's snapshot that becomes this node's state, provided that it is still ahead.
     install: Option<Header>,
     /// The new base moves the start of the log forward.
     trims: bool,
@@ -123,16 +123,16 @@ pub(crate) struct Snapshots {
     serving: Serving,
     reads: Reads,
     loading: Option<Loading>,
-    /// Start of a peer's log, above slots that this node's log has lost.
+    /// Start of a peer's log, if this node's log has lost slots below it.
     for_lost: Option<Slot>,
     /// Slot at or after which a peer needs a snapshot; `None` if no peer needs one.
     wanted: Option<Slot>,
-    /// [trim-1] Slot below which this auxiliary's log is not needed.
+    /// [trim-1] Slot below which this auxiliary no longer needs its log.
     forget: Option<Slot>,
     asking: OperatorRequest,
     /// Files that are no longer needed and wait to be deleted.
     idle: VecDeque<FileId>,
-    /// Snapshots that other threads read, so that their files must not be deleted.
+    /// Snapshots that other threads are reading; their files must not be deleted.
     held: Vec<(Manifest, Weak<()>)>,
     allowance: Allowance,
     /// Earliest time of the next transfer to this node, after one has failed.
@@ -140,13 +140,13 @@ pub(crate) struct Snapshots {
     /// Earliest time of the next snapshot of this node's state, after one has failed. The node may
     /// still receive one before that.
     take_at: Time,
-    /// Time until which data received by an earlier process is retained, in case it is needed.
+    /// Time until which data received by an earlier process is retained in case it is still useful.
     resume_until: Time,
     /// Earliest time of the next load.
     load_at: Time,
     /// Time of the next check for due work.
     look_at: Time,
-    /// Time at which to continue work that waits for its turn or the rate limit.
+    /// Time at which to continue work that was deferred by its budget or by the rate limit.
     go_on_at: Option<Time>,
     /// The store of streams has the bytes of all slots below this one.
     streams_kept_to: Slot,
@@ -154,11 +154,11 @@ pub(crate) struct Snapshots {
     streams_wanted_to: Option<Slot>,
     /// The service has loaded part of a snapshot that turned out to be damaged.
     spoiled: bool,
-    /// The service was requested to sync all slots below this one.
+    /// Slot below which the service was requested to sync everything.
     syncing_to: Slot,
     /// Slots below this one were decided before this process started.
     replay_to: Slot,
-    /// Result of the last scrubbed chunk, not taken yet.
+    /// Result of the last scrubbed chunk, until it is taken.
     scrubbed: Option<turn::Scrubbed>,
     /// Replacement of the service's damaged files.
     renewal: Renewal,
@@ -177,8 +177,8 @@ pub(crate) struct RecoveredBase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadNote;
 
-/// Decodes the note in the base of the log. If there is none, returns the state at the founding.
-/// The log has decided the slots below `replay_to`.
+/// Decodes the note in the base of the log. Without a note, returns the state at the founding. All
+/// slots below `replay_to` are decided according to the log.
 pub(crate) fn begin(
     note: &[u8],
     replay_to: Slot,
@@ -220,7 +220,8 @@ impl Snapshots {
         let resuming = resuming.filter(|receiving| receiving.target.at > start);
         let files = files.iter().map(|info| info.file);
         let own_end = begun.own.as_ref().map_or(0, Manifest::parts_end);
-        // Numbers only increase, so a record of a transfer that is older than the files is useless.
+        // Part numbers only increase, so the record of a transfer that is older than the files is
+        // useless.
         let resuming = resuming.filter(|receiving| {
             let first = receiving.as_manifest().first_part;
             let behind = files.clone().map(|file| file.number).filter(|number| *number >= first);
@@ -274,7 +275,7 @@ impl Snapshots {
         })
     }
 
-    /// Records a decided reconfiguration, which may already be recorded after damage.
+    /// Records a decided reconfiguration. After damage to the log it may already be recorded.
     pub(crate) fn decided(&mut self, slot: Slot, value: Value) {
         if !matches!(value, Value::Reconfigure { .. }) {
             return;
@@ -293,7 +294,8 @@ impl Snapshots {
         self.own.map(|own| Snapshot { at: own.at, bytes: own.bytes })
     }
 
-    /// Returns this node's snapshot for another thread, whose files stay while it lives.
+    /// Returns this node's snapshot for another thread. Its files are retained until the result is
+    /// dropped.
     pub(crate) fn hold(&mut self) -> Option<Held> {
         let own = self.own?;
         let hold = Arc::new(());
@@ -301,24 +303,25 @@ impl Snapshots {
         Some(Held::new(own, hold))
     }
 
-    /// Returns the eras at an applied slot that is still in the log.
+    /// Returns the eras in force at an applied slot that is still in the log.
     fn eras_at(&self, slot: Slot) -> Eras {
         let below = self.changes.iter().filter(|(at, _)| *at < slot);
         replay(self.eras.clone(), below)
     }
 
-    /// Requests a snapshot at or after this slot, as no log has the missing slots ([catch-2]).
+    /// Requests a snapshot at or after this slot, because no peer's log has the missing slots
+    /// ([catch-2]).
     pub(crate) fn need(&mut self, from: Slot) {
         self.fetching.need(from);
     }
 
-    /// [trim-1] Moves the start of the log to this slot, with no snapshot of earlier slots.
+    /// [trim-1] Moves the start of the log to this slot without a snapshot of earlier slots.
     pub(crate) fn forget(&mut self, to: Slot) {
         self.forget = Some(to);
         self.look_at = Time(0);
     }
 
-    /// Requests a snapshot at or after this slot for slots lost from the log ([disk-8]).
+    /// Requests a snapshot at or after this slot, to replace slots lost from the log ([disk-8]).
     pub(crate) fn need_for_lost(&mut self, from: Slot) {
         self.for_lost = self.for_lost.max(Some(from));
         self.fetching.need(from);
@@ -349,7 +352,7 @@ impl Snapshots {
         }
     }
 
-    /// Returns the received and the total bytes of a needed snapshot.
+    /// Returns the number of bytes received and the total size, if a snapshot is being received.
     pub(crate) fn receiving(&self) -> Option<(u64, u64)> {
         match &self.job {
             Some(Job::Receiving(receiving)) if self.fetching.needed().is_some() => {
@@ -359,7 +362,7 @@ impl Snapshots {
         }
     }
 
-    /// Handles a disconnected peer.
+    /// Drops the transfers to and from a disconnected peer.
     pub(crate) fn lose(&mut self, node: NodeId) {
         self.serving.stop(node);
         self.fetching.lose(node);
@@ -383,8 +386,8 @@ impl Snapshots {
         }
     }
 
-    /// Handles a request of a peer that has everything below `offset` of a snapshot. Returns
-    /// `false` if the peer cannot get the rest here.
+    /// Handles a request of a peer that has all bytes of a snapshot below `offset`. Returns `false`
+    /// if the peer cannot get the rest from this node.
     pub(crate) fn on_ask(
         &mut self,
         now: Time,
@@ -418,7 +421,7 @@ impl Snapshots {
         !works && !wanted && !left && !self.renewal.is_under_way()
     }
 
-    /// Returns the time of the next work on snapshots.
+    /// Returns the time at which work on snapshots is next due.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let received = match &self.job {
             Some(Job::Receiving(receiving)) => receiving.writer.bytes(),

@@ -23,20 +23,19 @@ const SHORT_RETRY_MS: u64 = 100;
 /// Time in milliseconds without free space or a file descriptor after which the log counts as
 /// unable to write. Trimming may free space sooner.
 const SHORT_MS: u64 = 100;
-/// Time in milliseconds after which a pending write, or segment, makes the log count as unable to
-/// write. Busy disks are faster; some disks stall for longer, and recover.
+/// Time in milliseconds after which a pending write or segment creation makes the log count as
+/// unable to write. Busy disks finish sooner; some disks stall for longer and then recover.
 const HANGS_MS: u64 = 700;
-/// Maximum time in milliseconds for which records linger in the log if no caller waits for them.
+/// Maximum time in milliseconds that records may wait in memory if no caller awaits them.
 const LINGER_MS: u64 = 5;
 
-/// Bytes of a value as stored in a record.
+/// Form in which a record contains a value's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Written<'a> {
     /// The bytes themselves; empty if the value has none.
     Bytes(&'a [u8]),
-    /// [disk-5] Places of the bytes in the store of streams, where they are on stable storage.
-    /// Empty for decided content whose bytes the store will fetch if peers still retain them
-    /// ([snap-5]).
+    /// [disk-5] Places of the bytes in the store of streams, on stable storage. Empty for decided
+    /// content whose bytes the store will fetch if peers still retain them ([snap-5]).
     Places(&'a [u8]),
 }
 
@@ -48,19 +47,18 @@ pub(crate) struct Storing<D: Disk> {
     last_record: RecordSeq,
     /// Number of the last record on stable storage.
     persisted_to: RecordSeq,
-    /// Why no more records are appended: the log failed permanently, or votes were forgotten;
-    /// `None` while records are appended.
+    /// Why no more records are appended: the log has failed permanently, or votes were forgotten.
     failure: Option<String>,
     /// Error of the last read, if it failed.
     read_failure: Option<String>,
-    /// Deadline for writing records that linger, if any do.
+    /// Deadline for writing the records that wait in memory, if any do.
     write_by: Option<Time>,
     /// Time at which a log that lacks free space or file descriptors retries.
     short_retry_at: Time,
-    /// Set while records wait to be written: the number of the last completed write, and the time
-    /// since when no further write has completed.
+    /// Number of the last completed write, and the time since when no further one has completed;
+    /// set only while records wait to be written.
     waits: Option<(u64, Time)>,
-    /// Maximum number of bytes waiting to be written, above which no new input is accepted.
+    /// Number of bytes waiting to be written above which no new input is accepted.
     backlog_bytes_max: u64,
     /// Maximum number of bytes read in one turn.
     read_bytes_max: usize,
@@ -72,8 +70,8 @@ pub(crate) enum Asked {
     Yes,
     /// The log cannot answer at the moment.
     NotNow,
-    /// None of these slots is needed from the disk. They were trimmed, or their latest records are
-    /// still in memory, where a volatile group may leave them until they are requested.
+    /// None of these slots is needed from the disk: they were trimmed, or their latest records are
+    /// in memory, where a volatile group may leave them until a caller waits for them.
     Needless,
 }
 
@@ -98,7 +96,7 @@ impl<D: Disk> Storing<D> {
         &self.log
     }
 
-    /// Returns the log, to move its start and to use the disk that it shares.
+    /// Returns the log, for moving its start and for using the disk that it shares.
     pub(crate) fn log_mut(&mut self) -> &mut Log<D> {
         &mut self.log
     }
@@ -140,8 +138,8 @@ impl<D: Disk> Storing<D> {
         self.write(seq, record, written, hard)
     }
 
-    /// Appends the first part of a record of the core. The rest follows under the record's number.
-    /// Both parts count as stable once the rest is.
+    /// Appends the first part of a record of the core. The rest follows under the record's number,
+    /// and completes the record for the core.
     pub(crate) fn append_before(
         &mut self,
         seq: RecordSeq,
@@ -207,7 +205,7 @@ impl<D: Disk> Storing<D> {
         next.saturating_sub(1)
     }
 
-    /// Updates how long the appended records have waited.
+    /// Updates the measured wait of the appended records.
     fn look(&mut self, now: Time) {
         let written_to = self.written_to();
         self.waits = if self.all_written() {
@@ -218,8 +216,8 @@ impl<D: Disk> Storing<D> {
         };
     }
 
-    /// [live-3] Returns why this log cannot write; `None` if it can, or if it failed permanently.
-    /// The check causes no wake-up, since heartbeats and timeouts are frequent enough.
+    /// [live-3] Returns why this log cannot write at present; `None` if it can, or if it has failed
+    /// permanently. This sets no timer, since heartbeats and timeouts call it often enough.
     pub(crate) fn trouble(&self, now: Time) -> Option<&'static str> {
         let (_, since) = self.waits?;
         let waited_us = now.since_us(since);
@@ -232,7 +230,8 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Starts writing the appended records. They may linger unless their completion is `awaited`.
+    /// Starts writing the appended records, or leaves them in memory for a while unless their
+    /// completion is `awaited`.
     pub(crate) fn submit(&mut self, now: Time, awaited: bool) {
         if self.log.lingers() {
             let due = *self.write_by.get_or_insert(now.plus_ms(LINGER_MS));
@@ -255,13 +254,13 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Returns whether the last record is on disk, or will never be.
+    /// Returns whether the last record is on disk or will never be.
     pub(crate) fn all_written(&self) -> bool {
         self.log.is_idle() || self.failure.is_some()
     }
 
-    /// Starts reading the first part of `range` for which the log is up to date, unless a read of
-    /// this kind is in flight.
+    /// Starts reading the part of `range` before the first slot whose record is still in memory,
+    /// unless a read of this kind is in flight.
     pub(crate) fn read(&mut self, now: Time, purpose: Purpose, range: SlotRange) {
         let range = self.reads.readable(range);
         if !range.is_empty() && self.reads.may_start(now, purpose.kind()) {
@@ -269,7 +268,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Queries which of these slots are lost. The log reads all of them together.
+    /// Queries which of these slots are lost. They are read together, as one request.
     pub(crate) fn ask_whether_lost(&mut self, now: Time, slots: SlotRange) -> Asked {
         // The log may have been trimmed since these slots were found to be damaged.
         let left = SlotRange::new(slots.from.max(self.log.start()), slots.to);
@@ -294,7 +293,6 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Returns whether a read of this kind may start.
     pub(crate) fn may_read(&self, now: Time, kind: Kind) -> bool {
         self.reads.may_start(now, kind)
     }
@@ -331,18 +329,17 @@ impl<D: Disk> Storing<D> {
         news.then(|| error.to_string())
     }
 
-    /// Returns the time at which a postponed read may start.
+    /// Returns the earliest time at which a postponed read may start.
     pub(crate) fn read_at(&self, now: Time) -> Option<Time> {
         self.reads.wake_at(now)
     }
 
-    /// Returns the deadline for writing records that linger.
     pub(crate) fn write_by(&self) -> Option<Time> {
         self.write_by
     }
 
-    /// Returns the time at which a log that lacks a resource retries, because a disk does not
-    /// report when space becomes free.
+    /// Returns the time of the next retry while the log lacks a resource. Polling is needed because
+    /// a disk does not report when space becomes free.
     pub(crate) fn short_retry(&self) -> Option<Time> {
         self.log.is_short().then_some(self.short_retry_at)
     }

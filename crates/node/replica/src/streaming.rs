@@ -38,10 +38,10 @@ use crate::{
 const RETAIN_MS: u64 = 1000;
 /// Minimum number of bytes for which a trim is proposed, equal to a chunk of the store.
 const RETAIN_BYTES: u64 = 256 << 10;
-/// Divisor that yields the interval between retention checks from the maximum age of bytes.
+/// Number of retention checks within the maximum age of bytes.
 const AGE_PARTS: u64 = 64;
 
-/// Maximum number of waits for positions without bytes.
+/// Maximum number of waits for positions that have no bytes yet.
 const WAITS_MAX: usize = 4096;
 
 /// Event for a front of streams.
@@ -69,7 +69,7 @@ pub(crate) struct Streaming {
     pub(crate) appended: Vec<Appended>,
     pub(crate) runs: Vec<(StreamName, SlotRange, bool)>,
     pub(crate) done: Vec<(Waiter, quorate_stream::Reply)>,
-    /// Number of the process start of each connected peer.
+    /// Boot number of each connected peer.
     boots: BTreeMap<NodeId, u32>,
     /// Maximum number of this node's proposals in flight, of all kinds.
     inflight_max: usize,
@@ -107,7 +107,7 @@ impl Streaming {
         }
     }
 
-    /// Records that a peer connected with this process start.
+    /// Records that a peer connected, with its boot number.
     pub(crate) fn peer_up(&mut self, node: NodeId, boot: u32) {
         self.boots.insert(node, boot);
         self.owning.peer_up(node);
@@ -117,7 +117,7 @@ impl Streaming {
         self.boots.remove(&node);
     }
 
-    /// Returns the next stream whose owner is lost. `own` is this node and its process start.
+    /// Returns the next stream whose owner is lost. `own` is this node and its boot number.
     pub(crate) fn next_lost(
         &mut self,
         now: Time,
@@ -133,7 +133,7 @@ impl Streaming {
         self.offering.next_lost(now, applied_to, streams, boot)
     }
 
-    /// Returns the number of proposals in flight below which streams may add more. The rest of the
+    /// Returns the number of proposals in flight up to which streams may add more. The rest of the
     /// limit is reserved for commands.
     pub(crate) fn inflight_max(&self) -> usize {
         (self.inflight_max / 2).max(1)
@@ -153,7 +153,7 @@ impl Streaming {
         let trim = |(name, before): (&Name, u64)| Command::Trim { name: name.clone(), before };
         let mut commands: Vec<Command> = streams.overfull(RETAIN_BYTES).map(trim).collect();
         if let Some(age_ms) = streams.shortest_age() {
-            // As often as the table's resolution of age requires.
+            // The interval matches the resolution with which the table records ages.
             let every = (age_ms / AGE_PARTS).max(RETAIN_MS);
             if self.aged_at.is_none_or(|at| now >= at.plus_ms(every)) {
                 self.aged_at = Some(now);
@@ -168,17 +168,14 @@ impl Streaming {
         self.retains.then_some(self.retain_at)
     }
 
-    /// Records that clients have put bytes.
     pub(crate) fn note_fresh(&mut self) {
         self.fresh = true;
     }
 
-    /// Returns whether there are new bytes or events to process.
     pub(crate) fn has_fresh(&self) -> bool {
         self.fresh || !self.told.is_empty()
     }
 
-    /// Marks the new bytes as processed.
     pub(crate) fn take_fresh(&mut self) {
         self.fresh = false;
     }
@@ -219,7 +216,6 @@ impl Streaming {
         Ok(())
     }
 
-    /// Drops the waits with this tag.
     pub(crate) fn forget(&mut self, tag: StreamTag) {
         self.waits.retain(|_, waits| {
             waits.retain(|(_, waiting)| *waiting != tag);

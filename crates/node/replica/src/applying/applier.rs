@@ -38,15 +38,15 @@ use crate::{
     },
 };
 
-/// Number of commands announced to the service before it executes the first of them: enough to
-/// overlap many cache misses, few enough that the prefetched lines are still cached.
+/// Number of commands that the service is asked to prefetch before it executes the first of them:
+/// enough to overlap many cache misses, few enough that the prefetched lines are still cached.
 const PREFETCHED: usize = 64;
-/// Key of the digest in a persistent service, distinct from the keys of sessions.
+/// Metadata key of the digest in a persistent service, distinct from the keys of sessions.
 pub(crate) const DIGEST_KEY: &[u8] = b"digest";
-/// Key of the group's time in a persistent service, distinct from the keys of sessions.
+/// Metadata key of the group's time in a persistent service, distinct from the keys of sessions.
 pub(crate) const TIME_KEY: &[u8] = b"time";
 
-/// Replies of at most this many bytes are never dropped, because their commands were larger.
+/// Size in bytes up to which a reply is never dropped: it takes less memory than its command did.
 const SHORT_REPLY: usize = 64;
 
 /// State outside the service and the sessions that applying a value may change.
@@ -102,20 +102,21 @@ pub(crate) struct Applier<S> {
     access: Access,
     streams: Table,
     time: GroupTime,
-    /// The latest time has not been passed to the service for storing.
+    /// The latest group time has not been passed to the service for storage.
     time_unsaved: bool,
     digest: Digest,
     applied_to: Slot,
     committed_to: Slot,
     queue: VecDeque<(SlotRange, Value)>,
-    /// Maximum number of queued entries while the service accepts none; the log has the rest.
+    /// Maximum number of entries queued while the service accepts none. The rest are read from the
+    /// log.
     queued_max: usize,
     /// Size of the waiting completions, in bytes, above which further replies are dropped.
     reply_bytes_max: usize,
     reply: Vec<u8>,
     changes: Vec<MetaChange>,
     condition: Condition,
-    /// The notices of commands below this slot have already been passed on.
+    /// Slot below which the notices of commands have already been passed on.
     noticed_to: Slot,
 }
 
@@ -128,7 +129,7 @@ impl<S: StateMachine> Applier<S> {
         mut membership: Membership,
         mut service: S,
     ) -> Result<Self, Unreadable> {
-        // A service that could not read all of its state reports a restart later.
+        // A service that failed to read all of its state reports a restart later.
         let (applied_to, mut meta) = position(&mut service).unwrap_or_default();
         let applied_to = applied_to.max(Slot::FIRST);
         let digest = take_digest(applied_to, &mut meta);
@@ -176,17 +177,17 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Follows the service and its sessions back. The log still has the slots in between.
+    /// Follows a rollback of the service and its sessions. The log still has the slots in between.
     fn go_back(&mut self) {
         let Some((applied_to, meta)) = position(&mut self.service) else {
-            // The service could not read all of its state; it will restart once more.
+            // The service failed to read all of its state and will restart once more.
             return self.condition.fail(self.applied_to);
         };
         self.condition.hear(self.applied_to);
         self.restart_at(applied_to.max(Slot::FIRST), meta);
     }
 
-    /// Continues after the service has loaded a snapshot: the state after all slots below `at`.
+    /// Continues at `at` after the service has loaded a snapshot of the state below that slot.
     pub(crate) fn go_on_at(&mut self, at: Slot, meta: Metadata) {
         self.condition.set_loaded();
         self.restart_at(at, meta);
@@ -236,7 +237,7 @@ impl<S: StateMachine> Applier<S> {
             .collect()
     }
 
-    /// Returns the metadata entry of the group's time, which a group without deadlines lacks.
+    /// Returns the metadata entry of the group's time; `None` in a group without deadlines.
     fn time_entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let kept = (TIME_KEY.to_vec(), self.time.ms().to_le_bytes().to_vec());
         (self.time != GroupTime::START).then_some(kept)
@@ -251,7 +252,7 @@ impl<S: StateMachine> Applier<S> {
         self.applied_to
     }
 
-    /// Returns whether the queue is full, so that the protocol should decide no more.
+    /// Returns whether the queue is full, in which case the protocol should decide nothing more.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.len() >= self.queued_max && !self.condition.is_stuck()
     }
@@ -318,7 +319,7 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Returns the value passed to [`Applier::decided`] for this slot, if still in memory.
+    /// Returns the value passed to [`Applier::decided`] for this slot, if it is still in memory.
     pub(crate) fn told(&self, slot: Slot) -> Option<Value> {
         let told = self.queue.iter().find(|(range, _)| range.to > slot);
         told.filter(|(range, _)| range.contains(slot)).map(|(_, value)| *value)
@@ -506,13 +507,13 @@ impl<S: StateMachine> Applier<S> {
                 to.counters.commands_applied += 1;
                 self.execute_one(id, &entry, waiter, to)
             };
-            // Other nodes execute the command, as will this one; the reply is not known yet.
+            // Other nodes execute the command, and this one will later; the reply is not known yet.
             failed |= outcome == Err(Failure::Unknown);
             if outcome.is_ok() {
                 self.digest.executed(id, &self.reply);
             }
             match (waiter, outcome) {
-                // [class-2] A client that asked for less than durability gets more.
+                // [class-2] Durability is more than the client requested.
                 (Waiter::Front(tag) | Waiter::Early(tag), outcome) => self.tell(tag, outcome, to),
                 (Waiter::Lasting(tag), Ok(())) => {
                     let until = item.map_or(to.now, |item| item.deadline);
@@ -530,7 +531,8 @@ impl<S: StateMachine> Applier<S> {
         !failed
     }
 
-    /// Sends the client the reply to a command of this node.
+    /// Completes the client's request with the reply or the failure. A reply beyond the memory
+    /// limit is dropped, and the outcome reported as unknown.
     fn tell(&self, tag: Tag, outcome: Result<(), Failure>, to: &mut Listeners<'_>) {
         let reply = &self.reply;
         match outcome {
@@ -584,8 +586,8 @@ impl<S: StateMachine> Applier<S> {
         None
     }
 
-    /// Executes one command, or finds its stored reply; the reply is left in `self.reply`.
-    /// `Err(Unknown)` means that the service failed.
+    /// Executes one command, or finds the stored reply of a repeated one, and leaves the reply in
+    /// `self.reply`. `Err(Unknown)` means that the service failed.
     fn execute_one(
         &mut self,
         id: CommandId,
@@ -662,7 +664,7 @@ impl<S: StateMachine> Applier<S> {
         if self.service.has_failed() { Err(Failure::Unknown) } else { Ok(()) }
     }
 
-    /// Commits the values applied since, atomically if the service is persistent.
+    /// Commits the values applied since the last commit, atomically if the service is persistent.
     pub(crate) fn commit(&mut self) {
         if self.committed_to == self.applied_to || self.service.has_failed() {
             return;
@@ -693,8 +695,8 @@ fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
     Table::restore(rows).map_err(|_| Unreadable { key: b"streams".to_vec() })
 }
 
-/// Removes the group's time from the service's metadata and returns it. Metadata of an earlier
-/// version has none, because deadlines passed only by deletion in that version.
+/// Removes the group's time from the service's metadata and returns it. Metadata of versions that
+/// had no group time lacks the entry: there, deadlines took effect only by deletion.
 fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
     match meta.extract_if(.., |(key, _)| key == TIME_KEY).next() {
         Some((key, value)) => match <[u8; 8]>::try_from(value) {
@@ -711,7 +713,7 @@ fn take_digest(applied_to: Slot, meta: &mut Metadata) -> Option<u64> {
     kept.or((applied_to == Slot::FIRST).then_some(0))
 }
 
-/// State of the service between two commands, for reads that run there.
+/// The service between two commands, where reads may run.
 struct Moment<'a, S> {
     service: &'a S,
     wall_ms: u64,
@@ -723,7 +725,7 @@ impl<S: StateMachine> State for Moment<'_, S> {
     }
 }
 
-/// Runs a query. Its reply is dropped if the service fails during the query.
+/// Runs a query, and drops its reply if the service fails meanwhile.
 pub(crate) fn ask<S: StateMachine>(
     service: &S,
     query: &[u8],

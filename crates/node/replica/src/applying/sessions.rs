@@ -1,10 +1,9 @@
 //! Exactly-once execution: the table of executed batches and commands, by origin and by client
 //! session. Part of the replicated state.
 //!
-//! The table is derived from the log alone, so all nodes have the same one; its bounds are
-//! constants for that reason. Node sessions number the batches of a node (`nodes`), and client
-//! sessions number the commands of a client (`clients`). Both kinds are registered by the same kind
-//! of value. `codec` encodes both.
+//! The table is a function of the log alone and equal on all nodes, so its bounds are constants.
+//! Node sessions number the batches of a node (`nodes`), and client sessions number the commands of
+//! a client (`clients`). Both kinds are registered by the same kind of value. `codec` encodes both.
 
 mod clients;
 mod codec;
@@ -30,7 +29,7 @@ use crate::{
 pub use {clients::OPEN_SEQUENCES_MAX, codec::Unreadable};
 pub(crate) use {clients::Verdict, nodes::Turn};
 
-/// Flag in the number of a registration, set for a node session.
+/// Bit in a registration's number that marks a node session.
 pub const NODE_SESSION: u64 = 1 << 63;
 
 /// Bounds of the table. The replicated state depends on them, so they never change.
@@ -82,7 +81,7 @@ impl Sessions {
         self.nodes.expire(slot, &mut self.changed);
     }
 
-    /// Returns whether this batch, decided in `slot`, must be executed, and if so marks it.
+    /// Decides whether this batch, decided in `slot`, is executed, and if so marks it as executed.
     pub(crate) fn take_turn(&mut self, slot: Slot, name: &BatchName, header: Header) -> Turn {
         self.nodes.take_turn(slot, name, header, &mut self.changed)
     }
@@ -112,8 +111,8 @@ impl Sessions {
         self.clients.registered((origin, boot, number))
     }
 
-    /// Returns the boot and number of this origin's last registrations whose sessions still exist:
-    /// first the node's own, then a client's.
+    /// Returns the boot and number of this origin's latest registrations whose sessions still
+    /// exist: first the node's own session, then a client's.
     pub(crate) fn last_of(&self, origin: NodeId) -> [Option<(u32, u64)>; 2] {
         [self.nodes.last(origin), self.clients.last(origin)]
     }

@@ -53,11 +53,11 @@ const END: &[u8; 8] = b"qrtbkend";
 const FORMAT: u16 = 1;
 /// Format with bytes of byte streams.
 const FORMAT_STREAMS: u16 = 2;
-/// Length of the fields up to and including the header's length, in bytes.
+/// Length in bytes of the fields up to and including the header's length.
 const LEAD: usize = 12;
 /// Length of a header without the store's name, in bytes.
 const HEADER_MIN: usize = LEAD + 16 + 8 + 4 + 4 + 1 + 8 + 16 + 1 + 4;
-/// Length of the field that exists only in format 2, in bytes.
+/// Length in bytes of the field that only format 2 has.
 const STREAMS: usize = 8;
 const STORE_MAX: usize = 64;
 /// Maximum content of a chunk, in bytes.
@@ -79,7 +79,7 @@ pub struct Header {
     pub class: Class,
     /// Name of the service's store.
     pub store: String,
-    /// Length of the snapshot's stream.
+    /// Length of the snapshot's stream in bytes.
     pub bytes: u64,
     /// XXH3-128 of the stream.
     pub digest: u128,
@@ -88,7 +88,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Returns the total content of all chunks, in bytes.
+    /// Returns the total length of the content of all chunks, in bytes.
     pub fn content_bytes(&self) -> u64 {
         self.bytes.saturating_add(self.streams.unwrap_or(0))
     }
@@ -177,7 +177,7 @@ impl Summary {
     }
 }
 
-/// Encoder of a backup that returns its bytes incrementally.
+/// Incremental encoder of a backup.
 pub struct Encoder {
     stream: u64,
     bytes: u64,
@@ -237,7 +237,7 @@ pub enum Bad {
     NotABackup,
     /// The backup was made by a later version.
     Newer(u16),
-    /// The file ends prematurely, at this position.
+    /// The file is truncated at this position.
     Truncated(u64),
     /// The file is damaged; the damage was found after reading `at` bytes.
     Damaged { at: u64, what: String },
@@ -259,7 +259,7 @@ impl fmt::Display for Bad {
 
 impl std::error::Error for Bad {}
 
-/// Content returned by a reader.
+/// Kind of content that a reader has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Bytes of the snapshot's stream.
@@ -270,7 +270,7 @@ pub enum Next {
     End(Summary),
 }
 
-/// Reader of a backup, which verifies content before use and needs memory for one chunk.
+/// Reader of a backup. It verifies content before returning it, and needs memory for one chunk.
 pub struct Reader<R> {
     from: R,
     header: Header,
@@ -363,7 +363,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads the next bytes of the snapshot's stream, or of byte streams after it, into `content`.
-    /// At the end, verifies the trailer instead; then the file is complete.
+    /// At the end, verifies the trailer instead, which proves the file complete.
     pub fn next(&mut self, content: &mut Vec<u8>) -> Result<Next, Bad> {
         let mut length = [0; 4];
         self.fill(&mut length)?;

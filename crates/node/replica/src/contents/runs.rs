@@ -2,10 +2,10 @@
 //!
 //! The owner sends the bytes, before or after the descriptors that assign them slots, and the bytes
 //! may arrive more than once. Whole units may be placed in the store of streams, so that a record
-//! need not contain them ([disk-5]); while that write is in flight they count for no vote. The
-//! number of stored bytes per stream is bounded: only positions within two windows after the last
-//! applied one are stored. Bytes that do not fit are treated as lost: the owner offers them again,
-//! or they are fetched from a peer.
+//! need not contain them ([disk-5]); until that write completes, they support no vote. The number
+//! of stored bytes per stream is bounded: only positions within two windows after the last applied
+//! one are stored. Bytes that do not fit are treated as lost: the owner offers them again, or they
+//! are fetched from a peer.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,7 +26,7 @@ struct Run {
     placed: Ranges,
     /// Positions that are being written to the store of streams.
     placing: Ranges,
-    /// End of the positions that were recorded with their bytes or returned for placing.
+    /// Position up to which bytes were recorded in the log or returned for placing.
     settled: u64,
 }
 
@@ -116,13 +116,14 @@ impl Runs {
         Self { streams: BTreeMap::new(), bytes: 0, bytes_max, window: window as u64 }
     }
 
-    /// Returns the number of bytes stored above the limit because open slots needed them.
+    /// Returns the number of bytes stored beyond the limit because open slots needed them.
     pub(crate) fn excess_bytes(&self) -> usize {
         self.bytes.saturating_sub(self.bytes_max)
     }
 
-    /// Stores bytes sent without a request, as far as they fit and are new. Returns whether any
-    /// were stored. The next bytes of an `open` stream always fit, since only they free space.
+    /// Stores new bytes that were sent without a request, as far as they fit. Returns whether any
+    /// were stored. The next bytes of an `open` stream always fit, since only they let the stream
+    /// make progress and free space.
     pub(crate) fn put(
         &mut self,
         stream: StreamName,
@@ -132,7 +133,8 @@ impl Runs {
     ) -> bool {
         let known = self.streams.get(&stream);
         let next = known.map_or(0, |run| run.next);
-        // The owner first learns which slots are decided, and leads by at most its window.
+        // The owner may learn decisions before this node does, and is ahead of them by at most its
+        // window.
         let limit = next.saturating_add(2 * self.window);
         let full = self.bytes + payload.len() > self.bytes_max;
         if full && !(open && position <= next) {
@@ -264,8 +266,8 @@ impl Runs {
         self.forget_if_empty(stream);
     }
 
-    /// Clears all marks of bytes in flight to the store, so that no vote waits for them. Returns
-    /// the streams that had such marks.
+    /// Clears all marks of bytes in flight to the store, so that votes no longer wait for them.
+    /// Returns the streams that had such marks.
     pub(crate) fn place_nothing(&mut self) -> Vec<StreamName> {
         let placing = self.streams.iter_mut();
         let placing = placing.filter(|(_, run)| !run.placing.is_empty());
@@ -283,7 +285,8 @@ impl Runs {
         }
     }
 
-    /// Returns the bytes at these positions, if all in memory; uncopied if they are one piece.
+    /// Returns the bytes at these positions if all are in memory, without copying if they are one
+    /// piece.
     pub(crate) fn get(&self, stream: StreamName, positions: &Range<u64>) -> Option<Payload> {
         let run = self.streams.get(&stream)?;
         let (from, payload) = run.piece(positions.start)?;
@@ -313,7 +316,7 @@ impl Runs {
         Some(Payload::new(payload[part..].to_vec()))
     }
 
-    /// Records that positions below `next` are applied and not needed in memory again.
+    /// Records that positions below `next` are applied, and drops their bytes.
     pub(crate) fn applied(&mut self, stream: StreamName, next: u64) {
         let run = self.streams.entry(stream).or_default();
         run.next = run.next.max(next);
@@ -326,7 +329,7 @@ impl Runs {
         }
     }
 
-    /// Drops bytes below `position`, which the log has, while this node applies nothing.
+    /// Drops bytes below `position`, which are in the log, while this node applies nothing.
     pub(crate) fn drop_below(&mut self, stream: StreamName, position: u64) {
         let Some(run) = self.streams.get_mut(&stream) else {
             return;

@@ -1,6 +1,7 @@
 //! Commands to the group's table and their replies, with their encoding.
 //!
-//! Integers are big-endian; a length precedes texts and lists. The first byte selects the command.
+//! Integers are big-endian; texts and lists are preceded by their length. The first byte selects
+//! the command.
 
 use std::fmt;
 
@@ -45,18 +46,20 @@ impl As {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Assigns an id to the folder with this nonce, or reserves one if `nonce` is `None`. `node` is
-    /// the id that was reserved before, if any.
+    /// a previously reserved id, if any.
     Allocate { nonce: Option<u64>, node: Option<NodeId>, peer: String, role: As },
     /// Changes the address where a node listens for peers.
     Address { node: NodeId, peer: String },
-    /// Sets a node's priority. The node with the highest priority leads, if several could.
+    /// Sets a node's priority. Of several nodes that could lead, the one with the highest priority
+    /// does.
     Priority { node: NodeId, priority: u32 },
-    /// Starts a plan towards these weights, or renews the plan in progress.
+    /// Starts a plan that moves towards these weights, or renews the plan in progress.
     Plan {
         /// Era for which the plan was made.
         era: Era,
         goal: Goal,
-        /// Changes of roles and of the quorum rule, made after the weights are reached.
+        /// Changes of roles and of the quorum rule, made once the weights have reached their
+        /// targets.
         then: Vec<Change>,
         /// Nodes to remove from the group once they have no weight.
         leaving: Vec<NodeId>,
@@ -101,7 +104,7 @@ pub enum Denied {
     Impossible,
     /// The plan to cancel is not in progress.
     NoSuchPlan,
-    /// The command was for the table of users. The table refused it for this reason.
+    /// The command was for the table of users, which refused it for this reason.
     Users(quorate_access::Denied),
 }
 
@@ -306,7 +309,7 @@ pub(super) fn take_goal(fields: &mut Fields<'_>) -> Option<Goal> {
     (0..count).map(one).collect()
 }
 
-/// Encodes changes of roles and of the quorum rule, the only ones that may follow the weights.
+/// Encodes changes of roles and of the quorum rule, the only kinds in [`Plan::then`].
 pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
     let count = u8::try_from(changes.len()).unwrap_or(u8::MAX);
     out.push(count);

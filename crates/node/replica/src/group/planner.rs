@@ -20,17 +20,19 @@ use quorate_core::{
 
 use super::Plan;
 
-/// Maximum number of configurations searched. Beyond it, weights are first raised, then lowered.
+/// Maximum number of configurations searched. If no path is found within it, the planner first
+/// raises all weights and then lowers them.
 const LOOKED_AT_MAX: usize = 2000;
-/// Maximum number of members for a search, beyond which its checks delay a reactor.
+/// Maximum number of members with which a search is tried; with more, its checks delay the reactor.
 const SEARCHED_MAX: usize = 7;
-/// Cost, in steps, of each loss that both ends survive and the configuration does not.
+/// Cost, in steps, of each member fewer that a configuration can lose than both ends can.
 const FRAGILE: u32 = 10_000;
 /// Like [`FRAGILE`], but with members that are down but may recover counted as alive.
 const BARE: u32 = 1_000;
 /// Cost, in steps, of a configuration in which the leader pauses before it moves to the next era.
 const PAUSES: u32 = 100;
-/// Maximum target weight, needed because weights change by one per era, or all by a factor.
+/// Maximum target weight. Bounds the number of steps, since weights change by one per era, or all
+/// by a factor.
 pub const WEIGHT_WANTED_MAX: u32 = 64;
 /// Factors by which all weights may be multiplied or divided.
 const FACTORS: [u32; 2] = [2, 3];
@@ -58,17 +60,19 @@ pub enum NoPath {
     TooMany,
     /// A target weight exceeds [`WEIGHT_WANTED_MAX`].
     TooHeavy,
-    /// On every path that was tried, quorums would not intersect or weights would be out of bounds.
+    /// No path is valid: on every one tried, quorums would not intersect or weights would be out of
+    /// bounds.
     Invalid,
 }
 
-/// State of the members that the planner considers in addition to their weights.
+/// Facts about the members that the planner considers in addition to their weights.
 #[derive(Clone, Copy)]
 pub struct Sight<'a> {
     pub leader: Option<Member>,
     /// Returns whether a member is alive.
     pub lives: &'a dyn Fn(Member) -> bool,
-    /// Returns whether a member is gone for good, as its node forgot its votes ([volatile-1]).
+    /// Returns whether a member is gone permanently because its node forgot its votes
+    /// ([volatile-1]).
     pub gone: &'a dyn Fn(Member) -> bool,
 }
 
@@ -78,7 +82,8 @@ impl Sight<'_> {
 }
 
 impl Sight<'_> {
-    /// Returns how many losses a configuration survives once members that are down are back.
+    /// Returns the number of losses that a configuration survives once members that are down are
+    /// back.
     fn survived_later(&self, at: &Configuration) -> Option<usize> {
         losses_survived(at, &|member| (self.lives)(member) || !(self.gone)(member))
     }
@@ -249,7 +254,7 @@ impl Search<'_> {
         Some(fragile.saturating_add(bare.saturating_mul(BARE)) + pauses * PAUSES + 1)
     }
 
-    /// Returns by how many losses a configuration falls short; `None` without a quorum.
+    /// Returns how many more losses a configuration would have to survive; `None` without a quorum.
     fn missing(&self, configuration: &Configuration) -> Option<usize> {
         let survived = losses_survived(configuration, self.sight.lives)?;
         Some(self.losses.saturating_sub(survived))

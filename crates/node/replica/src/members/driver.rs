@@ -31,7 +31,7 @@ const RETRY_MS: u64 = 20;
 const HAND_OVER_MS: u64 = 2_000;
 /// Minimum interval in milliseconds between commands that a leader proposes on its own.
 const COMMAND_MS: u64 = 1_000;
-/// Interval in milliseconds at which a leader looks for a better leader or a node to readmit.
+/// Interval in milliseconds at which a leader checks for a better leader or a node to readmit.
 const LOOK_MS: u64 = 250;
 
 /// Remaining changes of a plan, as computed for one era.
@@ -45,8 +45,8 @@ struct Way {
 /// Membership changes in progress.
 #[derive(Debug)]
 pub(crate) struct MembershipDriver {
-    /// Operators' requests, by number, that wait until this node has applied the slots decided
-    /// before them ([read-7]). The flag marks a dry run.
+    /// Operators' requests, by number, until this node has applied the slots decided before them
+    /// ([read-7]). The flag marks a dry run.
     unjudged: BTreeMap<u64, (Ask, bool)>,
     /// Steps to show to each waiting operator, by the number of the request.
     asked: BTreeMap<u64, Vec<Step>>,
@@ -54,22 +54,24 @@ pub(crate) struct MembershipDriver {
     way: Option<Way>,
     /// Last era in which a change was tried, and the earliest time of the next attempt in that era.
     tried: (Era, Time),
-    /// Milliseconds for which leadership is kept at least, unless a request or a plan moves it.
+    /// Minimum time in milliseconds for which leadership stays, unless a request or a plan moves
+    /// it.
     bounce_ms: u64,
     /// Earliest time of the next check.
     look_at: Time,
     /// Earliest time of the next handover, whatever its reason.
     hand_over_at: Time,
-    /// Time until which this node keeps leadership, unless a request moves it ([live-4]). A plan
-    /// counts as a request, and leadership that it moved is kept as well.
+    /// Time until which this node keeps leadership unless a request moves it ([live-4]). A plan
+    /// counts as a request: it may move leadership, and the new leader keeps it as well.
     stays_until: Time,
     /// Earliest time of the next command that the leader proposes on its own.
     command_at: Time,
-    /// Condition for which the plan waits, for display.
+    /// Condition that holds up the plan, for display.
     waits: Option<String>,
-    /// The leader could not propose last turn: it changes the era without a casting vote.
+    /// The leader could not propose in the last turn, because it changes the era without a casting
+    /// vote.
     pausing: bool,
-    /// Version of the group's table for which the table of peers was last returned.
+    /// Version of the group's table whose table of peers was last returned.
     returned_version: Option<u64>,
     /// Levels that other nodes support, and operators' requests that wait for a raise.
     pub(super) rising: LevelRaises,
@@ -115,12 +117,12 @@ impl MembershipDriver {
         self.look_at
     }
 
-    /// Makes the leader check as soon as possible.
+    /// Makes the leader's next check due as soon as possible.
     pub(crate) fn look_soon(&mut self, now: Time) {
         self.look_at = now;
     }
 
-    /// Returns whether leadership stays here now, unless a request moves it.
+    /// Returns whether this node keeps leadership for now, unless a request moves it.
     pub(crate) fn stays(&self, now: Time) -> bool {
         now < self.stays_until
     }
@@ -129,7 +131,7 @@ impl MembershipDriver {
         self.heir.take()
     }
 
-    /// Records a version of the table as returned. Returns `false` if it already was.
+    /// Marks a version of the table as returned. Returns `false` if it was marked before.
     pub(crate) fn take_version(&mut self, version: u64) -> bool {
         self.returned_version.replace(version) != Some(version)
     }
@@ -184,7 +186,7 @@ impl MembershipDriver {
         self.answers.push_back((asked, answer));
     }
 
-    /// Handles the result of a command that was proposed for an operator.
+    /// Answers the operator for whom the ended command was proposed.
     pub(crate) fn on_ended(&mut self, asked: u64, ended: Result<Reply, Failure>) {
         let steps = self.asked.remove(&asked).unwrap_or_default();
         let answer = match ended {
@@ -206,14 +208,14 @@ impl MembershipDriver {
         self.waits.as_deref()
     }
 
-    /// Records the condition for which the plan waits. The set of live nodes may change during the
-    /// wait, so the steps will be computed again.
+    /// Records the condition that holds up the plan. The set of live nodes may change meanwhile, so
+    /// the steps will be computed again.
     pub(crate) fn wait_for(&mut self, why: String) {
         self.waits = Some(why);
         self.way = None;
     }
 
-    /// Records that the plan continues.
+    /// Records that nothing holds up the plan any longer.
     pub(crate) fn go_on(&mut self) {
         self.waits = None;
     }
@@ -270,7 +272,7 @@ impl MembershipDriver {
         Some(way.changes.iter().copied().collect())
     }
 
-    /// Returns the rest of the steps computed for the previous era if the first of them led to this
+    /// Returns the remaining steps computed for the previous era if the first of them led to this
     /// era; otherwise computes new ones.
     fn changes(
         &mut self,
@@ -407,8 +409,8 @@ impl From<Failure> for Refused {
                 "the service of this node cannot work at the moment",
                 "ask another node",
             ),
-            // These requests are no reads, and no command for the group's table needs a level or is
-            // refused for lack of space.
+            // Unreachable: these requests are no reads, and commands for the group's table neither
+            // need a level nor are refused for lack of space.
             Failure::Level
             | Failure::DiskFull(_)
             | Failure::Removed

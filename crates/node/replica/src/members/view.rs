@@ -1,4 +1,4 @@
-//! Read access to membership: the list for operators, and the conditions of changes.
+//! Read-only views of membership: the list for operators, and the conditions of changes.
 
 use quorate_core::{
     ballot::Era,
@@ -41,7 +41,7 @@ pub(crate) struct Wanted {
 }
 
 impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
-    /// Returns the condition for which the plan in progress waits, if this node leads.
+    /// Returns the condition that holds up the plan in progress, if this node leads.
     pub(crate) fn plan_waits(&self) -> Option<String> {
         let leads = self.spine.protocol.leads();
         let waits = self.driver.waits().filter(|_| leads);
@@ -112,7 +112,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
         Err(Refused::new("not_leader", message, "ask the leader"))
     }
 
-    /// Returns the plan for a request; `None` if the requested state is already in force.
+    /// Returns the plan that fulfils a request; `None` if the requested state is already in force.
     pub(crate) fn wanted(&self, ask: &Ask) -> Result<Option<Wanted>, Refused> {
         let current = self.spine.applying.membership().eras().current();
         let goal = goal_of(current);
@@ -195,8 +195,8 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
                 }
                 let plan = self.spine.group().plan();
                 let begun = plan.is_some_and(|plan| plan.leaving.contains(&old));
-                // A voter of the same weight keeps its weight, and only the old node leaves. Other
-                // weights do not change.
+                // If the new node already votes with the same weight, only the old node leaves, and
+                // no weight changes otherwise.
                 let (has, takes) = (weight(new), weight(old));
                 if has > 0 && takes > 0 && has != takes && !begun {
                     return Err(Refused::new(
@@ -243,7 +243,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
         }
     }
 
-    /// Returns the incarnation of a node that has weight, or otherwise the connected incarnation.
+    /// Returns the incarnation of this node that has weight or, failing that, the connected one.
     pub(crate) fn met(&self, node: NodeId) -> Result<Member, Refused> {
         self.check_known(node)?;
         let current = self.spine.applying.membership().eras().current();
@@ -262,8 +262,9 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
         })
     }
 
-    /// [join-1] Checks that a member is caught up, since only such a member may gain weight. A node
-    /// that does not lead does not know the lag; the leader checks again before the step.
+    /// [join-1] Checks that a member is caught up, the condition for gaining weight. Only a leader
+    /// knows how far members lag; any other node skips the check, and the leader repeats it before
+    /// the step.
     pub(crate) fn check_level(&self, now: Time, member: Member) -> Result<(), Refused> {
         if !self.spine.protocol.leads() {
             return Ok(());
@@ -320,8 +321,8 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
         configuration.is_quorum(Phase::One, living) && configuration.is_quorum(Phase::Two, living)
     }
 
-    /// Checks that the live voters form a quorum after every step. A node that does not lead does
-    /// not know which nodes are alive; the leader checks before each step.
+    /// Checks that the live voters form a quorum after every step. Only a leader knows which nodes
+    /// are alive; any other node skips the check, and the leader repeats it before each step.
     pub(crate) fn check_alive(
         &self,
         now: Time,
@@ -361,7 +362,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
         planned.into_iter().chain([self.driver.look_at()]).min()
     }
 
-    /// If the plan removes this leader's weight, returns the member to which to hand leadership, if
+    /// Returns the member to which to hand leadership if the plan removes this leader's weight and
     /// another member can lead.
     pub(crate) fn heir(&self, now: Time, current: &Configuration, goal: &Goal) -> Option<Member> {
         if goal.get(&self.spine.own.member).is_some_and(|weight| *weight > 0) {
@@ -379,7 +380,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
         level.min().map(|(_, member)| member)
     }
 
-    /// Returns the group's level, and the level that each node supports as far as this node knows.
+    /// Returns the group's level, and each node's supported level as far as it is known here.
     pub(crate) fn level_status(&self, now: Time) -> LevelStatus {
         let (level, own) = (self.spine.level(), self.spine.own.member.node);
         let to = level.next();
@@ -409,13 +410,14 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
         }
     }
 
-    /// Returns when a leader raises the level unasked ([level-6], [level-11]).
+    /// Returns when a leader raises the level without an operator's request ([level-6],
+    /// [level-11]).
     pub(crate) fn raise_at(&self) -> Option<Time> {
         let founded = self.spine.applying.membership().eras().era() == Era(0);
         self.driver.rising.due_at(self.asked_nodes(), founded)
     }
 
-    /// Iterates over all nodes, members and learners, that have joined under their id.
+    /// Iterates over all nodes that have joined under their id, both voters and learners.
     pub(crate) fn asked_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         let nodes = self.spine.group().nodes();
         let come = nodes.filter(|(_, known)| known.has_joined());

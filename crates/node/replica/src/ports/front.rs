@@ -1,7 +1,7 @@
 //! Front port: a client protocol's requests to a replica, and the replica's answers.
 //!
-//! A front is a set of connection state machines without sockets: the reactor passes received
-//! bytes, the front calls [`Requests`], and the replica answers with [`Completion`]s in any order.
+//! A front is a set of sans-I/O connection state machines: the reactor passes received bytes, the
+//! front calls [`Requests`], and the replica answers with [`Completion`]s in any order.
 
 use quorate_access::{Users, Who};
 use quorate_core::{level::Level, node_id::NodeId};
@@ -35,19 +35,19 @@ pub struct Endpoints {
     pub peer: String,
     /// Local address to which the client connected.
     pub local: String,
-    /// Identity that the client proved when it connected.
+    /// Identity that the client proved while connecting.
     pub who: Who,
 }
 
-/// Rules of a group without users. Every client may do everything.
+/// Rules of a group without users, in which every client may do everything.
 pub(crate) static NO_USERS: Users = Users::NONE;
 
 /// Requests that a front can make. All calls return immediately.
 pub trait Requests {
-    /// Orders this command and executes it on every node.
+    /// Proposes a command, to be ordered and executed on every node.
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure>;
 
-    /// Like [`Requests::write`], but exactly once within a client's session.
+    /// Like [`Requests::write`], but executed exactly once within a client's session.
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure>;
 
     /// Like [`Requests::write`] or [`Requests::write_once`], but answered when the command is on
@@ -108,17 +108,18 @@ pub trait Requests {
 
     fn status(&self) -> Status;
 
-    /// Returns the leader that this node follows, or itself.
+    /// Returns the leader that this node follows, or this node if it leads.
     fn leader(&self) -> Option<NodeId> {
         self.status().leader
     }
 
-    /// Returns the level that the group uses ([level-5]).
+    /// Returns the group's current level ([level-5]).
     fn level(&self) -> Level {
         Level::BASE
     }
 
-    /// Returns the access rules as applied here ([access-2]); `None` while not known ([access-4]).
+    /// Returns the access rules as applied here ([access-2]); `None` until they are known
+    /// ([access-4]).
     fn users(&self) -> Option<&Users> {
         Some(&NO_USERS)
     }
@@ -128,8 +129,8 @@ pub trait Requests {
         0
     }
 
-    /// Returns the reading of the group's clock ([time-3]) as Unix time in milliseconds, or this
-    /// node's wall clock while the group's is not known.
+    /// Returns the reading of the group's clock ([time-3]) as Unix time in milliseconds, or of this
+    /// node's wall clock until the group's is known.
     fn wall_ms(&self) -> u64;
 
     /// [time-4] Returns whether the group's clock is known, so that deadlines can be set.
@@ -156,12 +157,12 @@ pub trait State {
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 
-/// Maximum time in milliseconds that requests wait for the access rules ([access-4]) and the
-/// group's clock ([time-4]), from the first request on, the same as for a leader.
+/// Maximum time in milliseconds, counted from the first request, that requests wait for the access
+/// rules ([access-4]) and the group's clock ([time-4]). Equals the wait for a leader.
 const PATIENCE_MS: u64 = 5_000;
 
-/// Time that requests have waited, counted once per process. Each call adds the time since the last
-/// one, up to a bound, because a node's clock jumps when it learns the group's ([time-3]).
+/// Time that requests have waited, counted once per process. Each call adds the time since the
+/// previous one, up to a bound, because a node's clock jumps when it learns the group's ([time-3]).
 #[derive(Debug, Default)]
 pub struct Patience {
     /// Last reading of the clock, in milliseconds.
@@ -186,7 +187,7 @@ pub struct Refused {
     pub wrong_passwords: u64,
 }
 
-/// A client protocol, with its connections as state machines.
+/// A client protocol: its connections as sans-I/O state machines.
 pub trait Front {
     /// Handles a new connection of a client.
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests);
@@ -202,9 +203,9 @@ pub trait Front {
         requests: &mut dyn Requests,
     ) -> usize;
 
-    /// Called when bytes can be read from this connection and no earlier bytes are left unconsumed.
-    /// A front that knows the final place of the bytes may have them read directly into it with one
-    /// call of `read`, which returns the number of bytes read.
+    /// Handles readable input on a connection that has no unconsumed bytes. A front that knows the
+    /// final place of the bytes may have them read directly into it with one call of `read`, which
+    /// returns the number of bytes read.
     fn intake(
         &mut self,
         connection: ConnectionId,
@@ -215,8 +216,8 @@ pub trait Front {
         Intake::AtMost(usize::MAX)
     }
 
-    /// Handles the end of a client's input: the client has sent its last byte, and all bytes were
-    /// consumed. It may still expect replies.
+    /// Handles the end of a client's input, after all its bytes were consumed. The client may still
+    /// expect replies.
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         let _ = (connection, requests);
     }
@@ -242,7 +243,7 @@ pub trait Front {
         let _ = (subject, message);
     }
 
-    /// Returns the next connection that has new output or must be closed, since the last call.
+    /// Returns the next connection that has gained output or must be closed since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
     /// Returns the next output of this connection; empty if there is none. Until [`Front::sent`] is
@@ -266,7 +267,7 @@ pub trait Front {
         }
     }
 
-    /// Returns the memory used by all connections, in bytes: replies and requests. The front
+    /// Returns the memory in bytes used by all connections for requests and replies. The front
     /// observes the limit while it processes input, and the reactor enforces it between turns.
     fn held_bytes(&self) -> usize {
         0
@@ -286,7 +287,8 @@ pub trait Front {
     /// Returns whether to close the connection once its output has been sent.
     fn closing(&self, connection: ConnectionId) -> bool;
 
-    /// Returns why the connection must be reset, if it must, as the protocol reports no errors.
+    /// Returns the reason if the connection must be reset because the protocol cannot report
+    /// errors.
     fn broken(&self, connection: ConnectionId) -> Option<&str> {
         let _ = connection;
         None
@@ -303,13 +305,13 @@ pub trait Front {
 
     fn connections(&self) -> usize;
 
-    /// Called once per turn, for a front whose requests do not come from connections, or that makes
-    /// further requests after its output has been sent.
+    /// Makes further requests, once per turn: for a front whose requests do not come from
+    /// connections, or that makes more of them once its output has been sent.
     fn poll(&mut self, requests: &mut dyn Requests) {
         let _ = requests;
     }
 
-    /// Returns whether the next turn should begin at once, with work to poll for or output to send.
+    /// Returns whether the next turn should begin at once because there is work or output.
     fn is_eager(&self) -> bool {
         false
     }

@@ -8,7 +8,7 @@ use quorate_core::slot::Slot;
 /// Change of metadata, such as sessions, that a persistent service stores for the replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaChange {
-    /// Key of the entry. The replica chooses keys that sort.
+    /// Key of the entry. Keys are compared as byte strings.
     pub key: Vec<u8>,
     /// New value; `None` deletes the key.
     pub value: Option<Vec<u8>>,
@@ -42,13 +42,13 @@ pub enum Weight {
 pub enum Health {
     /// The service executes commands and answers queries.
     Well,
-    /// The service works, but will stop eventually for this reason.
+    /// The service works, but will eventually stop for this reason.
     Strained(String),
-    /// The service answers queries but accepts no commands while its writes are behind.
+    /// The service answers queries but accepts no commands until its pending writes have caught up.
     Behind,
     /// The service answers queries but accepts no commands for now, for this reason.
     Stuck(String),
-    /// The service neither answers queries nor accepts commands for now, for this reason.
+    /// The service answers no queries and accepts no commands for now, for this reason.
     Down(String),
     /// The service was down and can resume at the position that [`StateMachine::recovered`]
     /// returns, possibly an earlier one than before; the rest is replayed from the log. May contain
@@ -63,8 +63,8 @@ pub enum Imaged {
     More,
     /// The image has ended with this item, or contains no items.
     End,
-    /// The rest of the image is not available. The image has ended, and its items are useless. The
-    /// caller may start another image.
+    /// The rest of the image is not available. The image has ended and its items must be discarded.
+    /// The caller may start another one.
     Failed,
 }
 
@@ -73,7 +73,7 @@ pub enum Imaged {
 pub struct Scrubbed {
     /// Number of bytes read.
     pub bytes: u64,
-    /// Damage, as text for operators: the file, its fault, and the remedy.
+    /// Damage as text for operators: the file, the fault, and the remedy.
     pub damaged: Vec<String>,
     /// The scrub has more data to read.
     pub goes_on: bool,
@@ -84,13 +84,13 @@ pub struct Scrubbed {
 pub enum LoadError {
     /// This service does not support loading.
     Unsupported,
-    /// No load is in progress: none was started, or the service went back in the meantime and
-    /// reported [`Health::Back`]. A load can be started again.
+    /// No load is in progress: none was started, or the service has since gone back and reported
+    /// [`Health::Back`]. The caller may start another one.
     NotLoading,
-    /// The items are no image, but damaged or another program's. The reason is for people.
+    /// The items are damaged or not an image of this service. The reason is for people.
     Malformed(&'static str),
     /// This node's storage prevents the load, as [`StateMachine::health`] also reports. The caller
-    /// can start it again once the storage works.
+    /// may start another one once the storage works.
     Storage(String),
 }
 
@@ -112,58 +112,60 @@ impl std::error::Error for LoadError {}
 ///
 /// The service never sees a ballot. It is called from one thread.
 ///
-/// **Input.** Any bytes may be committed, since clients, versions and nodes may disagree about
-/// commands. A malformed command gets a reply that says so, the same on every node.
+/// **Input.** Any bytes may be committed, because clients, versions and nodes may disagree about
+/// what a command is. A malformed command gets an error reply, the same on every node.
 ///
 /// **Panics.** A panic in the service ends the replica: the effects of a half-executed command are
 /// unknown, so no code catches it. A panic in [`StateMachine::apply`] ends the replica again at
 /// each start, because the command is in the log, and it ends all other replicas, too. Disk
 /// failures are reported by [`StateMachine::health`] and [`StateMachine::has_failed`].
 ///
-/// **Sizes.** A reply, sent to one client and no peer, may be as large as memory allows. Replies to
-/// commands of sessions are stored until acknowledged, up to 64 MiB for all sessions. A larger
-/// reply is dropped at once, and a repetition of its command gets an error that says so.
+/// **Sizes.** A reply goes to one client and to no peer, so it may be as large as memory allows.
+/// Replies to commands of sessions are stored until acknowledged, up to 64 MiB for all sessions. A
+/// larger reply is dropped at once, and a retry of its command gets an error that says so.
 ///
-/// **Images.** An image is the state as a sequence of items of bytes. Another node's service, or
-/// this one after a restart, loads its state from it. Equal states result in equal items in equal
-/// order on every node, whatever data structures the service uses: the digest of a snapshot depends
-/// on it ([snap-1]). Everything that affects later commands and queries is in the image, or follows
-/// from it and the position. A service without state supports images without items.
+/// **Images.** An image is the state as a sequence of byte strings, the items. The service loads
+/// its state from an image of another node, or from its own after a restart. Equal states must give
+/// equal items in equal order on every node, whatever data structures the service uses: the digest
+/// of a snapshot depends on it ([snap-1]). Everything that affects later commands and queries is in
+/// the image, or follows from it and the position. A service without state supports images without
+/// items.
 pub trait StateMachine {
     /// Announces the commands that will be applied next, except those for which a session already
-    /// has a reply. The service may prefetch data for them, but its state must not change.
+    /// has a reply. The service may prefetch data for them, but must not change its state.
     fn prefetch(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
         let _ = commands;
     }
 
     /// Returns the feature level that a command needs, including all its parts. A command above the
     /// group's level is neither accepted nor executed, on any node ([level-9]). A malformed command
-    /// needs no level: its reply says that it is malformed.
+    /// needs no level, since its reply is an error.
     ///
     /// For a new command, or a new use of an old one, the service returns the level of the release
-    /// that introduces it. Then no older release, which would execute it differently, ever gets it.
+    /// that introduces it. An older release, which would execute the command differently, then
+    /// never gets it.
     fn level_of(&self, command: &[u8]) -> Level {
         let _ = command;
         Level::BASE
     }
 
-    /// Returns the duration class of the command on the current state. Clients' commands that are
-    /// too heavy are not accepted. A heavy command gets a batch of its own, so that it does not
-    /// prolong a turn with other commands.
+    /// Returns the duration class of the command in the current state. Clients' commands that are
+    /// too heavy are not accepted. A heavy command gets a batch without other commands, to keep
+    /// turns short.
     fn weigh(&self, command: &[u8]) -> Weight {
         let _ = command;
         Weight::Light
     }
 
-    /// Returns whether a command may add data. On full disks, only commands that do not are
-    /// accepted ([room-2]).
+    /// Returns whether a command may add data. While disks are full, such commands are not accepted
+    /// ([room-2]).
     fn grows(&self, command: &[u8]) -> bool {
         let _ = command;
         true
     }
 
-    /// Returns whether the command may change the answer to the query, in any state ([read-9]).
-    /// While a new leader may decide nothing yet, it answers the queries that no command in flight
+    /// Returns whether the command may change the answer to the query, in any state ([read-9]). A
+    /// new leader that may not decide anything yet answers only queries that no command in flight
     /// may change. By default, every command may change every answer.
     fn may_change(&self, command: &[u8], query: &[u8]) -> bool {
         let _ = (command, query);
@@ -185,9 +187,9 @@ pub trait StateMachine {
     }
 
     /// Reports that this node's log has every slot below `to` on stable storage. A persistent
-    /// service must not store the state of a later position. So if the log ends before the
-    /// service's position, the log has lost data, which the next start detects ([volatile-1]). Not
-    /// called if commits do not wait for the disk.
+    /// service must not store the state of a later position. A log that ends before the service's
+    /// position has thus lost data, which the next start detects ([volatile-1]). Not called if
+    /// commits do not wait for the disk.
     fn logged(&mut self, to: Slot) {
         let _ = to;
     }
@@ -198,7 +200,8 @@ pub trait StateMachine {
         (Slot::FIRST, Vec::new())
     }
 
-    /// Returns the health of the service, before commands and in every turn, so it must be fast.
+    /// Returns the health of the service. Called before commands and in every turn, so it must be
+    /// fast.
     ///
     /// While the service is stuck or down, the node votes and stores the log, redirects its
     /// clients, and is not ready. By default, a service is always well.
@@ -207,22 +210,24 @@ pub trait StateMachine {
     }
 
     /// Returns whether a call since the last commit failed on this node alone, for example because
-    /// a disk could not be read. All results since are then void and reported to no client, and no
-    /// other call follows until [`Health::Back`]. Called after every command and query.
+    /// a disk could not be read. All results since that commit are then void and reported to no
+    /// client, and no other call follows until [`Health::Back`]. Called after every command and
+    /// query.
     fn has_failed(&self) -> bool {
         false
     }
 
-    /// Passes to `each`, in order, the notices of commands since the last call, each a subject and
-    /// a message for clients that subscribed here. Notices are not part of the state, and are lost
-    /// with the process. Those repeated by a service that went back are dropped.
+    /// Passes to `each`, in order, the notices of commands since the last call: a subject and a
+    /// message for the clients that subscribed to it on this node. Notices are not part of the
+    /// state and are lost with the process. A service that went back repeats them, and the caller
+    /// drops the repeats.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
         let _ = each;
     }
 
     /// Sets the group's time ([time-1]) for all further commands and queries, in Unix milliseconds.
-    /// Entries whose deadline is not later do not exist ([time-2]). Called before any command or
-    /// query, at every change, and after the service went back or loaded an image.
+    /// Entries whose deadline is not later than this time do not exist ([time-2]). Called before
+    /// any command or query, at every change, and after the service went back or loaded an image.
     ///
     /// The replica stores the time, so an image need not contain it.
     fn set_time(&mut self, group_ms: u64) {
@@ -230,14 +235,14 @@ pub trait StateMachine {
     }
 
     /// Returns the earliest deadline after the group's time and not after `until_ms`, if there is
-    /// one. The leader then proposes to advance the time. Called often, and on the leader only.
+    /// one; the leader then proposes to advance the time. Called often, but only on the leader.
     fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let _ = until_ms;
         None
     }
 
     /// Passes to `each` the housekeeping commands that this node should propose, such as removals
-    /// of some expired keys. Called often, and on the leader only. The commands must not change any
+    /// of some expired keys. Called often, but only on the leader. The commands must not change any
     /// answer, since they may be executed late or never.
     fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         let _ = each;
@@ -248,8 +253,8 @@ pub trait StateMachine {
     /// the service cannot start an image, either now or ever. It cannot do so while applied
     /// commands are not committed.
     ///
-    /// This must be fast and copy no data that does not change. Commands continue to be applied.
-    /// The data that they overwrite is retained for the image, within a limit. Above the limit the
+    /// This must be fast, and copy data only when it changes. Commands continue to be applied. The
+    /// data that they overwrite is retained for the image, within a limit. Above the limit the
     /// service is [`Health::Behind`] until [`StateMachine::next_image`] has made progress. If one
     /// run of commands overwrites more than the limit, the image fails. So the caller continues to
     /// request items even while the service is behind, or ends the image.
@@ -258,7 +263,8 @@ pub trait StateMachine {
     }
 
     /// Passes the next items to `each`: about `bytes` bytes, and at least one item if any is left.
-    /// A larger item is passed alone. Returns [`Imaged::Failed`] also if no image is in progress.
+    /// Only an item on its own may be larger. Returns [`Imaged::Failed`] also if no image is in
+    /// progress.
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
         let _ = (bytes, each);
         Imaged::Failed
@@ -267,7 +273,7 @@ pub trait StateMachine {
     /// Ends the image, if one is in progress, and frees the data retained for it.
     fn end_image(&mut self) {}
 
-    /// Starts loading an image, which will become the state. A load or image in progress ends.
+    /// Starts loading an image that will become the state. Ends any load or image in progress.
     ///
     /// The service may drop its old state immediately. Until [`StateMachine::finish_load`] has
     /// succeeded, nothing is applied, queried, committed or imaged; only another load can resume
@@ -292,18 +298,18 @@ pub trait StateMachine {
     /// persistent service commits the items, this position and `meta`, which replaces all its
     /// metadata, as one atomic unit.
     ///
-    /// From then on the service continues as if it had applied every slot below `at` itself. If
-    /// `at` is the first slot and there was no item, the service is empty and starts at the
-    /// beginning of the log.
+    /// The service then continues as if it had applied every slot below `at` itself. If `at` is the
+    /// first slot and there was no item, the service is empty and starts at the beginning of the
+    /// log.
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         let _ = (at, meta);
         Err(LoadError::Unsupported)
     }
 
-    /// Returns the lowest position to which a persistent service can fall back in a power loss
+    /// Returns the lowest position to which a persistent service can fall back after a power loss
     /// ([store-1]); `None` if the service is in memory and needs every slot.
     ///
-    /// The position never decreases in a process, except after [`Health::Back`] and a load.
+    /// Within a process the position decreases only after [`Health::Back`] or a load.
     fn synced_to(&mut self) -> Option<Slot> {
         None
     }
@@ -320,22 +326,22 @@ pub trait StateMachine {
         Scrubbed::default()
     }
 
-    /// Returns whether an operation failed in a way that damage would explain. If so, the node
-    /// starts a scrub of all its data, as if an operator had requested it. Called in every turn
-    /// until [`StateMachine::take_scrubbed`] has reported the end of a scrub.
+    /// Returns whether an operation failed in a way that suggests damage. If so, the node starts a
+    /// scrub of all its data, as if an operator had requested it. Called in every turn until
+    /// [`StateMachine::take_scrubbed`] has reported the end of a scrub.
     fn wants_scrub(&mut self) -> bool {
         false
     }
 
-    /// Returns the approximate size in bytes of the service's data on disk, as a scrub reads it.
+    /// Returns the approximate size in bytes of the service's data on disk, which a scrub reads.
     fn kept_bytes(&self) -> u64 {
         0
     }
 
-    /// [scrub-8] Drops the service's state and starts empty, which [`Health::Back`] then reports.
-    /// Called if a part of its data on this node's disk is damaged and a snapshot is available that
-    /// replaces all of it. After the call [`StateMachine::synced_to`] refers to the replacement. An
-    /// error contains the reason for the failure; the service then continues unchanged.
+    /// [scrub-8] Drops the service's state and starts empty, as [`Health::Back`] then reports.
+    /// Called if part of its data on this node's disk is damaged and a snapshot is available that
+    /// replaces all of it. After the call, [`StateMachine::synced_to`] refers to the replacement.
+    /// Returns the reason on failure; the service then continues unchanged.
     fn renew(&mut self) -> Result<(), String> {
         Err("the service cannot be built anew".to_owned())
     }
@@ -346,7 +352,7 @@ pub trait StateMachine {
 }
 
 /// Returns the position at which the service resumes, and its metadata; `None` if the service
-/// failed during the call, so that its answer cannot be trusted.
+/// failed during the call, so that its result cannot be trusted.
 pub fn position<S: StateMachine>(service: &mut S) -> Option<(Slot, Metadata)> {
     let said = service.recovered();
     (!service.has_failed()).then_some(said)

@@ -22,19 +22,18 @@ pub struct Peer {
     pub member: Member,
     /// Weight of its votes; 0 for a learner.
     pub weight: u32,
-    /// The peer is an auxiliary. It receives no payload while it is not needed.
+    /// The peer is an auxiliary, which receives no payload while the other voters suffice.
     pub auxiliary: bool,
     /// The peer was recently in contact with this node, or is this node.
     pub connected: bool,
     /// Number of slots by which the peer lags behind the leader; known only to the leader.
     pub lag: Option<u64>,
-    /// Number of bytes of values sent to the peer since the start, in proposals and answers.
+    /// Number of bytes of values sent to the peer since the start, in proposals and replies.
     pub payload_bytes_sent: u64,
     /// The leader sends proposals to the peer; known only to the leader.
     pub engaged: Option<bool>,
     /// Addresses of the peer, as known to this node.
     pub addresses: Addresses,
-    /// Path of frames to the peer.
     pub plane: PeerPlane,
 }
 
@@ -45,10 +44,10 @@ pub struct PeerPlane {
     pub way: Way,
     /// Method of receiving raw frames from the interface, if they are used.
     pub frames: Option<&'static str>,
-    /// Round-trip time of the last probe, else that of the connection, in microseconds; `None`
-    /// before the first.
+    /// Round-trip time in microseconds of the last probe or else of the connection; `None` until
+    /// the first measurement.
     pub rtt_us: Option<u64>,
-    /// Why a configured better path is not used; `None` if there is no such path.
+    /// Why the configured, better path is not used; `None` if there is none.
     pub why: Option<String>,
 }
 
@@ -66,7 +65,8 @@ pub enum Way {
     Multicast,
     /// Like [`Way::Udp`], but raw frames with this project's EtherType on one interface.
     Ethernet,
-    /// The predicted fastest of connections, datagrams, a chain, and a group ([plane-3]).
+    /// Whichever of connections, datagrams, chain and multicast group is predicted fastest
+    /// ([plane-3]).
     Auto,
 }
 
@@ -78,7 +78,7 @@ impl Way {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
 
-    /// Returns the name for operators and programs.
+    /// Returns the name used in configuration and output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -111,13 +111,13 @@ pub struct Streams {
     pub named: usize,
     /// Number of streams open for writing.
     pub open: usize,
-    /// Disk space of stream bytes, in bytes, including trimmed bytes until they are freed.
+    /// Disk space used by stream bytes, in bytes, including trimmed bytes until they are freed.
     pub used_bytes: u64,
     /// Total size of the store's files in bytes.
     pub file_bytes: u64,
-    /// Number of retained bytes missing on this node, or for a restart ([here-1]).
+    /// Number of retained bytes that are missing here or would be after a restart ([here-1]).
     pub missing_bytes: u64,
-    /// The node may lack bytes, so it does not count as having them.
+    /// The node may lack bytes, so it does not count as a complete copy.
     pub lacks: bool,
     /// The store waits for free space or file descriptors.
     pub short: bool,
@@ -141,7 +141,7 @@ pub struct Traffic {
 /// A change of leader, as seen by this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaderChange {
-    /// New leader; `None` if a leadership ended without one.
+    /// New leader; `None` if leadership ended without a successor.
     pub leader: Option<NodeId>,
     /// Ballot of the leader, or of the last one if there is none.
     pub ballot: Ballot,
@@ -156,7 +156,7 @@ pub struct TuningReport {
     pub report: Report,
     /// Batch size and window in force.
     pub setting: Setting,
-    /// An operator fixed the setting.
+    /// An operator has fixed the setting.
     pub held: bool,
 }
 
@@ -167,7 +167,7 @@ pub enum Activity {
     ReadingVotes,
     /// The node receives a peer's snapshot, because no log has the slots that it lacks.
     ReceivingSnapshot,
-    /// The node fetches slots that its log has lost from its peers.
+    /// The node fetches from its peers slots that its log has lost.
     Repairing,
     /// The node executes slots of its log again because the service has not stored them.
     Replaying,
@@ -217,7 +217,7 @@ impl Activity {
         Self::CatchingUp,
     ];
 
-    /// Returns the name for programs.
+    /// Returns the machine-readable name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ReadingVotes => "reading_votes",
@@ -276,9 +276,10 @@ impl fmt::Display for Progress {
 pub struct DiskUse {
     /// Free space in bytes; `None` if it is not known.
     pub free_bytes: Option<u64>,
-    /// Free space in bytes that the disk needs for more data; `None` unless it is full ([room-1]).
+    /// Free space in bytes that the disk needs before it accepts more data; `None` unless it is
+    /// full ([room-1]).
     pub needed_bytes: Option<u64>,
-    /// The node refuses data because the members with room are no quorum ([room-2]).
+    /// The node refuses data because the members with space do not form a quorum ([room-2]).
     pub data_refused: bool,
     /// Growth of the log in bytes per second, over the last minute.
     pub log_bytes_per_second: Option<u64>,
@@ -302,7 +303,7 @@ pub struct PlanStatus {
     pub id: u64,
     /// The operator's request.
     pub what: String,
-    /// Condition for which the plan waits; known only to the leader.
+    /// Condition that holds up the plan; known only to the leader.
     pub waits: Option<String>,
 }
 
@@ -325,8 +326,8 @@ pub struct LevelStatus {
     pub nodes: Vec<LevelOf>,
     /// Obstacles to the next level, one per line; known only to the leader.
     pub held_back: Vec<String>,
-    /// Time in milliseconds until the leader raises the level, if no obstacle arises; known only to
-    /// the leader.
+    /// Time in milliseconds until the leader raises the level, barring obstacles; known only to the
+    /// leader.
     pub raise_in_ms: Option<u64>,
 }
 
@@ -345,7 +346,7 @@ pub struct Status {
     pub plan: Option<PlanStatus>,
     /// The node has been removed from the group permanently ([member-1]).
     pub removed: bool,
-    /// Ballot in which this node leads or follows.
+    /// Ballot of the leader that this node follows, or its own if it leads.
     pub ballot: Ballot,
     /// First slot that is not known to be decided.
     pub decided_to: Slot,
@@ -371,13 +372,14 @@ pub struct Status {
     pub progress: Option<Progress>,
     /// Why this node does not vote or serve; `None` if it does.
     pub error: Option<String>,
-    /// Notices for the operator, whether or not the node serves.
+    /// Notices for the operator, also if the node serves normally.
     pub notices: Vec<String>,
-    /// Nodes of the ring for votes to this leader, which is last; empty if sent directly.
+    /// Ring along which votes travel to this leader, the last node; empty if votes are sent
+    /// directly.
     pub ring: Vec<NodeId>,
     pub scrub: ScrubStatus,
-    /// Choices that the node made by itself, one per line with the reason: the path of its frames,
-    /// and the route of votes to it ([plane-3]).
+    /// Automatic choices, one per line with the reason: the path of this node's frames, and the
+    /// route of votes to it ([plane-3]).
     pub choices: Vec<String>,
     /// Status of the device; `None` if this node never had one.
     pub device: Option<DeviceStatus>,

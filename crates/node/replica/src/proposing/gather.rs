@@ -1,5 +1,5 @@
-//! Commands that this node accepted and that wait for a batch, and reads that run between two of
-//! them. Reads have a position in the order, but no bytes in the batch.
+//! Accepted commands that wait for a batch, and reads that run between two of them. Reads have a
+//! position in the order, but no bytes in the batch.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,8 @@ pub(crate) enum Waiter {
     Lasting(Tag),
     /// A front that expects a notification once the command is in memory at a quorum ([class-2]).
     Early(Tag),
-    /// A front that was notified early. The command must still be executed, but needs no reply.
+    /// A front that was notified early. The command must still be executed, but its reply is
+    /// dropped.
     Told,
     /// An operator, by the number of the request.
     Operator(u64),
@@ -39,7 +40,7 @@ pub(crate) struct Item {
     pub(crate) deadline: Time,
     /// Length of the encoded entry in bytes; 0 for a read.
     pub(crate) encoded_bytes: usize,
-    /// The command must have a batch of its own.
+    /// The command must not share a batch with others.
     pub(crate) apart: bool,
 }
 
@@ -49,20 +50,21 @@ impl Item {
     }
 }
 
-/// Queue in order of acceptance, with contiguous encoded entries ready to be copied.
+/// Queue in order of acceptance. The encoded entries are contiguous, ready to be copied into a
+/// batch.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     items: VecDeque<Item>,
     /// Number of items that are reads.
     reads: usize,
-    /// Number of queued commands that must have a batch of their own.
+    /// Number of queued commands that must not share a batch.
     apart: usize,
     bytes: Vec<u8>,
     taken: usize,
 }
 
 impl Gather {
-    /// Returns the memory that the queue uses, in bytes, as charged to its limit.
+    /// Returns the memory of the queue, in bytes, that counts towards its limit.
     pub(crate) fn charge(&self) -> usize {
         self.entry_bytes() + self.items.len() * COMMAND_OVERHEAD_BYTES
     }
@@ -85,7 +87,7 @@ impl Gather {
         self.items.push_back(Item { waiter, deadline, encoded_bytes, apart: false });
     }
 
-    /// Marks the last command so that it gets a batch of its own.
+    /// Marks the last command to get a batch without other commands.
     pub(crate) fn set_apart(&mut self) {
         if let Some(item) = self.items.back_mut() {
             item.apart = true;
@@ -153,7 +155,7 @@ impl Gather {
             self.taken = 0;
             self.bytes.shrink_to(1 << 20);
         } else if self.taken > self.bytes.len() / 2 {
-            // Amortised cost: no more bytes are moved than were taken since the last move.
+            // Amortised: no more bytes are moved than were taken since the last move.
             self.bytes.drain(..self.taken);
             self.taken = 0;
         }
@@ -175,7 +177,7 @@ impl Gather {
     }
 
     /// Returns the index of the first command that may time out. [less-4] A command whose client
-    /// was notified is retained until it is executed.
+    /// was already notified never does, and is retained until it is executed.
     fn first(&self) -> Option<usize> {
         let mut items = self.items.iter();
         items.position(|item| item.waiter != Waiter::Told)

@@ -52,7 +52,7 @@ pub(crate) struct Origin {
     in_flight: InFlight,
     /// Commands of the service itself that are not applied yet.
     due: BTreeSet<Vec<u8>>,
-    /// Time of the last offer or completion.
+    /// Time of the last offer or completion, from which silence is measured.
     progress_at: Time,
     /// Time before which no offers are made.
     hold_until: Time,
@@ -60,7 +60,7 @@ pub(crate) struct Origin {
     anticipation: Anticipation,
     fitting: Fitting,
     totals: Totals,
-    /// Executed batches that the caller has not collected yet.
+    /// Executed batches that the caller has not taken yet.
     completed: Vec<Completed>,
 }
 
@@ -114,7 +114,8 @@ impl Origin {
         before != self.batch_bytes()
     }
 
-    /// Returns the maximum length of a batch's entries. Only a single command may exceed it.
+    /// Returns the maximum length of a batch's entries, in bytes. Only a batch of one command may
+    /// exceed it.
     fn batch_bytes(&self) -> usize {
         self.fitting.bound(self.limits.batch_bytes)
     }
@@ -132,12 +133,13 @@ impl Origin {
         (self.gather.len(), self.in_flight.len())
     }
 
-    /// Returns the memory that waiting commands use, in bytes, as charged to their limit.
+    /// Returns the memory of waiting commands, in bytes, that counts towards their limit.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.gather.charge()
     }
 
-    /// Returns the size of waiting commands, in bytes, above which no client should be read.
+    /// Returns the size of waiting commands, in bytes, above which the node should stop reading
+    /// from clients.
     pub(crate) fn waiting_bound(&self) -> usize {
         pressure::bound(&self.limits)
     }
@@ -157,14 +159,14 @@ impl Origin {
         self.push(now, waiter, entry).then_some(()).ok_or(Failure::Busy)
     }
 
-    /// Marks the command accepted last so that it gets a batch of its own.
+    /// Marks the most recently accepted command to travel in a batch without other commands.
     pub(crate) fn set_apart(&mut self) {
         self.gather.set_apart();
     }
 
     /// Accepts a read that runs after the commands accepted so far and before later ones. The read
-    /// joins a batch that is not formed yet. If another client was notified of a command before the
-    /// read was accepted, that command is in an earlier slot, so the read sees it.
+    /// joins a batch that is not formed yet, so it sees every command that was acknowledged to any
+    /// client before the read was accepted: these commands are in earlier slots.
     pub(crate) fn accept_read(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
         let charge = self.gather.charge() + COMMAND_OVERHEAD_BYTES;
         if charge > self.limits.pending_bytes {
@@ -224,7 +226,7 @@ impl Origin {
         self.gather.is_empty() && self.in_flight.is_empty() && self.registrations.clients() == 0
     }
 
-    /// Ends the wait for further commands if its time is over. Called before offers are made.
+    /// Ends the wait for further commands if it is over. Must be called before offers are taken.
     pub(crate) fn look(&mut self, now: Time) {
         let full = self.gather.is_full(self.batch_bytes());
         self.anticipation.end_wait_if_over(moment(now), self.gather.len(), full);
@@ -290,7 +292,7 @@ impl Origin {
         self.in_flight.push(InFlightBatch::new(name, Payload::new(bytes), items, commands, now));
     }
 
-    /// Makes no offers until this time, since the path to the leader has no free space.
+    /// Holds offers back until this time, since the path to the leader has no free space.
     pub(crate) fn hold(&mut self, until: Time) {
         self.hold_until = until;
     }
@@ -312,14 +314,14 @@ impl Origin {
         self.registrations.repeat_all();
     }
 
-    /// Handles a leader's ballot in which no value of this node was proposed yet. It may be another
-    /// leader, or the same one, which may have lost the values it had accepted.
+    /// Handles a new ballot of the leader, in which no value of this node was proposed yet. The
+    /// leader may be another node, or the same one after losing the values that it had accepted.
     pub(crate) fn on_new_ballot(&mut self) {
         self.hold_until = Time(0);
         self.repeat_all();
     }
 
-    /// Repeats the offers if the oldest one was made too long ago and there was no progress since.
+    /// Repeats the offers if the oldest one is overdue and there was no progress since.
     pub(crate) fn repeat_if_silent(&mut self, now: Time) {
         if self.is_offered() && now >= self.progress_at.plus_ms(self.repeat_ms) {
             self.progress_at = now;
@@ -337,7 +339,7 @@ impl Origin {
         self.registrations.given()
     }
 
-    /// Handles a registration of this process that took effect in `slot`.
+    /// Handles a registration by this process that took effect in `slot`.
     pub(crate) fn on_registered(
         &mut self,
         now: Time,

@@ -28,7 +28,7 @@ use crate::{
     storing::Written,
 };
 
-/// Maximum size of a stream's bytes in one record, all of which are read for any of them.
+/// Maximum number of bytes of a stream in one record. Reading any of them reads the whole record.
 const RUN_BYTES_MAX: usize = 64 << 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -95,14 +95,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Alarm(alarm) => self.spine.observing.raise(alarm, &mut self.spine.counters),
             }
         }
-        // Learned values are decided in the same step, before their records are written.
+        // Learned values count as decided in the same step, before their records are written.
         for (stream, end) in not_applied {
             self.spine.contents.runs_mut().drop_below(stream, end);
         }
     }
 
-    /// [class-2] Handles a vote of this node for a batch of its own. If clients wait until the
-    /// batch is in memory at a quorum, makes the core query the members about it.
+    /// [class-2] Handles this node's vote for a batch of its own. If clients wait until the batch
+    /// is in memory at a quorum, makes the core query the members about it.
     fn note_vote(&mut self, record: &Record) {
         let Record::Vote { ballot, range, value: Value::Batch(name) } = *record else {
             return;
@@ -129,7 +129,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Message::HeartbeatReply(reply) => {
                 reply.clock_ms = self.spine.clocks.own_ms(now);
                 reply.disk_full = self.look_at_disk(now);
-                // Releases older than [lie-1] leave these bytes zero, too.
+                // Releases from before [lie-1] also leave these bytes zero.
                 let all = self.members.rising().all_witness();
                 reply.group_ms = if all { self.spine.clocks.group_ms(now) } else { 0 };
             }
@@ -156,7 +156,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Message::Learn { value, range } => (Some((*value, *range)), Lane::Bulk),
             _ => (None, Lane::Control),
         };
-        // Without the bytes, the receiver requests them and is served from the log.
+        // A receiver that gets no bytes requests them, and is served from the log.
         let payload = content.and_then(|(value, range)| self.spine.contents.recent(&value, range));
         let payload = payload.as_ref();
         let bytes = payload.map(|payload| &payload[..]);
@@ -172,8 +172,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-1] Persists a record. Until the last record of a step, its write restates the hard
-    /// state from before the step, which mentions no decisions whose records follow.
+    /// [disk-1] Persists a record. All but the last record of a step restate the hard state from
+    /// before the step, so that none mentions a decision whose record follows.
     fn persist(&mut self, seq: RecordSeq, record: Record, before: HardState, last: bool) {
         let mut hard = self.spine.node().hard_state();
         if !last {
@@ -206,11 +206,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Records a value with its bytes. All parts but the last restate the `early` hard state.
     ///
     /// The part of a run that is no longer needed is recorded separately, without bytes
-    /// ([stream-4]), because they may have left memory, for example in a run that this node voted
-    /// for before and proposes again. Bytes on stable storage in the store of streams are not
-    /// recorded either; the record contains their places ([disk-5]). The rest may be as long as all
-    /// bytes in flight of its stream, because a new leader proposes inherited content as one value.
-    /// It is recorded in parts that fit a log write.
+    /// ([stream-4]): they may have left memory, for example in a run that this node voted for
+    /// before and proposes again. Bytes on stable storage in the store of streams are not recorded
+    /// either; the record contains their places ([disk-5]). The rest may be as long as all bytes in
+    /// flight of its stream, because a new leader proposes inherited content as one value. It is
+    /// recorded in parts that fit a log write.
     fn persist_content(
         &mut self,
         seq: RecordSeq,
@@ -246,7 +246,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     self.spine.counters.stream_bytes_placed += part.len();
                     Written::Places(&places)
                 }
-                // [snap-5] For a decided value, the store fetches what peers still retain.
+                // [snap-5] The value is decided, so the store fetches whatever peers still retain.
                 Bytes::Missing if is_learned(&record) => {
                     self.learns_bare(part.to);
                     Written::Places(&[])
@@ -282,7 +282,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.keeping.places(stream, positions(offset, range))
     }
 
-    /// Notes that bytes are contained in a record, so that their unit is not placed in the store.
+    /// Notes that a record contains these bytes, so that their unit is not placed in the store.
     fn note_recorded(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             let end = positions(offset, range).end;
@@ -291,8 +291,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Handles a decision. If this node applies nothing now and the value is content, returns its
-    /// stream and the position below which its bytes need not be retained in memory.
+    /// Handles a decision. For content, while this node applies nothing, returns the stream and the
+    /// position below which bytes need not stay in memory.
     fn on_decided(&mut self, range: SlotRange, value: Value) -> Option<(StreamName, u64)> {
         self.spine.stamp(Hop::Decided, Some(range.from));
         self.spine.proposing.decided(&value);
@@ -323,7 +323,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.spine.protocol.later(Input::Held { value, range: held });
         }
         if held != range {
-            // The rest of a run, after a part that is not needed, may also be available.
+            // The part of the run that follows the needless one may also be available.
             self.spine.found(now, value);
         }
     }
@@ -372,7 +372,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.members.restart(now);
         }
         self.spine.proposing.on_role(now, leader, newly);
-        // [p1-6] Everything in lower slots was proposed again, or never will be.
+        // [p1-6] All values in lower slots were proposed again, or never will be.
         let leading = self.spine.node().leading();
         let next = leading.map(|leading| leading.tally.next());
         self.streaming.offering.restart(next);

@@ -26,13 +26,13 @@ use crate::{
     },
 };
 
-/// Returns whether the alarm is about differing states. If this node may be the one with the wrong
-/// state, its doubt is reported instead ([differ-2]).
+/// Returns whether the alarm is about differing states. If this node's own state may be the wrong
+/// one, its doubt is reported instead ([differ-2]).
 const fn is_of_others(alarm: &Alarm) -> bool {
     matches!(alarm, Alarm::DifferentHistory { .. })
 }
 
-/// Time in milliseconds for which clients' bytes must wait before this is reported.
+/// Time in milliseconds after which waiting bytes of clients are reported as stuck.
 const STUCK_MS: u64 = 5_000;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -85,7 +85,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.devices.status()
     }
 
-    /// Returns the slot below which all counts as applied: an auxiliary needs no more ([aux-1]).
+    /// Returns the slot below which this node counts as caught up. An auxiliary need not apply more
+    /// ([aux-1]).
     pub(super) fn level_to(&self) -> Slot {
         match self.spine.node().is_auxiliary() {
             true => self.spine.node().known_to(),
@@ -106,7 +107,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the space available to the log, and the log's growth rate.
+    /// Returns the disk space available to the log, and the log's growth rate.
     fn disk_use(&self, now: Time) -> DiskUse {
         let log = self.spine.storing.log();
         let counters = log.counters();
@@ -134,8 +135,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-8] Returns why this node makes no progress with bytes from writing clients; `None`
-    /// if it does. Other nodes notice a leader's lack of space only in this way.
+    /// [stream-8] Returns why the bytes of this node's writing clients make no progress; `None` if
+    /// they do. On other nodes than the leader, this is the only sign that the leader lacks space.
     fn streams_stopped(&self, now: Time) -> Option<String> {
         let keeping = &self.streaming.keeping;
         if let Some(why) = keeping.failure() {
@@ -191,7 +192,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .collect()
     }
 
-    /// Returns the number of wall clocks that are reported as off. A leader knows all such clocks.
+    /// Returns the number of wall clocks reported as wrong. A leader knows the clocks of all
+    /// members.
     pub fn clocks_off(&self) -> usize {
         self.spine.clocks.off().count()
     }
@@ -208,7 +210,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         (known > 0 || !keeping.lacks()).then_some(known)
     }
 
-    /// Returns whether a log write failed, so that this node casts no votes until a restart.
+    /// Returns whether a log write failed, after which this node casts no votes until it restarts.
     pub fn has_log_failed(&self) -> bool {
         self.spine.storing.failure().is_some()
     }
@@ -275,8 +277,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.spine.storing.log().busy_reason()
     }
 
-    /// [disk-8] Returns the first slot that was decided here and whose value the log has lost, and
-    /// the number of unanswered requests for the value.
+    /// [disk-8] Returns the first decided slot whose value the log has lost, and the number of
+    /// unanswered requests for the value.
     pub fn lost_value(&self) -> Option<(Slot, u32)> {
         let running = || self.catching_up.lost_value();
         self.spine.node().relearning().or_else(running)
@@ -315,8 +317,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         for member in self.spine.peers.members() {
             peers.entry(member.node).or_insert_with(|| self.peer(member, 0, false));
         }
-        // A node with an id but neither weight nor a connection is a learner that is down. Ids that
-        // are only reserved are not listed here.
+        // A node that has joined but has neither weight nor a connection is a learner that is down.
+        // Ids that are only reserved are not listed here.
         let known = self.spine.group().nodes();
         for (node, known) in known.filter(|(_, known)| known.has_joined()) {
             let peer = peers.entry(node).or_insert_with(|| {
@@ -388,7 +390,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.setting()
     }
 
-    /// Describes which parts request a wake-up, and when, to debug a replica that never rests.
+    /// Lists which parts request a wake-up and when, to debug a replica that never idles.
     pub(crate) fn wake_sources(&self, now: Time) -> String {
         format!(
             "ending {:?}, work {}, node {:?}, due {:?}, retry {:?}, origin {:?}, reads {:?}, fetches {:?}, \

@@ -1,4 +1,4 @@
-//! Accepts requests of fronts and queues them in the replica.
+//! Fronts' requests to the replica, and the delivery of completions and events to fronts.
 
 use quorate_access::Users;
 use quorate_core::{level::Level, node_id::NodeId, time::Time};
@@ -26,7 +26,7 @@ pub struct Requester<'a, D: Disk, S: StateMachine> {
     pub(super) replica: &'a mut Replica<D, S>,
     pub(super) now: Time,
     pub(super) wall_ms: u64,
-    /// Evidence for the read of which the front is being notified.
+    /// Evidence that allows the read of which the front is being notified.
     evidence: Evidence,
 }
 
@@ -88,7 +88,8 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         Self::for_read(replica, now, wall_ms, Evidence::Confirmed)
     }
 
-    /// Creates the port for a front that is notified of a read, which may run by this evidence.
+    /// Creates the port for a front that is being notified of a read, with the evidence that allows
+    /// it.
     pub(super) fn for_read(
         replica: &'a mut Replica<D, S>,
         now: Time,
@@ -245,7 +246,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
             return Err(Failure::Overtaken);
         }
         self.query(query, reply)?;
-        // [read-4] Checked last, as the process may be suspended during the query.
+        // [read-4] The check comes last, because the process may be suspended during the query.
         let replica = &mut *self.replica;
         let (node, applied_to) = (replica.spine.node(), replica.spine.applying.applied_to());
         if self.evidence.stands(replica.spine.clocks.steady(), node, applied_to) {
@@ -303,20 +304,20 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Returns the users and their permissions, if the table is at least as recent as the one used
+    /// Returns the users and their permissions if the table is at least as recent as the one in use
     /// before the restart ([access-4]). An auxiliary has none.
     pub fn users(&self) -> Option<&Users> {
         let users = self.spine.applying.access().users();
         users.filter(|_| self.spine.applying.answers() && !self.spine.node().is_auxiliary())
     }
 
-    /// [access-4] Records that this node cannot have known any users of the group before. Called at
-    /// most once, before the first turn.
+    /// [access-4] Records that this node has never known any users of the group. Called at most
+    /// once, before the first turn.
     pub fn begins_without_users(&mut self) {
         self.spine.applying.know_access();
     }
 
-    /// Returns an error if clients are not served here.
+    /// Fails if this node does not serve clients at present.
     pub(super) fn takes_requests(&self) -> Result<(), Failure> {
         self.is_open()?;
         if self.is_removed() {
@@ -328,8 +329,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns an error if this node does not serve requests of operators and its own internal
-    /// requests. It serves them even if its state is in doubt ([differ-3]).
+    /// Fails if this node serves neither operators nor its own internal requests at present. A
+    /// doubt about its state alone does not prevent these ([differ-3]).
     pub(super) fn is_open(&self) -> Result<(), Failure> {
         if self.ending.is_requested() {
             return Err(Failure::Stopping);

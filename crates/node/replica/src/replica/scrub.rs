@@ -1,6 +1,6 @@
-//! The scrub within a turn: inspects what was read, reports and repairs damage, reads on.
+//! The scrub within a turn: inspects data that was read, reports and repairs damage, and reads on.
 //!
-//! The scrub never decides what a node has forgotten, and writes only what this process knows
+//! The scrub never makes a node forget anything, and writes only what this process knows
 //! ([scrub-1]). Damage found by the scrub has the same effect as damage found by any other read
 //! ([scrub-7]): lost data is not served ([scrub-3]), and is requested from peers.
 
@@ -21,7 +21,8 @@ use crate::{
     storing::Asked,
 };
 
-/// Name of the small file that records the end of the last scrub, or the wait for the first.
+/// Name of the small file that records when the last scrub ended, or when the wait for the first
+/// began.
 const ENDED_FILE: &str = "scrubbed";
 const FIRST_LINE: &str = "quorate scrubbed 1";
 
@@ -70,7 +71,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 let missing = lost.iter().any(|range| self.catching_up.misses(*range));
                 (!lost.is_empty(), open || missing || (lost.is_empty() && self.scrubbing.doubts()))
             }
-            // [here-1] Complete when a restart would find the bytes, at whatever place.
+            // [here-1] The repair is complete once a restart would find the bytes, wherever they
+            // are stored.
             Needs::Bytes => (true, self.streaming.keeping.lacks()),
             Needs::Snapshot => (true, self.snapshots.lacks()),
             Needs::Store => match self.snapshots.renewal() {
@@ -90,7 +92,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Continues the scrub, or starts one that is due.
     pub(super) fn go_on_scrubbing(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
-        // Damage that a repair in progress will remove is not searched for again.
+        // A repair in progress will remove the damage, so the service needs no new scrub.
         let looks = self.scrubbing.goes_on() || self.snapshots.renewal().is_under_way();
         if !looks && self.spine.applying.service_mut().wants_scrub() {
             self.begin_scrub(now, wall_ms, None);
@@ -136,7 +138,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reads more of this kind, unless a read is in flight. Returns `false` if all was read.
+    /// Reads more data of this kind, unless a read is in flight. Returns `false` if all was read.
     fn scrub_more(&mut self, now: Time, kind: Kind) -> bool {
         match kind {
             Kind::Log => {
@@ -186,7 +188,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Kind::Files => {
                 if let Some(looked) = self.scrubbing.files.next() {
                     if looked.again.is_some() {
-                        // Rewriting the file takes a moment.
                         self.scrubbing.wait(now);
                     }
                     let must_be_there = self.must_be_there(looked.file.keeper);
@@ -207,7 +208,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.scrubbing.wait(now);
             }
             if !piece.damaged.is_empty() {
-                // [scrub-1] The damaged place may have had the only record of promises.
+                // [scrub-1] The damaged place may have contained the only record of promises.
                 let hard = self.spine.node().hard_state();
                 self.spine.storing.restate(hard);
             }
@@ -248,7 +249,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.damage_found(Kind::Snapshot, why, Needs::Snapshot);
                 self.scrubbing.snapshot_to = u64::MAX;
             }
-            // A newer snapshot has just replaced this one.
+            // A newer snapshot has replaced this one, so there is nothing left to check.
             Some(Scrubbed::Gone) => self.scrubbing.snapshot_to = u64::MAX,
         }
     }
@@ -265,7 +266,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Handles a small file that was read back. The part that knows its content mends damage.
+    /// Checks a small file that was read back. The part that knows its content repairs damage.
     fn look_at_file(
         &mut self,
         now: Time,
@@ -367,7 +368,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         });
     }
 
-    /// Records the end of the last scrub. If that fails, a restart may start the next one early.
+    /// Records the end of the last scrub. If this write fails, a restart may start the next scrub
+    /// early.
     fn note_scrubbed(&mut self, what: &str, ms: u64) {
         let text = sealed::seal(&format!("{FIRST_LINE}\n{what} {ms}\n"));
         let disk = self.spine.storing.log_mut().disk_mut();

@@ -1,5 +1,5 @@
-//! Transfers of this node's snapshot to peers, in pieces as requested, and the part of the log that
-//! these peers need afterwards.
+//! Transfers of this node's snapshot to peers, piece by piece on request, and the part of the log
+//! that these peers need afterwards.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::manifest::Manifest;
 
 /// Maximum number of bytes sent to a peer beyond those that it acknowledged.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// Milliseconds after which a transfer is dropped if the peer has neither requested nor been sent
-/// any bytes, or counts as stalled without progress. The peer will ask again.
+/// Time in milliseconds after which a transfer is dropped if the peer has neither requested nor
+/// been sent any bytes, or counts as stalled if it makes no progress. The peer will ask again.
 const SILENCE_MS: u64 = 30_000;
 /// Maximum number of peers served concurrently.
 const PEERS_MAX: usize = 16;
@@ -63,7 +63,7 @@ fn lately(now: Time, at: Time) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     transfers: BTreeMap<NodeId, Transfer>,
-    /// Peers that catch up from the log: the slot from which each peer last requested it, and when.
+    /// Peers that catch up from the log, with the start and time of each one's last request.
     learning: BTreeMap<NodeId, (Slot, Time)>,
     /// Peer served last; the next turn starts after it.
     last: NodeId,
@@ -71,8 +71,8 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// Handles a request of a peer that has everything below `offset` of a snapshot. Returns
-    /// `false` if no further peer can be served. A repeated request, or a lost connection, means
-    /// that bytes in flight were lost.
+    /// `false` if no further peer can be served. A repeated request, or one after a lost
+    /// connection, means that bytes in flight were lost.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -133,8 +133,9 @@ impl Serving {
         }
     }
 
-    /// [snap-4] Returns the first slot of the log that peers need while they make progress in
-    /// receiving a snapshot or in catching up. A peer has reported all slots below `holds`.
+    /// [snap-4] Returns the first slot of the log that must be retained for peers that are making
+    /// progress with a snapshot or with catching up. `holds` returns the slot below which a peer
+    /// has reported everything.
     pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
         let transfers = self.transfers.values();
         let sent =
@@ -146,7 +147,7 @@ impl Serving {
         sent.chain(learned).min()
     }
 
-    /// Returns whether this snapshot is being sent to a peer that makes progress.
+    /// Returns whether a peer is receiving this snapshot and makes progress.
     pub(crate) fn moves(&self, now: Time, manifest: &Manifest) -> bool {
         let mut transfers = self.transfers.values();
         transfers.any(|transfer| {
@@ -155,7 +156,6 @@ impl Serving {
         })
     }
 
-    /// Returns whether this snapshot is being sent to a peer.
     pub(crate) fn uses(&self, manifest: &Manifest) -> bool {
         let mut transfers = self.transfers.values();
         transfers.any(|transfer| (transfer.at, transfer.digest) == (manifest.at, manifest.digest))
@@ -170,7 +170,6 @@ impl Serving {
         self.transfers.is_empty()
     }
 
-    /// Returns whether no further peer can be served now.
     pub(crate) fn is_full(&self) -> bool {
         let here = self.transfers.values().filter(|transfer| !transfer.lost);
         here.count() >= PEERS_MAX
@@ -198,7 +197,8 @@ impl Serving {
         }
     }
 
-    /// Restarts reading for a peer after a failed read or send: later reads are useless.
+    /// Restarts reading for a peer after a failed read or send, since later bytes are useless
+    /// without these.
     pub(crate) fn missed(&mut self, to: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.read = transfer.next;
@@ -237,7 +237,8 @@ impl Serving {
         }
     }
 
-    /// Drops all transfers, as the snapshot cannot be sent. Peers will request another one.
+    /// Drops all transfers because the snapshot can no longer be sent. Peers will request another
+    /// one.
     pub(crate) fn clear(&mut self) {
         self.transfers.clear();
     }

@@ -1,7 +1,7 @@
 //! Writes the stream of a snapshot into its parts, several chunks at a time, and makes it durable.
 //!
-//! These writes are not urgent, and are flushed at the end. The caller checks for capacity before
-//! it pushes. A snapshot is not referenced before its last flush ([trim-3]).
+//! These writes are not urgent and are flushed once, at the end. The caller checks for capacity
+//! before it pushes bytes. A snapshot must not be referenced before its last flush ([trim-3]).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -22,8 +22,8 @@ use crate::ports::status::Snapshot;
 /// Number of chunks waiting or in flight at which the caller must pause. It also bounds the chunks
 /// in flight for a caller that does not pause.
 const CHUNKS_MAX: usize = 3;
-/// Maximum number of disk operations for snapshots: writes and a flush of one snapshot, and reads
-/// for loading, for peers, and of previously received data.
+/// Maximum number of concurrent disk operations for snapshots: writes and a flush of one snapshot,
+/// and reads for loading, for peers, and of previously received data.
 const SNAPSHOT_OPERATIONS_MAX: usize = CHUNKS_MAX + 1 + 2 * READS_MAX + 1;
 const _: () = assert!(
     quorate_log::OPERATIONS_MAX + SNAPSHOT_OPERATIONS_MAX + STORE_OPERATIONS_MAX <= OPERATIONS_MAX
@@ -34,10 +34,10 @@ pub(crate) struct Writer {
     at: Slot,
     layout: Layout,
     first_part: u64,
-    /// Number of bytes of the stream that were pushed.
+    /// Number of bytes of the stream pushed so far.
     bytes: u64,
     digest: Xxh3,
-    /// Chunk that is being filled, and the number of the stream's bytes in it.
+    /// Chunk that is being filled, and the number of stream bytes in it.
     open: Option<(Buffer, usize)>,
     /// Sealed chunks that wait for their part to be ready: number, buffer, and number of bytes.
     sealed: VecDeque<(u64, Buffer, usize)>,
@@ -88,7 +88,7 @@ impl Writer {
         Snapshot { at: self.at, bytes: self.bytes }
     }
 
-    /// Returns the number that follows that of the last requested part.
+    /// Returns the number after that of the last requested part.
     pub(crate) fn parts_end(&self) -> u64 {
         self.parts_ready + u64::from(self.preparing)
     }
@@ -109,7 +109,8 @@ impl Writer {
         self.sealed.len() + self.in_flight < CHUNKS_MAX
     }
 
-    /// Continues after parts of an earlier process, whose bytes are pushed but not written.
+    /// Resumes after parts that an earlier process wrote: their bytes are pushed again but not
+    /// written.
     pub(crate) fn resume(&mut self, parts_ready: u64) {
         self.parts_ready = parts_ready;
     }
@@ -119,7 +120,7 @@ impl Writer {
         debug_assert!(self.open.is_none(), "resumed before anything is pushed");
         let (chunk, _) = self.layout.chunk_at(self.bytes);
         let place = self.layout.place(self.first_part, chunk);
-        // The chunk may have been read from a cache, so its part still needs a flush.
+        // The chunk may have been read from the page cache, so its part still needs a flush.
         self.unflushed.insert(place.file.number);
         self.digest.update(content);
         self.bytes += content.len() as u64;
@@ -207,7 +208,7 @@ impl Writer {
         self.preparing = true;
         let part = FileId::new(Family::Snapshot, self.parts_ready);
         disk.start_prepare(part, self.layout.part_bytes(), Zeros::Reserved);
-        // The file needs no zeros, so preparing it quickly does not delay any commit.
+        // Snapshot files are not zero-filled, so preparing one quickly delays no commit.
         disk.hurry_prepare(Family::Snapshot);
     }
 
@@ -247,7 +248,7 @@ impl Writer {
         self.advance(disk);
     }
 
-    /// Returns whether operations are in flight, until whose end the parts must not be deleted.
+    /// Returns whether operations are in flight. Until they end, the parts must not be deleted.
     pub(crate) fn is_busy(&self) -> bool {
         self.in_flight > 0 || self.preparing || self.flushing.is_some()
     }

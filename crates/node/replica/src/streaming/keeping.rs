@@ -37,8 +37,8 @@ use crate::{
 const READS_WAITING_MAX: usize = 1024;
 /// Maximum number of requests for missing bytes in flight.
 const ASKED_MAX: u64 = 16;
-/// Number of bytes in the reply to a request for missing bytes. No chunk of a store is smaller, and
-/// a read ends with its chunk.
+/// Maximum size of a reply to a request for missing bytes. No chunk of a store is smaller, and a
+/// read never crosses the end of its chunk.
 const ASKED_BYTES: usize = 64 << 10;
 /// Delay in milliseconds before a store that lacks free space or file descriptors retries.
 const SHORT_MS: u64 = 20;
@@ -53,9 +53,9 @@ const SAVE_MS: u64 = 1000;
 enum Reader {
     Front(StreamTag),
     Peer(NodeId),
-    /// A backup, by the number of its request.
+    /// The backup with this request number.
     Backup(u64),
-    /// A scrub that checks the bytes for damage.
+    /// The scrub, which checks stored bytes for damage.
     Scrub,
 }
 
@@ -81,7 +81,7 @@ struct Lack {
     ranges: VecDeque<(StreamName, Range<u64>)>,
     /// End of the requested positions in the first missing range.
     asked_to: u64,
-    /// Peer that delivered last. It receives the next request.
+    /// Peer that last sent missing bytes. The next request goes to it.
     source: Option<NodeId>,
     /// Number of failed requests for the first missing byte.
     asked: usize,
@@ -89,28 +89,30 @@ struct Lack {
     waiting: bool,
     ask_at: Time,
     look_at: Time,
-    /// The missing ranges must be determined again.
+    /// `ranges` is out of date and must be recomputed from the table and the store.
     unknown: bool,
 }
 
-/// [here-1] Bytes in the store, but in no record: only the catalogue shows them to a restart.
+/// [here-1] Stored bytes that no log record contains. A restart finds them only through the
+/// catalogue.
 #[derive(Debug, Default)]
 struct Unrecorded {
     /// Number of fetched bytes put into the store since the last checkpoint began.
     fetched: u64,
     /// Number of fetched bytes that the checkpoint in progress covers.
     saving: u64,
-    /// Slot below which content was learned without its bytes, which may have arrived since.
+    /// Slot below which content may have been learned without its bytes, even if they arrived
+    /// later.
     bare_to: Slot,
     /// Earliest time of the next checkpoint for these bytes.
     save_at: Time,
 }
 
-/// The store of streams, with reads and fetches of its bytes.
+/// The store of streams, with the reads and fetches in progress.
 pub(crate) struct Keeping {
     store: Store,
     unrecorded: Unrecorded,
-    /// Last result of [`Keeping::lacks`] of which the core was notified.
+    /// Result of [`Keeping::lacks`] that was last reported to the core.
     noted_lacking: bool,
     /// The store has the bytes of all decided slots below this one.
     put_to: Slot,
@@ -121,7 +123,7 @@ pub(crate) struct Keeping {
     next_token: u64,
     lack: Lack,
     retry_ms: u64,
-    /// Slot below which all must be applied before the table knows all streams in the store.
+    /// The table may lack streams of the store until all slots below this one are applied.
     known_to: Option<Slot>,
     /// Changes of streams that take effect once everything below the given slots is applied. Open
     /// votes may refer to bytes that the changes free, and a restart would count a vote whose bytes
@@ -129,7 +131,7 @@ pub(crate) struct Keeping {
     later: VecDeque<(Slot, Change)>,
     /// Time at which a store that lacks a resource retries.
     retry_at: Option<Time>,
-    /// Hold of a backup on the retained bytes.
+    /// A backup's hold on retained bytes, which delays their release.
     holding: Holding,
     /// Results of reads for backups.
     held: VecDeque<(u64, Result<Vec<u8>, NotRead>)>,
@@ -139,9 +141,9 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// Creates the state. The store is open and has claimed the places to which the log refers. The
-    /// service, and with it the table, is at `applied_to`. The log covers the slots from
-    /// `log_start` to `log_end`. Its content below `bare_to` may have been learned without bytes.
+    /// Creates the state around an open store that has claimed the places to which the log refers.
+    /// The service, and with it the table, is at `applied_to`. The log covers the slots from
+    /// `log_start` to `log_end`. Content below `bare_to` may have been learned without its bytes.
     pub(crate) fn new(
         store: Store,
         (log_start, log_end): (Slot, Slot),
@@ -173,8 +175,8 @@ impl Keeping {
         keeping
     }
 
-    /// Starts a replay. Everything below `at` is applied, and in the store except after the last
-    /// checkpoint. The log has these slots unless they are below its start.
+    /// Starts a replay of the applied slots, those below `at`, from the last checkpoint on: the
+    /// store may lack their bytes. Slots below `log_start` are no longer in the log.
     fn replay(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         let from = self.store.checkpointed_to().max(log_start);
         // Without streams there are no bytes to put.
@@ -194,7 +196,7 @@ impl Keeping {
             if range.from > self.put_to || range.to <= self.put_to {
                 continue;
             }
-            // Placed bytes were claimed at the start.
+            // Placed bytes need no replay: they were claimed when the store was opened.
             if let Value::Content { stream, offset } = value
                 && let Body::Bytes(bytes) = body
                 && streams.is_kept(stream)
@@ -218,17 +220,18 @@ impl Keeping {
         self.replays().is_none() && (self.store.failure().is_some() || self.store.has_room())
     }
 
-    /// Returns why the store no longer writes; `None` if it does.
+    /// Returns why the store has stopped writing, if it has.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.store.failure()
     }
 
-    /// Returns whether the store accepts only bytes in flight, to leave space for commands.
+    /// Returns whether the store accepts only bytes that are already in flight, because the
+    /// remaining free space is reserved for commands.
     pub(crate) fn is_full(&self) -> bool {
         self.store.is_full()
     }
 
-    /// Returns the resource for which the store waits, if so.
+    /// Returns the resource that the store has run out of, if any.
     pub(crate) fn short(&self) -> Option<&str> {
         self.store.short()
     }
@@ -267,7 +270,7 @@ impl Keeping {
                 }
                 Change::Trimmed { stream, below } => self.store.drop_below(stream, below),
                 Change::Removed { stream } => self.store.forget(stream),
-                // Bytes placed after the end are not needed.
+                // Bytes placed beyond the final end of the stream are useless.
                 Change::Closed { stream, end } => self.store.drop_above(stream, end),
             }
         }
@@ -308,14 +311,14 @@ impl Keeping {
         self.store.next_placed()
     }
 
-    /// Returns the places of these bytes, encoded for a record; empty if not durable.
+    /// Returns the places of these bytes, encoded for a record; empty if they are not durable yet.
     pub(crate) fn places(&self, stream: StreamName, positions: Range<u64>) -> Vec<u8> {
         let places = self.store.places(stream, positions);
         places.map_or_else(Vec::new, |places| Place::encode_all(&places))
     }
 
-    /// Records that a snapshot replaced the state below `at`. Retained bytes of streams are still
-    /// in the log, or must be fetched.
+    /// Records that a snapshot replaced the state below `at`. Retained bytes of streams are either
+    /// still in the log or must be fetched.
     pub(crate) fn loaded(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         self.went_back();
         self.known_to.take_if(|known_to| *known_to <= at);
@@ -323,8 +326,8 @@ impl Keeping {
         self.lack.unknown = true;
     }
 
-    /// Handles a service and a table that went back. Until everything in the store is applied
-    /// again, the table does not know all of its streams.
+    /// Handles a rollback of the service and its table to an earlier slot. Until every slot that
+    /// the store covers is applied again, the table may not know all streams in the store.
     pub(crate) fn went_back(&mut self) {
         let was = self.known_to.unwrap_or_default().max(self.replay_to);
         self.known_to = Some(was);
@@ -344,7 +347,8 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] Returns the slot below which streams need nothing from the log.
+    /// [trim-2] Returns the slot below which the log may be trimmed as far as streams are
+    /// concerned.
     pub(crate) fn kept_to(&self, streams: &Table) -> Slot {
         let nothing = streams.is_empty() && self.store.streams().next().is_none();
         match nothing {
@@ -353,7 +357,7 @@ impl Keeping {
         }
     }
 
-    /// Starts a checkpoint. It makes the bytes in the store independent of the log.
+    /// Starts a checkpoint, after which the stored bytes no longer depend on the log.
     pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if self.replays().is_none() && self.store.start_checkpoint(self.put_to, disk) {
             self.unrecorded.saving = std::mem::take(&mut self.unrecorded.fetched);
@@ -370,7 +374,7 @@ impl Keeping {
         }
     }
 
-    /// Returns whether bytes in no record wait for a checkpoint and no more are expected.
+    /// Returns whether bytes that no record contains await a checkpoint and no more are expected.
     fn has_all_to_save(&self) -> bool {
         let Unrecorded { fetched, bare_to, .. } = self.unrecorded;
         let waits = fetched > 0 || self.store.checkpointed_to() < bare_to;
@@ -509,7 +513,7 @@ impl Keeping {
         self.misses_any() || fetched + saving > 0 || self.store.checkpointed_to() < bare_to
     }
 
-    /// Returns the result of [`Keeping::lacks`] if it has changed since the last call.
+    /// Returns [`Keeping::lacks`] if its result has changed since the last call.
     pub(crate) fn lacking_news(&mut self) -> Option<bool> {
         let lacks = self.lacks();
         let before = std::mem::replace(&mut self.noted_lacking, lacks);
@@ -523,7 +527,7 @@ impl Keeping {
         missing + self.unrecorded.fetched + self.unrecorded.saving
     }
 
-    /// Puts bytes that were requested by position into the store, if they are missing.
+    /// Puts the missing ones among these bytes, which a peer sent by position, into the store.
     pub(crate) fn take_missing<D: Disk>(
         &mut self,
         now: Time,
@@ -557,8 +561,8 @@ impl Keeping {
         }
     }
 
-    /// Records that a peer does not have the requested bytes. Another peer is asked immediately,
-    /// unless all have been asked.
+    /// Records that a peer does not have the requested bytes. The request goes to another of the
+    /// `peers` connected peers at once, unless all of them have already answered so.
     pub(crate) fn missing_not_there(&mut self, now: Time, stream: StreamName, peers: usize) {
         let first = self.lack.ranges.front();
         let wanted = self.lack.waiting && first.is_some_and(|(name, _)| *name == stream);
@@ -592,12 +596,12 @@ impl Keeping {
             return;
         };
         if peers.is_empty() {
-            // Without this delay the request would stay due in every turn.
+            // Without this delay the request would be due in every turn.
             self.lack.ask_at = self.lack.ask_at.max(now.plus_ms(self.retry_ms));
             return;
         }
         if now >= self.lack.ask_at {
-            // No reply: all from the first missing byte on is requested from another peer.
+            // No reply: request everything from the first missing byte on from another peer.
             self.lack.asked_to = range.start;
             self.lack.asked += usize::from(self.lack.waiting);
             self.lack.waiting = true;
@@ -616,7 +620,7 @@ impl Keeping {
             if !out.send(to, Lane::Control, &frame) {
                 return;
             }
-            // The peer's read ends with its chunk, which contains whole pieces of this size.
+            // A peer's read ends with the chunk, whose size is a multiple of this piece size.
             self.lack.asked_to = (position / piece + 1) * piece;
         }
     }
@@ -639,7 +643,8 @@ impl Keeping {
         }
     }
 
-    /// Returns whether the table is not older than the store, which may thus drop the rest.
+    /// Returns whether the table is at least as recent as the store, so that the store may drop
+    /// streams unknown to the table.
     fn follows(&self) -> bool {
         self.later.is_empty() && !self.holding.holds()
     }

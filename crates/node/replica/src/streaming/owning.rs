@@ -1,8 +1,8 @@
-//! Pieces of streams that this node owns: the bytes of their clients, and how many of them were
-//! sent to each node ([stream-5]).
+//! Pieces of streams that this node owns: the clients' bytes, and how many of them each node was
+//! sent ([stream-5]).
 //!
 //! The owner retains bytes until they are decided, and offers them again if there is no progress.
-//! It binds a position to a byte only once: a client that reconnects gets a new piece.
+//! It assigns each position to one byte only: a client that reconnects gets a new piece.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,11 +21,11 @@ use crate::{
     wake::earliest,
 };
 
-/// Number of undecided bytes that each piece may always have, however many pieces there are.
+/// Number of undecided bytes that each piece may have regardless of the number of pieces.
 const LEAST_WINDOW: u64 = 16 << 10;
 
-/// Maximum number of sealed runs in flight per piece. While they are in flight the next run grows,
-/// so no timer determines its length.
+/// Maximum number of sealed runs in flight per piece. The next run grows in the meantime, so its
+/// length adapts to the load without a timer.
 const RUNS_IN_FLIGHT_MAX: usize = 3;
 
 /// Tag bits of the owner's own requests. No front allocates such tags.
@@ -67,17 +67,17 @@ struct Owned {
     /// Last time that `next` advanced, or that bytes arrived when no earlier bytes were undecided.
     moved_at: Time,
     closing: Option<Closing>,
-    /// No front uses the piece any longer, so it only has to be closed.
+    /// No front uses the piece any longer; it only has to be closed.
     orphan: bool,
 }
 
 impl Owned {
-    /// Returns the position of the next byte to be put.
+    /// Returns the position that the next byte put into the piece will have.
     fn given(&self) -> u64 {
         self.sealed_to + self.open.len() as u64
     }
 
-    /// Prepares the timestamps for bytes that are about to be put.
+    /// Restarts the progress timers if no bytes are undecided, since new ones are about to be put.
     fn begins(&mut self, now: Time) {
         if self.given() == self.next {
             self.progress_at = now;
@@ -85,7 +85,7 @@ impl Owned {
         }
     }
 
-    /// Returns the position below which a node has all bytes or does not need them.
+    /// Returns the position below which a node was sent all bytes or needs none.
     fn sent_to(&self, node: NodeId) -> u64 {
         self.sent.get(&node).map_or(self.next, |sent| self.next.max(*sent))
     }
@@ -173,9 +173,9 @@ impl Owning {
         Some(StreamName { owner: self.node, boot: self.boot, number: self.numbers })
     }
 
-    /// Records that a piece was opened. If it belongs to this process but was not requested now
-    /// (`asked`), it is closed again, because the request is from before a restart of the service.
-    /// A piece that is known to be open continues.
+    /// Records that a piece was opened. A piece of this process that was not requested now
+    /// (`asked`) stems from a request before a restart of the service, and is closed again. A piece
+    /// that is known to be open continues.
     pub(crate) fn opened(&mut self, now: Time, stream: StreamName, first: u64, asked: bool) {
         if (stream.owner, stream.boot) != (self.node, self.boot)
             || self.pieces.contains_key(&stream)
@@ -286,7 +286,7 @@ impl Owning {
         taken
     }
 
-    /// Counts bytes that were accepted.
+    /// Accounts for bytes that were just put.
     fn took(&mut self, stream: StreamName, bytes: usize) {
         if bytes > 0 {
             self.active.insert(stream);
@@ -302,7 +302,8 @@ impl Owning {
         first.map_or(0, |since| now.since_us(since) / 1000)
     }
 
-    /// Closes the piece once all its bytes are decided. Returns `false` if it is not open.
+    /// Requests that the piece be closed once all its bytes are decided. Returns `false` if it is
+    /// not open.
     pub(crate) fn close(&mut self, tag: StreamTag, stream: StreamName, finish: bool) -> bool {
         let Some(owned) = self.pieces.get_mut(&stream) else {
             return false;
@@ -313,7 +314,8 @@ impl Owning {
         true
     }
 
-    /// Closes the piece once all its bytes are decided, without a waiting front.
+    /// Requests that the piece be closed once all its bytes are decided, with no front waiting for
+    /// it.
     pub(crate) fn abandon(&mut self, stream: StreamName) {
         let tag = StreamTag(OWN_TAGS | u64::from(stream.number));
         if self.pieces.get(&stream).is_some_and(|owned| owned.closing.is_none()) {
@@ -407,7 +409,8 @@ impl Owning {
         self.retry_at = Some(now.plus_ms(RETRY_MS));
     }
 
-    /// Marks all pieces as active, as this node leads and may give all bytes in flight slots.
+    /// Marks all pieces as active, since this node now leads and may assign slots to all bytes in
+    /// flight.
     pub(crate) fn leads(&mut self) {
         self.active.extend(self.pieces.keys());
     }
@@ -420,7 +423,8 @@ impl Owning {
         }
     }
 
-    /// Seals bytes, reports their streams to `each`, and sends nodes in `to` what they lack.
+    /// Seals bytes, reports their streams to `each`, and sends the nodes in `to` the bytes that
+    /// they lack.
     pub(crate) fn send(
         &mut self,
         now: Time,
@@ -478,7 +482,7 @@ impl Owning {
             };
             let before = owned.sent_to(node);
             let left = send_piece(stream, owned, to, runs, out, full);
-            // Without any free space, this piece is the first in the next attempt.
+            // If nothing could be sent, the next attempt starts with this piece.
             if owned.sent_to(node) > before || !full.contains(&node) {
                 self.unsent.over(stream, node);
             }

@@ -1,4 +1,4 @@
-//! Byte streams and the spine, borrowed for one call: bytes that arrive, bytes that this node owns,
+//! Byte streams and the spine, borrowed for one call: incoming bytes, bytes that this node owns,
 //! slots for them as leader, applied bytes, and the store.
 
 use quorate_core::{
@@ -32,7 +32,7 @@ pub(crate) struct StreamWork<'a, D: Disk, S: StateMachine> {
 }
 
 impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
-    /// Handles bytes of a stream that the owner sent or this node requested.
+    /// Handles bytes of a stream, sent by the owner or requested by this node.
     pub(crate) fn on_bytes(
         &mut self,
         now: Time,
@@ -65,8 +65,8 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         self.own.offering.arrived(stream);
     }
 
-    /// [disk-5] Writes whole units that are in memory immediately, so that votes need not contain
-    /// them. A volatile group does not need this.
+    /// [disk-5] Writes whole units that are in memory to the store at once, so that the records of
+    /// votes need not contain them. A volatile group does not need this.
     fn place_units(&mut self, stream: StreamName) {
         let node = self.spine.node();
         let durable = node.configuration().class() == Class::Durable;
@@ -86,7 +86,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         }
     }
 
-    /// Handles units that reached stable storage, so that they may get slots and votes.
+    /// Handles units that reached stable storage: they may now get slots and votes.
     fn hear_placed(&mut self, now: Time) {
         while let Some((stream, positions)) = self.own.keeping.next_placed() {
             if self.spine.applying.streams().may_be_open(stream) {
@@ -94,7 +94,8 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
                 self.offer_again(now, stream);
             }
         }
-        // Records then contain the bytes: commands must not wait for stream space.
+        // The store cannot place units now. Records contain the bytes instead, so that commands
+        // need not wait.
         if !self.own.keeping.places_units() {
             for stream in self.spine.contents.runs_mut().place_nothing() {
                 self.offer_again(now, stream);
@@ -111,14 +112,14 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
 
     /// [aux-5] Returns the first slot that the table does not cover.
     fn table_holds_from(&self) -> Slot {
-        // A service may be ahead of a log that lost its end.
+        // A service may be ahead of a log that has lost its end.
         let decided_to = self.spine.node().decided_to();
         self.spine.applying.applied_to().max(decided_to)
     }
 
-    /// [aux-5] Returns whether the applied slots make content in this slot a no-op, whatever is
-    /// decided in between. An auxiliary cannot know this without a table, and it cannot fetch bytes
-    /// that all nodes have dropped.
+    /// [aux-5] Returns whether the applied slots make content in this slot a no-op, regardless of
+    /// decisions in between. An auxiliary, which has no table, cannot know this, and cannot fetch
+    /// bytes that all nodes have dropped.
     pub(crate) fn is_needless(&self, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -128,8 +129,8 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
             && streams.may_append(stream, offset, SlotRange::one(slot)).is_empty()
     }
 
-    /// [aux-5] Replies to a node that requested bytes that are not needed. The reply covers all
-    /// content of this stream that is not needed.
+    /// [aux-5] Notifies a node that the bytes it requested are not needed. The reply covers all
+    /// needless content of this stream.
     pub(crate) fn say_needless(&mut self, to: NodeId, value: &Value, plane: &mut dyn Plane) {
         let Value::Content { stream, .. } = *value else {
             return;
@@ -155,8 +156,8 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         }
     }
 
-    /// Returns whether the store has the bytes that a peer requested for the content in this slot.
-    /// If so, starts reading them; they are sent once they have been read.
+    /// Starts reading the bytes that a peer requested for the content in this slot, and sends them
+    /// later. Returns `false` if the store does not have them, or they are still in memory.
     pub(crate) fn has_in_store(&mut self, from: NodeId, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -204,7 +205,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         }
     }
 
-    /// [aux-1] Returns the connected nodes except auxiliaries, to which owners send bytes.
+    /// [aux-1] Returns the nodes to which owners send bytes: all connected ones except auxiliaries.
     fn takers(&self) -> Vec<NodeId> {
         let configuration = self.spine.node().configuration();
         let takes = |node: &NodeId| {
@@ -240,7 +241,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         let node = self.spine.node();
         let leading = node.leading()?;
         let next = leading.tally.next();
-        // A full store accepts no more bytes, to leave space for commands.
+        // A full store accepts no more bytes, to reserve space for commands.
         if self.own.keeping.is_full() || leading.tally.len() >= self.own.inflight_max() {
             return None;
         }
@@ -256,7 +257,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         Some((run.value, run.slots))
     }
 
-    /// [stream-6] Returns the value that closes the next stream with a lost owner, as leader.
+    /// [stream-6] As leader, returns the value that closes the next stream whose owner is lost.
     pub(crate) fn next_lost(&mut self, now: Time) -> Option<Value> {
         let applied_to = self.spine.applying.applied_to();
         let own = (self.spine.own.member.node, self.spine.own.boot);
@@ -267,7 +268,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         Some(Value::CloseStream(stream))
     }
 
-    /// Follows up on applied slots: moves bytes to the store, and notifies owners and readers.
+    /// Processes applied slots: moves their bytes to the store, and notifies owners and readers.
     pub(crate) fn follow(&mut self, now: Time) {
         let more = self.own.has_applied(self.spine.applying.streams());
         let changes = self.own.applied(
@@ -294,7 +295,8 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         keeping.applied((applied_to, voted_to), appended, changes, disk);
     }
 
-    /// Advances the store, and fetches bytes that it lacks. Returns why it failed, if it did.
+    /// Advances the store, and fetches bytes that it lacks. Returns the reason if the store has
+    /// failed.
     pub(crate) fn keep(&mut self, now: Time, plane: &mut dyn Plane) -> Option<String> {
         self.hear_placed(now);
         let mut read = Vec::new();
@@ -324,11 +326,11 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         }
     }
 
-    /// Returns the values after the store's last checkpoint that are to be read from the log.
+    /// Returns the slots since the store's last checkpoint, to be read from the log.
     pub(crate) fn replays(&mut self) -> Option<SlotRange> {
         let range = self.own.keeping.replays()?;
         if range.from < self.spine.storing.log().start() {
-            // The slots were trimmed, so a checkpoint covered them, which is lost.
+            // The slots were trimmed, so a checkpoint had covered them; it has been lost.
             self.own.keeping.skip_replay();
             return None;
         }
@@ -340,7 +342,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         self.own.keeping.on_completed(completed, disk);
     }
 
-    /// Passes the values after the last checkpoint, as read from the log, to the store.
+    /// Passes the values read from the log, those since the last checkpoint, to the store.
     pub(crate) fn on_read(&mut self, values: Values) {
         let disk = self.spine.storing.log_mut().disk_mut();
         let streams = self.spine.applying.streams();
@@ -355,7 +357,8 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         }
     }
 
-    /// Handles a table of streams that was loaded instead of following from the applied slots.
+    /// Handles a table of streams that was loaded from a snapshot, not derived from the applied
+    /// slots.
     pub(crate) fn on_loaded(&mut self, now: Time) {
         let streams = self.spine.applying.streams();
         self.own.loaded(now, streams, self.spine.contents.runs_mut());
@@ -365,8 +368,8 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         keeping.loaded(start, applied_to, streams);
     }
 
-    /// [trim-2] Retains the bytes of streams that snapshots taken from now on refer to. Returns an
-    /// error if this node does not have all of them.
+    /// [trim-2] Holds the stream bytes to which snapshots taken from now on refer. Fails if this
+    /// node does not have all of them.
     pub(crate) fn hold(
         &mut self,
         now: Time,
@@ -390,7 +393,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         Ok(keeping.hold(now, self.spine.applying.applied_to()))
     }
 
-    /// Reads bytes at a position of a named stream, as of the applied slots.
+    /// Reads bytes at a position of a named stream, in the state after the applied slots.
     pub(crate) fn read(
         &mut self,
         tag: StreamTag,

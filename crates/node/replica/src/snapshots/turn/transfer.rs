@@ -1,4 +1,4 @@
-//! Transfers of snapshots between nodes: receives a peer's, and sends this node's to peers.
+//! Transfers of snapshots between nodes: receiving one from a peer, and serving this node's own.
 
 use quorate_core::{node_id::NodeId, node_set::NodeSet, slot::Slot};
 use quorate_log::disk::Disk;
@@ -28,7 +28,7 @@ impl Snapshots {
         let start = around.log().start();
         let applied_to = around.applying.applied_to();
         let loads = self.loading.is_some() || self.can_load(start, applied_to, false, None);
-        // [aux-4] An auxiliary needs no state of its own, unless its log grows too large.
+        // [aux-4] An auxiliary needs no state of its own unless its log grows too large.
         let small = around.log().used_bytes() <= self.options.log_bytes_max;
         let spared = around.protocol.node().is_auxiliary() && small;
         if applied_to < start && !loads && !spared && self.switch.is_none() {
@@ -36,7 +36,7 @@ impl Snapshots {
         }
         let renews = self.lacks_replacement(start) && !around.protocol.node().is_auxiliary();
         if renews {
-            // Any snapshot that connects to this node's log is recent enough.
+            // Any snapshot that reaches the start of this node's log is recent enough.
             self.fetching.need(start);
         }
         let decided_to = around.protocol.node().decided_to();
@@ -52,7 +52,7 @@ impl Snapshots {
             self.fetching.stop();
             self.give_up_receiving(around);
         }
-        // Drops data received by an earlier process that is not needed after all.
+        // Data received by an earlier process is not needed after all.
         if self.fetching.needed().is_none() && around.now >= self.resume_until {
             self.give_up_receiving(around);
         }
@@ -67,7 +67,8 @@ impl Snapshots {
         if self.resuming.is_some() || around.now < self.not_before {
             return;
         }
-        // A request makes the peer send a window, so most of the last must be written.
+        // A request makes the peer send a whole window, so most of the previous one must be written
+        // first.
         if self.job.as_ref().is_some_and(|job| !job.writer().has_room()) {
             return;
         }
@@ -134,7 +135,8 @@ impl Snapshots {
         }
     }
 
-    /// Handles a snapshot received completely. The base of the log makes it this node's own.
+    /// Handles a completely received snapshot. It becomes this node's own through the base of the
+    /// log.
     pub(super) fn end_receiving<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -148,7 +150,7 @@ impl Snapshots {
             Some(Err(wrong)) => self.refuse(wrong.0, around),
             Some(Ok((manifest, header))) => {
                 let node = around.protocol.node();
-                // [snap-2] Slots above those decided here may be known only to the service.
+                // [snap-2] Slots that are not decided here may be known only to the service.
                 let unknown = header.at > node.decided_to();
                 // [disk-8] The snapshot also replaces slots that the log has lost.
                 let lost = around.catching_up.lost_value();
@@ -280,7 +282,7 @@ impl Snapshots {
             let room = blocks(own.layout.content_bytes());
             let before = self.reads.count(|purpose| purpose == Purpose::Serve(to));
             if before > 0 && !around.out.fits(to, Lane::Bulk, room * (before + 1)) {
-                // The reads already in flight come first.
+                // The disk accepts no more reads; those in flight come first.
                 return;
             }
             if !around.out.has_room(to, Lane::Bulk, room) {
