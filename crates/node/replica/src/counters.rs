@@ -1,4 +1,5 @@
-//! Counters of a replica: how often each path was used, in particular the slow and the faulty ones.
+//! Counters of a replica: how often each code path was taken, the slow and the faulty ones in
+//! particular.
 
 use std::fmt;
 
@@ -33,7 +34,7 @@ pub(crate) struct Completed {
     pub(crate) bytes: usize,
 }
 
-/// Totals for each of a few nodes.
+/// Per-node totals, for a small number of nodes.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct PerNode {
     nodes: [(NodeId, u64); NODES_MAX],
@@ -92,13 +93,14 @@ pub struct Counters {
     /// Values that were assigned a slot only after the leader's pause between two eras ([cast-5]).
     pub slots_waited_for_era: u64,
     pub stream_bytes_appended: u64,
-    /// Stream bytes that records do not contain, but refer to in the store of streams ([disk-5]).
+    /// Bytes of streams that records refer to in the store of streams instead of containing them
+    /// ([disk-5]).
     pub stream_bytes_placed: u64,
     /// Bytes of streams contained in records.
     pub stream_bytes_recorded: u64,
     /// Slots of content that was a no-op ([stream-4]).
     pub stream_slots_skipped: u64,
-    /// Number of times that an auxiliary learned that requested bytes are not needed ([aux-5]).
+    /// Number of times that this auxiliary learned that requested bytes are not needed ([aux-5]).
     pub stream_bytes_needless: u64,
     /// Bytes of streams from their owners that were dropped for lack of space.
     pub stream_bytes_dropped: u64,
@@ -115,7 +117,8 @@ pub struct Counters {
     pub batches_skipped: u64,
     /// Decided batches that were not executed because an earlier batch of their origin was missing.
     pub batches_out_of_order: u64,
-    /// Decided batches not executed because their origin's session is unknown ([session-4]).
+    /// Decided batches that were not executed because their origin's session is unknown
+    /// ([session-4]).
     pub batches_unknown_session: u64,
     /// Decided batches that cannot be decoded, so that no node executes them.
     pub batches_malformed: u64,
@@ -125,7 +128,8 @@ pub struct Counters {
     pub forwards_repeated: u64,
     /// Batches of other nodes that this node refused.
     pub forwards_refused: u64,
-    /// Frames dropped because the payload did not match its name, or the content its sender.
+    /// Frames dropped because the payload did not match its name, or the content did not match its
+    /// sender.
     pub frames_mismatched: u64,
     /// Frames dropped because a queue was full; the sender's protocol repeats them.
     pub frames_overload: u64,
@@ -133,7 +137,7 @@ pub struct Counters {
     pub sends_dropped: u64,
     /// Payloads that were requested from peers.
     pub payloads_fetched: u64,
-    /// Slots sent to peers that lag.
+    /// Slots sent to lagging peers.
     pub slots_served: u64,
     /// Linearizable reads requested.
     pub reads_asked: u64,
@@ -145,7 +149,7 @@ pub struct Counters {
     pub reads_leased: u64,
     /// Reads requested with a bound on staleness ([read-6]).
     pub reads_within: u64,
-    /// Reads requested again because their lease or staleness bound expired before the end.
+    /// Reads requested again because their lease or staleness bound expired before they completed.
     pub reads_overtaken: u64,
     /// Entries applied from the log instead of from memory.
     pub applied_from_log: u64,
@@ -171,14 +175,14 @@ pub struct Counters {
     pub rings_laid: u64,
     /// Rings that made no progress, after which votes were sent directly for a while ([ring-7]).
     pub rings_broken: u64,
-    /// Number of times that each node was excluded from a ring, as the last made no progress.
+    /// Number of times that each node was excluded from a ring because the previous ring made no
+    /// progress.
     pub ring_left_out: PerNode,
-    /// Violated rules reported by any node ([`quorate_core::effect::Alarm`]), for an operator.
+    /// Protocol violations reported by any node ([`quorate_core::effect::Alarm`]), for an operator.
     pub alarms: u64,
 }
 
 impl Counters {
-    /// Returns the counts that `status` shows.
     pub(crate) const fn traffic(&self) -> Traffic {
         Traffic {
             applied: self.commands_applied,

@@ -31,12 +31,12 @@ use crate::{
 
 /// Interval in milliseconds of the leader's checks for deadlines and housekeeping commands.
 const DUE_MS: u64 = 10;
-/// [time-1] Minimum interval between the leader's time stamps, in milliseconds.
+/// [time-1] Minimum interval in milliseconds between the leader's time stamps.
 const STAMP_MS: u64 = 50;
-/// Time after which a time stamp that was not applied counts as lost, in milliseconds.
+/// Time in milliseconds after which a time stamp that was not applied counts as lost.
 const STAMP_LOST_MS: u64 = 1000;
 
-/// Commands of this node to be proposed. The leader also has those of other nodes.
+/// Commands of this node that await a slot and, on the leader, those of other nodes.
 pub(crate) struct Proposing {
     origin: Origin,
     forwarded: Forwarded,
@@ -44,9 +44,9 @@ pub(crate) struct Proposing {
     forwarded_bytes_max: usize,
     /// Largest accepted command, in bytes.
     command_bytes_max: usize,
-    /// Time at which the leader next asks its service for due commands.
+    /// Time at which the leader next queries its service for due commands.
     due_at: Time,
-    /// Last time that this leader stamped, and when it did so.
+    /// Last time stamp that this leader proposed, and when it did so.
     stamped: Option<(u64, Time)>,
 }
 
@@ -73,7 +73,6 @@ impl Proposing {
         &mut self.origin
     }
 
-    /// Returns the requests accepted by this node.
     pub(crate) fn own(&self) -> &Origin {
         &self.origin
     }
@@ -109,7 +108,6 @@ impl Proposing {
         self.due_at
     }
 
-    /// Returns whether the check is due, and schedules the next one.
     pub(crate) fn take_due(&mut self, now: Time) -> bool {
         let due = now >= self.due_at;
         if due {
@@ -178,7 +176,8 @@ impl Proposing {
     /// Sends this node's batches to the leader. The leader proposes each of them as one value.
     pub(crate) fn forward(&mut self, now: Time, ways: &mut LeaderPaths<'_, '_>) {
         while let Some(late) = ways.devices.next_late(now) {
-            // If it does not fit, it counts as lost, and is offered again together with all others.
+            // A value that does not fit counts as lost, and is offered again together with all
+            // others.
             ways.connect(&late);
         }
         while let Some(bytes) = self.origin.next_bytes(now) {
@@ -201,12 +200,12 @@ impl Proposing {
     }
 }
 
-/// The paths on which this node's batches reach the leader.
+/// Paths by which this node's batches reach the leader.
 pub(crate) struct LeaderPaths<'a, 'b> {
     pub(crate) leader: NodeId,
-    /// Ballot in which the leader leads.
+    /// The leader's ballot.
     pub(crate) ballot: Ballot,
-    /// This node's device. It sends frames directly to the leader's device.
+    /// This node's device, which can send frames directly to the leader's device.
     pub(crate) devices: &'a mut Devices,
     /// Store of the batches' bytes, so that the leader need not send them back.
     pub(crate) contents: &'a mut Contents,

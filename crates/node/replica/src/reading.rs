@@ -22,18 +22,18 @@ use crate::{
     wake::earliest,
 };
 
-/// Reads that wait for a confirmation, or for slots that must be applied before the reads run.
+/// Reads that wait for a confirmation or for slots that must be applied first.
 pub(crate) struct Reading {
     reads: Reads,
     bounded: Bounded,
     probe: Probe,
-    /// Read that confirms that the table of users is current ([access-4]).
+    /// Probe that shows that the table of users is current ([access-4]).
     of_access: Probe,
     /// This node serves linearizable reads under its lease while it leads ([read-4]).
     leases: bool,
-    /// Maximum by which this node's clock may run slow, in parts per million.
+    /// Maximum rate by which this node's clock may run slow, in parts per million.
     drift_ppm: u64,
-    /// Time in milliseconds after which a read that has not run fails.
+    /// Time in milliseconds after which a waiting read fails.
     timeout_ms: u64,
     /// Time in milliseconds after which an unanswered request for confirmation is abandoned.
     patience_ms: u64,
@@ -75,8 +75,8 @@ impl Reading {
     }
 
     /// Queues a client's read with a bound on staleness ([read-6]), or refuses it if the queue is
-    /// full. The read waits for its bound or for the time of a request for confirmation, whichever
-    /// is longer, but no longer than its timeout.
+    /// full. The read waits for the bound or for the time of a confirmation, whichever is longer,
+    /// but no longer than its timeout.
     pub(crate) fn accept_within(
         &mut self,
         now: Time,
@@ -86,7 +86,7 @@ impl Reading {
         if self.len() >= self.waiting_max {
             return Err(Failure::Busy);
         }
-        // A slow clock shows less time than has passed.
+        // A slow clock shows less time than has really passed.
         let part = u128::from(1_000_000 - self.drift_ppm);
         let most_us = u128::from(most_ms) * part / 1000;
         let most_us = u64::try_from(most_us).unwrap_or(u64::MAX);
@@ -129,8 +129,8 @@ impl Reading {
         self.of_access.next_question(now)
     }
 
-    /// [access-4] Returns `true` once for each linearizable read that has been confirmed and whose
-    /// slots this node has applied. Begins another read unless one is in flight.
+    /// [access-4] Returns `true` once for each confirmed linearizable read whose slots this node
+    /// has applied. Begins another read unless one is in flight.
     pub(crate) fn shows_access(&mut self, now: Time, applied_to: Slot) -> bool {
         self.of_access.settle(now, applied_to);
         let shown = self.of_access.take() == Some(Probed::Served);
@@ -152,7 +152,8 @@ impl Reading {
         asked_at.is_some()
     }
 
-    /// [read-6] Records that everything acknowledged before `asked_at` is in slots below `slot`.
+    /// [read-6] Records that everything acknowledged before `asked_at` is in the slots below
+    /// `slot`.
     pub(crate) fn is_fresh(&mut self, asked_at: Time, slot: Slot) {
         self.bounded.confirmed(asked_at, slot);
     }
@@ -175,8 +176,8 @@ impl Reading {
         self.reads.release(applied_to, completions);
     }
 
-    /// [read-9] Releases the confirmed reads of a leader that decides nothing yet, if `awaits_votes`,
-    /// except shortly after a read that had to wait.
+    /// [read-9] If this leader still `awaits_votes` and decides nothing, releases its confirmed
+    /// reads, except shortly after a read that had to wait.
     pub(crate) fn release_ahead(
         &mut self,
         now: Time,
@@ -189,7 +190,7 @@ impl Reading {
         }
     }
 
-    /// Records that a read that was released ahead of its slots has to wait for them.
+    /// Records that a read released ahead of its slots has to wait for them after all.
     pub(crate) fn must_wait(&mut self, now: Time) {
         self.ahead_at = Some(now.plus_ms(RETRY_MS));
     }

@@ -1,9 +1,9 @@
 //! Choice of the route of votes to a leader: directly, or through a ring ([ring-1], [plane-3]).
 //!
-//! A ring spares the leader all votes but one, and takes a hop for each of its members. It pays off
-//! if the leader spends most of its time on votes. The prediction is the number of hops of a
-//! proposal and its vote, weighted by how long a busy leader makes each hop. If all nodes share two
-//! processors, a ring never pays off (`docs/performance.md`).
+//! With a ring, the leader receives one vote instead of all, but each member of the ring adds a
+//! hop. This pays off if the leader spends most of its time on votes. The prediction is the number
+//! of hops of a proposal and its vote, weighted by how long a busy leader makes each hop. If all
+//! nodes share two processors, a ring never pays off (`docs/performance.md`).
 
 use quorate_core::{laying::Route, message::Message, time::Time};
 use quorate_tuner::Choice;
@@ -13,7 +13,7 @@ use crate::clock::moment;
 /// Route of votes to this node while it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Votes {
-    /// Always this route.
+    /// This fixed route.
     Set(Route),
     /// Directly or through a ring, whichever is predicted to be faster.
     Auto,
@@ -34,7 +34,7 @@ impl Votes {
         }
     }
 
-    /// Returns the route that a new leader uses first.
+    /// Returns the initial route of a new leader.
     pub(crate) fn first(&self) -> Route {
         match self {
             Self::Set(route) => route.clone(),
@@ -45,11 +45,11 @@ impl Votes {
 
 /// Interval between reviews of the choice, in microseconds.
 const LOOK_US: u64 = 100_000;
-/// Weight of the newest measurement in the average.
+/// Weight of the newest measurement in the moving average.
 const NEWEST: f64 = 0.3;
-/// Time that a leader spends on reading and counting a vote, in microseconds.
+/// Time in microseconds that a leader spends on reading and counting a vote.
 const VOTE_US: f64 = 6.0;
-/// Upper bound of the estimated load.
+/// Upper bound of the estimated load, which is the share of busy time.
 const BUSY_MAX: f64 = 0.98;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,8 @@ impl Routing {
         }
     }
 
-    /// Reviews the choice, if due and this node leads `voters`. Returns the route if changed.
+    /// Reviews the choice, if that is due and this node leads `voters` voters. Returns the route if
+    /// it changed.
     pub(crate) fn look(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
         let us = now.since_us(self.looked_at);
         if us < LOOK_US {
@@ -136,8 +137,8 @@ impl Routing {
     /// leader's hop. A busy leader's queue lengthens each hop.
     fn predict(&self, voters: usize) -> [u64; 2] {
         let others = voters.saturating_sub(1).max(1) as f64;
-        // A ring is a majority. Its first member receives the proposal, and each other member a
-        // message of its predecessor.
+        // A ring is a majority. Its first member receives the proposal, and each other member
+        // receives a message from its predecessor.
         let ring_hops = (voters / 2 + 1) as f64;
         let star_s = match self.choice.chosen() {
             Way::Star => self.messages_s,

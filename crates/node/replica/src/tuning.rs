@@ -1,7 +1,7 @@
-//! Input of the tuner from this replica: translates names and clocks, and makes no decisions.
+//! Connects the tuner to this replica: translates names and clocks, and decides nothing itself.
 //!
-//! Batch and window determine when a command is sent and with which other commands. Whatever the
-//! tuner chooses, the decided commands and their order do not change.
+//! Batch size and window determine when a command is sent, and together with which others. They
+//! never change which commands are decided, or their order.
 
 use std::collections::VecDeque;
 
@@ -31,11 +31,11 @@ pub(crate) struct Tuning {
     tuner: Tuner,
     possible: Bounds,
     class: Class,
-    /// Setting fixed by an operator, in force until it is cleared or until this time.
+    /// Setting fixed by an operator, and the time until which it is in force.
     held: Option<(Setting, Time)>,
     began: Option<Time>,
     totals: Totals,
-    /// Peers, each of which the tuner knows by its index here.
+    /// Peers; the tuner knows each by its index here.
     peers: Vec<NodeId>,
     writes: VecDeque<Write>,
     changes: VecDeque<Change>,
@@ -44,7 +44,7 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// Creates the tuner. `possible` also limits settings fixed by an operator.
+    /// Creates the tuner. `possible` limits its settings and those that an operator fixes.
     pub(crate) fn new(
         settings: Settings,
         possible: Bounds,
@@ -102,7 +102,8 @@ impl Tuning {
         }
     }
 
-    /// [plane-3] Ends the turn of the choice of route. Returns the route if it has changed.
+    /// [plane-3] Reviews the choice of the route at the end of a turn. Returns the route if it has
+    /// changed.
     pub(crate) fn choose_route(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
         let routing = self.routing.as_mut()?;
         routing.end_turn(now);
@@ -171,8 +172,8 @@ impl Tuning {
         }
     }
 
-    /// Records that every write up to `seq` is on stable storage. Passes the duration of each in
-    /// microseconds, and its size in bytes, to `each`.
+    /// Records that every write up to `seq` is on stable storage. Passes to `each` the duration of
+    /// each write in microseconds and its size in bytes.
     pub(crate) fn on_written(&mut self, now: Time, seq: u64, mut each: impl FnMut(u64, usize)) {
         while let Some(write) = self.writes.pop_front_if(|write| write.seq <= seq) {
             self.tuner.on_flush(moment(write.began), moment(now), write.bytes);

@@ -1,4 +1,4 @@
-//! The group as of the applied slots: its table and the eras. Both follow from the log alone, are
+//! The group as of the applied slots: its table and its eras. Both are functions of the log, are
 //! stored with the service's state, and are part of every snapshot ([snap-1], [member-2]).
 
 use quorate_core::{level::Level, reconfigure::Eras, slot::Slot, value::Value};
@@ -11,7 +11,7 @@ use crate::{
     snapshots::eras::{put_eras, take_eras},
 };
 
-/// Key under which a persistent service stores the group, distinct from the keys of sessions.
+/// Metadata key of the group in a persistent service, distinct from the keys of sessions.
 pub(crate) const KEY: &[u8] = b"group";
 
 /// The group's table and eras.
@@ -22,7 +22,7 @@ pub(crate) struct Membership {
     eras: Eras,
     /// Highest level that this release supports.
     supports: Level,
-    /// The latest change has not been passed to the service for storing.
+    /// The latest change has not been passed to the service for storage.
     unsaved: bool,
     /// Number of events that may have changed the group.
     version: u64,
@@ -45,8 +45,8 @@ impl Membership {
         Self { supports, ..self }
     }
 
-    /// Restores the group from a service's metadata, and removes the entry there. A service without
-    /// an entry was stored by a version in which groups could not change.
+    /// Restores the group from a service's metadata and removes its entry. Metadata without an
+    /// entry is from a version in which groups could not change.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         self.version += 1;
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();

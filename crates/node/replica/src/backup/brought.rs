@@ -1,7 +1,7 @@
 //! Backups of data from outside any cluster, from which a new cluster is founded as usual.
 //!
-//! The source can be read several times and returns the same items each time. The header of a
-//! backup contains the total length, so the items are first read once to compute it.
+//! The source is read twice, and must return the same items each time: the header of a backup
+//! contains the total length, so a first pass computes it.
 
 use std::io::{self, Read};
 

@@ -1,4 +1,4 @@
-//! The snapshot with which a new cluster of one node begins, made from a backup ([restore-1]).
+//! The snapshot from which a new cluster of one node starts, made from a backup ([restore-1]).
 //!
 //! The service's items are unchanged, except for one that an operator may replace. Everything else
 //! is new: the cluster, its only node with an id that the old group never assigned, a configuration
@@ -41,7 +41,7 @@ use crate::{
 
 /// Distance between the eras of the old group and the new one ([era-10]).
 pub const ERAS_BETWEEN: u32 = 1 << 16;
-/// Size in bits of the range of slots for one group's sessions, more than it uses in years.
+/// Binary logarithm of the number of slots in one group's range, more than it uses in years.
 pub const SPACE_BITS: u32 = 40;
 /// Number of ranges to choose from at random, so that two groups from one backup differ.
 const SPACES: u128 = 1 << 10;
@@ -54,7 +54,7 @@ pub struct NewGroup {
     pub cluster: u128,
     /// The only node of the cluster.
     pub node: NodeId,
-    /// Start of the node's log.
+    /// First slot of the node's log.
     pub at: Slot,
     /// Address of the node for peers.
     pub peer: String,
@@ -65,7 +65,8 @@ pub struct NewGroup {
     eras: Eras,
 }
 
-/// Error for a backup in which the numbers named here are used up, so no cluster can be founded.
+/// Error for a backup whose group has used up these numbers, so that no cluster can be founded from
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted(&'static str);
 
@@ -78,7 +79,7 @@ impl fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl NewGroup {
-    /// Derives the identity of a new cluster with the given random id from a backup.
+    /// Derives the identity of a new cluster with this random id from a backup.
     pub fn of(checked: &Checked, cluster: u128, peer: &str) -> Result<Self, Exhausted> {
         let Checked { header, table, eras, .. } = checked;
         let highest = eras.ids().last().map_or(0, |id| id.node.0);
@@ -107,17 +108,16 @@ fn fresh_slot(old: Slot, cluster: u128) -> Option<Slot> {
     let by_chance = u64::try_from(cluster % SPACES).ok()?;
     let space = (old.0 >> SPACE_BITS).checked_add(2 + by_chance)?;
     let at = space.checked_mul(1 << SPACE_BITS)?;
-    // Leave slots above this one for a later restore.
+    // At least half of the slots remain for a later restore.
     (at < u64::MAX >> 1).then_some(Slot(at))
 }
 
 /// One or more blocks of a part file of the new snapshot.
 pub struct Part<'a> {
-    /// Position of the bytes in the snapshot's files.
+    /// File, and position in it, to write to.
     pub at: Position,
     /// Length of the file that contains the bytes.
     pub file_bytes: u64,
-    /// Bytes to write at that position.
     pub bytes: &'a [u8],
 }
 
@@ -134,8 +134,8 @@ pub struct Founded {
 /// Callback that stores bytes of an inner stream, starting at a position.
 pub type Keep<'a, E> = dyn FnMut(StreamName, u64, &[u8]) -> Result<(), E> + 'a;
 
-/// Reads the backup once more, and passes the new snapshot's parts to `write` and the bytes of byte
-/// streams to `keep`. The output is valid only if the call returns without error.
+/// Reads the backup a second time, and passes the new snapshot's parts to `write` and the bytes of
+/// byte streams to `keep`. The output is valid only if the call succeeds.
 ///
 /// Streams keep their names, inner streams and starts. The new group's nodes have other ids than
 /// the owners of the inner streams, so no name is used twice ([value-2]).
@@ -151,9 +151,9 @@ pub fn founded<R: Read, E: From<Bad>>(
     let mut bytes = Vec::new();
     let header = StreamHeader { cluster: group.cluster, at: group.at, eras: group.eras.clone() };
     Item::Header(&header.encode()).encode(&mut bytes);
-    // Nodes of the new group compare their digests from here on.
+    // The digests that nodes of the new group compare start from here.
     Item::Meta(DIGEST_KEY, &0_u64.to_le_bytes()).encode(&mut bytes);
-    // [level-10] The retained data may need the old group's level.
+    // [level-10] The retained data may require the old group's level.
     let table = Group::founded([(group.node, group.peer.clone())]).at_level(checked.level());
     let (key, value) = Membership::new(table, group.eras.clone()).entry();
     Item::Meta(&key, &value).encode(&mut bytes);
@@ -186,7 +186,7 @@ pub fn founded<R: Read, E: From<Bad>>(
                 }
                 // The old access rules stay in force: only the old users may access the data.
                 Item::Meta(key, _) if key == access::KEY => item.encode(&mut bytes),
-                // [time-1] Deadlines that had passed in the old group remain passed here.
+                // [time-1] Deadlines that have passed in the old group remain passed here.
                 Item::Meta(key, _) if key == TIME_KEY => item.encode(&mut bytes),
                 Item::Meta(..) | Item::Header(_) => {}
             }

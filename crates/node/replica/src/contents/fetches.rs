@@ -10,21 +10,24 @@ use quorate_core::{
     value::{StreamName, Value},
 };
 
-/// Maximum number of values fetched concurrently. The core repeats what it still needs.
+/// Maximum number of values fetched concurrently. The core repeats its request for others that it
+/// needs.
 const OPEN_MAX: usize = 1024;
 
 #[derive(Debug)]
 struct Fetch {
     /// Missing slots; never empty.
     range: SlotRange,
-    /// Peer expected to have the bytes, asked first; `asked` then counts through the others.
+    /// Peer that should have the bytes and gets the first request. `asked` then counts through the
+    /// others.
     first: NodeId,
     asked: usize,
     ask_at: Time,
 }
 
 impl Fetch {
-    /// Adds missing slots, or just the latest if the bytes are the same in every slot.
+    /// Adds missing slots. If the bytes are the same in every slot, only the latest ones are
+    /// retained.
     fn extend(&mut self, range: SlotRange, spans: bool) {
         if spans {
             self.range.from = self.range.from.min(range.from);
@@ -56,7 +59,7 @@ impl Fetches {
     }
 
     /// Starts fetching the value's bytes in these slots; `from` should have them. With `patience`,
-    /// the bytes may be in flight, so the first request is sent after the retry interval.
+    /// the bytes may be in flight, so the first request waits for the retry interval.
     pub(super) fn start(
         &mut self,
         now: Time,
@@ -113,7 +116,7 @@ impl Fetches {
         values.take_while(same).collect()
     }
 
-    /// Handles the response of a peer that does not have the bytes. Sends the request to the next
+    /// Handles the response of a peer that does not have the bytes. The request goes to the next
     /// peer immediately, unless all peers have given this response.
     pub(super) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         if let Some(fetch) = self.open.get_mut(value)
@@ -123,7 +126,7 @@ impl Fetches {
         }
     }
 
-    /// Drops slots below `slot`, decided without these bytes or learned in another way.
+    /// Drops slots below `slot`, which were decided without these bytes or learned in another way.
     pub(super) fn forget_below(&mut self, slot: Slot) {
         self.open.retain(|_, fetch| {
             fetch.range.from = fetch.range.from.max(slot);

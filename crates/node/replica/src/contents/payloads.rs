@@ -9,7 +9,8 @@ use quorate_core::{slot::Slot, value::BatchName};
 
 use crate::ports::payload::Payload;
 
-/// Returns whether these bytes, with the checksum `check` if known, are the batch ([value-2]).
+/// Returns whether these bytes are the named batch ([value-2]). `check` is their checksum, if
+/// known.
 pub(crate) fn matches(name: &BatchName, bytes: &[u8], check: Option<u32>) -> bool {
     usize::try_from(name.length) == Ok(bytes.len())
         && name.checksum == check.unwrap_or_else(|| quorate_wire::checksum(bytes))
@@ -25,7 +26,7 @@ struct Held {
 /// Payloads of batches, pinned or recent.
 pub(crate) struct Payloads {
     held: HashMap<BatchName, Held>,
-    /// Batches pinned by each slot. There are few: one for each value that a ballot proposed there.
+    /// Batches pinned by each slot: one for each value that a ballot proposed there, so few.
     pins: BTreeMap<Slot, Vec<BatchName>>,
     recent: BTreeMap<u64, BatchName>,
     stamp: u64,
@@ -53,7 +54,7 @@ impl Payloads {
         self.pinned_bytes == 0 || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max
     }
 
-    /// Returns whether slots after a gap, which may use half of the total, fit `more` bytes.
+    /// Returns whether `more` bytes fit for slots after a gap, which may use half of the total.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
         self.pinned_bytes == 0
             || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max / 2
@@ -67,8 +68,8 @@ impl Payloads {
         self.held.contains_key(name)
     }
 
-    /// Stores a payload whose name was checked. The newest unpinned payload is never dropped,
-    /// however large, because the caller is about to vote for it.
+    /// Stores a payload that was checked against its name. The newest unpinned payload is never
+    /// dropped, however large, because the caller is about to vote for it.
     pub(crate) fn insert(&mut self, name: BatchName, payload: Payload) {
         let Entry::Vacant(vacant) = self.held.entry(name) else {
             return;
@@ -83,7 +84,7 @@ impl Payloads {
 
     /// Pins a batch that was proposed in an open slot. Has no effect if the payload is not stored.
     pub(crate) fn pin(&mut self, slot: Slot, name: BatchName) {
-        // This runs two or three times per slot, and a look-up in the pins is cheapest.
+        // This runs two or three times per slot, and looking at the pins is cheapest.
         let pinned = self.pins.get(&slot);
         if pinned.is_some_and(|pinned| pinned.contains(&name)) {
             return;
@@ -100,7 +101,8 @@ impl Payloads {
         held.pins += 1;
     }
 
-    /// Handles the decision on this batch, or on none: the slot needs no other payloads.
+    /// Handles a decision on this batch, or on another value if `name` is `None`. The slot no
+    /// longer pins other payloads.
     pub(crate) fn decided(&mut self, slot: Slot, name: Option<BatchName>) {
         if self.pins.get(&slot).map(Vec::as_slice) == name.as_ref().map(std::slice::from_ref) {
             return;

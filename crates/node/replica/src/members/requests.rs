@@ -19,7 +19,7 @@ use crate::{
     proposing::{batch::Kind, gather::Waiter},
 };
 
-/// Hint shown if a voter cannot replace a node because the quorum rule needs the node's weight.
+/// Hint shown if a voter cannot replace a node because the quorum rule needs that node's weight.
 const AS_LEARNER_OR_RULE: &str = "start the new node with `--as learner`; if it already votes, change the rule with \
                                   'quorate member quorum' and repeat the command";
 
@@ -59,11 +59,12 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
             }
             other => return self.begin_plan(now, asked, &other, dry_run),
         };
-        // [member-4] Checked at every level: only this node decides whether to propose.
+        // [member-4] Checked at every level, since only this node decides whether to propose.
         let membership = self.spine.applying.membership();
         membership.table().check_addresses(&command, membership.eras())?;
         if dry_run {
-            // Only a plan has steps to show. Other commands are refused if they would be denied.
+            // Only a plan has steps to show. Any other command is refused here if its execution
+            // would be denied.
             let membership = self.spine.applying.membership();
             let (mut table, at) = (membership.table().clone(), self.spine.applying.applied_to());
             table.execute(at, &command.encode(), membership.eras()).map_err(Refused::from)?;
@@ -155,7 +156,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
             _ => false,
         };
         let changes = self.view().way(now, current, &plan).map_err(|why| match by_voter {
-            // The quorum rule would lose the old node's weight; a learner can take it over.
+            // The quorum rule would lose the old node's weight; a learner could take it over.
             true => Refused { hint: AS_LEARNER_OR_RULE, ..no_way(why) },
             false => no_way(why),
         })?;
@@ -191,8 +192,8 @@ fn no_way(why: NoPath) -> Refused {
     Refused::new("impossible", message, "choose other weights")
 }
 
-/// Checks that the group will survive as many losses as before. If a voter takes the place of
-/// another, the group has one vote fewer.
+/// Checks that the group will survive as many losses as before. Replacing a voter by another voter
+/// leaves the group with one vote fewer.
 fn check_bears(
     current: &Configuration,
     changes: &[Change],

@@ -11,12 +11,13 @@ use quorate_core::{level::Level, node_id::NodeId, time::Time, witness};
 use crate::defaults;
 
 /// Time in milliseconds after which a raise that was proposed but not executed is proposed again. A
-/// device that assigns slots refuses the first one and gives them back for half a second; the next
-/// one must come within it.
+/// device that assigns slots refuses the first proposal and gives the slots back for half a second;
+/// the next proposal must come within that time.
 const RETRY_MS: u64 = 200;
-/// Time in milliseconds after which an operator's request is answered in any case.
+/// Time in milliseconds after which an operator's request for a level is answered even if the level
+/// was not reached.
 const ANSWER_MS: u64 = 10_000;
-/// Number of the first process of a folder.
+/// Boot number of the first process of a folder.
 pub(crate) const FIRST_BOOT: u32 = 1;
 /// Maximum number of disconnected nodes whose levels are remembered.
 const HEARD_MAX: usize = 128;
@@ -52,7 +53,7 @@ impl Raising {
 #[derive(Clone, Copy, Debug)]
 struct NodeLevel {
     newest: Level,
-    /// Time of the first contact with the node at that level.
+    /// Time at which this process first saw the node support that level.
     since: Time,
     connected: bool,
     /// The process is the first in its folder, so no older release has used the folder.
@@ -72,13 +73,13 @@ pub(crate) struct LevelRaises {
     heard: BTreeMap<NodeId, NodeLevel>,
     /// All connected nodes understand statements about the end of this node's log ([lie-1]).
     all_witness: bool,
-    /// Level that the folder is marked as possibly requiring ([level-8]).
+    /// Level that, according to its mark, the folder may require ([level-8]).
     marked: Level,
-    /// Level with which the folder must be marked, if that is pending.
+    /// Level with which the folder must still be marked.
     to_mark: Option<Level>,
     /// Earliest time of the next proposal.
     retry_at: Time,
-    /// Operators' requests for a level, each with its number, the level and the deadline.
+    /// Operators' requests for a level: number, level and deadline of each.
     asked: Vec<(u64, Level, Time)>,
 }
 
@@ -108,14 +109,14 @@ impl LevelRaises {
         self.supports
     }
 
-    /// [level-4] Records that the node connected, as its process number `boot`, and the highest
-    /// level that the process supports.
+    /// [level-4] Records that the node's process number `boot` connected, and the highest level
+    /// that it supports.
     pub(crate) fn met(&mut self, now: Time, node: NodeId, boot: u32, newest: Level) {
         let same = self.heard.get(&node).filter(|heard| heard.newest == newest);
         let since = same.map_or(now, |heard| heard.since);
         let heard = NodeLevel { newest, since, connected: true, is_first: boot == FIRST_BOOT };
         self.heard.insert(node, heard);
-        // A client that knows the cluster's id may claim the id of any node.
+        // Bounded, because a client that knows the cluster's id may claim any node's id.
         if self.heard.len() > HEARD_MAX {
             self.heard.retain(|_, heard| heard.connected);
         }
@@ -157,7 +158,7 @@ impl LevelRaises {
 
     /// [level-6] Returns the time at which all of these nodes will have supported their current
     /// levels for long enough; `None` if only an operator raises the level. [level-11] In a group
-    /// as it was `founded`, folders that no older release has used need no time.
+    /// as it was `founded`, folders that no older release has used need no waiting time.
     pub(crate) fn due_at(
         &self,
         others: impl Iterator<Item = NodeId>,
@@ -178,7 +179,6 @@ impl LevelRaises {
         !self.asked.is_empty()
     }
 
-    /// Records an operator's request for this level.
     pub(crate) fn ask(&mut self, now: Time, asked: u64, to: Level) {
         self.asked.push((asked, to, now.plus_ms(ANSWER_MS)));
     }
@@ -196,8 +196,8 @@ impl LevelRaises {
         over.map(|(asked, ..)| asked).collect()
     }
 
-    /// [level-8] Returns whether the folder is marked as possibly requiring this level. If not,
-    /// requests that it be marked.
+    /// [level-8] Returns whether the folder is marked as possibly requiring this level. If it is
+    /// not, requests the mark.
     pub(crate) fn may_store_level(&mut self, level: Level) -> bool {
         if level > self.marked {
             self.to_mark = Some(level);
@@ -210,12 +210,11 @@ impl LevelRaises {
         self.to_mark.take()
     }
 
-    /// Records that the folder is durably marked.
     pub(crate) fn marked(&mut self, level: Level) {
         self.marked = self.marked.max(level);
     }
 
-    /// Records that a raise was executed, so that the next one may follow immediately.
+    /// Lets the next raise follow immediately, as one was executed.
     pub(crate) fn on_raised(&mut self) {
         self.retry_at = Time(0);
     }

@@ -1,6 +1,6 @@
 //! This node's lag, current activity and rate, for status and events.
 //!
-//! Every node is always a few slots behind; only a lasting lag is reported.
+//! Every node is always a few slots behind, so only a lasting lag is reported.
 
 use quorate_core::{slot::Slot, time::Time};
 
@@ -12,14 +12,14 @@ use crate::{
     ports::status::{Activity, Progress},
 };
 
-/// Duration of a lag after which it is reported; damage is reported immediately.
+/// Duration of a lag in milliseconds after which it is reported. Damage is reported immediately.
 const TELL_AFTER_MS: u64 = 1_000;
-/// Interval between further reports of a lasting lag.
+/// Interval in milliseconds between further reports of a lasting lag.
 const TELL_EVERY_MS: u64 = 10_000;
-/// Sampling interval in milliseconds and number of samples of the rate: the last two seconds.
+/// Sampling interval of the rate in milliseconds, and number of samples: the last two seconds.
 const PACE: (u64, usize) = (250, 8);
 
-/// Positions of a node at one moment.
+/// Snapshot of a node's positions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeProgress {
     /// Number of slots whose bytes must still be read back before the node sends anything.
@@ -31,20 +31,20 @@ pub(crate) struct NodeProgress {
     pub(crate) applied_to: Slot,
     /// First slot that is not known to be decided, by this node or its peers.
     pub(crate) known_to: Slot,
-    /// A leader is known; without one, no further decisions are learned.
+    /// A leader is known. Without one, the node learns no further decisions.
     pub(crate) led: bool,
 }
 
 /// Progress of a node since its start, and what has been reported about it.
 #[derive(Debug)]
 pub(crate) struct LagTracker {
-    /// Slots below this one were decided before this process started.
+    /// Slot below which everything was decided before this process started.
     replay_to: Slot,
     unread: u64,
     missing: u64,
     /// Current activity and its start.
     doing: Option<OngoingActivity>,
-    /// Time at which the node was last seen caught up, or its start.
+    /// Time at which the node was last seen caught up, initially its start.
     level_at: Time,
     caught_up_reported: bool,
     pace: Pace,
@@ -74,9 +74,10 @@ impl LagTracker {
         }
     }
 
-    /// Returns the activity with the highest priority. The node sends nothing before its votes are
-    /// read. A node that needs a snapshot makes no progress without it. Lost slots block the slots
-    /// after them. The node's own log is faster than its peers.
+    /// Returns the activity with the highest priority. Unread votes come first, because the node
+    /// sends nothing before they are read; then a needed snapshot, without which it makes no
+    /// progress; then lost slots, which block those after them; then the node's own log, which is
+    /// faster than its peers.
     fn activity(&self, standing: &NodeProgress) -> Option<Activity> {
         let behind = standing.applied_to < standing.known_to;
         match () {
@@ -152,8 +153,8 @@ impl LagTracker {
         if doing.told.is_none() {
             return;
         }
-        // A node that caught up is reported by `level`; otherwise there is nothing to report yet.
-        // An installed snapshot has an event of its own.
+        // A node that has caught up is reported by `level`, and an installed snapshot has an event
+        // of its own. Otherwise there is nothing to report yet.
         if matches!(doing.activity, Activity::CatchingUp | Activity::ReceivingSnapshot) {
             self.caught_up_reported = false;
             return;

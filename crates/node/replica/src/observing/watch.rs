@@ -12,18 +12,20 @@ use crate::{
     ports::status::Progress,
 };
 
-/// Interval between checks.
+/// Interval in milliseconds between checks.
 const LOOK_EVERY_MS: u64 = 50;
 /// Duration in milliseconds after which a log write is reported as slow. A slow write does not
 /// count as failed ([live-3]). Most disks need a hundredth of this time.
 const SLOW_WRITE_MS: u64 = 200;
-/// Milliseconds after which an unfinished write is reported, and again whenever they double.
+/// Age in milliseconds at which an unfinished write is reported, and again whenever the age
+/// doubles.
 const HANGING_WRITE_MS: u64 = 2_000;
-/// Time without a leader before the first report. More follow after ten seconds and each minute.
+/// Time in milliseconds without a leader before the first report. More follow after ten seconds and
+/// then every minute.
 const NO_LEADER_MS: u64 = 1_000;
 const NO_LEADER_SECOND_MS: u64 = 10_000;
 const NO_LEADER_EVERY_MS: u64 = 60_000;
-/// Sampling interval in milliseconds and number of samples of the log's growth: the last minute.
+/// Sampling interval of the log's growth in milliseconds, and number of samples: the last minute.
 const GROWTH: (u64, usize) = (1_000, 60);
 
 /// State of a replica at the moment of a check.
@@ -31,7 +33,7 @@ const GROWTH: (u64, usize) = (1_000, 60);
 pub(crate) struct ReplicaView<'a> {
     /// Progress of the node in applying decided slots.
     pub(crate) standing: NodeProgress,
-    /// The node stops, or was removed, and so needs no leader.
+    /// The node is stopping or was removed, and so needs no leader.
     pub(crate) leaves: bool,
     /// Start of the oldest log write in flight.
     pub(crate) oldest_write: Option<Time>,
@@ -39,7 +41,7 @@ pub(crate) struct ReplicaView<'a> {
     pub(crate) written_bytes: u64,
     /// Why no log segment can be created; `None` if one can.
     pub(crate) segment_failure: Option<&'a DiskError>,
-    /// Number of members that this node is connected to, with itself, and of all members.
+    /// Number of connected members including this node, and number of all members.
     pub(crate) reachable: (usize, usize),
 }
 
@@ -71,13 +73,12 @@ impl Watch {
         }
     }
 
-    /// Records that this node leads by itself after `wait_us`, so that no leader is missed until
-    /// then ([lie-6]).
+    /// Records that this node will lead by itself after `wait_us` microseconds, so that the lack of
+    /// a leader is not reported before then ([lie-6]).
     pub(crate) fn waits_alone(&mut self, now: Time, wait_us: u64) {
         self.led_at = now.plus_us(wait_us);
     }
 
-    /// Records that a log write ended.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize, events: &mut Events) {
         self.hang_due_ms = HANGING_WRITE_MS;
         let ms = took_us / 1000;
@@ -86,7 +87,6 @@ impl Watch {
         }
     }
 
-    /// Returns whether a check is due, and schedules the next one.
     pub(crate) fn take_due(&mut self, now: Time) -> bool {
         let due = now >= self.next;
         if due {

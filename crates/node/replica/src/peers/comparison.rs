@@ -1,6 +1,6 @@
-//! Comparison of peers' applied state with this node's. Two nodes that applied different values, or
-//! executed the same values differently, must not continue unnoticed, and a node that may be wrong
-//! must not serve clients ([differ-1] to [differ-3]).
+//! Comparison of peers' applied state with this node's. If two nodes applied different values, or
+//! executed the same values differently, they must not continue unnoticed, and a node that may be
+//! wrong must not serve clients ([differ-1] to [differ-3]).
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use quorate_core::{
 
 use crate::applying::digest::{Claim, Digest};
 
-/// Interval at which each node sends its claim to the peers, in milliseconds.
+/// Interval in milliseconds at which each node sends peers a claim about its state.
 const COMPARE_EVERY_MS: u64 = 1_000;
 
-/// Peer whose applied state differs from this node's, and the slot below which the two differ.
+/// Peer whose applied state differs from this node's, and the slot below which they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Doubt {
     pub(crate) with: NodeId,
@@ -36,7 +36,6 @@ pub(super) struct Comparison {
     same: BTreeMap<NodeId, Slot>,
     /// [differ-2] Set if this node may be the one with the wrong state.
     doubt: Option<Doubt>,
-    /// Time at which this node sends its next claim to the peers.
     due_at: Time,
 }
 
@@ -60,7 +59,8 @@ impl Comparison {
         due
     }
 
-    /// Compares a peer's claim. Returns an alarm if it newly shows that one of the two is wrong.
+    /// Compares a peer's claim with this node's state. Returns an alarm if it newly shows that one
+    /// of the two is wrong.
     pub(super) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         if own.known_to().is_none_or(|to| claim.to > to) {
             self.ahead.entry(from).or_insert(claim);
@@ -69,7 +69,7 @@ impl Comparison {
         self.compare(from, claim, own)
     }
 
-    /// Compares claims of peers that were ahead, once this node has applied the same slots.
+    /// Compares the claims of peers that were ahead, now that this node has applied the same slots.
     pub(super) fn caught_up(&mut self, own: &Digest) -> Option<Alarm> {
         let applied_to = own.known_to()?;
         loop {
@@ -100,8 +100,8 @@ impl Comparison {
         Some(Alarm::DifferentHistory { with, to })
     }
 
-    /// [differ-2] Returns why this node may be the wrong one: its state differs from a peer's, and
-    /// has not been confirmed since by full replicas with more than half of the weight.
+    /// [differ-2] Returns why this node's state may be the wrong one: it differs from a peer's, and
+    /// full replicas with more than half of the weight have not confirmed it since.
     pub(super) fn doubt(&mut self, own: Member, members: &Configuration) -> Option<Doubt> {
         let Doubt { to, .. } = self.doubt?;
         let says_same = |node| self.same.get(&node).is_some_and(|same| *same >= to);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use quorate_core::slot::SlotRange;
 
-/// Maximum number of damaged places listed in a report; the report only counts further ones.
+/// Maximum number of damaged places listed in a report. Further ones are only counted.
 pub const FOUND_MAX: usize = 64;
 
 /// Kind of data that a node stores.
@@ -30,7 +30,7 @@ impl Kind {
         Self::ALL.get(self as usize + 1).copied()
     }
 
-    /// Returns the name for operators and programs.
+    /// Returns the name used in output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Log => "log",
@@ -55,7 +55,7 @@ impl fmt::Display for Kind {
 /// State of the repair of a damaged place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
-    /// The lost data is being fetched or created again.
+    /// The data is being fetched or created again.
     #[default]
     Repairing,
     /// The data is available again.
@@ -69,7 +69,7 @@ pub enum Fate {
 impl Fate {
     pub const ALL: [Self; 4] = [Self::Repairing, Self::Repaired, Self::Superseded, Self::Stays];
 
-    /// Returns the name for programs.
+    /// Returns the machine-readable name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Repairing => "repairing",
@@ -84,7 +84,7 @@ impl Fate {
     }
 }
 
-/// Data or action that the repair of damage still needs.
+/// Data or action that is still needed to repair a damaged place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Slots of the log; empty until they have been read again to determine the lost ones.
@@ -135,7 +135,7 @@ pub struct ScrubStatus {
     pub bytes_per_second: u64,
     /// Number of bytes read, by kind.
     pub bytes: [u64; Kind::ALL.len()],
-    /// Estimated number of bytes to read, while a scrub is in progress.
+    /// Estimated total number of bytes to read while a scrub is in progress.
     pub bytes_all: u64,
     /// The damaged places found first.
     pub found: Vec<Found>,
@@ -148,7 +148,7 @@ pub struct ScrubStatus {
 }
 
 impl ScrubStatus {
-    /// Returns the number of bytes read, of all kinds.
+    /// Returns the number of bytes read, summed over all kinds.
     pub fn bytes_read(&self) -> u64 {
         self.bytes.iter().sum()
     }

@@ -8,7 +8,7 @@ use quorate_core::slot::Slot;
 /// Change of metadata, such as sessions, that a persistent service stores for the replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaChange {
-    /// Key of the entry. Keys are compared as byte strings.
+    /// Key of the entry, chosen by the replica so that entries can be sorted by key.
     pub key: Vec<u8>,
     /// New value; `None` deletes the key.
     pub value: Option<Vec<u8>>,

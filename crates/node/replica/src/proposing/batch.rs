@@ -8,20 +8,19 @@
 //!        kind u8 = 3 | length u32 | command about streams
 //!        kind u8 = 4 | length u32 | command about users
 //! ```
-//! Little-endian. A batch is validated as a whole before any of it is executed, so that every node
-//! executes all of it or nothing.
+//! Integers are little-endian. A batch is validated as a whole before any of it is executed, so
+//! that every node executes all of it or nothing.
 
 use crate::ports::outcome::{Sequenced, SessionId};
 
-/// Batch format of this version.
 const FORMAT: u8 = 1;
-/// Length of the batch header, before the first entry.
+/// Length of the batch header in bytes.
 pub(crate) const HEADER_BYTES: usize = 17;
-/// Length of an entry's kind and length fields.
+/// Length in bytes of an entry's kind and length fields.
 const ENTRY_BYTES: usize = 5;
-/// Length of the fields for a client's session and sequence.
+/// Length in bytes of the fields for a client's session and sequence.
 const SEQUENCED_BYTES: usize = 28;
-/// Maximum length of a batch of one command, excluding the command itself.
+/// Maximum length in bytes of a batch of one command, excluding the command itself.
 pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + ENTRY_BYTES + SEQUENCED_BYTES;
 const PLAIN: u8 = 0;
 const SEQUENCED: u8 = 1;
@@ -39,8 +38,8 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
 }
 
-/// Kind of a command. It determines the component that executes the command. Commands of clients
-/// with a session are executed at most once.
+/// Kind of a command, which determines the component that executes it. Commands of client sessions
+/// are executed at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A command for the service.
@@ -106,7 +105,7 @@ pub(crate) fn assemble(header: Header, entries: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A completely validated batch.
+/// A batch that was validated as a whole.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch<'a> {
     pub(crate) header: Header,
@@ -114,7 +113,7 @@ pub(crate) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Validates and decodes a batch; `None` if malformed or unknown to this version.
+    /// Validates and decodes a batch; `None` if it is malformed or unknown to this version.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let header = Self::header(bytes)?;
         let entries = bytes.get(HEADER_BYTES..)?;

@@ -1,4 +1,4 @@
-//! This node's numbered batches that it has not applied yet, in the order of their numbers.
+//! This node's batches in flight, in the order of their numbers: all that it has not applied yet.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ pub(crate) struct InFlightBatch {
     pub(super) commands: usize,
     /// Number of leading items whose requests timed out with an unknown outcome.
     expired: usize,
-    /// Number of items whose clients expect a notification when the batch is in memory at a quorum.
+    /// Number of items whose clients are to be notified once the batch is in memory at a quorum.
     early: usize,
     /// Ballot and slot of this node's last vote for the batch.
     last_vote: Option<(Ballot, Slot)>,
@@ -73,8 +73,8 @@ impl InFlightBatch {
         self.expire(Time(u64::MAX), completions);
     }
 
-    /// [less-2] Notifies clients that wait until the batch is in memory at a quorum, now that it
-    /// is, in this slot, with everything that executes before it. The batch remains in flight.
+    /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum. It is, in
+    /// this slot, and so is everything that executes before it. The batch remains in flight.
     fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
         if std::mem::take(&mut self.early) == 0 {
             return;
@@ -94,7 +94,7 @@ impl InFlightBatch {
             && item.deadline <= now
         {
             self.expired += 1;
-            // A command may have left this node, but a read never does.
+            // A command may have been sent to other nodes; a read never is.
             let failure = if item.is_read() { Failure::NoQuorum } else { Failure::Unknown };
             if completions.fail(item.waiter, failure) {
                 item.waiter = Waiter::Gone;
@@ -148,7 +148,8 @@ impl InFlight {
         self.batches.iter().any(|batch| batch.name == *name)
     }
 
-    /// Records this node's vote for a batch. Returns whether a client waits for it in memory.
+    /// Records this node's vote for a batch. Returns whether a client waits until the batch is in
+    /// memory at a quorum.
     pub(super) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let mut batches = self.batches.iter_mut();
         let Some(batch) = batches.find(|batch| batch.name == *name) else {
@@ -159,7 +160,7 @@ impl InFlight {
     }
 
     /// [less-2] Records that a quorum has everything below `to` in memory, in this ballot. Batches
-    /// execute in the order of their numbers, so a batch counts only after all earlier batches do.
+    /// execute in the order of their numbers, so a batch counts only after all earlier ones.
     pub(super) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         let mut next = Slot(0);
         for batch in &mut self.batches {
@@ -225,7 +226,8 @@ impl InFlight {
         batches.map(|batch| batch.expire(now, completions)).sum()
     }
 
-    /// Returns the earliest deadline: requests are in order of acceptance, with one timeout.
+    /// Returns the earliest deadline. All requests have the same timeout, so it is that of the
+    /// oldest.
     pub(super) fn deadline(&self) -> Option<Time> {
         let mut batches = self.batches.iter();
         let item = batches.find_map(|batch| batch.items.get(batch.expired));

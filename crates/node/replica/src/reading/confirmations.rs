@@ -1,4 +1,4 @@
-//! Linearizable reads, which share a confirmation and then wait for applied slots ([read-2]).
+//! Linearizable reads: they share quorum confirmations, and then wait for applied slots ([read-2]).
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ struct Asked {
     waiters: Waiting,
 }
 
-/// Confirmed reads. They may run once enough slots are applied.
+/// Confirmed reads, which may run once enough slots are applied.
 #[derive(Debug)]
 struct Confirmed {
     slot: Slot,
@@ -30,7 +30,7 @@ struct Confirmed {
 /// All linearizable reads of this node.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    /// Reads that arrived after the last request was sent, and need the next one ([read-2]).
+    /// Reads that arrived after the last request was sent and thus need the next one ([read-2]).
     waiting: Waiting,
     asked: Option<Asked>,
     confirmed: Vec<Confirmed>,
@@ -50,7 +50,6 @@ impl Reads {
         self.count += 1;
     }
 
-    /// Returns whether reads wait for the next request for confirmation.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -73,8 +72,8 @@ impl Reads {
         count
     }
 
-    /// Returns the request for confirmation to send now, if any. `wanted` means that another part
-    /// of the replica needs the answer. Only one request is in flight; it is abandoned after
+    /// Returns the request for confirmation to send now, if any. `wanted` is set if another part of
+    /// the replica needs the confirmation. Only one request is in flight; it is abandoned after
     /// `patience_ms` without an answer.
     pub(crate) fn next_question(
         &mut self,
@@ -118,8 +117,8 @@ impl Reads {
         }
     }
 
-    /// Handles a leader in another ballot. Confirmed reads need a new confirmation, because they
-    /// wait for slots that the previous leader had proposed, and those may never be decided.
+    /// Handles a new ballot of the leader. Confirmed reads need a new confirmation, because they
+    /// wait for slots that the previous leader had proposed and that may never be decided.
     pub(crate) fn on_new_ballot(&mut self) {
         self.retry_at = Time(0);
         let mut again = Waiting::new();
@@ -152,7 +151,7 @@ impl Reads {
         });
     }
 
-    /// [read-9] Releases all confirmed reads, although slots that they need are not applied.
+    /// [read-9] Releases all confirmed reads before the slots that they wait for are applied.
     pub(crate) fn release_ahead(&mut self, completions: &mut Completions) {
         for Confirmed { slot, waiters, .. } in self.confirmed.drain(..) {
             self.count -= waiters.len();

@@ -1,8 +1,8 @@
-//! Determines whether this node serves a linearizable read now, by attempting one ([read-2]).
+//! Probe of whether this node can serve a linearizable read now, by attempting one ([read-2]).
 //!
 //! Knowing a leader is not enough: a node that lags far behind also knows it, and its clients would
-//! wait in vain for their reads. So a probe is a read without a query. It is confirmed like any
-//! other, and waits for a limited time until enough slots are applied.
+//! wait in vain for their reads. So a probe is a read without a query: confirmed like any other, it
+//! waits for a limited time until enough slots are applied.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use quorate_core::{input::ReadToken, slot::Slot, time::Time};
 
 use crate::outbox::RETRY_MS;
 
-/// Range of the time within which the read must be served, in proportion to a round of messages.
+/// Bounds of the time limit in milliseconds, which grows with the duration of a message round.
 /// Readiness checks usually wait for a second.
 const PATIENCE_MS: std::ops::RangeInclusive<u64> = 500..=5_000;
 /// First token of probes, above all tokens of clients' reads.
@@ -59,7 +59,7 @@ pub(crate) struct Probe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// The request for confirmation is due at this time.
+    /// The request for confirmation is to be sent at this time.
     Ask(Time),
     Asked(ReadToken),
     Confirmed(Slot),
@@ -71,7 +71,8 @@ impl Probe {
         Self::numbered_from(FIRST_TOKEN, round_ms)
     }
 
-    /// Creates a probe that shows that this node has caught up since a restart ([access-4]).
+    /// Creates a probe whose success shows that this node has caught up since its restart
+    /// ([access-4]).
     pub(crate) fn of_access(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
     }

@@ -25,7 +25,7 @@ use crate::{
     storing::reads::Purpose,
 };
 
-/// Interval between two looks at the disk, in milliseconds.
+/// Interval in milliseconds between checks of the disk's free space.
 const LOOK_MS: u64 = 100;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -37,7 +37,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         front: &mut dyn Front,
     ) {
         let polled = self.spine.storing.poll(now);
-        // If this node was busy when a write ended, the delay does not count as part of the write.
+        // If this node was busy when a write ended, the delay is not part of the write's duration.
         let (observing, late_us) = (&mut self.spine.observing, self.turns.late_us());
         self.tuning.on_written(now, self.spine.storing.written_to(), |us, bytes| {
             observing.on_written(us.saturating_sub(late_us), bytes);
@@ -66,8 +66,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reports the writes that the log has started since the last call. They are reported to the
-    /// tuner, and to the trace of hops if it is enabled.
+    /// Reports the writes that the log has started since the last call to the tuner, and to the
+    /// trace of hops if it is enabled.
     pub(super) fn note_writes(&mut self, now: Time) {
         for (seq, bytes) in self.spine.storing.log().writes() {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -130,8 +130,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [value-3] Handles a vote whose bytes were lost after the scan at the start, and which is
-    /// void. The next start determines what else is lost, and as which member the node returns.
+    /// [value-3] Handles votes that are void because their bytes were lost after the scan at the
+    /// start. The next start determines what else is lost, and as which member the node returns.
     fn on_votes_lost(&mut self, error: &LogError) {
         self.catching_up.forget_votes();
         self.fail_storage(format!("votes cannot be read back: {error}"));
@@ -147,7 +147,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-9] Marks the storage as failed. The node learns of the failure in the next poll, and
+    /// [disk-9] Marks the storage as failed. The core learns of the failure in the next poll, and
     /// clients immediately, since their requests cannot succeed here.
     pub(super) fn fail_storage(&mut self, why: String) {
         if self.spine.storing.fail(format!("the log failed: {why}")) {
@@ -157,7 +157,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Ends this node's voting, and records that it has forgotten votes ([volatile-1],
+    /// Makes this node stop voting, and records that it has forgotten votes ([volatile-1],
     /// [offload-9]). However this process ends, its stop must not be marked clean ([volatile-4]).
     pub(super) fn forget_votes(&mut self) {
         let why = "its device forgot votes that counted";
@@ -168,8 +168,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// [room-1] Looks whether this node's disk is full but for its reserve, if a look is due.
-    /// Returns the result of the last look.
+    /// [room-1] Checks, if that is due, whether this node's disk is full except for its reserve.
+    /// Returns the result of the last check.
     pub(super) fn look_at_disk(&mut self, now: Time) -> bool {
         if now >= self.fitness.room.look_at {
             self.fitness.room.look_at = now.plus_ms(LOOK_MS);
@@ -183,9 +183,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.fitness.room.full
     }
 
-    /// [room-2] Returns a member whose full disk keeps the group from taking more data: the members
-    /// that this leader is in contact with are no quorum without those that have no room. A node
-    /// that does not lead knows what the last leader said.
+    /// [room-2] Returns a member whose full disk prevents the group from accepting more data: the
+    /// members in contact with this leader and with space left do not form a quorum. A node that
+    /// does not lead returns what the last leader reported.
     pub(super) fn full_disk(&self, now: Time) -> Option<NodeId> {
         if !self.spine.protocol.leads() {
             return self.fitness.room.named;
@@ -212,7 +212,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.fitness.room.full.then(|| self.fitness.room.needed(segment))
     }
 
-    /// Returns notices for operators: a disk keeps the group from taking data, or this one is full.
+    /// Returns notices for operators if a full disk prevents the group from accepting data, or this
+    /// node's disk is full.
     pub(super) fn room_notices(&self, now: Time) -> impl Iterator<Item = String> + use<D, S> {
         let refused = self.full_disk(now).map(|node| {
             format!(

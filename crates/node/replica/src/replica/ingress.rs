@@ -1,4 +1,4 @@
-//! Validates peers' frames, and turns them into inputs of the core or requests to this node.
+//! Validates peers' frames and turns them into inputs of the core or requests to this node.
 
 use quorate_core::{
     effect::{Refusal, Role},
@@ -27,7 +27,7 @@ use crate::{
     storing::Written,
 };
 
-/// Delay in milliseconds before offering again to a leader that was busy or does not lead.
+/// Delay in milliseconds before the next offer to a leader that was busy or does not lead.
 const REFUSED_MS: u64 = 5;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -40,7 +40,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         if let Frame::Recalled(memory) = received.frame {
-            // Even a node that still reads its votes must not miss this frame.
+            // This frame must be handled even while the node is still reading its votes.
             if let Some(why) = self.rollback.on_recalled(&self.spine, received.from.node, memory) {
                 self.fail_storage(why);
             }
@@ -109,7 +109,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Frame::SnapshotPiece { at, digest, offset, bytes } => {
                 self.on_snapshot_piece(now, from.node, (at, digest, offset), bytes, plane)
             }
-            // The reactor handles these frames itself and does not pass them on.
+            // The reactor handles these frames itself.
             Frame::Hello(_)
             | Frame::Welcome(_)
             | Frame::Refused(..)
@@ -144,7 +144,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Message::Learn { range, value } = message
             && let Some(cut) = self.spine.cut_of(range, &value)
         {
-            // Parts not needed and parts to append are recorded separately.
+            // The part that is not needed and the part to append are recorded separately.
             for part in [SlotRange::new(range.from, cut), SlotRange::new(cut, range.to)] {
                 let brought = brought.and_then(|brought| brought.part(range, part));
                 let message = Message::Learn { range: part, value };
@@ -176,7 +176,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => None,
         };
         self.step(now, Input::Message { from, message, held }, plane);
-        // A former leader may have been replaced because its clock was wrong.
+        // Only the current leader counts: an earlier one may have been replaced because its clock
+        // was wrong.
         if let Some((clock_ms, full_disk)) = beat
             && self.spine.node().leader() == Some(from.node)
         {
@@ -193,7 +194,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         brought: ReceivedBytes<'_>,
         plane: &mut dyn Plane,
     ) {
-        // [value-2] Only the origin of a name may bind it to bytes.
+        // [value-2] Only the origin of a name may bind it to bytes, so others may not offer it.
         if origin_of(&value).is_none_or(|(origin, _)| origin != from) {
             self.spine.counters.frames_mismatched += 1;
             return;
@@ -236,7 +237,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         };
         match brought {
-            // Bytes for the first slot always fit, as with a proposal.
+            // The bytes for the first slot always fit, as in a proposal.
             Some(brought)
                 if range.from <= self.spine.needed_from()
                     || self.spine.contents.has_room(brought.bytes.len()) =>
@@ -258,7 +259,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Some(brought) if brought.is_of(&value, range) && !brought.bytes.is_empty() => {
                 Written::Bytes(brought.bytes)
             }
-            // [snap-5] The store already has the bytes, or fetches those that peers still retain.
+            // [snap-5] The store already has the bytes, or it fetches those that peers still
+            // retain.
             _ if is_content => {
                 self.learns_bare(range.to);
                 Written::Places(&[])

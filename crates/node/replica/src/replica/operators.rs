@@ -1,4 +1,4 @@
-//! Calls of the driver on behalf of operators: requests to the group, levels, leadership,
+//! Calls of the replica's driver on behalf of operators: changes of the group, levels, leadership,
 //! snapshots, probes, and a clean stop.
 
 use quorate_core::{
@@ -28,7 +28,7 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Starts a request to the group under the new number `asked`; [`Replica::take_group_answer`]
+    /// Starts a request to the group under the new number `asked`. [`Replica::take_group_answer`]
     /// returns its outcome. With `dry_run`, only shows the plan.
     pub fn ask_group(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) {
         let begun = match dry_run || ask.needs_table() {
@@ -116,7 +116,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Returns the level that the group uses, as of the applied slots.
+    /// Returns the group's level, as of the applied slots.
     pub fn level(&self) -> Level {
         self.spine.level()
     }
@@ -145,8 +145,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.members_view().list(now, &self.known_peers(now))
     }
 
-    /// Returns the pressure that decides whether clients should be read. Without a leader they
-    /// should be, because their requests may have to fail in time.
+    /// Returns the pressure that decides whether to read from clients. Without a leader, clients
+    /// are read so that their requests can fail in time.
     pub fn pressure(&self) -> Pressure {
         if self.spine.node().leader().is_none() {
             return Pressure::Low;
@@ -171,25 +171,25 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.reading.take_probe()
     }
 
-    /// Begins a clean stop, after which no new requests are accepted. The caller continues to drive
-    /// the replica until [`Replica::is_stopped`], and only then marks the stop as clean.
+    /// Begins a clean stop; from now on no requests are accepted. The caller continues to drive the
+    /// replica until [`Replica::is_stopped`], and only then marks the stop as clean.
     pub fn stop(&mut self, now: Time) {
         self.ending.begin(now);
     }
 
-    /// Returns whether a clean stop has ended, with every vote and promise on disk.
+    /// Returns whether the clean stop is complete, with every vote and promise on disk.
     pub fn is_stopped(&self) -> bool {
         self.ending.is_done()
     }
 
-    /// Returns whether a finished stop may be marked as clean. It may not if the log failed, or if
-    /// votes were or may have been forgotten.
+    /// Returns whether a finished stop may be marked as clean: the log did not fail, and no votes
+    /// were or may have been forgotten.
     pub fn stopped_cleanly(&self) -> bool {
         self.ending.is_clean() && self.spine.storing.failure().is_none()
     }
 
-    /// Hands leadership to this node, or to the most advanced follower ([live-4]). The caller takes
-    /// the result with [`Replica::take_transfer_result`].
+    /// Hands leadership to `to`, or to the most advanced follower if `to` is `None` ([live-4]). The
+    /// caller takes the result with [`Replica::take_transfer_result`].
     pub fn transfer(&mut self, _now: Time, to: Option<NodeId>) {
         self.ending.transfer(to, &mut self.spine.protocol);
     }
@@ -199,8 +199,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Takes a snapshot at or after this slot, by default at the applied position, even if the
-    /// service persists itself on a disk. The caller takes the result with
-    /// [`Replica::take_snapshot_answer`].
+    /// service persists itself. The caller takes the result with [`Replica::take_snapshot_answer`].
     pub fn snapshot_now(&mut self, at: Option<Slot>) {
         let applied_to = self.spine.applying.applied_to();
         let refused = if self.ending.is_requested() {
@@ -226,14 +225,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.snapshots.take_answer()
     }
 
-    /// Returns this node's snapshot, if it has one, to be read by another thread. Its files are not
-    /// deleted while the value lives.
+    /// Returns this node's snapshot, if it has one, for another thread to read. Its files are
+    /// retained until the value is dropped.
     pub fn hold_snapshot(&mut self) -> Option<Held> {
         self.snapshots.hold()
     }
 
-    /// Fixes batch and window at these values, or the nearest possible ones, until `until`,
-    /// overriding the tuner; `None` releases them.
+    /// Fixes batch size and window until `until` at the possible values nearest to these,
+    /// overriding the tuner; `None` gives control back to the tuner.
     pub fn hold_setting(&mut self, now: Time, setting: Option<Setting>, until: Time) {
         self.tuning.hold(now, setting, until);
     }
@@ -243,8 +242,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.rollback.recall(node)
     }
 
-    /// Takes the statement about its log that this node cannot fulfil, if any. The next process is
-    /// another incarnation. The folder must record this durably.
+    /// Takes the statement about this node's log that the log does not fulfil, if any. The folder
+    /// must record it durably; the next process is another incarnation.
     pub fn take_fell_behind(&mut self) -> Option<Memory> {
         self.rollback.take_fell_behind()
     }
@@ -254,12 +253,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.suspicion.is_in_doubt()
     }
 
-    /// [trim-2] Retains the bytes of streams for snapshots from now on, until the returned hold is
-    /// dropped. Returns the earlier hold if it has not ended; any other hold ends.
+    /// [trim-2] Retains the bytes of streams to which snapshots taken from now on refer, until the
+    /// returned hold is dropped. Returns the earlier hold if it is still in place; any other hold
+    /// ends.
     ///
     /// # Errors
     ///
-    /// Returns why this node does not have all of the bytes.
+    /// Fails with the reason if this node does not have all of the bytes.
     pub fn hold_streams(
         &mut self,
         now: Time,

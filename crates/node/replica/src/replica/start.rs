@@ -54,16 +54,16 @@ use crate::{
     turns::Turns,
 };
 
-/// Level from which on a grant withholds no promises ([read-8]).
+/// Level from which on a lease grant no longer withholds promises ([read-8]).
 const GRANTS_LEVEL: Level = Level(10);
 
-/// Number of owners that together fill the memory for streams if each uses its full share.
+/// Number of owners that fill the memory for streams if each uses its full share.
 const OWNERS: usize = 4;
 
 /// Number of repeat intervals after which an unreachable owner of streams counts as lost.
 const OWNER_LOST_REPEATS: u64 = 4;
 
-/// Number of maximum election timeouts for which leadership is kept, unless requested.
+/// Number of maximum election timeouts for which leadership stays unless a request moves it.
 const BOUNCE_TIMEOUTS: u64 = 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -121,7 +121,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             election_max_ms: timeouts.election_max_ms,
             inflight_max: options.inflight_max,
             window_slots: options.window_slots,
-            // [read-8] A leader or an acceptor of a lower level counts on promises.
+            // [read-8] A leader or acceptor of a lower level relies on withheld promises.
             leases: options.leases.map(|leases| Leases {
                 promises: leases.promises && options.marked >= GRANTS_LEVEL,
                 ..leases
@@ -132,7 +132,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             route: options.votes.first(),
             seed: options.seed,
         };
-        // Longer than an election usually takes, so that a new leader has everything.
+        // Longer than a usual election, after which the new leader already has everything.
         let repeat_ms = timeouts.election_max_ms.saturating_mul(2).max(1);
         // [session-2] bounds the number of open batches of a session.
         let possible =
@@ -218,14 +218,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             tuning: Tuning::new(tuning, possible, class, routing),
             devices: Devices::default(),
         };
-        // Must happen before the first frame is answered.
+        // This must precede the first reply to a frame.
         replica.streams_work().note_lacking();
         Ok(replica)
     }
 }
 
-/// Opens the store of streams as the last process left it. A damaged store is created anew, since
-/// the bytes are in the log and at peers.
+/// Opens the store of streams as the last process left it. If it is damaged, creates a new one,
+/// since its bytes are in the log and at peers.
 fn open_store<D: Disk>(
     disk: &mut D,
     limits: StoreLimits,
@@ -240,8 +240,8 @@ fn open_store<D: Disk>(
     .map_err(OpenError::Streams)
 }
 
-/// [disk-5] Claims the places in the store of streams to which the log refers, before any other
-/// data is written there. The store itself knows places that are older than its checkpoint.
+/// [disk-5] Claims the places in the store of streams to which the log refers, before other data
+/// can be written there. The store itself only knows the places from before its last checkpoint.
 fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
     let at = store.checkpointed_to();
     let newer = recovery.placed.iter().filter(|(range, ..)| range.to > at);
@@ -279,7 +279,7 @@ fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
         .collect()
 }
 
-/// Returns the group as it was founded. It is the same on all nodes of the group.
+/// Returns the group as it was founded, which is the same on all of its nodes.
 fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     let members = eras.current().members().iter();
     let known = members.map(|voter| {
@@ -289,7 +289,7 @@ fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     Membership::new(Group::founded(known), eras)
 }
 
-/// Clamps the tuner's settings to what is possible. Without them, `limits` applies.
+/// Clamps the tuner's settings to the possible range. Without settings, `limits` applies.
 fn tuning_settings(
     wanted: Option<Settings>,
     limits: &Limits,
@@ -318,7 +318,8 @@ fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
     ranges
 }
 
-/// Returns the limit on commands in bytes, at most `wanted`, so that a batch of one fits a record.
+/// Returns the maximum length of a command in bytes: `wanted`, or less so that a batch of one fits
+/// a record.
 fn command_bytes_max<D: Disk>(wanted: usize, log: &Log<D>) -> usize {
     wanted.min(largest_command(log))
 }

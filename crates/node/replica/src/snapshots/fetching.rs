@@ -1,8 +1,8 @@
 //! Transfer of a peer's snapshot to this node: offers of peers, and progress.
 //!
-//! All peers are asked for offers. The best offer is that of a peer that is not busy, has the
-//! newest snapshot, and is not the leader if there is another. A peer that goes silent is replaced
-//! by any peer that has the same snapshot.
+//! The node requests offers from all peers. It prefers a peer that is not busy, then the newest
+//! snapshot, then a peer other than the leader. A peer that goes silent is replaced by any peer
+//! that has the same snapshot.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct Offer {
     pub(crate) digest: u128,
     /// Length of the snapshot's stream in bytes.
     pub(crate) bytes: u64,
-    /// The peer already serves its maximum number of transfers.
+    /// The peer is already serving its maximum number of transfers.
     pub(crate) busy: bool,
 }
 
@@ -40,15 +40,15 @@ impl From<Offer> for Target {
 pub(crate) enum Question {
     /// Request to all peers for offers.
     Offers,
-    /// Request to this node to continue this snapshot from this offset.
+    /// Request to this node for the rest of this snapshot, from this offset.
     More(NodeId, Target, u64),
 }
 
 /// Time in milliseconds for which offers are collected after the first one.
 const GATHER_MS: u64 = 20;
-/// Number of unanswered requests after which another peer is asked.
+/// Number of unanswered requests after which the node turns to another peer.
 const FRUITLESS_MAX: u32 = 3;
-/// Maximum accepted length of a snapshot in bytes (4 TiB), as offers are not trusted.
+/// Maximum accepted length of a snapshot in bytes (4 TiB), because offers are not trusted.
 const OFFER_BYTES_MAX: u64 = 4 << 40;
 /// Number of received bytes after which they are acknowledged to the peer.
 const ACK_BYTES: u64 = 1 << 20;
@@ -61,7 +61,8 @@ pub(crate) struct Fetching {
     needed: Option<Slot>,
     offers: BTreeMap<NodeId, Offer>,
     first_offer: Option<Time>,
-    /// Number of refused snapshots and silences of each peer. Others are preferred.
+    /// Number of times that each peer's snapshot was refused or the peer went silent. Other peers
+    /// are preferred.
     fruitless_peers: BTreeMap<NodeId, u32>,
     /// Transfer in progress, with its sender.
     receiving: Option<(NodeId, Target)>,
@@ -72,7 +73,7 @@ pub(crate) struct Fetching {
 }
 
 impl Fetching {
-    /// Creates the state. A request is repeated after `retry_ms` without an answer.
+    /// Creates the state. An unanswered request is repeated after `retry_ms`.
     pub(crate) fn new(retry_ms: u64) -> Self {
         Self {
             retry_ms: retry_ms.max(1),
@@ -115,7 +116,7 @@ impl Fetching {
         if offer.at < needed || !possible {
             self.offers.remove(&from);
             if self.source() == Some(from) {
-                // The peer has another snapshot now, or lost this one.
+                // The peer now has another snapshot, or has lost this one.
                 self.receiving = None;
                 self.asked = None;
             }
@@ -143,7 +144,7 @@ impl Fetching {
         }
     }
 
-    /// Returns whether these are the next bytes of the transfer, and if so counts them.
+    /// Returns whether these are the next bytes of the transfer, and if so counts them as received.
     pub(crate) fn takes(
         &mut self,
         now: Time,
@@ -163,8 +164,8 @@ impl Fetching {
     }
 
     /// Returns the next request, if one is due. `received` is the number of bytes that this node
-    /// has of the target's stream, or of the snapshot `known` from an earlier process. That
-    /// snapshot is continued if a peer has it.
+    /// has of the snapshot being received, or of the snapshot `known` from an earlier process,
+    /// whose transfer is continued if a peer has it.
     pub(crate) fn question(
         &mut self,
         now: Time,
@@ -221,7 +222,7 @@ impl Fetching {
         offers.max_by_key(rank)
     }
 
-    /// Returns the time of the next request, given the number of bytes `received` of the target.
+    /// Returns the time of the next request, given the number of bytes `received` of the snapshot.
     pub(crate) fn wake_at(&self, received: u64) -> Option<Time> {
         self.needed?;
         if self.target().is_some_and(|target| received >= target.bytes) {

@@ -14,7 +14,7 @@ const HEADER: u8 = 1;
 const META: u8 = 2;
 const SERVICE: u8 = 3;
 
-/// Length of the head before an item's content.
+/// Length in bytes of the head that precedes an item's content.
 const HEAD: usize = 5;
 /// Maximum length of an item in bytes, for the largest value with its key and attributes.
 const ITEM_BYTES_MAX: usize = 64 << 20;
@@ -76,7 +76,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Decoder that accepts the stream in pieces of any length and passes on its items.
+/// Incremental decoder that accepts the stream in pieces of any length.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     /// Bytes of the item that is still incomplete.
@@ -130,7 +130,7 @@ fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, Malformed> {
     Ok(Some((item[0], &item[HEAD..], behind)))
 }
 
-/// Returns the length of the first item, or the length of an item's head if the head is incomplete.
+/// Returns the encoded length of the first item, or that of a head if the head is incomplete.
 fn needed(bytes: &[u8]) -> Result<usize, Malformed> {
     let Some((_, length)) = bytes.get(..HEAD).and_then(|head| head.split_first()) else {
         return Ok(HEAD);

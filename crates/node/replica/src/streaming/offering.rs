@@ -1,7 +1,7 @@
 //! The leader's side of streams: assigns slots to the bytes that it has ([stream-1]).
 //!
-//! This module is about liveness, with one exception: within a ballot, the bytes of a stream are
-//! proposed in order, so that the rule for appending skips none. If a slot was lost in between, the
+//! This module affects only liveness, with one exception: within a ballot, the bytes of a stream
+//! are proposed in order, so that the append rule skips none. If a slot in between was lost, the
 //! rest is a no-op, and is proposed again once that is known.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::{
     round_robin::RoundRobin,
 };
 
-/// Maximum length of a run in bytes if records contain its bytes.
+/// Maximum length in bytes of a run whose bytes are contained in records.
 const SLICE_BYTES: u64 = 64 << 10;
 
 /// Progress of a stream's proposals.
@@ -28,7 +28,7 @@ const SLICE_BYTES: u64 = 64 << 10;
 struct Offer {
     /// End of the positions that have been proposed in this ballot or decided.
     proposed_to: u64,
-    /// Slots of the consecutive positions proposed last.
+    /// Slots of the most recently proposed consecutive positions.
     slots: SlotRange,
 }
 
@@ -47,18 +47,18 @@ pub(crate) struct Offering {
     offers: BTreeMap<StreamName, Offer>,
     /// Streams that may have more bytes to propose.
     ready: RoundRobin<StreamName>,
-    /// [p1-6] First slot after the inherited ones, at which the streams' next positions are known.
+    /// [p1-6] First slot after the inherited ones. Once all slots below it are applied, the
+    /// streams' next positions are known.
     wait_for: Option<Slot>,
-    /// Owners that are not connected, each with the start of its absence.
+    /// Disconnected owners, each with the start of its absence.
     away: BTreeMap<NodeId, Time>,
-    /// Streams whose close is proposed, each with the slot after that of the close.
+    /// Streams whose close is proposed, each with the slot that follows the close.
     closing: BTreeMap<StreamName, Slot>,
     /// Time in milliseconds after which an absent owner counts as lost.
     lost_ms: u64,
 }
 
 impl Offering {
-    /// Creates the state. Owners that are absent for `lost_ms` count as lost ([stream-6]).
     pub(crate) fn new(lost_ms: u64) -> Self {
         Self {
             offers: BTreeMap::new(),
@@ -71,13 +71,13 @@ impl Offering {
     }
 
     /// Restarts for a ballot in which this node leads and has proposed everything below `next`
-    /// again. `None` means that this node does not lead.
+    /// again; `None` if this node does not lead.
     pub(crate) fn restart(&mut self, next: Option<Slot>) {
         self.forget();
         self.wait_for = next;
     }
 
-    /// Drops the progress, because the table was replaced and the proposals may not fit it.
+    /// Drops the progress because the table was replaced and may not match the proposals.
     pub(crate) fn forget(&mut self) {
         self.offers.clear();
         self.closing.clear();
@@ -88,8 +88,9 @@ impl Offering {
         self.ready.insert(stream);
     }
 
-    /// Records content of a stream applied in these slots, some of it possibly `skipped`. Then all
-    /// later content in this ballot is, too, so proposals continue at the stream's end.
+    /// Records that content of a stream was applied in these slots, and whether some of it was
+    /// `skipped`. If so, all later content in this ballot is skipped as well, and proposals
+    /// continue at the stream's end.
     pub(crate) fn applied(&mut self, stream: StreamName, range: SlotRange, skipped: bool) {
         let own = |offer: &Offer| range.from >= offer.slots.from;
         if skipped && self.offers.get(&stream).is_some_and(own) {
@@ -111,8 +112,8 @@ impl Offering {
         self.closing.remove(&stream);
     }
 
-    /// [stream-2] Returns the next run, round-robin over streams: available bytes after the
-    /// proposed ones, limited so that no stream waits long.
+    /// [stream-2] Returns the next run of available bytes after the proposed ones, round-robin over
+    /// streams, and bounded so that no stream waits long.
     pub(crate) fn next_run(
         &mut self,
         next_slot: Slot,
@@ -126,7 +127,7 @@ impl Offering {
         loop {
             let stream = self.ready.turn()?;
             let Some(next) = streams.next(stream) else {
-                // The stream is not open (yet). Bytes that arrive later make it ready again.
+                // The stream is not open, or not yet. Bytes that arrive later make it ready again.
                 self.ready.remove(&stream);
                 continue;
             };
@@ -163,7 +164,7 @@ impl Offering {
     }
 
     /// Returns the next open stream whose owner is lost, unless its close is already proposed.
-    /// `boot` returns the process start of a connected owner.
+    /// `boot` returns the boot number of a connected owner.
     pub(crate) fn next_lost(
         &mut self,
         now: Time,
@@ -179,7 +180,7 @@ impl Offering {
         self.closing.retain(|_, behind| *behind > applied_to);
         for stream in streams.open() {
             let lost = match boot(stream.owner) {
-                // The owner's process ended, and another one has replaced it.
+                // The owner's process has ended, and another one has replaced it.
                 Some(boot) => boot != stream.boot,
                 None => {
                     let since = *self.away.entry(stream.owner).or_insert(now);
@@ -207,8 +208,8 @@ impl Offering {
 }
 
 /// Returns the end of the run of available bytes that begins at this position. A run of placed
-/// bytes may be long, because they need little space in a record. Bytes that are only in memory
-/// would delay other streams ([stream-2]).
+/// bytes may be long, since they need little space in a record. Bytes that are only in memory must
+/// not delay other streams ([stream-2]).
 fn end_of_run(stream: StreamName, position: u64, runs: &Runs) -> u64 {
     let boundary = |bytes: u64| (position / bytes + 1).saturating_mul(bytes);
     let long = boundary(STREAM_PIECE_BYTES_MAX as u64);

@@ -1,7 +1,7 @@
 //! Bytes from a client that were not sent to any node yet: the piece that is being filled.
 //!
-//! Few bytes are stored in a vector. More bytes are stored in memory from which the store writes
-//! and connections send, so that they are copied only once. A piece ends at a chunk boundary of the
+//! A few bytes are stored in a vector. More are stored in memory from which the store writes and
+//! connections send, so that they are copied only once. A piece ends at a chunk boundary of the
 //! store or, if it is needed earlier, at a unit boundary.
 
 use quorate_log::disk::{BlockPool, Filling};
@@ -10,7 +10,7 @@ use quorate_wire::frame::STREAM_PIECE_BYTES_MAX;
 
 use crate::ports::payload::Payload;
 
-/// Maximum number of unused buffers that are retained for pieces.
+/// Maximum number of unused buffers retained for later pieces.
 const FREE_MAX: usize = 32;
 
 /// Boundaries of pieces, and the memory from which pieces are allocated.
@@ -22,7 +22,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Returns the boundaries for a store of this layout.
+    /// Returns the boundaries of pieces for a store with this layout.
     pub(crate) fn of(layout: Layout) -> Self {
         let piece = (layout.chunk_bytes as usize).min(STREAM_PIECE_BYTES_MAX);
         Self {
@@ -42,7 +42,8 @@ impl Cut {
         usize::try_from(self.piece - position % self.piece).expect("a piece")
     }
 
-    /// Returns the length of the whole units in `bytes` bytes that begin at this position.
+    /// Returns the total length of the whole units within `bytes` bytes that begin at this
+    /// position.
     fn whole(&self, position: u64, bytes: usize) -> usize {
         let end = position + bytes as u64;
         let whole = (end - end % self.unit).saturating_sub(position);
@@ -53,7 +54,7 @@ impl Cut {
 /// Bytes of the piece that is being filled.
 #[derive(Debug)]
 pub(crate) enum Open {
-    /// At most one unit of bytes, in a vector.
+    /// At most one unit, in a vector.
     Few(Vec<u8>),
     Many(Filling),
 }
@@ -96,7 +97,7 @@ impl Open {
     }
 
     /// Returns memory for the next bytes, up to the end of the piece. The caller must then call
-    /// [`Self::came`] with the number of bytes written.
+    /// [`Self::came`] with the number of bytes written to it.
     pub(crate) fn spare(&mut self, position: u64, cut: &Cut) -> &mut [u8] {
         if let Self::Few(few) = self {
             let mut filling = cut.pool.fill(position, cut.most(position));
@@ -110,7 +111,7 @@ impl Open {
     }
 
     /// Records that `count` bytes were written to [`Self::spare`]. If none were, and the piece has
-    /// at most a unit, the memory for a whole piece is released.
+    /// at most one unit, releases the memory for a whole piece.
     pub(crate) fn came(&mut self, count: usize, cut: &Cut) {
         if let Self::Many(filling) = self {
             filling.came(count);
@@ -133,7 +134,7 @@ impl Open {
                     whole => whole,
                 };
                 *self = Self::Few(bytes[whole..].to_vec());
-                // Bytes that need much less memory are copied to memory of their own.
+                // If a smaller buffer would do, the bytes are copied to one.
                 if cut.pool.memory_for(whole) == cut.pool.memory_for(most) {
                     return filling.done_at(whole).into();
                 }

@@ -1,4 +1,4 @@
-//! Client sessions: each numbers individual commands and stores their replies ([session-2]).
+//! Client sessions: each numbers the commands of one client and stores their replies ([session-2]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::{
 
 /// Maximum number of open sequences per client session ([session-2]).
 pub const OPEN_SEQUENCES_MAX: u64 = 64;
-/// Memory charged for a stored reply in addition to its bytes.
+/// Memory in bytes charged for a stored reply in addition to its length.
 const REPLY_OVERHEAD_BYTES: usize = 64;
 
 /// Origin, boot and number of a registration. A repeated registration has the same three.
@@ -21,7 +21,7 @@ pub(super) type Request = (NodeId, u32, u64);
 /// Verdict on a client's numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
-    /// Not executed yet. The caller executes it and reports the reply with
+    /// Not executed yet. The caller executes the command and reports the reply with
     /// [`super::Sessions::executed`].
     Execute,
     /// Executed before, with this reply.
@@ -38,9 +38,10 @@ pub(crate) enum Verdict<'a> {
 pub(super) struct ClientSession {
     pub(super) request: Request,
     pub(super) last_slot: u64,
-    /// Lowest open sequence. Each lower one has been executed or acknowledged by the client.
+    /// Lowest open sequence. All lower ones were executed or acknowledged by the client.
     pub(super) low: u64,
-    /// Executed sequences from `low` on, with their replies; `None` if too large to store.
+    /// Executed sequences from `low` on with their replies; `None` if the reply was too large to
+    /// store.
     pub(super) done: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
@@ -66,7 +67,6 @@ impl ClientSession {
 
 #[derive(Clone, Debug)]
 pub(super) struct ClientSessions {
-    /// Maximum number of sessions.
     max: usize,
     reply_bytes_max: usize,
     table: BTreeMap<SessionId, ClientSession>,
@@ -172,7 +172,7 @@ impl ClientSessions {
     }
 
     /// [session-3] Makes space in a full table by dropping the sessions whose last slot is the
-    /// oldest. If the newest session alone is too large, drops its oldest replies.
+    /// oldest. If the newest session is the only one left, drops its oldest replies.
     fn make_room(&mut self, newest: SessionId, changed: &mut BTreeSet<Key>) {
         while self.table.len() > self.max || self.reply_bytes > self.reply_bytes_max {
             let oldest = self.by_age.iter().map(|(_, id)| *id).find(|id| *id != newest);

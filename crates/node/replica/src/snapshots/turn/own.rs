@@ -1,5 +1,5 @@
-//! Snapshots of this node's own state, and moves of the log's start. Starts work that is due; its
-//! result counts once the base of the log references it.
+//! Snapshots of this node's own state, and moves of the log's start. The result of this work takes
+//! effect once the base of the log references it.
 
 use quorate_core::{input::Input, slot::Slot};
 use quorate_log::disk::Disk;
@@ -14,7 +14,7 @@ use super::{
 use crate::{observing::events::Event, ports::service::StateMachine};
 
 impl Snapshots {
-    /// Applies the content of the log's base, now durable.
+    /// Applies the content of the log's new base, which is now durable.
     pub(super) fn on_rebased<D: Disk, S: StateMachine>(
         &mut self,
         start: Slot,
@@ -65,7 +65,8 @@ impl Snapshots {
     }
 
     /// [trim-1] Moves the start of the log to the slot that the core requested for this auxiliary,
-    /// unless it is there already, without a snapshot that replaces the earlier slots.
+    /// with no snapshot to replace the earlier slots. Has no effect if the log already starts
+    /// there.
     fn begin_hollow<D: Disk, S: StateMachine>(&mut self, around: &mut ReplicaParts<'_, '_, D, S>) {
         let Some(start) = self.forget.take() else {
             return;
@@ -128,7 +129,7 @@ impl Snapshots {
         }
     }
 
-    /// Abandons the snapshot that is being taken. Another one is due as soon as it can be started.
+    /// Abandons the snapshot that is being taken. Another one may start at once.
     fn give_up_taking<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -161,7 +162,7 @@ impl Snapshots {
             self.asking.goes_on();
         }
         if self.switch.is_some() {
-            // The base is written when the disk permits, but operators should not wait for that.
+            // The base is written once the disk permits; operators should not wait for that.
             if let Some(error) = around.log().rebase_failure().cloned()
                 && self.asking.is_in_vain(around.now)
             {
@@ -185,7 +186,7 @@ impl Snapshots {
         let synced = around.applying.service_mut().synced_to();
         self.syncing_to = self.syncing_to.min(applied_to);
         let size = self.own.map_or(0, |own| own.bytes);
-        // [snap-6] The slots that a restart would apply again count, not the written ones. A sync
+        // [snap-6] Counts the slots that a restart would apply again, not those written. A sync
         // costs the same whether or not there is a snapshot for peers.
         let (covered, cost) = match synced {
             Some(synced) => (synced.max(self.syncing_to), 0),
@@ -201,9 +202,9 @@ impl Snapshots {
         }
         let wanted = [self.wanted, self.asking.wanted()];
         let asked = wanted.into_iter().flatten().any(|at| at <= applied_to);
-        // [snap-4] A peer that receives this node's snapshot would have to start over with another
-        // one, and a peer that catches up from the log would need a snapshot again. A peer that
-        // makes progress may finish even if the log exceeds its limit for a while.
+        // [snap-4] With a new snapshot, a peer that is receiving the current one would have to
+        // start over, and a peer that catches up from the log would need a snapshot again. A peer
+        // that makes progress may finish even if the log exceeds its limit for a while.
         let now = around.now;
         let (roomy, moving) = match used {
             _ if used <= self.options.log_bytes_max => (true, true),
@@ -221,7 +222,7 @@ impl Snapshots {
         }
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
         let sent = self.own.filter(|_| sends).map(|own| own.at);
-        // [scrub-8] The snapshot is useful only together with the log after it.
+        // [scrub-8] The snapshot is useful only together with the log that follows it.
         let renewed = match self.renewal {
             Renewal::Wanted { from, .. } if moving => Some(from),
             _ => None,
@@ -238,7 +239,7 @@ impl Snapshots {
         self.streams_wanted_to = Some(own).filter(|own| *own > self.streams_kept_to);
         let own = own.min(self.streams_kept_to);
         let held = around.protocol.node().held();
-        // A damaged log may have fewer decisions than the snapshot; they are learned again.
+        // A damaged log may have fewer decisions than the snapshot covers; they are learned again.
         let decided_to = around.protocol.node().decided_to();
         let node = around.protocol.node();
         // [trim-1] With an active auxiliary, a full replica may be absent for long.
@@ -297,7 +298,7 @@ impl Snapshots {
         if taking.is_imaged() || !taking.writer.has_room() {
             return;
         }
-        // A service that is behind because of its image is not delayed further by the rate limit.
+        // If the service is behind because of its image, the rate limit must not delay it further.
         if !self.allowance.may(around.now) && around.applying.service_takes() {
             self.go_on_at = self.allowance.wake_at();
             return;
@@ -306,14 +307,14 @@ impl Snapshots {
         match taking.step(around.applying.service_mut(), disk) {
             Ok(bytes) => {
                 self.allowance.spend(bytes);
-                // One step per turn, so that a snapshot does not delay a turn.
+                // Take one step per turn, to keep turns short.
                 self.go_on_at = Some(around.now);
             }
             Err(_) => self.fail_job("the service could not be read".to_owned(), around),
         }
     }
 
-    /// Handles damage to this node's snapshot: it takes another or needs a peer's.
+    /// Handles damage to this node's snapshot: takes another one, or requests a peer's.
     pub(super) fn lose_own<D: Disk, S: StateMachine>(
         &mut self,
         lost: Manifest,

@@ -282,7 +282,7 @@ impl Snapshots {
             let room = blocks(own.layout.content_bytes());
             let before = self.reads.count(|purpose| purpose == Purpose::Serve(to));
             if before > 0 && !around.out.fits(to, Lane::Bulk, room * (before + 1)) {
-                // The disk accepts no more reads; those in flight come first.
+                // The connection has space only for what is already being read.
                 return;
             }
             if !around.out.has_room(to, Lane::Bulk, room) {
