@@ -1,6 +1,6 @@
-//! Handles the suspicion that this node has applied values other than those of its peers, so that
-//! its state may be wrong. A node under suspicion serves no clients, in this process and later ones
-//! ([differ-1] to [differ-3]).
+//! Handling of the suspicion that this node has applied values other than those of its peers, so
+//! that its state may be wrong. A node under suspicion serves no clients, in this process and later
+//! ones ([differ-1] to [differ-3]).
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{Disk, Source, sealed};
@@ -40,7 +40,7 @@ pub(crate) struct Suspicion {
 }
 
 impl Suspicion {
-    /// Begins with the suspicion that an earlier process recorded, if any.
+    /// Starts with the suspicion that an earlier process recorded, if any.
     pub(crate) fn new<D: Disk, S: StateMachine>(
         doubt: Option<Doubt>,
         spine: &mut Spine<D, S>,

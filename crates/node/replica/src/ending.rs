@@ -1,12 +1,13 @@
-//! Clean stop of a replica: finish requests, hand over leadership, write everything ([volatile-4]).
+//! Clean stop of a replica: finishes requests, hands over leadership, writes everything
+//! ([volatile-4]).
 
 use quorate_core::{effect::Refusal, input::Input, node_id::NodeId, time::Time};
 use quorate_log::disk::Disk;
 
 use crate::{devices::Devices, protocol::Protocol, storing::Storing};
 
-/// Maximum time to wait for another node to lead. The handover only spares clients an election and
-/// is not needed for safety: a node that cannot hand over stops anyway.
+/// Maximum time in milliseconds to wait for another node to lead. The handover only spares clients
+/// an election and is not needed for safety: a node that cannot hand over stops anyway.
 const HAND_OVER_MS: u64 = 5_000;
 
 /// Stages of a clean stop.
@@ -14,11 +15,11 @@ const HAND_OVER_MS: u64 = 5_000;
 enum Stop {
     /// No stop was requested.
     Running,
-    /// New requests are refused; accepted requests complete by this deadline.
+    /// New requests are refused; accepted ones complete by this deadline.
     Finishing(Time),
-    /// Hands over leadership, until this deadline at the latest.
+    /// Leadership is being handed over, until this deadline at the latest.
     HandingOver(Time),
-    /// [offload-8] Waits until the device has stopped and was read out, until this deadline.
+    /// [offload-8] The device is being stopped and read out, until this deadline at the latest.
     LeavingDevice(Time),
     /// No more messages are sent; the last records are being written.
     Writing,
@@ -32,7 +33,7 @@ pub(crate) struct Ending {
     stop: Stop,
     /// Result of the last transfer, until it is taken.
     transfer_ended: Option<Result<NodeId, Refusal>>,
-    /// Time for accepted requests to complete once a stop has been requested, in milliseconds.
+    /// Time in milliseconds for accepted requests to complete once a stop has been requested.
     finish_ms: u64,
     /// The device may still be voting, because it did not stop in time.
     device_votes_on: bool,
@@ -55,8 +56,8 @@ impl Ending {
         self.stop != Stop::Running
     }
 
-    /// [volatile-4] Returns whether no more messages may be sent, because no promise and no vote
-    /// may follow the last record.
+    /// [volatile-4] Returns whether no more messages may be sent, since no promise or vote may
+    /// follow the last record.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.stop, Stop::Writing | Stop::Done)
     }
@@ -75,7 +76,7 @@ impl Ending {
         self.is_done() && !self.device_votes_on
     }
 
-    /// Requests a handover to this node, or to the most advanced follower ([live-4]).
+    /// Requests a handover to `to`, or to the most advanced follower if `to` is `None` ([live-4]).
     pub(crate) fn transfer(&mut self, to: Option<NodeId>, protocol: &mut Protocol) {
         self.transfer_ended = None;
         protocol.later(Input::Transfer { to });
@@ -89,7 +90,7 @@ impl Ending {
         self.transfer_ended.take()
     }
 
-    /// Advances a stop. `idle` returns whether all requests have completed; `alone` means that no
+    /// Advances a stop. `idle` returns whether all requests have completed; `alone` is set if no
     /// other node could lead. Returns `true` if requests that are still open must be failed now.
     pub(crate) fn advance<D: Disk>(
         &mut self,
@@ -103,8 +104,8 @@ impl Ending {
         match self.stop {
             Stop::Finishing(deadline) if idle() || now >= deadline => {
                 if protocol.leads() && !alone {
-                    // Without a handover the other nodes wait for an election timeout. A handover
-                    // that is already in flight is enough.
+                    // Without a handover, the other nodes wait for an election timeout. A handover
+                    // that is already in flight suffices.
                     if !protocol.node().is_handing_over() {
                         self.transfer(None, protocol);
                     }
@@ -121,7 +122,7 @@ impl Ending {
                 self.write_all(protocol, storing);
             }
             Stop::LeavingDevice(deadline) if now >= deadline => {
-                // The device's votes are not recorded from here on.
+                // The device's votes are not recorded from now on.
                 self.device_votes_on = true;
                 self.stop = Stop::Writing;
                 protocol.clear_inputs();

@@ -1,19 +1,20 @@
-//! Fitness of this node to lead, determined by the state of its log and its service. The core uses
-//! it to hand over, and operators see it ([live-3], [live-6]).
+//! Fitness of this node to lead, determined by the state of its log and its service. The core hands
+//! over leadership because of it, and operators see it ([live-3], [live-6]).
 
 use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 
 use crate::room::Room;
 
-/// Time after a problem during which the node gets no leadership, since shortages often recur.
+/// Time in milliseconds after a problem during which the node accepts no leadership, since
+/// shortages often recur.
 const SETTLES_MS: u64 = 5_000;
 
 /// Number of slots to apply above which a starting node is far behind.
 const FAR_SLOTS: u64 = 4096;
 /// Milliseconds that a decided slot may wait before a running node is far behind.
 const FAR_MS: u64 = 2_000;
-/// Milliseconds that a decided slot may wait before the node gets no leadership, which a leader
-/// that is far behind must not hand to a node that soon will be.
+/// Time in milliseconds that a decided slot may wait before the node accepts no leadership. Shorter
+/// than [`FAR_MS`], so that a leader does not hand over to a node that will soon be far behind.
 const LAGS_MS: u64 = 1_000;
 /// Time in milliseconds within which a decided slot must be applied for the lag to end.
 const NEAR_MS: u64 = 500;
@@ -21,7 +22,7 @@ const NEAR_MS: u64 = 500;
 /// Lag of this node in applying decided slots ([live-6]).
 #[derive(Debug)]
 struct Lag {
-    /// A time, and the first slot that was not known to be decided then.
+    /// A past time, and the first slot that was not known to be decided then.
     sample: (Time, Slot),
     far: bool,
 }
@@ -52,7 +53,7 @@ impl Lag {
     }
 }
 
-/// Fitness of this node to lead, and what prevents it.
+/// Fitness of this node to lead, and the obstacles.
 #[derive(Debug)]
 pub(crate) struct FitnessState {
     fitness: Fitness,
@@ -62,7 +63,8 @@ pub(crate) struct FitnessState {
     why: String,
     /// End of the time during which the node settles after a problem.
     settled_at: Time,
-    /// The node has been fit once. Obstacles right after a start are no trouble.
+    /// The node has been fit before. Until then, obstacles are part of the start and not reported
+    /// as trouble.
     was_fit: bool,
     lag: Lag,
     pub(crate) room: Room,
@@ -81,7 +83,7 @@ impl FitnessState {
         }
     }
 
-    /// Returns the fitness that the lag in applying decided slots allows.
+    /// Returns the fitness as far as the lag in applying decided slots determines it.
     pub(crate) fn measure_lag(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
         self.lag.look(now, decided_to, applied_to)
     }

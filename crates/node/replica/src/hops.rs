@@ -1,13 +1,13 @@
-//! Timestamps on a command's path through this node, drawn by `quorate bench log --trace`.
+//! Timestamps on a command's path through this node. `quorate bench log --trace` draws them.
 //!
-//! Stamps are in a ring of fixed size, which overwrites the oldest without allocating. A node
-//! without stamps has no ring, and each stamping point costs it one branch.
+//! Stamps are stored in a ring of fixed size, which overwrites the oldest without allocating. A
+//! node without stamps has no ring, and each stamping point costs it one branch.
 
 use std::fmt::Write as _;
 
 use quorate_core::slot::Slot;
 
-/// Event on a command's path that is stamped.
+/// Stamped event on a command's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hop {
     /// The thread has events to process after sleeping or polling.
@@ -20,7 +20,7 @@ pub enum Hop {
     Proposed,
     /// The vote was appended to the log.
     Recorded,
-    /// The vote may be sent: it is durable if it must be.
+    /// The vote may be sent: it is durable if the class requires that.
     Voted,
     /// The turn begins to send its frames.
     Sending,
@@ -71,7 +71,7 @@ impl Hop {
     }
 }
 
-/// Passage of a hop, with the slot concerned.
+/// Stamp of a hop, with the slot concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Time in nanoseconds by the clock of the ring.
@@ -105,7 +105,7 @@ pub struct Hops {
 }
 
 impl Hops {
-    /// Number of stamps that the ring holds.
+    /// Capacity of the ring in stamps.
     pub const KEPT: usize = 1 << 16;
 
     /// Creates an empty ring with this clock, in nanoseconds.

@@ -1,14 +1,14 @@
-//! Detection of an idle device, for operators. The device's node cannot know the cause, but it
-//! observes the activity of the group.
+//! Detection of an idle device, for operators. The node cannot know the cause, but it observes the
+//! activity of the group.
 
 use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 
-/// Minimum duration of idleness before it is reported, in milliseconds.
+/// Minimum duration in milliseconds of idleness before it is reported.
 const PATIENCE_MS: u64 = 3_000;
 /// Minimum number of slots that the group must decide while the device is idle.
 const SLOTS: u64 = 64;
 
-/// State of the group, as seen by the node that has the device.
+/// State of the group as seen by the node with the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
     /// The node is a voter.

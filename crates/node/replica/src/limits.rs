@@ -3,39 +3,40 @@
 /// Maximum number of open batches of one origin ([session-2]).
 pub const OPEN_BATCHES_MAX: usize = 64;
 
-/// Memory charged for a waiting command in addition to its bytes, for its tag, deadline and
-/// bookkeeping. This also bounds a flood of empty commands.
+/// Memory in bytes charged for a waiting command in addition to its length, for its tag, deadline
+/// and bookkeeping. This also bounds a flood of empty commands.
 pub const COMMAND_OVERHEAD_BYTES: usize = 64;
 
 /// Capacities of a replica. They never influence the results of execution, so nodes may differ in
 /// them; limits that must be equal everywhere are in [`crate::applying::sessions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of own batches in flight. While the window is full, the next batch grows.
+    /// Maximum number of this node's batches in flight. While the window is full, the next batch
+    /// grows.
     pub window_batches: usize,
-    /// Size at which a batch is closed, in bytes. A larger command gets a batch of its own.
+    /// Size in bytes at which a batch is complete. A larger command gets a batch without others.
     pub batch_bytes: usize,
-    /// Maximum size of commands that are accepted but not yet in a batch.
+    /// Maximum size in bytes of commands that are accepted but not yet in a batch.
     pub pending_bytes: usize,
-    /// Maximum size of replies and notices not taken by the front, above which none are added.
+    /// Size in bytes of replies and notices waiting for the front above which none are added.
     pub completion_bytes: usize,
-    /// Maximum size of the replies of one batch; a batch is applied as a whole. Further replies are
-    /// dropped, and their clients get an unknown outcome.
+    /// Maximum size in bytes of the replies of one batch, which is applied as a whole. Further
+    /// replies are dropped, and their clients get an unknown outcome.
     pub reply_bytes: usize,
     /// Maximum number of waiting reads, and of waiting session registrations.
     pub waiting_requests: usize,
-    /// Maximum size of payloads that undecided or unapplied slots need. Above this limit, proposals
-    /// of other nodes are dropped, and this node's own proposals wait.
+    /// Maximum size in bytes of payloads that undecided or unapplied slots need. Above this limit,
+    /// proposals of other nodes are dropped, and this node's own proposals wait.
     pub payload_bytes: usize,
-    /// Maximum size of applied or superseded payloads retained for slow followers.
+    /// Maximum size in bytes of applied or superseded payloads retained for slow followers.
     pub recent_bytes: usize,
-    /// Maximum size of stream bytes that have arrived but have not been applied.
+    /// Maximum number of stream bytes that have arrived but have not been applied.
     pub stream_bytes: usize,
     /// Window of one stream, in bytes ([stream-8]).
     pub stream_window_bytes: usize,
-    /// Maximum size of other nodes' batches that wait at the leader for a free slot.
+    /// Maximum size in bytes of other nodes' batches that wait at the leader for a free slot.
     pub forwarded_bytes: usize,
-    /// Maximum size of unwritten records, above which nothing new is proposed or voted for.
+    /// Size in bytes of unwritten records above which nothing new is proposed or voted for.
     pub log_backlog_bytes: u64,
     /// Maximum number of decided entries waiting in memory to be applied. Above this limit,
     /// proposals of other nodes are dropped.

@@ -29,14 +29,14 @@ use crate::{
     rings::Rings,
 };
 
-/// Observations of this replica, and events that were not reported yet.
+/// Observations of this replica, and the events not reported yet.
 #[derive(Debug)]
 pub(crate) struct Observing {
     watch: Watch,
     promises: Promises,
     events: Events,
     reigns: LeaderHistory,
-    /// First violated rule that was detected.
+    /// First violation of a protocol rule that was detected.
     alarm: Option<Alarm>,
     rings: Rings,
 }
@@ -71,8 +71,8 @@ impl Observing {
         self.reigns.seen(now)
     }
 
-    /// Records a violated rule. The status shows the first violation, but any later one replaces an
-    /// alarm about nodes with different histories.
+    /// Records a violated rule. The status shows the first violation, except that any later one
+    /// replaces an alarm about nodes with different histories.
     pub(crate) fn raise(&mut self, alarm: Alarm, counters: &mut Counters) {
         counters.alarms += 1;
         self.events.push(Event::Alarm(alarm));
@@ -81,7 +81,7 @@ impl Observing {
         }
     }
 
-    /// Queues an explanation of the core, and counts it if it concerns a ring.
+    /// Queues an explanation from the core, and counts it if it concerns a ring.
     pub(crate) fn explain(&mut self, now: Time, why: Explanation, counters: &mut Counters) {
         self.rings.note(&why, counters);
         if let Explanation::WaitsAlone { us } = why {

@@ -1,7 +1,7 @@
 //! Values that this node sent to another member's coordinator in frames ([offload-15]).
 //!
 //! A frame avoids the path through the leader's process. Its arrival is not acknowledged, and a
-//! revoked coordinator receives nothing. So a value that is not seen in a vote or a decision within
+//! revoked coordinator ignores it. So a value that does not appear in a vote or a decision within
 //! some milliseconds is sent over a connection, and so are all later values until the coordinator
 //! is seen again. The leader drops duplicates.
 
@@ -15,7 +15,7 @@ use crate::ports::payload::Payload;
 const OFFERS_MAX: usize = 256;
 /// Time in milliseconds after which a value that has not been seen is late.
 const LATE_MS: u64 = 5;
-/// Time without frames from a coordinator after which it is no longer used, in milliseconds.
+/// Time in milliseconds without frames from a coordinator after which it is no longer used.
 const HEARD_MS: u64 = 1_000;
 
 /// A value that is offered to the leader for proposing.

@@ -1,4 +1,4 @@
-//! Replica options, and errors at the start of a replica.
+//! Options of a replica, and errors at its start.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -21,11 +21,11 @@ use crate::{
 /// Timeouts between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Maximum interval between a leader's messages, in milliseconds.
+    /// Maximum interval in milliseconds between a leader's messages.
     pub heartbeat_ms: u64,
-    /// Minimum of the random election timeout, in milliseconds.
+    /// Minimum of the random election timeout in milliseconds.
     pub election_min_ms: u64,
-    /// Maximum of the random election timeout, in milliseconds.
+    /// Maximum of the random election timeout in milliseconds.
     pub election_max_ms: u64,
 }
 
@@ -39,33 +39,34 @@ impl Default for Timeouts {
     }
 }
 
-/// Replica options, constant while the replica runs.
+/// Options of a replica, constant while it runs.
 #[derive(Clone, Debug)]
 pub struct ReplicaOptions {
     pub cluster: u128,
     /// This node and its incarnation ([volatile-1]).
     pub member: Member,
-    /// Number of this process start. This node must never have used it before ([value-2]).
+    /// Boot number of this process. The node must never have used it before ([value-2]).
     pub boot: u32,
     pub timeouts: Timeouts,
-    /// Random seed for the timeouts; must differ between nodes and between starts.
+    /// Random seed for the timeouts. Must differ between nodes and between starts.
     pub seed: u64,
     /// Largest accepted command, in bytes.
     pub command_bytes_max: usize,
-    /// Time after which an unfinished request fails, in milliseconds.
+    /// Time in milliseconds after which an unfinished request fails.
     pub client_timeout_ms: u64,
     /// Maximum number of this node's proposals in flight while it leads.
     pub inflight_max: usize,
-    /// Number of slots accepted above `decided_to`; messages about others are refused ([p2-3]).
+    /// Number of slots accepted above `decided_to`. Messages about later slots are refused
+    /// ([p2-3]).
     pub window_slots: u64,
     /// Leases for reads at the leader ([read-4]). Requires a clock
     /// ([`crate::Replica::lend_clock`]).
     pub leases: Option<Leases>,
-    /// Time in microseconds for which an earlier process may have granted a lease; 0 if it cannot
-    /// have granted one.
+    /// Duration in microseconds of leases that an earlier process may have granted; 0 if it cannot
+    /// have granted any.
     pub silent_us: u64,
-    /// Time in microseconds for which the node waits for other nodes to connect before it leads as
-    /// a quorum by itself ([lie-6]); 0 if this process created the folder for a new group.
+    /// Time in microseconds for which the node waits for others to connect before it leads as a
+    /// quorum by itself ([lie-6]); 0 if this process created the folder for a new group.
     pub alone_us: u64,
     /// Maximum drift of a clock, in parts per million.
     pub clock_drift_ppm: u64,
@@ -74,7 +75,7 @@ pub struct ReplicaOptions {
     pub addresses: BTreeMap<NodeId, Addresses>,
     /// Peer addresses of the founding members, as configured on every node of the group.
     pub founding_peers: BTreeMap<NodeId, String>,
-    /// Settings for the tuner of batch and window; `None` leaves both as set in `limits`.
+    /// Settings for the tuner of batch size and window; `None` leaves both as set in `limits`.
     pub tuning: Option<Settings>,
     /// Schedule of snapshots and of trimming the log.
     pub snapshots: SnapshotOptions,
@@ -83,7 +84,7 @@ pub struct ReplicaOptions {
     pub stream_layout: Layout,
     /// The founding configuration ([era-11]).
     pub founding: Configuration,
-    /// Sends proposals as leader only to a quorum, and to all nodes if an answer is late.
+    /// As leader, sends proposals only to a quorum, and to all nodes if an answer is late.
     pub thrifty: bool,
     /// Route of votes to this node while it leads.
     pub votes: Votes,
@@ -91,9 +92,9 @@ pub struct ReplicaOptions {
     pub supports: Level,
     /// Highest feature level whose formats may already be in the folder ([level-8]).
     pub marked: Level,
-    /// Policy for raising the level as a leader.
+    /// As leader, policy for raising the level.
     pub raising: Raising,
-    /// Schedule of scrubs. A scrub reads all data to verify that it is intact.
+    /// Schedule of scrubs, which read all data to verify that it is intact.
     pub scrub: ScrubOptions,
 }
 
@@ -109,7 +110,7 @@ impl ReplicaOptions {
             command_bytes_max: defaults::COMMAND_BYTES_MAX,
             client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
             inflight_max: 256,
-            // Content takes a slot per byte; the number of proposals bounds them.
+            // Content takes a slot per byte; the limit on proposals bounds the other slots.
             window_slots: 32 << 20,
             leases: None,
             silent_us: 0,

@@ -1,4 +1,4 @@
-//! Sends frames to the plane. Those without space are counted, and the protocol repeats them.
+//! Sends frames to the plane. Frames that find no space are counted, and the protocol repeats them.
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -14,15 +14,15 @@ use crate::{
     },
 };
 
-/// Delay before retrying a refused frame, in milliseconds: long enough not to spin, and short
-/// enough not to be noticed, since space is usually freed within the time of a disk write.
+/// Delay in milliseconds before retrying a refused frame: long enough not to spin, and short enough
+/// not to be noticed, since space is usually freed within the time of a disk write.
 pub(crate) const RETRY_MS: u64 = 2;
 
 /// The plane, borrowed for one call.
 pub(crate) struct Outbox<'a> {
     from: Member,
     plane: &'a mut dyn Plane,
-    /// End of this node's log as stated in frames ([lie-1]); 0 if not stated.
+    /// End of this node's log as stated in frames ([lie-1]); 0 if frames state none.
     logged: u64,
     pub(crate) counters: &'a mut Counters,
 }
@@ -33,7 +33,8 @@ impl<'a> Outbox<'a> {
         Self { from, plane, logged: 0, counters }
     }
 
-    /// Makes frames state that this node's log is on stable storage up to this write ([lie-1]).
+    /// Returns the outbox with frames that state that this node's log is on stable storage up to
+    /// this write ([lie-1]).
     pub(crate) fn saying(self, logged: u64) -> Self {
         Self { logged, ..self }
     }
@@ -44,7 +45,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Passes a frame to the plane for each of these nodes. Returns the nodes for which the plane
-    /// had space. `payload` is the same bytes as in the frame, if they can be shared.
+    /// had space. `payload` shares the bytes in the frame, if they can be shared.
     pub(crate) fn send_all(
         &mut self,
         to: NodeSet,

@@ -1,9 +1,8 @@
-//! Replies held until their commands would survive a crash of all nodes ([class-2]): executed
-//! commands, in the order of their slots.
+//! Queue of replies, in slot order, held until their executed commands would survive a crash of all
+//! nodes ([class-2]).
 //!
-//! Only a queue: the core determines which slots are durable
-//! ([`quorate_core::input::Input::Last`]). Commands that need just the group's class are not
-//! queued.
+//! The core determines which slots are durable ([`quorate_core::input::Input::Last`]). Commands
+//! that need just the group's class are not queued.
 
 use std::collections::VecDeque;
 
@@ -19,11 +18,11 @@ pub(crate) const EARLY_LEVEL: Level = Level(10);
 /// Method of confirming a command at a class other than the group's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Confirmation {
-    /// The decision itself confirms the command.
+    /// The decision itself is the confirmation.
     Decided,
     /// The members must be queried.
     Asked,
-    /// Confirmation is impossible, since the members might not understand a query.
+    /// Confirmation is impossible, because members might not understand a query.
     Closed,
 }
 
@@ -41,14 +40,14 @@ pub(crate) struct HeldReplies {
     held: VecDeque<Held>,
     /// Bytes of all held replies, in order.
     replies: VecDeque<u8>,
-    /// Slots below this one are on stable storage at a quorum, as far as this process knows.
+    /// Slot below which everything is on stable storage at a quorum, as far as this process knows.
     lasts_to: Slot,
     /// Slot below which the core was last queried.
     asked_to: Slot,
 }
 
 impl HeldReplies {
-    /// Holds the reply to the command in this slot, which is not below those already held.
+    /// Holds the reply to the command in this slot. Slots must not decrease from call to call.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.replies.extend(reply);
         self.held.push_back(Held { tag, slot, until, bytes: reply.len() });
@@ -99,7 +98,7 @@ impl HeldReplies {
         self.held.front().map(|held| held.until)
     }
 
-    /// Frees memory after a burst.
+    /// Shrinks the buffers after a burst.
     fn rest(&mut self) {
         if self.held.is_empty() {
             self.replies.shrink_to(1 << 16);

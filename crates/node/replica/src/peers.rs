@@ -22,7 +22,7 @@ use crate::{
 
 pub(crate) use self::comparison::Doubt;
 
-/// Maximum number of nodes with stored addresses: all possible members, and as many former.
+/// Maximum number of nodes with stored addresses: all possible members, and as many former ones.
 const ADDRESSED_NODES_MAX: usize = 2 * NODES_MAX;
 
 /// The other nodes, as far as this node knows them.
@@ -34,7 +34,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Creates the state without connections. `doubt` was recorded by an earlier process.
+    /// Creates the state without connections. `doubt` is what an earlier process recorded.
     pub(crate) fn new(
         now: Time,
         addresses: BTreeMap<NodeId, Addresses>,
@@ -46,8 +46,7 @@ impl Peers {
 
     pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
         self.connected.insert(member.node, member);
-        // A client that knows the cluster's id may claim the id of any node, so the memory for
-        // disconnected nodes is bounded.
+        // Bounded, because a client that knows the cluster's id may claim any node's id.
         if self.addresses.len() >= ADDRESSED_NODES_MAX && !self.addresses.contains_key(&member.node)
         {
             let connected = &self.connected;
@@ -89,7 +88,6 @@ impl Peers {
         self.connected.get(&member.node) == Some(&member)
     }
 
-    /// Returns the connected nodes in order of ids.
     pub(crate) fn ids(&self) -> Vec<NodeId> {
         self.connected.keys().copied().collect()
     }
@@ -109,8 +107,8 @@ impl Peers {
         self.addresses.get(&node).cloned().unwrap_or_default()
     }
 
-    /// Returns how many of the configuration's members `own` is connected to, including itself, and
-    /// how many members there are.
+    /// Returns the number of the configuration's members to which `own` is connected, including
+    /// itself, and the number of all members.
     pub(crate) fn reachable(&self, own: Member, configuration: &Configuration) -> (usize, usize) {
         let members = configuration.members();
         let reachable = members.iter().filter(|voter| {

@@ -1,4 +1,4 @@
-//! Back-pressure on clients: reading stops while enough is queued for the next batches.
+//! Back-pressure on clients: reading from them stops while enough is queued for the next batches.
 //!
 //! A longer queue does not increase the throughput. Input left in the sockets costs this node
 //! nothing, whereas input read beyond a limit has to be parsed before it can be refused.
@@ -9,7 +9,7 @@ use crate::{limits::Limits, ports::outcome::ConnectionId};
 
 /// Number of full batches that may be queued while another is being formed.
 const BATCHES: usize = 4;
-/// Minimum of the limit on queued bytes, so that small batches do not make the queue too short.
+/// Minimum of the limit on queued bytes, so that small batches do not shorten the queue too much.
 const BYTES_MIN: usize = 4 << 20;
 
 /// Fill level of this node's queues of requests.
@@ -24,7 +24,7 @@ pub enum Pressure {
 }
 
 impl Pressure {
-    /// Returns the pressure of a queue of `waits` bytes with a limit of `bound`.
+    /// Returns the pressure of a queue of `waits` bytes whose limit is `bound` bytes.
     pub(crate) fn of(waits: usize, bound: usize) -> Self {
         if waits > bound {
             Self::High
@@ -36,9 +36,9 @@ impl Pressure {
     }
 }
 
-/// Returns the client to disconnect if all clients together use too much memory, with its memory in
+/// Returns the client to disconnect if all clients together use too much memory, and its memory in
 /// bytes: the client that uses the most, or the oldest of several. Applies from three quarters of
-/// `bytes_max`, so that clients that read their replies have space left.
+/// `bytes_max`, to leave space for clients that do read their replies.
 pub fn heaviest(
     held_bytes: usize,
     bytes_max: usize,
@@ -51,7 +51,7 @@ pub fn heaviest(
 }
 
 /// Returns the size of queued commands, in bytes, above which no client is read: at most half of
-/// the limit for refusing commands, so that input already read still fits.
+/// the limit for refusing commands, so that input that was already read still fits.
 pub(crate) fn bound(limits: &Limits) -> usize {
     let batches = limits.batch_bytes.saturating_mul(BATCHES);
     batches.max(BYTES_MIN).min(limits.pending_bytes / 2)

@@ -1,4 +1,5 @@
-//! The protocol core of this replica, with a queue of inputs for the next call that can also send.
+//! The protocol core of this replica, with a queue of inputs for the next call that can also send
+//! frames.
 
 use std::collections::VecDeque;
 
@@ -15,18 +16,19 @@ use quorate_core::{
 /// The core as seen by other parts, which read its state and queue inputs for the replica's steps.
 pub(crate) struct Protocol {
     node: Node,
-    /// Effects of a step; empty between two steps, and retained to reuse its memory.
+    /// Buffer for the effects of a step, empty between steps.
     effects: Effects,
     inbox: VecDeque<Input>,
     /// Time of the core's next tick.
     wake: Time,
-    /// Role of this node, as known to the other parts.
+    /// Role of this node as last reported to the other parts.
     role: Role,
-    /// Latest time that was read within a turn. The core's time must never go back.
+    /// Latest time that was read within a turn, since the core's time must never go back.
     read_at: Time,
-    /// Number of slots accepted above `decided_to`; messages about others are refused ([p2-3]).
+    /// Number of slots accepted above `decided_to`. Messages about later slots are refused
+    /// ([p2-3]).
     window_slots: u64,
-    /// Era of the configuration that the plane last received.
+    /// Era of the configuration that was last passed to the plane.
     voters_of: Option<Era>,
 }
 
@@ -64,7 +66,7 @@ impl Protocol {
         is_new.then(|| self.node.configuration())
     }
 
-    /// Returns whether this node leads, according to what the other parts have been told.
+    /// Returns whether this node leads, as last reported to the other parts.
     pub(crate) fn leads(&self) -> bool {
         self.role == Role::Leader
     }
@@ -74,7 +76,7 @@ impl Protocol {
         std::mem::replace(&mut self.role, role) == Role::Leader
     }
 
-    /// Queues an input for the next call that can also send.
+    /// Queues an input for the next call that can also send frames.
     pub(crate) fn later(&mut self, input: Input) {
         self.inbox.push_back(input);
     }
@@ -109,8 +111,8 @@ impl Protocol {
         due
     }
 
-    /// Passes one input to the core. Returns the hard state before the input, and the core's
-    /// effects. The caller returns the effects with [`Protocol::recycle`].
+    /// Passes one input to the core. Returns the hard state before the input and the core's
+    /// effects, which the caller returns with [`Protocol::recycle`].
     pub(crate) fn step(&mut self, now: Time, input: Input) -> (HardState, Effects) {
         let before = self.node.hard_state();
         let now = now.max(self.read_at);

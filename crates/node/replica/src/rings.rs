@@ -1,5 +1,5 @@
 //! Statistics of a leader's rings: how often a ring was set up, how often one made no progress, and
-//! which nodes were excluded from the next.
+//! which nodes the next one excluded.
 
 use quorate_core::{explanation::Explanation, node_set::NodeSet};
 

@@ -1,5 +1,6 @@
-//! Messages between nodes about their logs and starts, and handling of a data folder that contains
-//! less than the node had stated ([lie-1] to [lie-5]).
+//! Detection of a data folder that was set back: the statements that nodes make to each other about
+//! their logs and starts, and the handling of a folder that contains less than its node had stated
+//! ([lie-1] to [lie-5]).
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -14,7 +15,7 @@ use crate::{
     spine::Spine,
 };
 
-/// Evidence that the log of this node or another one was set back.
+/// Evidence that this node's log, or another's, was set back.
 #[derive(Debug, Default)]
 pub(crate) struct Rollback {
     /// Statements that other nodes made about their logs.
@@ -23,7 +24,7 @@ pub(crate) struct Rollback {
     reminders: Vec<(NodeId, Memory)>,
     /// Earlier statement of this node that its log does not fulfil ([lie-5]).
     fell_behind: Option<Memory>,
-    /// Slot below which names of a later process of this node were searched for ([lie-7]).
+    /// Slot below which the log was searched for names of a later process of this node ([lie-7]).
     names_seen_to: Slot,
 }
 
@@ -54,8 +55,8 @@ impl Rollback {
         }
     }
 
-    /// [lie-2] Records the end of a peer's log. Returns whether it counts. It does not if the peer
-    /// stated a longer log before, of which it is then reminded ([lie-5]).
+    /// [lie-2] Records the end of a peer's log. Returns `false` if the statement does not count
+    /// because the peer has stated a longer log before, of which it is then reminded ([lie-5]).
     pub(crate) fn believes<D: Disk, S: StateMachine>(
         &mut self,
         spine: &mut Spine<D, S>,
@@ -85,8 +86,8 @@ impl Rollback {
     }
 
     /// [lie-5] Handles another node's memory of this node's starts, and of its statements about its
-    /// log over an earlier connection. The other node belongs to this cluster, whether it is known
-    /// here or not. Returns why this node must stop voting, if it must.
+    /// log over earlier connections. The other node belongs to this cluster, whether it is known
+    /// here or not. Returns the reason if this node must stop voting.
     pub(crate) fn on_recalled<D: Disk, S: StateMachine>(
         &mut self,
         spine: &Spine<D, S>,
@@ -101,8 +102,8 @@ impl Rollback {
     }
 
     /// [lie-7] Searches for names assigned by a later process of this node. If there are any, this
-    /// folder is an old copy, whether or not another node remembers its log. Returns why this node
-    /// must stop voting, if it must.
+    /// folder is an old copy, even if no other node remembers its log. Returns the reason if this
+    /// node must stop voting.
     pub(crate) fn look_for_later_names<D: Disk, S: StateMachine>(
         &mut self,
         spine: &Spine<D, S>,
@@ -140,7 +141,7 @@ impl Rollback {
     }
 }
 
-/// Returns the log end and start number of this node's folder, as far as this process knows.
+/// Returns the log end and boot number of this node's folder, as far as this process knows.
 fn own_memory<D: Disk, S: StateMachine>(spine: &Spine<D, S>) -> Memory {
     let to = spine.storing.log().whole_to();
     let written = Written { incarnation: spine.own.member.incarnation, to };

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-/// Free space below which a disk counts as full, in addition to a segment of the log. The store
-/// waits at half of it.
+/// Free space in bytes below which a disk counts as full, in addition to a segment of the log. The
+/// store already waits at half of it.
 const RESERVE_BYTES: u64 = 128 << 20;
 
 /// Full disks of the group, as far as this node knows them.
@@ -14,20 +14,20 @@ pub(crate) struct Room {
     /// Set while this node's disk has less free space than the reserve.
     pub(crate) full: bool,
     pub(crate) look_at: Time,
-    /// Peers that last replied to this leader that their disks are full.
+    /// Peers whose last reply to this leader reported a full disk.
     pub(crate) full_peers: BTreeSet<NodeId>,
-    /// Member that the last leader named in its heartbeat.
+    /// Member with a full disk that the last leader named in its heartbeat.
     pub(crate) named: Option<NodeId>,
 }
 
 impl Room {
-    /// Returns the free space that this node's disk needs for more data. A disk that was full needs
-    /// another `segment` of it, so that the state does not flap.
+    /// Returns the free space in bytes that this node's disk needs for more data. A disk that was
+    /// full needs another `segment`, so that the state does not flap.
     pub(crate) fn needed(&self, segment: u64) -> u64 {
         RESERVE_BYTES + if self.full { 2 * segment } else { segment }
     }
 
-    /// Updates the state of this node's disk from its free space; `None` if that is not known.
+    /// Updates the state of this node's disk from its free space, which is `None` if not known.
     /// Returns whether the state changed.
     pub(crate) fn look(&mut self, free: Option<u64>, segment: u64) -> bool {
         let needed = self.needed(segment);

@@ -1,5 +1,5 @@
-//! Parts on the path of a command, which order, store, execute and answer it, and the facts about
-//! this node that every subject needs.
+//! The parts on the path of a command, which order, store, execute and answer it, and the facts
+//! about this node that every subject needs.
 
 use quorate_core::{
     class::Class,
@@ -34,16 +34,16 @@ mod admission;
 /// Maximum lag, in values, at which a node counts as caught up.
 const LEVEL_VALUES: u64 = 4096;
 
-/// This node within its group.
+/// Identity of this node within its group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) cluster: u128,
     pub(crate) member: Member,
-    /// Number of this process start.
+    /// Boot number of this process.
     pub(crate) boot: u32,
 }
 
-/// The parts on the path of a command, in its order, and the facts that all of them need. Each part
+/// The parts on the path of a command, in order, and the facts that all of them need. Each part
 /// keeps its own state private. A wing borrows the spine for one call.
 pub(crate) struct Spine<D: Disk, S: StateMachine> {
     pub(crate) own: Identity,
@@ -63,7 +63,8 @@ pub(crate) struct Spine<D: Disk, S: StateMachine> {
 }
 
 impl<D: Disk, S: StateMachine> Spine<D, S> {
-    /// Returns the slot below which all may be executed; none if an auxiliary forgot slots.
+    /// Returns the slot below which everything may be executed; the first slot for an auxiliary
+    /// that forgot slots.
     pub(crate) fn executable_to(&self) -> Slot {
         let node = self.protocol.node();
         match node.is_hollow() {
@@ -85,7 +86,8 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         }
     }
 
-    /// Returns whether others' proposals must wait until this node has written and applied more.
+    /// Returns whether other nodes' proposals must wait until this node has written and applied
+    /// more.
     pub(crate) fn is_overloaded(&self) -> bool {
         self.storing.is_behind() || self.applying.is_full()
     }
@@ -115,7 +117,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
     }
 
     /// Returns the current time. The process may have been suspended since its turn began, so the
-    /// input that it reads now may have been sent later.
+    /// input that it now reads may have been sent after the turn's timestamp.
     pub(crate) fn read_clock(&self, now: Time) -> Time {
         self.clocks.steady().map_or(now, |clock| clock.now().max(now))
     }
@@ -144,7 +146,8 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         follower.map(|(_, _, lag)| lag)
     }
 
-    /// [join-1] Returns whether a lag is at most a few values, each of which may cover many slots.
+    /// [join-1] Returns whether a member with this lag in slots counts as caught up: it is at most
+    /// a few values behind, each of which may cover many slots.
     pub(crate) fn is_level(&self, lag: u64) -> bool {
         let leading = self.protocol.node().leading();
         let tally = leading.map(|leading| (leading.tally.next(), leading.tally.len()));
@@ -175,7 +178,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         self.applying.membership().table()
     }
 
-    /// Returns the level that the group uses, as of the applied slots.
+    /// Returns the group's level, as of the applied slots.
     pub(crate) fn level(&self) -> Level {
         self.group().level()
     }

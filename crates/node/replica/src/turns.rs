@@ -1,4 +1,5 @@
-//! Lateness of turns, for the core ([live-5]): the length of one, and the delay of the next.
+//! Lateness of turns, reported to the core ([live-5]): the duration of a turn and the delay of the
+//! next.
 
 use quorate_core::time::Time;
 
@@ -16,7 +17,8 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Begins or continues a turn. The first call in a late one returns its lateness in us.
+    /// Begins or continues a turn. The first call in a late turn returns the lateness in
+    /// microseconds.
     pub(crate) fn begin(&mut self, now: Time) -> Option<u64> {
         if now <= self.began {
             return None;
@@ -27,7 +29,8 @@ impl Turns {
         Some(self.late_us).filter(|late| *late >= ON_TIME_US)
     }
 
-    /// Returns the microseconds without a turn before this one, when events may have happened.
+    /// Returns the time in microseconds before this turn in which events may have waited for a
+    /// turn.
     pub(crate) const fn late_us(&self) -> u64 {
         self.late_us
     }

@@ -10,27 +10,27 @@ use crate::{
     ports::service::{MetaChange, Metadata},
 };
 
-/// Key under which a persistent service stores the users, distinct from the keys of sessions.
-/// Absent if there are no users.
+/// Metadata key of the users in a persistent service, distinct from the keys of sessions. Absent if
+/// there are no users.
 pub(crate) const KEY: &[u8] = b"users";
 
-/// Table of users, with whether this node may use it.
+/// Table of users, and the knowledge whether it is current.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     users: Users,
     /// Number of events that may have changed the users.
     version: u64,
-    /// The latest change has not been passed to the service for storing.
+    /// The latest change has not been passed to the service for storage.
     unsaved: bool,
-    /// [access-4] The table is at least as recent as the one used before the last start.
+    /// [access-4] The table is at least as recent as the one in use before the last start.
     known: bool,
-    /// A caller requested permissions while the table was not known.
+    /// A caller needed permissions while the table was not known.
     wanted: Cell<bool>,
 }
 
 impl Access {
-    /// Restores the users from the metadata of a service or a snapshot, and removes their entry
-    /// there. The entry may be older than the table that this node used before.
+    /// Restores the users from the metadata of a service or a snapshot, and removes their entry.
+    /// The entry may be older than the table that this node used before.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
         self.users = match kept {
@@ -43,8 +43,8 @@ impl Access {
         Ok(())
     }
 
-    /// [access-4] Marks the table as known. After a start, and after each restore, a node uses no
-    /// table until a linearizable read has shown that it is current.
+    /// [access-4] Marks the table as known. After a start or a restore, a node uses no table until
+    /// a linearizable read has shown that it is current.
     pub(crate) fn know(&mut self) {
         self.known = true;
         self.wanted.set(false);

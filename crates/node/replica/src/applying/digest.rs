@@ -1,4 +1,4 @@
-//! Digest of all applied slots, to be compared with other nodes (`peers/comparison`).
+//! Digest of all applied slots, for comparison with other nodes (`peers/comparison`).
 //!
 //! The digest is a sum over slots and commands, so it does not depend on how ranges are split. It
 //! guards against faults, not an adversary ([model-1]). A persistent service stores it.
@@ -13,10 +13,11 @@ use quorate_core::{
 
 use crate::ports::service::CommandId;
 
-/// Number of values whose digests are retained. A node is rarely further ahead of its peers.
+/// Number of values whose digests are retained. A node is rarely further ahead of its peers than
+/// this.
 const KEPT: usize = 1024;
 
-/// A node's statement of the digest of everything that it applied below a slot.
+/// A node's claim: the digest of everything that it applied below a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) to: Slot,
@@ -26,7 +27,7 @@ pub(crate) struct Claim {
 /// Digest of all slots that this node applied.
 #[derive(Debug)]
 pub(crate) struct Digest {
-    /// Current digest; `None` if an earlier version stored the service without a digest.
+    /// Current digest; `None` if the service's state was stored by a version without digests.
     now: Option<u64>,
     /// Sum over the executed commands of the slot being applied.
     executed: u64,
@@ -35,7 +36,8 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// Creates the digest, if known, of a node that applied everything below `applied_to`.
+    /// Creates the digest of a node that applied everything below `applied_to`; `digest` is its
+    /// value, if known.
     pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
         let first = digest.map(|digest| Claim { to: applied_to, digest });
         Self { now: digest, executed: 0, kept: first.into_iter().collect() }
@@ -56,7 +58,7 @@ impl Digest {
         self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));
     }
 
-    /// Drops the sum of an abandoned slot, whose executed commands do not count.
+    /// Drops the sum of an abandoned slot, whose executed commands are void.
     pub(crate) fn abandon(&mut self) {
         self.executed = 0;
     }
@@ -78,7 +80,8 @@ impl Digest {
         self.kept.back().map(|last| last.to)
     }
 
-    /// Returns whether this node agreed at the claim's slot; `None` if it no longer knows.
+    /// Returns whether this node had the same digest at the claim's slot; `None` if it no longer
+    /// knows.
     pub(crate) fn agrees(&self, claim: Claim) -> Option<bool> {
         let at = self.kept.binary_search_by_key(&claim.to, |kept| kept.to).ok()?;
         Some(self.kept[at].digest == claim.digest)

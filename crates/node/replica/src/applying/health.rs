@@ -1,10 +1,10 @@
-//! Health of the service and its consequences. The node votes whatever happens to the service.
+//! Health of the service and its consequences. The node votes even if the service fails.
 
 use quorate_core::{slot::Slot, time::Time};
 
 use crate::{observing::events::Event, ports::service::Health};
 
-/// Interval at which a service that accepts no commands is checked again.
+/// Interval in milliseconds at which a service that accepts no commands is checked again.
 const TEND_MS: u64 = 5;
 /// Reason reported for a service that has just failed.
 const FAILED: &str = "the service failed";
@@ -23,7 +23,7 @@ pub(crate) struct Condition {
     doubt: Option<String>,
     /// Clients have seen effects of slots below this one, and must not see an older state.
     seen_by_clients_to: Slot,
-    /// Kind of trouble that was reported last (none, strained, stuck, down, or in doubt).
+    /// Last reported kind of trouble (none, strained, stuck, down, or in doubt).
     told: u8,
 }
 
@@ -54,7 +54,7 @@ impl Condition {
         self.loading = Some(why);
     }
 
-    /// Sets why the state may be wrong, if it may. Commands are applied in either case.
+    /// Sets the reason to doubt the state, if there is one. Commands are applied in either case.
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.doubt = why;
     }
@@ -116,7 +116,8 @@ impl Condition {
         }
     }
 
-    /// Returns why the service does not work normally, with all below `applied_to` applied.
+    /// Returns why the service does not work normally, given that all slots below `applied_to` are
+    /// applied.
     pub(crate) fn trouble(&self, applied_to: Slot) -> Option<String> {
         match &self.health {
             Health::Stuck(why) | Health::Down(why) => Some(why.clone()),

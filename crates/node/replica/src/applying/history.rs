@@ -1,4 +1,4 @@
-//! Values of the latest slots, without payloads, for peers that lag slightly.
+//! Values of the latest slots, without payloads, for slightly lagging peers.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,8 @@ impl History {
         self.entries.push_back((range, value));
     }
 
-    /// Returns the number of values retained from `slot` on, if its own value is.
+    /// Returns the number of values retained from `slot` on; `None` if the value of `slot` itself
+    /// is not.
     pub(crate) fn values_since(&self, slot: Slot) -> Option<usize> {
         let known = self.entries.front().is_none_or(|(first, _)| first.from <= slot);
         let at = self.entries.partition_point(|(range, _)| range.to <= slot);

@@ -1,4 +1,5 @@
-//! A verified backup, with correct bounds, versions and checksums, and exactly one snapshot.
+//! A verified backup: its lengths, versions and checksums are correct, and it contains exactly one
+//! snapshot.
 
 use std::io::Read;
 
@@ -15,7 +16,7 @@ use quorate_access::Users;
 use quorate_core::{level::Level, reconfigure::Eras};
 use quorate_stream::Table as StreamTable;
 
-/// Upper bound of positions in a stream. Each takes a slot, and there are fewer slots.
+/// Upper bound of positions in a stream. Each byte takes a slot, and there are fewer slots.
 const POSITION_MAX: u64 = 1 << 62;
 
 /// Summary of a verified backup.
@@ -38,7 +39,8 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Returns the group's level at the snapshot, with which a new cluster begins ([level-10]).
+    /// Returns the group's level at the snapshot's slot, which is the initial level of a new
+    /// cluster ([level-10]).
     pub fn level(&self) -> Level {
         self.table.level()
     }
@@ -105,8 +107,8 @@ impl Found {
 /// Callback for the service's items, given the backup's header. It may refuse an item.
 pub type Each<'a> = dyn FnMut(&Header, &[u8]) -> Result<(), String> + 'a;
 
-/// Reads and verifies the whole backup. Passes each of the service's items to `each`, and the
-/// number of bytes read to `tell`.
+/// Reads and verifies the whole backup. Passes each of the service's items to `each`, and reports
+/// the number of bytes read to `tell`.
 pub fn check<R: Read>(
     from: R,
     each: &mut Each<'_>,
@@ -120,7 +122,7 @@ pub fn check<R: Read>(
         tell(&header, reader.position());
         match reader.next(&mut content)? {
             Next::End(summary) => break summary,
-            // The reader has verified the checksums, and the header states the number of bytes.
+            // The reader verifies checksums, and the header states the number of bytes.
             Next::OfStreams => continue,
             Next::OfSnapshot => {}
         }

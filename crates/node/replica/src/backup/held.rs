@@ -1,4 +1,4 @@
-//! A node's own snapshot, whose files are not deleted while a reader holds it.
+//! A node's own snapshot, held by a reader so that its files are not deleted.
 
 use std::{fmt, io, sync::Arc};
 

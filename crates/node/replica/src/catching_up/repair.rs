@@ -1,7 +1,8 @@
-//! Repair of decided slots that the log lost, which are fetched and recorded again ([disk-8]).
+//! Repair of decided slots that the log has lost: they are fetched and recorded again ([disk-8]).
 //!
-//! The core decided these slots in this process and requests none below `decided_to`, so this
-//! module does. Slots lost before the start are learned again by the core.
+//! The core has already decided these slots in this process and requests nothing below
+//! `decided_to`, so this module requests them. Slots lost before the start are learned again by the
+//! core.
 
 use quorate_core::{
     node_id::NodeId,
@@ -78,7 +79,7 @@ impl Repair {
             return None;
         }
         if peers.is_empty() {
-            // Without this delay the request would stay due in every turn.
+            // Without this delay the request would be due in every turn.
             self.ask_at = now.plus_ms(self.retry_ms);
             return None;
         }

@@ -1,4 +1,4 @@
-//! Slots to send to peers that lag, one range per peer, and payloads that peers requested.
+//! Slots to send to lagging peers, one range per peer, and payloads that peers requested.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +21,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Queues slots, all of them decided here, to be sent to a peer.
+    /// Queues slots that are decided here to be sent to a peer.
     pub(crate) fn start(&mut self, to: NodeId, range: SlotRange) {
         if !range.is_empty() {
             self.ranges.insert(to, range);
@@ -74,7 +74,7 @@ impl Serving {
         }
     }
 
-    /// Drops the slots queued for a peer that left or cannot be served; it will ask again.
+    /// Drops the slots queued for a peer that disconnected or cannot be served. It will ask again.
     pub(crate) fn stop(&mut self, node: NodeId) {
         self.ranges.remove(&node);
         self.payloads.retain(|(to, ..)| *to != node);

@@ -9,12 +9,12 @@ use quorate_core::{
 use super::{As, Ended, Known};
 
 /// A request to the group, accepted by any node unless noted. Only the leader knows which nodes are
-/// alive and how far each one has progressed. It immediately refuses a request that would have to
-/// wait, and continues requests that other nodes accepted once they can proceed.
+/// alive and how far they lag. It immediately refuses a request that would have to wait, and
+/// continues requests that other nodes accepted once they can proceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Assigns the id `node`, or a new one, to the folder that chose `nonce`. Repeated requests
-    /// return the same id ([join-2]).
+    /// Assigns the id `node`, or a new one, to the folder that chose `nonce`. A repeated request
+    /// returns the same id ([join-2]).
     Join { nonce: u64, node: Option<NodeId>, peer: String, role: As },
     /// Reserves an id for a node that joins later.
     Reserve { peer: String, role: As },
@@ -37,7 +37,7 @@ pub enum Ask {
     Priority(NodeId, u32),
     /// Changes the address where the node listens for peers.
     Address(NodeId, String),
-    /// Raises the group to the next level ([level-5]). Accepted by the leader only.
+    /// Raises the group to the next level ([level-5]). Only the leader accepts this request.
     Raise,
     /// Cancels the plan in progress. Finished steps are not undone.
     Cancel,
@@ -77,7 +77,7 @@ pub enum Answer {
     Done,
     /// The request had no effect because its result was already in place.
     Already,
-    /// Steps of the plan with this id, now in progress; `None` if the caller requested only steps.
+    /// Steps of the plan with this id, which is now in progress; without an id in a dry run.
     Planned(Option<u64>, Vec<Step>),
 }
 
@@ -126,9 +126,9 @@ pub struct Listed {
     pub member: Member,
     /// Weight of its votes; 0 for a learner.
     pub weight: u32,
-    /// The configuration has the node as an auxiliary.
+    /// The node is an auxiliary according to the configuration.
     pub auxiliary: bool,
-    /// The answering node is in contact with the listed node.
+    /// The node that answers is in contact with the listed node.
     pub connected: bool,
     /// Number of slots by which the node lags behind the leader; known only to the leader.
     pub lag: Option<u64>,
@@ -141,9 +141,9 @@ pub struct Underway {
     pub id: u64,
     /// The operator's request.
     pub what: String,
-    /// Remaining steps, as this node would plan them.
+    /// Remaining steps, as planned by the node that answers.
     pub steps: Vec<Step>,
-    /// Condition for which the plan waits; known only to the leader.
+    /// Condition that holds up the plan; known only to the leader.
     pub waits: Option<String>,
 }
 
@@ -152,7 +152,7 @@ pub struct Underway {
 pub struct LastPlan {
     /// Outcome of the plan, and the slot in which it ended.
     pub ended: Ended,
-    /// [era-9] A quorum of full replicas has everything up to the plan's last step, so a node that
-    /// left may be switched off and its data deleted.
+    /// [era-9] A quorum of full replicas has everything up to the plan's last step, so removed
+    /// nodes may be switched off and their data deleted.
     pub settled: bool,
 }

@@ -61,7 +61,7 @@ impl Group {
         out
     }
 
-    /// Decodes a table; `None` if it is of a later version or malformed.
+    /// Decodes a table; `None` if it is malformed or of a later version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let level = match fields.u8()? {

@@ -36,8 +36,8 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
     }
 
     /// Returns the raise to propose as leader, if all nodes support the next level and the raise is
-    /// due or requested by an operator ([level-5], [level-6]). `has_room` tells whether a proposal
-    /// is possible now.
+    /// due or requested by an operator ([level-5], [level-6]). `has_room` is set if a proposal is
+    /// possible now.
     pub(crate) fn raise(&mut self, now: Time, has_room: bool) -> Option<Value> {
         let to = self.spine.level().next();
         if to > self.driver.rising.supports() {

@@ -1,5 +1,5 @@
-//! Steps that the leader takes: the next change of a plan, members that forgot their votes, and the
-//! node that should lead ([member-2], [volatile-2], [live-4]).
+//! Membership work of the leader: the next change of a plan, members that forgot their votes, and
+//! the node that should lead ([member-2], [volatile-2], [live-4]).
 
 use quorate_core::{ballot::Era, configuration::Change, node_id::Member, time::Time, value::Value};
 use quorate_log::disk::Disk;
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
-    /// Returns the next change of the plan, to be proposed; `None` if the plan waits.
+    /// Returns the next change of the plan for proposing; `None` if the plan cannot continue yet.
     pub(crate) fn follow_plan(&mut self, now: Time) -> Option<Value> {
         self.driver.tried(now, self.spine.node().era());
         match self.change_wanted(now) {
@@ -30,12 +30,12 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         None
     }
 
-    /// Returns the next change of the plan, or as `Err` the condition for which the plan waits.
+    /// Returns the next change of the plan, or as `Err` the condition that holds it up.
     pub(crate) fn change_wanted(&mut self, now: Time) -> Result<Option<Change>, String> {
         let membership = self.spine.applying.membership();
         let era = membership.eras().era();
         if era != self.spine.node().era() {
-            // A change of era is decided but not applied here yet.
+            // A change of era is decided but not yet applied here.
             return Ok(None);
         }
         let Some(plan) = membership.table().plan().cloned() else {
@@ -77,8 +77,8 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         Ok(Some(change))
     }
 
-    /// [volatile-2] Renews a plan with the current member of a node whose named member will never
-    /// return. Ending the plan instead would leave fewer voters than requested.
+    /// [volatile-2] Renews a plan in which a named member will never return, with the current
+    /// member of its node. Ending the plan instead would leave fewer voters than requested.
     pub(crate) fn renew(&mut self, now: Time, era: Era, plan: &Plan) {
         let renewed = plan.renewed(|member| match self.spine.peers.member(member.node) {
             Some(met) if met.incarnation > member.incarnation => met,
@@ -104,8 +104,8 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         }
     }
 
-    /// [volatile-2] Readmits a node that forgot its votes and returned as another member. Moves the
-    /// weight of the old member to the new one, without an operator's request.
+    /// [volatile-2] Readmits a node that forgot its votes and returned as another member: moves the
+    /// old member's weight to the new one without an operator's request.
     pub(crate) fn take_back(&mut self, now: Time) {
         if self.spine.group().plan().is_some() {
             return;
@@ -145,7 +145,8 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
             leaving: plan.leaving,
             what: plan.what,
         };
-        // A later check retries if not accepted. If proposed twice, the second is denied.
+        // A later check retries if the command is not accepted. If it is proposed twice, the second
+        // is denied.
         if self.driver.may_command(now) {
             let _ = self.propose_command(now, Waiter::Service, &command);
         }

@@ -1,4 +1,4 @@
-//! Events for an operator, as data; the driver of the replica logs them.
+//! Events for operators, as data. The driver of the replica logs them.
 
 use std::collections::VecDeque;
 
@@ -25,14 +25,14 @@ const EVENTS_MAX: usize = 256;
 /// A change of this node that is reported to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Leadership was gained, lost or not won, for this reason.
+    /// Leadership was gained or lost, or an election was not won, for this reason.
     Leadership(Explanation),
     /// The role or the known leader changed. This node leads or follows in `ballot`.
     Role { role: Role, leader: Option<NodeId>, ballot: Ballot },
     /// No leader is known. Reported again at growing intervals. `connected` counts the members that
     /// this node is connected to, including itself.
     NoLeader { for_ms: u64, connected: usize, members: usize },
-    /// The node lags, and has done so for a while.
+    /// The node has been lagging for a while.
     Behind(Progress),
     /// The activity reported by [`Event::Behind`] is still in progress.
     StillBehind(Progress),
@@ -46,7 +46,7 @@ pub enum Event {
     NoSegment { waits: bool, why: String },
     /// Log segments can be created again.
     SegmentsAgain { ms: u64 },
-    /// [room-1] This node's disk has become full but for its reserve, or is no longer.
+    /// [room-1] This node's disk has become full except for its reserve, or is no longer full.
     DiskFull { full: bool, free: u64 },
     /// A log write took unusually long.
     SlowWrite { ms: u64, bytes: usize },
@@ -58,11 +58,11 @@ pub enum Event {
     LogFailed { why: String },
     /// A part of the log cannot be read.
     Unreadable { why: String },
-    /// The service does not work normally, or the kind of trouble has changed.
+    /// The service has stopped working normally, or the kind of trouble has changed.
     ServiceTrouble { why: String },
     /// The service works again.
     ServiceWell,
-    /// The group now uses this feature level, as seen in the log applied by this node.
+    /// The group now uses this feature level, according to the log as applied by this node.
     Raised { level: Level },
     /// The service recovered from a failure, with its note about the recovery.
     ServiceBack { why: String },
@@ -91,7 +91,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Queues an event if there is space. The driver may never take any.
+    /// Queues an event if there is space, since the driver may never take any.
     pub(crate) fn push(&mut self, event: Event) {
         if self.queue.len() < EVENTS_MAX {
             self.queue.push_back(event);

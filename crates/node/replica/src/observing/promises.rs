@@ -1,10 +1,10 @@
 //! Detection of a promise to a ballot of an era that no node knows.
 //!
-//! An acceptor makes no explicit promise in an era that it does not know, but it votes there: the
-//! proposer has enough promises of other nodes ([ballot-5]), and the acceptor may lag behind
+//! An acceptor makes no explicit promise in an era that it does not know, but it does vote there:
+//! the proposer has enough promises of other nodes ([ballot-5]), and the acceptor may lag behind
 //! ([member-3]). So it cannot refuse an intruder's proposal in a made-up ballot. A vote is a
-//! permanent promise, so the acceptor will never again vote for a leader of this cluster. The node
-//! can only detect and report this situation: nodes of a real era keep mentioning that era.
+//! permanent promise, so the acceptor will never again vote for a leader of this cluster. This
+//! situation can only be detected and reported: nodes of a real era keep mentioning that era.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -12,14 +12,14 @@ use quorate_core::{
     time::Time,
 };
 
-/// Number of maximum election timeouts within which a node of the era would have mentioned it.
+/// Number of maximum election timeouts within which a node of a real era would mention it.
 const ELECTIONS: u64 = 10;
 
-/// Eras above this node's own that it promised or saw in messages.
+/// Eras above this node's own that it has promised or seen in messages.
 #[derive(Debug)]
 pub(crate) struct Promises {
     patience_us: u64,
-    /// Newest era in which a node acted, and the last time at which a node did so.
+    /// Newest era in which another node was seen to act, and the last time of that.
     shown: Option<(Era, Time)>,
     /// Promise to an era that this node does not know.
     beyond: Option<Beyond>,

@@ -3,7 +3,7 @@
 use quorate_core::{ballot::Ballot, slot::Slot};
 use quorate_offload::{Reason, owner::Owner, port::Device, reason::COUNTERS};
 
-/// A device and its owner, as the process attaches them to its replica.
+/// A device and its owner, attached to a replica by the process.
 pub struct AttachedDevice {
     /// Kind of device, as a single word.
     pub kind: &'static str,
@@ -11,7 +11,7 @@ pub struct AttachedDevice {
     pub name: String,
     /// Port through which the owner uses the device.
     pub device: Box<dyn Device + Send>,
-    /// Driver of the device, in this process.
+    /// Driver of the device in this process.
     pub owner: Owner,
 }
 
@@ -30,11 +30,11 @@ pub struct DeviceStatus {
     pub kind: &'static str,
     /// Human-readable description of the device.
     pub name: String,
-    /// The core uses the device now.
+    /// The core currently uses the device.
     pub used: bool,
     /// Ballot in which the device's acceptor votes.
     pub armed: Option<Ballot>,
-    /// First slot for which the device's coordinator was started; `None` if it assigns none.
+    /// First slot that the device's coordinator may assign; `None` if it assigns none.
     pub gives_from: Option<Slot>,
     /// Number of slots that the device can hold.
     pub cells: u32,
@@ -59,13 +59,13 @@ pub struct DeviceStatus {
     /// Number of frames received by this device and earlier ones, by outcome, indexed by
     /// [`quorate_offload::Reason`].
     pub refused: [u64; COUNTERS],
-    /// Remark on the device: its interface was renamed, or it casts no votes or gets no requests.
+    /// Remark on the device, for example that its interface was renamed, or that it is idle.
     pub note: Option<String>,
     /// Why the device is not used, or is no longer used; `None` if it is in use.
     pub why: Option<String>,
 }
 
-/// Returns the reasons for refusing frames, in the order of [`DeviceStatus::refused`].
+/// Iterates over the reasons for refusing frames, in the order of [`DeviceStatus::refused`].
 pub fn device_reasons() -> impl Iterator<Item = Reason> {
     let reasons = Reason::ALL.into_iter();
     reasons.filter(|reason| *reason != Reason::None)

@@ -3,14 +3,14 @@
 
 use std::fmt;
 
-/// Number of classes per doubling of the time.
+/// Number of classes per doubling of the latency.
 const QUARTERS: u64 = 4;
 /// Base-2 logarithm of the width, in microseconds, of the first classes.
 const FINEST_BITS: u32 = 2;
 /// Number of classes; the last one begins at 58.7 seconds.
 pub const CLASSES: usize = 88;
 
-/// Command counts by latency. A class is never wider than a quarter of its lower bound.
+/// Command counts by latency class. A class is never wider than a quarter of its lower bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Latencies([u64; CLASSES]);
 
@@ -37,7 +37,8 @@ impl Latencies {
         for number in first..last {
             let under = upper_edge_us(number).saturating_sub(shortest_us);
             let share = u128::from(commands) * u128::from(under) / u128::from(span);
-            // This share of all commands is below the upper edge; the rest goes to later classes.
+            // This share of all commands is below the upper edge; the rest belongs to later
+            // classes.
             let share = u64::try_from(share).unwrap_or(u64::MAX).min(commands);
             let here = share.saturating_sub(commands - left);
             self.0[number] += here;
@@ -46,8 +47,8 @@ impl Latencies {
         self.0[last.max(first)] += left;
     }
 
-    /// Iterates over the classes: the upper bound in microseconds, and the number of commands. The
-    /// last class includes all longer latencies.
+    /// Iterates over the classes: the upper bound in microseconds and the number of commands of
+    /// each. The last class includes all longer latencies.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let counts = self.0.iter().enumerate();
         counts.map(|(number, count)| (upper_edge_us(number), *count))

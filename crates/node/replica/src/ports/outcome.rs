@@ -2,11 +2,11 @@
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 
-/// Name of a request, chosen by the front; unique among open requests.
+/// Tag of a request, chosen by the front; unique among open requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u64);
 
-/// Name of a request for byte streams, chosen by the front; unique among open stream requests.
+/// Tag of a request for byte streams, chosen by the front; unique among open stream requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamTag(pub u64);
 
@@ -28,7 +28,7 @@ pub struct SessionId {
 pub struct Sequenced {
     /// Id of the client's session.
     pub session: SessionId,
-    /// Number of the command, counted by the client from 1.
+    /// Number of the command, counted from 1 by the client.
     pub sequence: u64,
     /// The client has received the replies to all sequences below this one.
     pub acknowledged_below: u64,
@@ -49,10 +49,10 @@ pub enum Failure {
     /// The node cannot vote: its log failed, its device forgot votes, or its device does not answer
     /// and no leader was found in time.
     Voteless,
-    /// The service of this node cannot work at the moment, but another node's may.
+    /// The service of this node is not working at the moment; another node's may be.
     Unavailable,
-    /// The command was not executed: it may add data, and the disk of this node is too full
-    /// ([room-2]), or the service waits for space on it.
+    /// The command was not executed: it may add data, and this node's disk is too full ([room-2]),
+    /// or the service waits for space on it.
     DiskFull(NodeId),
     /// The command was not executed: this node and others have applied different commands, and this
     /// one may be wrong ([differ-2]).
@@ -68,13 +68,14 @@ pub enum Failure {
     SessionFull,
     /// The read was not executed: this node may not be as fresh as requested ([read-6]).
     Stale,
-    /// The command was not executed: it requires a level not yet in use ([level-9]).
+    /// The command was not executed: it requires a level that the group does not use yet
+    /// ([level-9]).
     Level,
     /// The condition that allowed this read no longer held when it finished. The caller must retry
     /// ([`crate::Requests::answer`]).
     Overtaken,
-    /// The command was executed as decided, but not confirmed in time to be on stable storage at a
-    /// quorum ([class-2]). It is lost only if many nodes lose their memory before then.
+    /// The command was decided and executed, but not confirmed in time to be on stable storage at a
+    /// quorum ([class-2]). It is lost only if many nodes lose their memory before it is.
     NotLasting,
 }
 

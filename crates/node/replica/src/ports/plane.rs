@@ -14,7 +14,7 @@ use quorate_wire::{Frame, Lane};
 
 use crate::ports::payload::Payload;
 
-/// Transport of frames to peers. It may lose, delay, repeat and reorder frames, but never invents
+/// Transport of frames to peers. It may lose, delay, repeat and reorder frames, but never forges
 /// one ([model-1]). It does not interpret them.
 pub trait Plane {
     /// Returns whether a frame of this length could be sent to the node now. Callers check before
@@ -32,13 +32,14 @@ pub trait Plane {
         body: Body<'_>,
     ) -> Result<NodeSet, TooLarge>;
 
-    /// Reports that values of this ballot's leader below `decided_to` are decided. Called once per
-    /// turn, before the frames of the turn are sent.
+    /// Reports that the values of this ballot's leader are decided below `decided_to`. Called once
+    /// per turn, before the frames of the turn are sent.
     fn told(&mut self, ballot: Ballot, decided_to: Slot) {
         let _ = (ballot, decided_to);
     }
 
-    /// Sets the current voters. They may be asked for values that other nodes missed ([learn-1]).
+    /// Sets the current voters, from which values that other nodes missed may be requested
+    /// ([learn-1]).
     fn voters(&mut self, configuration: &Configuration) {
         let _ = configuration;
     }
@@ -62,10 +63,10 @@ impl Body<'_> {
     }
 }
 
-/// Error for a frame that is too long for the plane, even with empty queues, and was not sent.
+/// Error for a frame that was not sent because it is too long for the plane even with empty queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    /// Length of the longest frame that the plane carries, in bytes.
+    /// Maximum length of a frame in bytes.
     pub bytes_max: usize,
 }
 
@@ -86,7 +87,7 @@ pub struct Received<'a> {
     /// CRC-32C of the frame's body, if the receiver verified it.
     pub body_check: Option<u32>,
     /// Number of the write up to which the sender's log is on stable storage, as stated in the
-    /// frame ([lie-1]); 0 if not stated.
+    /// frame ([lie-1]); 0 if the frame states none.
     pub logged: u64,
     /// The body, if it arrived in a buffer of its own and can be retained without a copy.
     pub body: Option<&'a Payload>,

@@ -10,7 +10,7 @@ use quorate_stream::{
 use crate::ports::outcome::Failure;
 pub use crate::ports::outcome::StreamTag;
 
-/// Result of a request, or event of a piece owned by this node.
+/// Result of a request, or event of a piece that this node owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEvent<'a> {
     /// The command was executed, with this effect.
@@ -20,16 +20,16 @@ pub enum StreamEvent<'a> {
     /// The request failed, or its outcome is unknown.
     Failed(StreamTag, Failure),
     /// This node's table now has everything that was acknowledged before the request, or the
-    /// position for which the request waits.
+    /// awaited position now has bytes or never will.
     Looked(StreamTag),
     /// Bytes of a stream, starting at the requested position; never empty.
     Bytes(StreamTag, &'a Blocks),
     /// There are no bytes at the requested position.
     Nowhere(StreamTag, LocateError),
     /// [stream-7] All bytes of the named stream below this position are decided, with the
-    /// guarantees of the group's class. The first field is the inner stream.
+    /// guarantees of the group's class. The first field is the inner stream that this node owns.
     Durable(StreamName, u64),
-    /// The piece ended at this position without a request of this node: another writer took over,
+    /// The piece ended at this position without a request by this node: another writer took over,
     /// the stream was removed, or this node was considered lost. Bytes put after it are void.
     Ended(StreamName, u64),
 }
@@ -49,8 +49,8 @@ pub trait StreamRequests {
     /// Returns the number of bytes that may be put into the piece now ([stream-8]).
     fn room(&self, piece: StreamName) -> usize;
 
-    /// Returns the number of bytes that may be put into all pieces together, in addition to the
-    /// small number that is always allowed for each.
+    /// Returns the number of bytes that may be put into all pieces together, beyond the small
+    /// number that each may always have.
     fn shared_room(&self) -> usize;
 
     /// Adds bytes to the piece, at most [`StreamRequests::room`]. Returns the number accepted.
@@ -75,7 +75,7 @@ pub trait StreamRequests {
     /// Proposes to trim the stream so that it starts at this position.
     fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure>;
 
-    /// Proposes a new retention for the stream: the rule for how many bytes are retained.
+    /// Proposes a new retention rule for the stream, which determines how many bytes are retained.
     fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure>;
 
     fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure>;

@@ -1,19 +1,19 @@
-//! Choice between batches that fit a device's frame and batches of any length ([offload-15]).
+//! Choice between batches limited to a device's frame and batches of any length ([offload-15]).
 //!
 //! A device assigns a slot to each frame, and decides it sooner than a leader does over
 //! connections. A slot over connections carries many more commands, since commands gather while a
 //! batch is in flight. The choice compares the number of frames that recent commands took, or would
-//! have taken, with the number of batches. Batches in flight at the same time count as one. Long
-//! batches do not fit a device, and the leader does not use it while such batches arrive.
+//! have taken, with the number of batches, where batches in flight at the same time count as one.
+//! While batches that do not fit a device arrive, the leader does not use it.
 
 use quorate_core::time::Time;
 use quorate_tuner::Choice;
 
 use crate::clock::moment;
 
-/// Cost of a slot in a device, on the scale of [`BATCH_COST`] for a slot over connections.
-/// Measured: with 8 clients and 1000 B, 16 k frames/s against 8 k batches/s of five
-/// (`docs/performance.md`, "A cluster compared with Kernel Paxos").
+/// Cost of a slot in a device, where a slot over connections costs [`BATCH_COST`]. Measured: with 8
+/// clients and 1000 B, 16 k frames/s against 8 k batches/s of five commands (`docs/performance.md`,
+/// "A cluster compared with Kernel Paxos").
 const FRAME_COST: u64 = 50;
 const BATCH_COST: u64 = 100;
 /// Number of parts into which a batch is divided for counting.
@@ -27,7 +27,7 @@ enum Way {
     Connections,
 }
 
-/// Limit on the length of batches. It depends on whether there is a device.
+/// Limit on the length of batches, as long as there is a device.
 #[derive(Debug)]
 pub(crate) struct Fitting {
     /// Number of a batch's bytes that fit into a frame; `None` if there is no device.
@@ -38,7 +38,7 @@ pub(crate) struct Fitting {
     frames: u64,
     /// Number of batches since the last comparison, in units of 1/[`PARTS`].
     batches: u64,
-    /// Bytes left over from a batch that the limit has split. The next frames carry them.
+    /// Number of bytes left over when the limit split a batch. The next frames carry them.
     rest: usize,
 }
 
@@ -54,12 +54,11 @@ impl Fitting {
         }
     }
 
-    /// Returns whether there is a device.
     pub(crate) const fn has_room(&self) -> bool {
         self.room.is_some()
     }
 
-    /// Returns the limit on a batch's bytes, at most `batch_bytes`.
+    /// Returns the limit on a batch's length in bytes, at most `batch_bytes`.
     pub(crate) fn bound(&self, batch_bytes: usize) -> usize {
         match (self.room, self.choice.chosen()) {
             (Some(room), Way::Frames) => batch_bytes.min(room),
@@ -67,8 +66,8 @@ impl Fitting {
         }
     }
 
-    /// Records a batch of `taken` bytes, formed with `in_flight` others in flight. Without the
-    /// limit it would have had `wanted` bytes.
+    /// Records a batch of `taken` bytes, formed while `in_flight` others were in flight. Without
+    /// the limit it would have had `wanted` bytes.
     pub(crate) fn formed(&mut self, wanted: usize, taken: usize, in_flight: usize) {
         let Some(room) = self.room else { return };
         if self.rest == 0 {
@@ -79,7 +78,8 @@ impl Fitting {
         self.rest = self.rest.saturating_sub(taken);
     }
 
-    /// Compares the costs, if due. `room` is the number of a batch's bytes that fit into a frame.
+    /// Compares the costs, if that is due. `room` is the number of bytes of a batch that fit into a
+    /// frame.
     pub(crate) fn look(&mut self, now: Time, room: Option<usize>) {
         if room != self.room {
             (self.room, self.rest) = (room, 0);

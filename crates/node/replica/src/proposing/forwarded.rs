@@ -11,7 +11,7 @@ use crate::{limits::COMMAND_OVERHEAD_BYTES, ports::payload::Payload};
 pub(crate) struct Forwarded {
     queue: VecDeque<(Value, Option<Payload>)>,
     bytes: usize,
-    /// Undecided values that this node voted for in its own `ballot`. They count only for this
+    /// Undecided values that this node voted for in its own `ballot`. They count only in this
     /// ballot: in a later one, even of the same node, the slot may get another value.
     in_flight: HashSet<Value>,
     ballot: Ballot,
@@ -65,13 +65,13 @@ impl Forwarded {
         }
     }
 
-    /// Removes a decided value. If it is requested again, the session table recognises it.
+    /// Removes a decided value. If it is offered again, the session table recognises it.
     pub(crate) fn decided(&mut self, value: &Value) {
         self.in_flight.remove(value);
     }
 
-    /// Restarts with the leader of this ballot, if any. Drops values queued in earlier ballots,
-    /// which their origins repeat. Only values proposed in this ballot stay in flight.
+    /// Restarts with this ballot's leader, if any. Drops values queued in earlier ballots, which
+    /// their origins repeat. Only values proposed in this ballot stay in flight.
     pub(crate) fn restart(&mut self, leader: Option<Ballot>) {
         self.enter(leader.unwrap_or_default());
         self.queue.clear();

@@ -1,4 +1,5 @@
-//! Sessions that this node registers: its own, which numbers its batches, and those of its clients.
+//! Registrations of sessions by this node: of its own, which numbers its batches, and of its
+//! clients'.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ use crate::{
 enum Own {
     /// No session is needed yet.
     None,
-    /// The registration must be proposed. `offered` means to the current leader.
+    /// The registration must be proposed. `offered` is set once it was offered to the current
+    /// leader.
     Asked { offered: bool },
     /// The session is registered in this slot; `next` is the number of the next batch.
     Open { slot: u64, next: u64 },
@@ -39,9 +41,10 @@ pub(super) struct Registrations {
     node: NodeId,
     boot: u32,
     own: Own,
-    /// Number of sessions of this node for which a registration was started.
+    /// Number of registrations started for this node's own session.
     own_count: u64,
-    /// Waiting registrations by number, in order of acceptance: the first times out first.
+    /// Waiting registrations by number, which is the order of acceptance and thus of their
+    /// deadlines.
     clients: BTreeMap<u64, Waiting>,
     clients_count: u64,
 }
@@ -58,14 +61,16 @@ impl Registrations {
         }
     }
 
-    /// Starts registering a session of this node, whose numbers batches need, unless there is one.
+    /// Starts registering this node's session, which batches need for their numbers, unless there
+    /// is one.
     pub(super) fn need_own(&mut self) {
         if self.own == Own::None {
             self.renew_own();
         }
     }
 
-    /// Starts registering a new session of this node, because the last one ended or there was none.
+    /// Starts registering a new session of this node, because the last one has ended or never
+    /// existed.
     pub(super) fn renew_own(&mut self) {
         self.own_count += 1;
         self.own = Own::Asked { offered: false };
@@ -95,17 +100,16 @@ impl Registrations {
         );
     }
 
-    /// Returns the numbers of the last registrations: of this node's and of a client's session.
+    /// Returns the numbers of the last registrations: of this node's own session, and of a
+    /// client's.
     pub(super) fn given(&self) -> [u64; 2] {
         [self.own_number(), self.clients_count]
     }
 
-    /// Returns the number of clients' registrations that have not ended.
     pub(super) fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// Returns whether there is a registration to offer.
     pub(super) fn is_waiting(&self) -> bool {
         self.own == (Own::Asked { offered: false })
             || self.clients.values().any(|waiting| !waiting.offered)
@@ -160,7 +164,6 @@ impl Registrations {
         }
     }
 
-    /// Handles a registration that took effect in `slot`.
     pub(super) fn on_registered(&mut self, number: u64, slot: u64, completions: &mut Completions) {
         if number == self.own_number() {
             if matches!(self.own, Own::Asked { .. }) {

@@ -1,8 +1,8 @@
 //! Reads with a bound on staleness ([read-6]).
 //!
-//! Staleness counts from the time when a confirmed request was *sent*: everything acknowledged
-//! before that is in slots below the answer's. A message from the leader proves nothing, since
-//! another node may have taken over in the meantime.
+//! Staleness is measured from the time at which a confirmed request was *sent*: everything
+//! acknowledged before that is in slots below the answer's. A message from the leader proves
+//! nothing, since another node may have taken over in the meantime.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ struct Waiting {
     deadline: Time,
 }
 
-/// Answer to a request for confirmation: the time when the request was sent, and the first slot
+/// Answer to a request for confirmation: the time at which the request was sent, and the first slot
 /// that the answer does not cover.
 type Answer = (Time, Slot);
 
@@ -35,9 +35,9 @@ pub(crate) struct Bounded {
     waiting: VecDeque<Waiting>,
     /// Latest answer whose slots are all applied.
     applied: Option<Answer>,
-    /// Later answers. Their slots have not all been applied yet.
+    /// Later answers, whose slots have not all been applied yet.
     pending: VecDeque<Answer>,
-    /// A read with a bound was requested; answers are not retained before that.
+    /// A read with a bound has been requested. Until then, answers are not retained.
     used: bool,
 }
 
@@ -62,7 +62,7 @@ impl Bounded {
         }
     }
 
-    /// Drops the pending answers, whose slots may never be decided in another ballot.
+    /// Drops the pending answers, whose slots may never be decided in a new ballot.
     pub(crate) fn on_new_ballot(&mut self) {
         self.pending.clear();
     }

@@ -69,7 +69,8 @@ impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Requester<'_, D, S> {
-    /// [offload-24] Accepts a value under an assigned name, like one that a node forwards.
+    /// [offload-24] Accepts a value under an assigned name, in the same way as one forwarded by a
+    /// node.
     fn take_lent(&mut self, name: Name, value: Value, bytes: &[u8]) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;

@@ -1,4 +1,4 @@
-//! Small files of a data folder: their order in a scrub, their faults, and their writers.
+//! Small files of a data folder: their order in a scrub, their possible faults, and their writers.
 
 use std::collections::VecDeque;
 
@@ -8,21 +8,21 @@ use quorate_log::{
 };
 use quorate_stream::store::Store;
 
-/// Number of reads of a damaged file after which an operator must act.
+/// Number of reads of a damaged file after which only an operator can help.
 const TRIES_MAX: u32 = 30;
 
 /// Part of the node that writes a file and knows its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeper {
-    /// Writes the base of the log, including the start of the log.
+    /// Writer of the base of the log, which includes the start of the log.
     Base,
-    /// Writes the position of the catalogue of byte streams.
+    /// Writer of the position of the catalogue of byte streams.
     Catalogue,
-    /// Writes the identity of this node.
+    /// Writer of this node's identity.
     Identity,
-    /// Writes the addresses of the other nodes. These are only hints.
+    /// Writer of the other nodes' addresses, which are only hints.
     Book,
-    /// Writes the number of the newest file of a family, whenever the next one is created.
+    /// Writer of the number of the newest file of a family, at each creation of the next one.
     Makers,
 }
 
@@ -49,7 +49,8 @@ fn all() -> impl Iterator<Item = SmallFile> {
 }
 
 impl SmallFile {
-    /// Returns the fault in the bytes read, if any. A missing file is one only if it must exist.
+    /// Returns the fault in the bytes read, if any. A missing file is a fault only if it must
+    /// exist.
     pub(crate) fn fault(self, bytes: Option<&[u8]>, must_be_there: bool) -> Option<String> {
         let Some(bytes) = bytes else {
             return must_be_there.then(|| "it is gone".to_owned());
@@ -78,14 +79,14 @@ pub(crate) struct Files {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     pub(crate) file: SmallFile,
-    /// The file existed when the read began; one created during the read is not missed.
+    /// The file existed when the read began. A file created during the read is not missed.
     pub(crate) must_be_there: bool,
     /// Index of the finding and number of reads since, if the file was found damaged before.
     pub(crate) again: Option<(Option<usize>, u32)>,
 }
 
 impl Looked {
-    /// Returns whether rewriting the file has failed.
+    /// Returns whether rewriting the file has failed too often.
     pub(crate) fn is_in_vain(&self) -> bool {
         self.again.is_some_and(|(_, tries)| tries >= TRIES_MAX)
     }
@@ -120,7 +121,6 @@ impl Files {
         }
     }
 
-    /// Returns whether any files are still to be read.
     pub(crate) fn goes_on(&self) -> bool {
         self.out.is_some() || !self.left.is_empty() || !self.mended.is_empty()
     }

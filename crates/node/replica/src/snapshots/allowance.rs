@@ -10,7 +10,7 @@ const SAVED_MS: u64 = 100;
 pub(crate) struct Allowance {
     /// Rate limit in bytes per second; `None` if unlimited.
     bytes_per_second: Option<u64>,
-    /// Number of bytes that may be moved now; work must pause while it is negative.
+    /// Number of bytes that may be transferred now. Work must pause while it is negative.
     left: i64,
     at: Time,
 }
@@ -20,13 +20,14 @@ impl Allowance {
         Self { bytes_per_second: bytes_per_second.map(|rate| rate.max(1)), left: 0, at: now }
     }
 
-    /// Returns whether any number of bytes may be moved now.
+    /// Returns whether bytes may be transferred now, in any number: an excess is paid for by
+    /// waiting.
     pub(crate) fn may(&mut self, now: Time) -> bool {
         let Some(rate) = self.bytes_per_second else {
             return true;
         };
         let earned = u128::from(rate) * u128::from(now.since_us(self.at)) / 1_000_000;
-        // Time too short to earn a byte is not lost.
+        // Time too short to earn a byte is carried over.
         if earned > 0 {
             self.at = now;
             let most = i64::try_from(rate / (1000 / SAVED_MS)).unwrap_or(i64::MAX);
@@ -43,7 +44,7 @@ impl Allowance {
         }
     }
 
-    /// Returns the time at which bytes may be moved again; `None` if they may be moved now.
+    /// Returns the time at which bytes may be transferred again; `None` if they may be now.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let rate = self.bytes_per_second?;
         let missing = u128::try_from(1 - self.left).ok().filter(|missing| *missing > 0)?;

@@ -4,8 +4,8 @@ use quorate_core::{slot::Slot, time::Time};
 
 use crate::ports::status::Snapshot;
 
-/// Time in milliseconds after which a request fails while the disk prevents the snapshot from
-/// becoming valid. Allows for ten attempts.
+/// Time in milliseconds after which a request fails because the disk prevents the snapshot from
+/// becoming valid. Long enough for ten attempts.
 const VAIN_MS: u64 = 1_000;
 
 /// Pending request. All operators that request a snapshot share one answer.
@@ -14,7 +14,7 @@ pub(super) struct OperatorRequest {
     /// Slot at or after which a snapshot is requested.
     wanted: Option<Slot>,
     answer: Option<Result<Snapshot, String>>,
-    /// Start of the time during which the disk has prevented progress.
+    /// Time since when the disk has prevented progress.
     vain_since: Option<Time>,
 }
 
@@ -27,7 +27,8 @@ impl OperatorRequest {
         self.wanted
     }
 
-    /// Records that the disk prevents progress. Returns whether it did long enough to fail.
+    /// Records that the disk prevents progress. Returns whether it has done so for long enough to
+    /// fail.
     pub(super) fn is_in_vain(&mut self, now: Time) -> bool {
         let asked = self.wanted.is_some();
         asked && now.since_us(*self.vain_since.get_or_insert(now)) >= VAIN_MS * 1000
@@ -38,7 +39,8 @@ impl OperatorRequest {
         self.vain_since = None;
     }
 
-    /// Completes the request with this snapshot, now in the base of the log, if recent enough.
+    /// Completes the request with this snapshot, which the base of the log now references, if it is
+    /// recent enough.
     pub(super) fn have(&mut self, own: Snapshot) {
         if self.wanted.take_if(|wanted| *wanted <= own.at).is_some() {
             self.answer = Some(Ok(own));

@@ -1,8 +1,9 @@
 //! Transfer of a peer's snapshot to this node: offers of peers, and progress.
 //!
-//! The node requests offers from all peers. It prefers a peer that is not busy, then the newest
-//! snapshot, then a peer other than the leader. A peer that goes silent is replaced by any peer
-//! that has the same snapshot.
+//! The node requests offers from all peers. It prefers, in this order: peers that are not busy,
+//! those that failed least often, a snapshot of which it has a part, peers other than the leader,
+//! and the newest snapshot. A peer that goes silent is replaced by any peer that has the same
+//! snapshot.
 
 use std::collections::BTreeMap;
 

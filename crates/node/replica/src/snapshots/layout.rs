@@ -16,7 +16,7 @@ use quorate_log::disk::{BLOCK, Family, FileId, Position};
 
 /// First bytes of every chunk.
 const MAGIC: [u8; 8] = *b"qrtesnap";
-/// Length of the head before a chunk's content.
+/// Length in bytes of the head that precedes a chunk's content.
 pub(crate) const HEAD: usize = 64;
 const COVERED_FROM: usize = 12;
 
@@ -34,7 +34,7 @@ impl Layout {
     const CHUNK_BYTES_MAX: u32 = 16 << 20;
     const PART_BYTES_MAX: u64 = 1 << 40;
 
-    /// Returns a layout that was read from a disk, if it is valid.
+    /// Returns a layout that was read from disk, if it is valid.
     pub(crate) fn checked(chunk_bytes: u32, part_chunks: u32) -> Option<Self> {
         let layout = Self { chunk_bytes, part_chunks };
         let whole = (chunk_bytes as usize).is_multiple_of(BLOCK) && chunk_bytes > 0;
@@ -46,7 +46,7 @@ impl Layout {
         u64::from(self.chunk_bytes) * u64::from(self.part_chunks)
     }
 
-    /// Returns the number of bytes of the stream in a full chunk.
+    /// Returns the number of stream bytes in a full chunk.
     pub(crate) fn content_bytes(self) -> usize {
         self.chunk_bytes as usize - HEAD
     }
@@ -88,7 +88,7 @@ pub(crate) struct Head {
     pub(crate) first_part: u64,
 }
 
-/// Returns the size on disk of a chunk with this content, in bytes of whole blocks.
+/// Returns the size on disk, in bytes, of a chunk with this length of content: whole blocks.
 pub(crate) fn blocks(content: usize) -> usize {
     (HEAD + content).next_multiple_of(BLOCK)
 }

@@ -1,4 +1,5 @@
-//! Loading of this node's snapshot by the service, after a start or a peer's snapshot.
+//! Loading of this node's snapshot into the service, after a start or the arrival of a peer's
+//! snapshot.
 
 use quorate_log::disk::Disk;
 
@@ -14,9 +15,9 @@ use crate::ports::service::{LoadError, MetaChange, Metadata, StateMachine};
 pub(crate) struct Loading {
     manifest: Manifest,
     items: Items,
-    /// Number of the stream's bytes that have been loaded.
+    /// Number of bytes of the stream that have been loaded.
     bytes: u64,
-    /// End of the stream's bytes that are loaded or being read.
+    /// End of the bytes of the stream that are loaded or being read.
     asked: u64,
     meta: Metadata,
     header: bool,

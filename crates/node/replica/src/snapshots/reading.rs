@@ -10,8 +10,9 @@ use super::{
     manifest::Manifest,
 };
 
-/// Maximum number of reads in flight for loading a snapshot, and likewise for serving all peers. It
-/// keeps the disk busy during a turn, with at most 1 MiB of chunks of the usual size in memory.
+/// Maximum number of reads in flight for loading a snapshot, and likewise for serving all peers.
+/// Enough to keep the disk busy during a turn, with at most 1 MiB of chunks of the usual size in
+/// memory.
 pub(crate) const READS_MAX: usize = 4;
 
 /// Purpose of a read. Reads with the same purpose complete in the order in which they were started.
@@ -58,9 +59,9 @@ pub(crate) struct Chunk {
 /// Why a chunk could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
-    /// The bytes, intact or not, cannot be read now, for lack of file descriptors.
+    /// The bytes cannot be read now for lack of file descriptors; they may be intact.
     NotNow,
-    /// The bytes appear to be damaged, as described.
+    /// The bytes appear to be damaged, for this reason.
     Damaged(String),
 }
 

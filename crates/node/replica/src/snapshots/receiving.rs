@@ -1,4 +1,4 @@
-//! A peer's snapshot while it is received. The data is on disk and survives a restart.
+//! A peer's snapshot while it is being received. The data is on disk and survives a restart.
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::Disk;
@@ -17,7 +17,7 @@ use crate::fields::Fields;
 pub(crate) const FILE: &str = "incoming";
 const FORMAT: u16 = 1;
 /// Maximum number of bytes waiting for the disk: a window of the sender, the bytes that were
-/// waiting at the time of the request, and as much again for a sender with a larger window.
+/// waiting when the window was requested, and as much again for a sender with a larger window.
 const BACKLOG_BYTES_MAX: u64 = 10 << 20;
 
 /// A snapshot that is being received.
@@ -94,7 +94,7 @@ impl Receiving {
         }
     }
 
-    /// Adds a chunk that an earlier process received.
+    /// Adds the content of a chunk that an earlier process received.
     pub(crate) fn have(&mut self, cluster: u128, content: &[u8]) -> Result<(), Wrong> {
         self.look(cluster, content)?;
         self.writer.have(content);
@@ -136,7 +136,7 @@ impl Receiving {
         })
     }
 
-    /// Returns the received snapshot once durable, or an error if it is not the one offered.
+    /// Returns the received snapshot once it is durable, or an error if it is not the one offered.
     pub(crate) fn done(&self) -> Option<Result<(Manifest, Header), Wrong>> {
         let manifest = self.writer.done()?;
         if manifest.digest != self.target.digest || !self.items.is_between_items() {

@@ -7,7 +7,7 @@ use quorate_log::disk::Disk;
 use super::{header::Header, layout::Layout, stream::Item, writing::Writer};
 use crate::ports::service::{Imaged, Metadata, StateMachine};
 
-/// Approximate number of bytes of an image that are requested at a time.
+/// Approximate number of bytes of an image requested at a time.
 const STEP_BYTES: usize = 64 << 10;
 
 /// A snapshot that is being taken.

@@ -4,7 +4,7 @@ use quorate_core::{message::Held, slot::Slot};
 
 use crate::defaults;
 
-/// Divisor of the minimum growth of the log before a snapshot, while a node replays its log.
+/// Divisor of the log's minimum growth before a snapshot, in effect while the node replays its log.
 const REPLAYED_PART: u64 = 8;
 
 /// Options for snapshots and trimming.
@@ -36,7 +36,7 @@ impl Default for SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// Returns whether another snapshot is due, given `log_bytes` of applied records after the last
+    /// Returns whether another snapshot is due, given `log_bytes` of applied records since the last
     /// snapshot of `snapshot_bytes`. While the node `replays` its log, snapshots are due sooner, so
     /// that its progress survives if the process is killed ([snap-6]).
     pub(crate) fn is_due(&self, log_bytes: u64, snapshot_bytes: u64, replays: bool) -> bool {
@@ -47,14 +47,15 @@ impl SnapshotOptions {
         log_bytes >= wanted
     }
 
-    /// [snap-4] Returns the size of the log in bytes above which it is trimmed in spite of
-    /// transfers. A peer that receives a snapshot of that size must then start over.
+    /// [snap-4] Returns the size of the log in bytes above which it is trimmed despite transfers in
+    /// progress. A peer that is receiving a snapshot of that size must then start over.
     pub(crate) fn moving_bytes_max(&self, snapshot_bytes: u64) -> u64 {
         let more = self.log_bytes_max.max(snapshot_bytes);
         self.log_bytes_max.saturating_add(more)
     }
 
-    /// Sets another file size, for tests and simulation. A chunk must be whole blocks.
+    /// Returns the options with another file size, for tests and simulation. A chunk must be whole
+    /// blocks.
     #[must_use]
     pub fn in_files_of(mut self, chunk_bytes: u32, chunks: u32) -> Self {
         if let Some(layout) = super::layout::Layout::checked(chunk_bytes, chunks) {
@@ -65,9 +66,9 @@ impl SnapshotOptions {
 }
 
 /// [trim-1] Returns the slot at which the log may begin. Only `own` matters for safety: below it
-/// this node's durable state is complete. The rest is policy. Peers that lag slightly catch up from
-/// the log, unless it has grown too large. The wait for a quorum of full replicas has the same
-/// limit, since an auxiliary may help to decide for days without one.
+/// this node's durable state is complete. The rest is policy. Slightly lagging peers catch up from
+/// the log, unless it has grown too large. The same limit ends the wait for a quorum of full
+/// replicas, since the group may decide without one for days with an auxiliary.
 pub(crate) fn trim_to(
     own: Slot,
     held: Held,

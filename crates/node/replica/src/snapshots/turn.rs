@@ -39,7 +39,7 @@ impl Snapshots {
         if let Some(start) = around.log().rebased() {
             self.on_rebased(start, around);
         }
-        // While no work is in progress, due work is checked for only at intervals.
+        // While no work is in progress, check for due work only at intervals.
         if self.is_quiet() {
             if around.now < self.look_at {
                 return;
@@ -82,7 +82,7 @@ impl Snapshots {
             }
             // If a file could not be deleted, the next start retries.
             Completed::Retired { .. } => return,
-            // Without the file, an interrupted transfer starts over.
+            // Without the file, an interrupted transfer would just start over.
             Completed::SmallFileReplaced { .. } | Completed::SmallFileRead { .. } => return,
             Completed::Written { file, .. }
             | Completed::Flushed { file, .. }

@@ -1,4 +1,4 @@
-//! Checks values in peers' frames before the core learns of them, and stores their bytes.
+//! Checks values in peers' frames before they reach the core, and stores their bytes.
 
 use quorate_core::{
     effect::Refusal,
@@ -31,9 +31,9 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         (range.from < cut && cut < range.to).then_some(cut)
     }
 
-    /// [read-4] Returns a message with the time at which it was received. If a lease is requested,
-    /// the clock is read, because the lease begins at that time and the turn may have begun before
-    /// the request was sent. Without a clock, no lease is granted.
+    /// [read-4] Returns a message with the time at which it was received. For a lease request the
+    /// clock is read, because the lease begins at that time and the turn may have begun before the
+    /// request was sent. Without a clock, no lease is granted.
     pub(crate) fn received_at(&mut self, now: Time, mut message: Message) -> (Time, Message) {
         let Message::Heartbeat(beat) = &mut message else {
             return (now, message);
@@ -54,7 +54,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         }
     }
 
-    /// Returns whether the value's bytes are available; `None` to drop the frame.
+    /// Returns whether the value's bytes are available; `None` if the frame must be dropped.
     pub(crate) fn admit(
         &mut self,
         now: Time,
@@ -70,7 +70,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
             self.counters.frames_mismatched += 1;
             return None;
         }
-        // A frame that would grow a queue beyond its bound is dropped, and repeated.
+        // A frame that would grow a queue beyond its bound is dropped; its sender repeats it.
         let held = self.contents.holds(&value, range, self.applying.streams());
         let more = brought.filter(|_| !held).map_or(0, |brought| brought.bytes.len());
         if self.is_overloaded() || !self.has_room_for(message, range.from, more) {
@@ -85,7 +85,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         {
             return None;
         }
-        // [value-3] From here until the slot is applied the bytes are retained.
+        // [value-3] From now on, the bytes are retained until the slot is applied.
         let near =
             range.from < self.protocol.node().decided_to().plus(self.protocol.window_slots());
         if near && range.from >= self.needed_from() {
@@ -97,7 +97,8 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
             return Some(true);
         }
         if let Value::Content { .. } = value {
-            // [stream-4] Content may lack bytes that are not needed, as `holds` considers.
+            // [stream-4] Content may arrive without bytes that are not needed, which `holds` takes
+            // into account.
             let streams = self.applying.streams();
             return Some(self.contents.holds(&value, range, streams));
         }
@@ -105,10 +106,10 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         Some(held || brought.is_some())
     }
 
-    /// Returns whether there is capacity for a proposal's bytes. Proposals after a gap wait for the
-    /// slots that fill it, so they may use only half of the capacity: they must never block the
-    /// slots for which they wait. The first slot that needs bytes always fits, even if votes from
-    /// before a restart exceed the capacity, because only its progress frees memory.
+    /// Returns whether there is capacity for a proposal's bytes. Proposals after a gap may use only
+    /// half of it, so that they never block the slots for which they wait. The first slot that
+    /// needs bytes always fits, even if votes from before a restart exceed the capacity, because
+    /// only its progress frees memory.
     pub(crate) fn has_room_for(&self, message: &Message, slot: Slot, more: usize) -> bool {
         let node = self.protocol.node();
         let next = match message {

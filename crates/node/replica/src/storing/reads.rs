@@ -1,4 +1,4 @@
-//! Reads of the log: their purposes, and the slots whose records are not written yet.
+//! Reads of the log: their purposes, and the slots whose latest records are not on disk yet.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub(crate) enum Purpose {
     Votes,
     /// Decided slots that the service has to apply.
     Apply,
-    /// Decided slots for a peer that lags.
+    /// Decided slots for a lagging peer.
     Serve(NodeId),
     /// Bytes of a value that was proposed in this slot, requested by a peer.
     Payload(NodeId, Value, Slot),
@@ -63,13 +63,13 @@ pub(crate) struct LogReads {
     /// example, it may contain a vote for a value other than the decided one.
     unwritten: VecDeque<(RecordSeq, SlotRange)>,
     open: [Option<Purpose>; KINDS],
-    /// Earliest time of the next read of each kind, after one that found no data.
+    /// Earliest time of the next read of each kind, after a read that found no data.
     retry_at: [Time; KINDS],
 }
 
 impl LogReads {
-    /// Notes a record about these slots that was appended to the log, or that could not be appended
-    /// because the log has failed (`lost`).
+    /// Notes a record about these slots that was appended to the log or, if `lost`, could not be,
+    /// because the log has failed.
     pub(crate) fn appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
         match self.unwritten.back_mut() {
             // Records that will never be written are merged, to keep the list small.
@@ -135,7 +135,6 @@ impl LogReads {
         self.retry_at[kind as usize] = until;
     }
 
-    /// Returns the time at which a postponed read may start.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         self.retry_at.iter().copied().filter(|at| *at > now).min()
     }

@@ -1,9 +1,9 @@
-//! Hold on the bytes of streams for a backup, whatever is trimmed or removed meanwhile ([trim-2]).
+//! Hold of a backup on stream bytes that may be trimmed or removed in the meantime ([trim-2]).
 //!
 //! A backup has the state at one slot, and the table at that slot defines which bytes it contains.
-//! So the bytes that are retained at the time of the request remain in the store until the backup
-//! ends for any reason: its reader is dropped, it was idle for a while, or the disk is full, since
-//! then writers would have to wait for a reader.
+//! So the bytes that are retained at the time of the request stay in the store until the hold ends.
+//! It ends when its reader is dropped, when it was idle for a while, or when the disk is full,
+//! since writers would otherwise have to wait for a reader.
 
 use std::sync::{Arc, Weak};
 
@@ -12,12 +12,13 @@ use quorate_core::{slot::Slot, time::Time};
 /// Time in milliseconds without a request after which a hold ends.
 const IDLE_MS: u64 = 120_000;
 
-/// Hold on the bytes of streams. The node releases no bytes until this value is dropped.
+/// Hold on the bytes of streams, none of which the node releases until this value is dropped.
 #[derive(Clone, Debug)]
 pub struct StreamHold {
     /// Number of the hold, unique in this process.
     pub id: u64,
-    /// Applied position when the hold began. All bytes of snapshots at or after it are available.
+    /// Applied position at the start of the hold. All bytes of snapshots at or after it are
+    /// available.
     pub from: Slot,
     _hold: Arc<()>,
 }
@@ -43,7 +44,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// Begins a hold, during which no bytes are released. An earlier hold ends.
+    /// Begins a hold, and ends any earlier one. No bytes are released during a hold.
     pub(crate) fn begin(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.last_id += 1;
         let hold = Arc::new(());
@@ -63,7 +64,7 @@ impl Holding {
         }
     }
 
-    /// Returns whether a hold is in place, so that no bytes may be released.
+    /// Returns whether a hold prevents the release of bytes.
     pub(crate) fn holds(&self) -> bool {
         self.current.is_some()
     }

@@ -6,7 +6,7 @@ use quorate_core::node_id::NodeId;
 
 use crate::{fields::Fields, ports::outcome::SessionId};
 
-/// Keys under which a persistent service stores the table.
+/// Metadata keys of the table's entries in a persistent service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Node(NodeId),
@@ -14,7 +14,7 @@ pub(super) enum Key {
     Reply(SessionId, u64),
 }
 
-/// Metadata of a service that this version does not understand, or that is inconsistent.
+/// Error for metadata that is inconsistent or not understood by this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     pub(crate) key: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Node sessions: each numbers the batches of one process start of one node.
+//! Node sessions: each numbers the batches of one boot of one node.
 //!
 //! Batches execute in the order of their numbers or not at all. Therefore everything that an origin
 //! accepts executes once, in the order of acceptance, even if messages are repeated or reordered.
@@ -10,7 +10,7 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 use super::codec::Key;
 use crate::{fields::Fields, proposing::batch::Header};
 
-/// Decision whether a batch is executed now, with the reason if not.
+/// Verdict on whether a batch is executed now, with the reason if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The next batch of its origin, to be executed now.
@@ -19,7 +19,7 @@ pub(crate) enum Turn {
     Past,
     /// A batch that arrived before an earlier one of its origin; the origin resends both.
     Early,
-    /// A batch of an unknown session. It is never executed in any slot ([session-4]).
+    /// A batch of an unknown session, which is never executed in any slot ([session-4]).
     Never,
 }
 
@@ -58,7 +58,6 @@ impl NodeSession {
 /// The newest session of each node.
 #[derive(Clone, Debug)]
 pub(super) struct NodeSessions {
-    /// Maximum number of sessions.
     max: usize,
     table: BTreeMap<NodeId, NodeSession>,
 }
@@ -76,7 +75,7 @@ impl NodeSessions {
         number: u64,
         changed: &mut BTreeSet<Key>,
     ) {
-        // A newer session fences the older one: batches in flight from an earlier start are not
+        // A newer session fences the older one: batches in flight from an earlier boot are not
         // executed. Their clients received "unknown", or were disconnected when that process ended.
         if self.table.get(&origin).is_some_and(|held| (held.boot, held.number) >= (boot, number)) {
             return;
@@ -101,7 +100,7 @@ impl NodeSessions {
         }
     }
 
-    /// Returns whether this batch, decided in `slot`, must be executed, and if so marks it.
+    /// Decides whether this batch, decided in `slot`, is executed, and if so marks it as executed.
     pub(super) fn take_turn(
         &mut self,
         slot: Slot,

@@ -45,7 +45,7 @@ impl Snapshots {
             if around.now < self.load_at {
                 return;
             }
-            // The service has dropped its state: it starts with the log, or another snapshot.
+            // The service has dropped its state. It starts over with the log or another snapshot.
             if let Err(error) = around.applying.begin_again() {
                 self.load_at = around.now.plus_ms(SHORT_MS);
                 let why = error.to_string();
@@ -89,7 +89,7 @@ impl Snapshots {
             let percent = (u128::from(done) * 100).checked_div(u128::from(all));
             let percent = percent.unwrap_or(100);
             around.applying.set_loading(format!("it takes in a snapshot: {percent} %"));
-            // A service whose writes are behind accepts no items at the moment.
+            // The service accepts no items until its writes have caught up.
             if around.now < self.load_at {
                 return;
             }

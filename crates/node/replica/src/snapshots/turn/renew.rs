@@ -1,4 +1,4 @@
-//! Renewal of the service, once a snapshot that replaces its files is available.
+//! Renewal of a service with damaged files, from a snapshot that replaces all of them.
 
 use quorate_core::{slot::Slot, time::Time};
 use quorate_log::disk::Disk;
@@ -10,7 +10,7 @@ use super::{
 use crate::{observing::events::Event, ports::service::StateMachine};
 
 impl Snapshots {
-    /// Starts a renewal of damaged files of the service. The log begins at `start`.
+    /// Starts a renewal of the service. The log begins at `start`.
     pub(crate) fn renew(&mut self, now: Time, start: Slot) {
         if !self.renewal.is_under_way() {
             let until = now.plus_ms(PATIENCE_MS);
@@ -22,7 +22,8 @@ impl Snapshots {
         self.renewal
     }
 
-    /// Extends the time limit of the renewal, because a peer's snapshot makes progress.
+    /// Extends the time limit of the renewal because the transfer of a peer's snapshot makes
+    /// progress.
     pub(in crate::snapshots) fn renewal_moves(&mut self, now: Time) {
         if let Renewal::Wanted { until, .. } = &mut self.renewal {
             *until = now.plus_ms(PATIENCE_MS);
@@ -36,7 +37,8 @@ impl Snapshots {
             && !self.has_replacement(start)
     }
 
-    /// Returns whether the disk has all to rebuild the service: a snapshot, and the log after it.
+    /// Returns whether the disk has everything to rebuild the service: a snapshot, and the log
+    /// after it.
     pub(in crate::snapshots) fn has_replacement(&self, start: Slot) -> bool {
         self.switch.is_none() && self.own.is_some_and(|own| own.at >= start)
     }

@@ -20,7 +20,7 @@ pub(crate) enum Scrubbed {
     NotNow,
     /// The chunk is damaged, for this reason, so the whole snapshot is dropped.
     Damaged(String),
-    /// The snapshot is no longer this node's.
+    /// This node no longer has the snapshot.
     Gone,
 }
 
