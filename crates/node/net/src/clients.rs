@@ -1,4 +1,5 @@
-//! Client connections: sockets for the front's state machines, with back-pressure both ways.
+//! Client connections: the sockets of the front's state machines, with back-pressure in both
+//! directions.
 
 mod away;
 mod place;
@@ -39,17 +40,18 @@ const READ_LARGE_BYTES: usize = 1 << 20;
 pub(crate) struct Clients {
     limits: Limits,
     connections: FxHashMap<ConnectionId, Client>,
-    /// Starts at 1, because the ids are shown to operators and clients.
+    /// Next connection id. Starts at 1, because operators and clients see the ids.
     next_id: u64,
     /// Buffer shared by the reads of all clients.
     scratch: Vec<u8>,
-    /// Total bytes in the backlogs of all clients.
+    /// Total number of bytes in the backlogs of all clients.
     backlog_bytes: usize,
     /// Rate limit for the log line about clients that use too much memory.
     shed_log: Seldom,
     /// Rate limit for the log line about reset connections.
     resets: Seldom,
-    /// Clients not being read: their front accepts no input, or reading is suspended for all.
+    /// Clients that are not being read because their front accepts no input or reading is suspended
+    /// for all.
     paused: Vec<ConnectionId>,
     /// Reading is suspended for all clients until the load on the host has fallen.
     held: bool,
@@ -61,11 +63,11 @@ pub(crate) struct Clients {
     unproved: UnauthenticatedClients,
     pub(crate) threads: Threads,
     load: Load,
-    /// Connections go to the I/O threads.
+    /// Connections are currently handed over to the I/O threads.
     spreads: bool,
     /// Connections to recall from the I/O threads, a few per turn.
     gathering: Vec<ConnectionId>,
-    /// Bytes of output that the I/O threads have and the fronts have as well.
+    /// Number of bytes of output that the I/O threads hold while the fronts still hold them, too.
     handed_bytes: usize,
     pub(crate) stats: Stats,
 }
@@ -81,7 +83,7 @@ struct Client {
     paused: bool,
     /// An I/O thread may own the socket ([io-2]).
     may_leave: bool,
-    /// Reads while connections go to the I/O threads.
+    /// Number of reads since connections are handed over to the I/O threads.
     reads: u32,
 }
 
@@ -90,7 +92,8 @@ enum Stage {
     Open,
     /// The client has shut down its sending side; requests already received are still answered.
     HalfClosed,
-    /// All output is sent. Input is discarded until the client closes or this deadline passes.
+    /// All output has been sent. Input is discarded until the client closes or this deadline
+    /// passes.
     Farewell(Time),
 }
 
@@ -186,7 +189,7 @@ impl Clients {
             return;
         };
         // Requests received before the connection broke are still executed, as if the client had
-        // waited; afterwards no client is left to receive a reply.
+        // waited. After that, no client is left to receive a reply.
         if ready.broken && !(ready.read && client.stage == Stage::Open) {
             return self.close(id, cx);
         }
@@ -244,8 +247,8 @@ impl Clients {
         !self.is_held(host) && self.paused.iter().any(ready)
     }
 
-    /// Returns whether reading is suspended for all clients. Reading resumes well below the load at
-    /// which it was suspended, because each change costs a system call per client.
+    /// Returns whether reading is suspended for all clients. Reading resumes only well below the
+    /// load at which it was suspended, because each change costs a system call per client.
     fn is_held(&self, host: &impl ClientSide) -> bool {
         if self.held_bytes(host) > self.limits.clients_bytes_max {
             return true;
@@ -371,7 +374,8 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        // During a large command the front is called less often, as it may parse from the start.
+        // During a large command the front is called less often, because it may parse from the
+        // start each time.
         let wanted = client.backlog.len().clamp(READ_BYTES, READ_LARGE_BYTES);
         let Place::Here(here) = &mut client.place else {
             return;
@@ -392,7 +396,7 @@ impl Clients {
                         continue;
                     }
                     if client.backlog.is_empty() && wanted == READ_BYTES {
-                        // Usual case: the front reads directly from the buffer of the read.
+                        // In the usual case, the front parses the read buffer in place.
                         return self.feed(id, count, cx);
                     }
                     keep(&mut client.backlog, &self.scratch[..count]);
@@ -442,7 +446,7 @@ impl Clients {
         None
     }
 
-    /// Passes the backlog to the front, or the first `fresh` bytes of `scratch` without a backlog.
+    /// Passes the backlog to the front or, without a backlog, the first `fresh` bytes of `scratch`.
     fn feed(&mut self, id: ConnectionId, fresh: usize, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -566,7 +570,8 @@ impl Clients {
             Stage::HalfClosed if client.paused || cx.host.front().is_busy(id) => {}
             Stage::HalfClosed => self.close(id, cx),
             Stage::Open if cx.host.front().closing(id) => {
-                // Closing at once, with input unread, would discard the last reply in transit.
+                // Closing at once with unread input would reset the connection and discard the last
+                // reply in transit.
                 here.socket.finish_writing();
                 let until = cx.now.time.plus_ms(self.limits.farewell_ms);
                 client.stage = Stage::Farewell(until);
@@ -602,7 +607,7 @@ impl Clients {
         if let Some(client) = self.connections.remove(&id) {
             match &client.place {
                 Place::Here(here) => cx.sources.remove(here.token),
-                // The socket is closed when it comes back.
+                // The I/O thread still has the socket, which is closed once it is returned.
                 Place::Away(away) => {
                     away.recall(id, &mut self.threads);
                     self.handed_bytes -= away.handed;
@@ -612,7 +617,7 @@ impl Clients {
         }
     }
 
-    /// Tells the front that a connection is closed.
+    /// Notifies the front that a connection is closed.
     fn forget(&mut self, id: ConnectionId, client: &Client, cx: &mut Cx<'_, impl ClientSide>) {
         self.backlog_bytes -= client.backlog.len();
         self.stats.clients_closed += 1;
@@ -633,7 +638,7 @@ impl Client {
         }
     }
 
-    /// Returns whether a read would return data without waiting.
+    /// Returns whether a read would return data without waiting, which the poller does not see.
     fn holds_more(&self) -> bool {
         let takes = !self.paused && self.stage != Stage::HalfClosed;
         takes && matches!(&self.place, Place::Here(here) if here.socket.holds_more())

@@ -22,7 +22,7 @@ use crate::{
 const SNAPSHOT_MS: u64 = SNAPSHOT_WAIT.as_millis() as u64 + 1000;
 /// Time in milliseconds after which the caller of a group request is assumed to have given up.
 const GROUP_MS: u64 = GROUP_WAIT.as_millis() as u64 + 1000;
-/// Time in milliseconds after which a reader of held stream bytes is assumed to have given up.
+/// Time in milliseconds after which a reader of stream bytes is assumed to have given up.
 const HELD_MS: u64 = HELD_WAIT.as_millis() as u64 + 1000;
 
 /// A caller waiting for the result of a group request, and its deadline.
@@ -46,7 +46,7 @@ pub(crate) struct WaitingCallers {
     held: BTreeMap<u64, HeldAsker>,
     /// Last request number that was assigned. Numbers are never reused.
     asked: u64,
-    /// Questions to be answered at the end of the turn.
+    /// Questions to answer at the end of the turn.
     questions: Vec<Question>,
 }
 

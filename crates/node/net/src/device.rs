@@ -1,4 +1,4 @@
-//! The optional device of a node, which votes, assigns slots and counts votes ([offload-5]).
+//! The optional device of a node, which casts votes, assigns slots and counts votes ([offload-5]).
 //!
 //! Reading order: [`Kind`] (the configured device), `ladder` (its fallbacks), `kernel`, `place`,
 //! `by_udp`, `boxes` (the kinds of candidates), `waiting` (wake-up of the reactor by a device).
@@ -36,15 +36,15 @@ pub(crate) use waiting::DeviceWakeup;
 
 /// Number of slots that each device program stores.
 const CELLS: u32 = 1 << 12;
-/// Maximum payload of a frame. With all headers 1512 bytes, in an Ethernet frame of 1526.
+/// Maximum payload of a frame in bytes. With all headers it takes 1512 bytes, and 1526 on Ethernet.
 const PAYLOAD_BYTES_MAX: usize = 1408;
 /// Maximum number of frames that a device running as a thread may queue for the reactor.
 const TAP_FRAMES: usize = 1 << 13;
 
-/// Name of the program that interprets our switch programs, for `--device p4`.
+/// Name of the program that interprets this project's P4 programs, for `--device p4`.
 const INTERPRETER: &str = "quorate-p4";
 
-/// Returns the path of the interpreter of our switch programs, next to the running program.
+/// Returns the path of the interpreter of P4 programs, in the folder of the running program.
 pub fn interpreter() -> Result<PathBuf, Refused> {
     let path = env::current_exe().unwrap_or_default().with_file_name(INTERPRETER);
     if path.is_file() { Ok(path) } else { Err(Refused::NoInterpreter(path)) }
@@ -67,12 +67,12 @@ pub enum Kind {
     Box(ExternalDevice),
 }
 
-/// An external device: two processes that turn received frames into sent frames, in place of
+/// An external device: two processes that turn received frames into frames to send, in place of
 /// hardware that does the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExternalDevice {
     kind: &'static str,
-    /// Command line. The program name replaces `{}` in every word, or is appended without a `{}`.
+    /// Command line. The program name replaces every `{}`, or is appended if there is none.
     words: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ impl ExternalDevice {
     }
 }
 
-/// Splits a command at whitespace; quotes protect whitespace within a word.
+/// Splits a command at whitespace outside quotes.
 fn words(command: &str) -> Vec<String> {
     let (mut words, mut within, mut quote) = (Vec::<String>::new(), false, None);
     for letter in command.chars() {
@@ -129,7 +129,7 @@ impl Kind {
         }
     }
 
-    /// Runs all programs of an external device as arguments of `launcher`.
+    /// Returns the kind with all programs of an external device run as arguments of `launcher`.
     #[must_use]
     pub fn with_launcher(self, launcher: &[String]) -> Self {
         match self {
@@ -172,7 +172,7 @@ pub enum Refused {
     /// The packet plane's datagrams already use the port.
     #[error("--device udp and --plane {0} both need the UDP port of --peer")]
     PortTaken(&'static str),
-    /// The address is not IPv4, the only kind that frames can carry.
+    /// The address is not IPv4, the only version that the frames support.
     #[error("--device udp needs one specific IPv4 address at --peer, not {0}")]
     Address(SocketAddr),
     /// The port for the device's datagrams cannot be bound.
@@ -183,7 +183,7 @@ pub enum Refused {
         "--device {0} needs --plane-interface: no interface of this machine has the address {1}"
     )]
     NoInterface(&'static str, SocketAddr),
-    /// The program that interprets switch programs is not in the folder of this one.
+    /// The interpreter of P4 programs is not in the folder of this program.
     #[error("--device p4 needs the program {}, which does not exist", .0.display())]
     NoInterpreter(PathBuf),
 }
@@ -212,7 +212,7 @@ pub(crate) struct Bound {
     members: Members,
 }
 
-/// Handles of a started device: the fallback list for the replica, the feed of members, and the
+/// Handles of a started device: the fallback list for the replica, the member feed, and the
 /// descriptors that wake the reactor.
 pub(crate) struct Started {
     pub(crate) ladder: Box<dyn DeviceSource>,
@@ -272,7 +272,8 @@ impl Bound {
         Ok(Some(bound))
     }
 
-    /// Adds an external device over `way` if one is configured. Otherwise returns the transport.
+    /// Adds an external device that uses the transport `way`, if one is configured. Otherwise
+    /// returns the transport.
     fn push_box(&mut self, kind: &Kind, way: ExternalTransport) -> Option<ExternalTransport> {
         let Kind::Box(one) = kind else {
             return Some(way);
@@ -301,8 +302,8 @@ impl Bound {
     }
 }
 
-/// Removes devices that killed nodes of this cluster left in this machine's kernel, whatever device
-/// this node uses ([offload-9]).
+/// Removes devices that killed nodes of this cluster have left in this machine's kernel, regardless
+/// of the device that this node uses ([offload-9]).
 pub(crate) fn end_orphans(cluster: u128) {
     match quorate_device::xdp::end_orphans(group_of(cluster)) {
         Ok(ended) => {
@@ -310,7 +311,7 @@ pub(crate) fn end_orphans(cluster: u128) {
                 tracing::info!("stopped the device of an earlier process: {}", folder.display());
             }
         }
-        // Without the right to list them, only a process with more rights can have created any.
+        // A process without the right to list devices cannot have created any, either.
         Err(failed) => tracing::debug!("devices of earlier processes: {failed}"),
     }
 }
@@ -326,7 +327,7 @@ fn group_of(cluster: u128) -> u32 {
     words.fold(0, |hash: u32, word| hash.rotate_left(5) ^ word)
 }
 
-/// Feed that tells a device which members to exchange frames with.
+/// Feed of the members with which a device exchanges frames.
 #[derive(Debug)]
 pub(crate) struct MemberFeed {
     members: Members,

@@ -126,7 +126,7 @@ impl Gates {
         self.watch(!open, sources)
     }
 
-    /// Opens the gates that have no reason to be closed any more. Returns whether there were any.
+    /// Opens the gates that need no longer be closed. Returns whether there were any.
     pub(crate) fn reopen(
         &mut self,
         now: Time,
@@ -149,7 +149,8 @@ impl Gates {
         times.into_iter().flatten().min()
     }
 
-    /// Stops accepting clients. Removes the client socket's file, a sign that the node is stopping.
+    /// Stops accepting clients. Removes the client socket's file, which shows that the node is
+    /// stopping.
     pub(crate) fn shut_clients(&mut self, sources: &mut Sources) -> io::Result<bool> {
         self.clients.state = GateState::Shut;
         if let Some(token) = self.socket.take() {
@@ -159,7 +160,7 @@ impl Gates {
         self.watch(true, sources)
     }
 
-    /// Updates the poller with the gates that are open, if `changed`, and returns `changed`.
+    /// Updates the poller to the open gates if `changed`, and returns `changed`.
     fn watch(&self, changed: bool, sources: &Sources) -> io::Result<bool> {
         if !changed {
             return Ok(false);
@@ -237,7 +238,7 @@ impl Gate {
         }
     }
 
-    /// Opens the gate if it has no reason to be closed any more. Returns whether it did.
+    /// Opens the gate if it need no longer be closed. Returns whether it did.
     fn reopen(&mut self, now: Time, full: bool) -> bool {
         let open = match self.state {
             GateState::Paused(until) => until <= now,

@@ -31,7 +31,7 @@ const PROBE_WAIT: Duration = Duration::from_secs(8);
 /// Timeout for a leadership transfer. The core gives up earlier.
 const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
-/// Timeout for a read of held stream bytes.
+/// Timeout for a read of stream bytes under a hold.
 pub(crate) const HELD_WAIT: Duration = Duration::from_secs(10);
 
 /// Timeout for one request for a snapshot. A snapshot may take much longer, in which case the
@@ -117,7 +117,7 @@ impl fmt::Display for GroupError {
 
 impl std::error::Error for GroupError {}
 
-/// Why held stream bytes were not read.
+/// Why stream bytes under a hold were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldError {
     /// The request was not accepted or not answered.
@@ -156,7 +156,7 @@ pub(crate) enum Command {
     Group(Ask, bool, SyncSender<Result<Answer, GroupError>>),
 }
 
-/// Questions that the reactor answers at the end of a turn.
+/// Questions that the reactor answers at the end of a turn, each with the channel for its answer.
 #[derive(Debug)]
 pub(crate) enum Question {
     Status(SyncSender<Status>),
@@ -206,12 +206,12 @@ impl Handle {
         self.ask_reactor(ANSWER_WAIT, |reply| Command::Ask(Question::Metrics(reply)))
     }
 
-    /// Returns the batch and the window in use, with the reasons.
+    /// Returns the batch size and the window in use, with the reasons.
     pub fn tuning(&self) -> Result<TuningReport, Unanswered> {
         self.ask_reactor(ANSWER_WAIT, |reply| Command::Ask(Question::Tuning(reply)))
     }
 
-    /// Pins batch and window to `setting` for `ms` milliseconds; `None` unpins them.
+    /// Pins batch size and window to `setting` for `ms` milliseconds; `None` unpins them.
     pub fn hold(&self, setting: Option<Setting>, ms: u64) -> Result<TuningReport, Unanswered> {
         self.ask_reactor(ANSWER_WAIT, |reply| Command::Hold(setting, ms, reply))
     }
@@ -242,7 +242,8 @@ impl Handle {
     }
 
     /// Retains all stream bytes that future snapshots refer to, until the hold is dropped.
-    /// Continues an earlier hold if still valid. The inner error states why bytes are missing.
+    /// Continues an earlier hold if it is still in place. The inner error states why bytes are
+    /// missing.
     pub fn hold_streams(
         &self,
         earlier: Option<StreamHold>,

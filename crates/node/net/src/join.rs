@@ -1,9 +1,9 @@
 //! Requests that a node makes before its reactor runs.
 //!
-//! A node without a cluster asks the founder for the founding record ([era-11]). The founder asks
-//! all listed nodes whether a cluster already exists. A member about to assign an id first checks
-//! that the folder requesting the id is at its stated address. A starting node asks its peers for
-//! their memory of its log ([lie-3]).
+//! A node without a cluster requests the founding record from the founder ([era-11]). The founder
+//! asks all listed nodes whether a cluster already exists. A member about to assign an id first
+//! checks that the folder requesting the id is at its stated address. A starting node requests its
+//! peers' memory of its log ([lie-3]).
 
 use std::{
     fmt,
@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Why no founding record was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinError {
-    /// The founder refused, and would refuse a retry as well.
+    /// The founder refused, and would refuse a retry.
     Refused(RefusalCode, String),
     /// The caller's `stop` ended the attempts.
     Stopped,
@@ -53,7 +53,8 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Asks the founder until it answers or `stop` returns true. Reports delays to `progress`.
+/// Requests the founding record until the founder answers or `stop` returns `true`. Reports delays
+/// to `progress`.
 pub fn join(
     founder: &str,
     request: Join,
@@ -89,11 +90,11 @@ const fn is_final(code: RefusalCode) -> bool {
     !matches!(code, RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_))
 }
 
-/// Timeout for a founder's question to the listed nodes.
+/// Timeout for a founder's query of the listed nodes.
 pub const FOUNDER_PATIENCE: Duration = ATTEMPT_MAX;
 
-/// Asks the listed nodes concurrently whether they belong to a cluster, and returns those that do.
-/// Nodes that are down or do not answer in time are left out.
+/// Queries the listed nodes concurrently, and returns those that belong to a cluster. Nodes that
+/// are down or do not answer in time are left out.
 pub fn members_among(
     nodes: &[(NodeId, String)],
     me: NodeId,
@@ -108,8 +109,8 @@ pub fn members_among(
     members
 }
 
-/// Returns whether a member of a cluster listens at `address`. Only a node without a cluster says
-/// so in its answer; any other answer comes from a running node.
+/// Returns whether a member of a cluster listens at `address`. Only a node without a cluster states
+/// that it has none; any other answer comes from a running node.
 fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> bool {
     let hello = Hello {
         levels: Levels::SUPPORTED,
@@ -129,7 +130,7 @@ fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> 
     }
 }
 
-/// Checks that the folder with this nonce is starting at `address` and waiting for an id. Otherwise
+/// Checks that the folder with this nonce is starting at `address` and waiting for an id; otherwise
 /// returns the problem. A node that cannot be dialled now would become an unreachable member.
 pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), String> {
     let no_node = NodeId(0);
@@ -149,8 +150,9 @@ pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), 
 /// once; the limit covers machines that disappeared without closing their connections.
 pub const RECALL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// [lie-3] Asks `nodes` concurrently for their memory of this node's log, and returns the answers.
-/// Nodes that are down, slow or starting do not answer, nor do releases without this memory.
+/// [lie-3] Requests the memory of this node's log from `nodes` concurrently, and returns the
+/// answers. Nodes that are down, slow or starting do not answer, nor do releases without this
+/// memory.
 pub fn recall(
     nodes: &[(NodeId, String)],
     cluster: u128,
@@ -170,7 +172,7 @@ pub fn recall(
     })
 }
 
-/// Asks `nodes` concurrently and returns the answers that arrive within `patience`.
+/// Sends a request to `nodes` concurrently, and returns the answers that arrive within `patience`.
 fn ask_all<T: Send + 'static>(
     nodes: &[(NodeId, String)],
     patience: Duration,
@@ -209,7 +211,7 @@ fn attempt(
     trust: Option<&Trust>,
     stop: &dyn Fn() -> bool,
 ) -> io::Result<Answer> {
-    // Any node of this cluster at that address is accepted as the founder.
+    // Any node of this cluster at that address may act as the founder.
     let link = dial(founder, trust.map(|trust| trust.peer_out(None)))?;
     exchange(link, request.node, &Frame::Join(request), stop)
 }
@@ -287,7 +289,7 @@ fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
                 class: founding.class,
                 store: founding.store.to_owned(),
                 members: members.map(|(node, address)| (*node, (*address).to_owned())).collect(),
-                // Not sent: the hash in the request shows that they are equal.
+                // The terms are not sent: the hash in the request shows that they are equal.
                 terms: Terms::default(),
             })))
         }

@@ -18,28 +18,33 @@ pub struct Limits {
     pub peer_bulk_bytes_max: usize,
     /// Maximum number of bytes read from one socket in one turn.
     pub read_turn_bytes: usize,
-    /// Maximum number of incoming peer connections without a greeting. One more closes the oldest.
+    /// Maximum number of incoming peer connections without a greeting. A further one closes the
+    /// oldest.
     pub strangers_max: usize,
-    /// Timeout for a handshake, and for the farewell after a refusal.
+    /// Timeout in milliseconds for a handshake, and for the farewell after a refusal.
     pub handshake_ms: u64,
-    /// Approximate delay before the first redial. The delay doubles with each further failure.
+    /// Approximate delay in milliseconds before the first redial. The delay doubles with each
+    /// further failure.
     pub dial_retry_min_ms: u64,
-    /// Maximum delay between two dials of a peer.
+    /// Maximum delay in milliseconds between two dials of a peer.
     pub dial_retry_max_ms: u64,
-    /// Interval at which a node that is not supposed to dial a peer contacts it anyway, to learn
-    /// why the peer does not dial.
+    /// Interval in milliseconds at which a node contacts a peer that should dial it, to learn why
+    /// the peer does not.
     pub knock_ms: u64,
-    /// Grace period during which a removed node may stay connected to learn the latest decisions.
+    /// Grace period in milliseconds during which a removed node may stay connected to learn the
+    /// latest decisions.
     pub parting_ms: u64,
-    /// Time after which a peer that acknowledges nothing, not even keep-alives, is considered dead.
-    /// TCP doubles its delay before each retransmission, so a connection that survives a partition
-    /// takes about as long again to recover after it heals. A new connection takes one round trip.
+    /// Time in milliseconds after which a peer that acknowledges nothing, not even keep-alives, is
+    /// considered dead. TCP doubles its delay before each retransmission, so a connection that
+    /// survives a partition takes about as long again to recover after it heals. A new connection
+    /// takes one round trip.
     pub peer_silence_ms: u32,
     /// Maximum number of unauthenticated client connections. A further one closes the oldest.
     pub unproved_max: usize,
-    /// Time within which a client must authenticate.
+    /// Time in milliseconds within which a client must authenticate.
     pub prove_ms: u64,
-    /// Maximum number of clients, each with a descriptor. Others wait in the kernel's queue.
+    /// Maximum number of clients, each of which uses a descriptor. Others wait in the kernel's
+    /// queue.
     pub clients_max: usize,
     /// Maximum number of unconsumed input bytes per client, such as part of a large command.
     pub client_backlog_bytes_max: usize,

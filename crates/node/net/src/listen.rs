@@ -1,4 +1,4 @@
-//! Binding of a node's addresses. Every failure is reported clearly before the node starts to run.
+//! Binding of a node's addresses. Every failure is reported before the node starts to run.
 
 use std::{
     fmt::Display,
@@ -26,7 +26,7 @@ use crate::{
     starting::Starting,
 };
 
-/// Maximum number of connections waiting for accept; the kernel caps it at `net.core.somaxconn`.
+/// Maximum number of connections waiting for `accept`; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// Failure to listen on an address, with the flag that set the address.
@@ -60,7 +60,7 @@ pub enum BindReason {
     /// The text is not a valid address.
     #[error("{0}")]
     Malformed(io::Error),
-    /// A file at the path is not a socket.
+    /// The path is that of a file other than a socket.
     #[error("there is a file that is no socket")]
     NotASocket,
     /// Other machines could connect, but authentication is not configured.
@@ -240,8 +240,8 @@ impl Listeners {
     }
 
     /// Answers connections to the peer address on behalf of the starting node, until the returned
-    /// value is dropped. `node` is `None` while the node waits for an id. `cluster` is `None` if
-    /// its cluster is not known yet.
+    /// value is dropped. `node` is `None` while the node waits for an id, and `cluster` until it
+    /// knows its cluster.
     pub fn answer_while_starting(
         &self,
         node: impl Into<Option<NodeId>>,
@@ -255,7 +255,7 @@ impl Listeners {
     }
 
     /// Takes the listener for clients, for a protocol that the reactor does not serve.
-    /// [`Self::client_address`] keeps returning its address.
+    /// [`Self::client_address`] still returns its address afterwards.
     pub const fn take_client(&mut self) -> Option<TcpListener> {
         self.client.take()
     }
@@ -298,7 +298,7 @@ fn bind_tcp(
     protection: &Protection,
 ) -> Result<(TcpListener, SocketAddr), BindError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
-        // The standard library's 128 is too short: an overflow costs a client a second.
+        // The standard library's 128 is too small: a full queue costs a client a second.
         rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -316,7 +316,8 @@ fn bind_tcp(
 pub(crate) struct SocketFile {
     pub(crate) listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file, so that a later file of another process is not removed.
+    /// Device and inode of the file, so that a later file of another process at the same path is
+    /// not removed.
     identity: Option<(u64, u64)>,
 }
 
@@ -332,7 +333,7 @@ impl SocketFile {
         Ok(Self { listener, path: path.to_owned(), identity: identity(path) })
     }
 
-    /// Removes a socket file at which no process accepts connections, left by a killed process.
+    /// Removes a socket file left by a killed process, at which no process accepts connections.
     fn make_room(path: &Path) -> Result<(), BindReason> {
         let Ok(found) = fs::symlink_metadata(path) else {
             return Ok(());

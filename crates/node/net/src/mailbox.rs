@@ -69,7 +69,8 @@ impl<Q, N> Mailbox<Q, N> {
         &self.wake
     }
 
-    /// Locks the state, which a panic elsewhere leaves consistent: each change is one assignment.
+    /// Locks the state. A panic elsewhere leaves it consistent, because each change is one
+    /// assignment.
     fn state(&self) -> MutexGuard<'_, State<Q, N>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,7 +92,7 @@ impl<Q, N> Mailbox<Q, N> {
         patience: Duration,
         question: impl FnOnce(SyncSender<T>) -> Q,
     ) -> Result<T, Unanswered> {
-        // Capacity for the answer, so that the reactor never blocks on a caller.
+        // The channel has capacity for the answer, so that the reactor never blocks on a caller.
         let (reply, answer) = sync_channel(1);
         let mut state = self.state();
         if state.ended {

@@ -1,4 +1,5 @@
-//! The reactor: one thread that owns all sockets and the clock, and fixes the order of a turn.
+//! The reactor: one thread that owns the sockets and the clock, and fixes the order of work in a
+//! turn.
 
 use std::{
     io,
@@ -29,14 +30,14 @@ use crate::{
     threads::Threads,
 };
 
-/// Settings that stay the same while the reactor runs.
+/// Settings of the reactor, constant while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub identity: Identity,
-    /// All nodes of the group, with or without this one.
+    /// Nodes of the group; may include this one.
     pub peers: Vec<PeerAddress>,
     pub limits: Limits,
-    /// Random seed for retry jitter. It must differ between nodes and between starts.
+    /// Random seed for retry jitter. Must differ between nodes and between starts.
     pub seed: u64,
 }
 
@@ -63,7 +64,7 @@ pub struct Reactor<H> {
     _end: EndGuard,
 }
 
-/// Fails the requests of waiting threads when dropped, however the reactor ends.
+/// Guard that fails the requests of waiting threads when dropped, however the reactor ends.
 #[derive(Debug)]
 struct EndGuard(Arc<Shared>);
 
@@ -74,7 +75,7 @@ impl Drop for EndGuard {
 }
 
 impl<H: Host> Reactor<H> {
-    /// Creates a reactor from the listeners and the host. No work is done before [`Self::run`].
+    /// Creates a reactor from the listeners and the host. It does nothing before [`Self::run`].
     pub fn new(
         settings: Settings,
         mut listeners: Listeners,
@@ -142,7 +143,7 @@ impl<H: Host> Reactor<H> {
         Ok(self.host)
     }
 
-    /// Runs one turn. Returns `false` after the last turn. The order follows the design (§5):
+    /// Runs one turn. Returns `false` after the last one. The order follows the design (§5):
     /// received data, the protocol, sends, the log write, output to clients.
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         let began = self.wait(events)?;
@@ -184,8 +185,8 @@ impl<H: Host> Reactor<H> {
         Ok(!self.is_finished(now))
     }
 
-    /// Calls `run`. If `counted` grew, stamps the trace point with the time before the call,
-    /// because the data left before the call ended.
+    /// Calls `run`. If this increased `counted`, stamps the trace point with the time before the
+    /// call, because the data left before the call ended.
     fn stamping(&mut self, hop: Hop, counted: impl Fn(&Self) -> u64, run: impl FnOnce(&mut Self)) {
         let (began, before) = (self.host.hops().map(|hops| hops.now_ns()), counted(self));
         run(self);
@@ -197,8 +198,8 @@ impl<H: Host> Reactor<H> {
         }
     }
 
-    /// Waits for events, and returns when it began. Polls as long as polling is likely to pay off,
-    /// then sleeps.
+    /// Waits for events, and returns the time at which the wait began. Polls as long as polling is
+    /// likely to pay off, then sleeps.
     fn wait(&mut self, events: &mut Events) -> io::Result<Time> {
         let began = self.time();
         let patience_us = self.patience_us(began);
@@ -258,7 +259,7 @@ impl<H: Host> Reactor<H> {
 
     /// Returns the maximum time to wait for events, in microseconds; `None` for no limit.
     fn patience_us(&self, now: Time) -> Option<u64> {
-        // The end of a turn may have created work for the next.
+        // The end of this turn may have created work for the next.
         let place_free = self.gates.waits_for_room() && !self.clients.is_full();
         if place_free || self.peers.has_unsent() || self.clients.can_resume(&self.host) {
             return Some(0);

@@ -154,7 +154,7 @@ impl Sources {
 
     /// Stops watching a descriptor that stays open.
     pub(crate) fn release(&mut self, fd: impl AsFd, token: Token) {
-        // It fails only for a descriptor that is not watched.
+        // This fails only for a descriptor that is not watched.
         let _ = epoll::delete(&self.poller.epoll, fd);
         self.table.remove(token);
     }
@@ -164,7 +164,8 @@ impl Sources {
         self.table.get(KeyData::from_ffi(ready.token).into()).copied()
     }
 
-    /// Waits at most `us` microseconds, or forever if `None`, and stores the events in `events`.
+    /// Waits at most `us` microseconds, or without limit if `None`, and stores the events in
+    /// `events`.
     pub(crate) fn wait(&self, us: Option<u64>, events: &mut Events) -> io::Result<()> {
         self.poller.wait(us, events)
     }

@@ -1,6 +1,6 @@
 //! Busy polling before the reactor sleeps. Waking a thread costs more than a short wait: an
 //! interrupt and, on a virtual machine, an exit to the host on each side. A command that runs alone
-//! pays that cost at every step.
+//! pays this at every step.
 //!
 //! The thread yields its CPU between polls, so no runnable thread waits for it. If the CPU is
 //! returned late, other threads need it, and the reactor stops polling for a while.
@@ -20,7 +20,7 @@ pub enum Spin {
 }
 
 impl Spin {
-    /// Maximum polling time in microseconds. Sleeping adds little to longer waits.
+    /// Maximum polling time in microseconds. For longer waits, the cost of sleeping hardly matters.
     pub const US_MAX: u32 = 1000;
 
     /// Parses the value of `--spin`: `auto`, `off`, or microseconds up to [`Self::US_MAX`].
@@ -36,17 +36,18 @@ impl Spin {
     }
 }
 
-/// Polling time of [`Spin::Auto`] in microseconds. Longer than a step between two running
+/// Polling time of [`Spin::Auto`] in microseconds: longer than a step between two running
 /// processes, and about the cost of a wake-up.
 const AUTO_US: u64 = 50;
-/// A wait that slept is short up to this many times [`AUTO_US`], as it includes the wake-up.
+/// Multiple of [`AUTO_US`] up to which a wait that slept counts as short, since it includes the
+/// wake-up.
 const SLEPT_TIMES: u64 = 3;
-/// Polling requires that at least this many of the last 16 waits were short.
+/// Minimum number of short waits among the last 16 for polling.
 const SHORT_MIN: u32 = 4;
-/// Duration of a turn, in microseconds, above which the thread sleeps at once: the wake-up costs
-/// little in comparison, and other threads need the CPU more.
+/// Duration of a turn in microseconds above which the thread sleeps at once: a wake-up costs little
+/// in comparison, and other threads need the CPU more.
 const TURN_US: u64 = 100;
-/// Duration of a yield, in microseconds, that shows that other threads need the CPU.
+/// Duration of a yield in microseconds that shows that other threads need the CPU.
 const AWAY_US: u64 = 500;
 /// Pause in polling after a long yield, in multiples of the yield, to bound the cost of polling.
 const REST_TIMES: u64 = 50;
@@ -67,7 +68,7 @@ impl Spinning {
         Self { wanted, short: 0, woke: Time(0), rests_until: Time(0) }
     }
 
-    /// Returns how long to poll before sleeping, in microseconds; 0 for no polling.
+    /// Returns the time in microseconds to poll before sleeping; 0 for no polling.
     pub(crate) const fn for_us(&self, now: Time) -> u64 {
         match self.wanted {
             Spin::Off => 0,
@@ -86,7 +87,8 @@ impl Spinning {
         self.short = self.short << 1 | (now.since_us(began) <= longest) as u16;
     }
 
-    /// Records that a yield took `us` microseconds. Returns whether to stop polling because of it.
+    /// Records that a yield took `us` microseconds. Returns whether to stop polling for that
+    /// reason.
     pub(crate) fn was_away(&mut self, now: Time, us: u64) -> bool {
         if us < AWAY_US {
             return false;

@@ -1,6 +1,6 @@
-//! Answers connections to the peer address while the node starts. Starting may take long, because
-//! the node may wait for a founder or read its log. Callers learn at once that the node is
-//! starting, and whether it belongs to a cluster.
+//! Answers connections to the peer address while the node starts, which may take long if the node
+//! waits for a founder or reads its log. Callers learn at once that the node is starting, and
+//! whether it belongs to a cluster.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,7 @@ use crate::tcp::{
     socket::{self, Moved, Socket},
 };
 
-/// Maximum number of connections. A further one closes the oldest.
+/// Maximum number of open connections. A further one closes the oldest.
 const CONNECTIONS_MAX: usize = 16;
 /// Maximum lifetime of a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 4 << 10;
 
 /// Thread that answers at the peer address. Dropping the value ends the thread. Connections still
-/// waiting at the listener are left to its next user.
+/// waiting at the listener are left for its next user.
 #[derive(Debug)]
 pub struct Starting {
     shared: Arc<Shared>,
@@ -101,10 +101,11 @@ impl Starting {
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        // The write fails only if the counter is full, and then the descriptor is readable anyway.
+        // The write fails only if the counter is full, in which case the descriptor is readable
+        // anyway.
         let _ = rustix::io::write(&self.shared.end, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, that was reported; nothing depends on it.
+            // A panic of the thread was already reported, and nothing depends on it.
             let _ = thread.join();
         }
     }
@@ -215,7 +216,7 @@ impl Connection {
             Moved::Ended(_) => return false,
         }
         if self.answered {
-            // The peer still has to read the answer and close, until the deadline.
+            // The peer has until the deadline to read the answer and close.
             self.inbox.discard();
             return true;
         }
@@ -236,7 +237,7 @@ impl Connection {
             return false;
         };
         self.outbox.push(&encoded.header, Body::Bytes(&encoded.body));
-        // It is short, and the first data on this socket: it fits.
+        // The answer always fits: it is short, and the first data on this socket.
         let sent = matches!(self.outbox.write(&mut self.socket, usize::MAX), Moved::Some(_));
         self.socket.finish_writing();
         sent

@@ -1,9 +1,9 @@
-//! Backups: a snapshot as one file, with which a cluster of one node can begin ([restore-1]).
+//! Backups: a snapshot as one file, from which a cluster of one node can start ([restore-1]).
 //!
 //! `file` parses and writes the file. `held` reads a node's own snapshot and prevents the deletion
-//! of its files. `brought` makes a backup of data from outside any cluster. `checked` is a
-//! completely verified file. `founded` derives the snapshot with which a new cluster begins. The
-//! format is specified in `docs/spec/snapshot.md`.
+//! of its files. `brought` makes a backup of data from outside any cluster. `checked` is a verified
+//! file. `founded` derives the snapshot from which a new cluster starts. The format is specified in
+//! `docs/spec/snapshot.md`.
 
 mod brought;
 mod checked;

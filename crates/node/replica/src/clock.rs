@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use quorate_core::time::Time;
 use quorate_tuner::Moment;
 
-/// Clock that can be read during a turn. It agrees with the timestamps of turns, never goes back,
-/// and runs while the machine is suspended.
+/// Monotonic clock that can be read during a turn. It agrees with the timestamps of turns, and also
+/// runs while the machine is suspended.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Time + Send + Sync>);
 

@@ -1,4 +1,4 @@
-//! Decoder of this crate's formats: big-endian fields from the front, bounded by what is left.
+//! Bounds-checked decoder of big-endian fields, for this crate's formats.
 
 /// Bytes that are still to be decoded.
 #[derive(Clone, Copy, Debug)]

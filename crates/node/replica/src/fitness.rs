@@ -11,7 +11,7 @@ const SETTLES_MS: u64 = 5_000;
 
 /// Number of slots to apply above which a starting node is far behind.
 const FAR_SLOTS: u64 = 4096;
-/// Milliseconds that a decided slot may wait before a running node is far behind.
+/// Time in milliseconds that a decided slot may wait before a running node counts as far behind.
 const FAR_MS: u64 = 2_000;
 /// Time in milliseconds that a decided slot may wait before the node accepts no leadership. Shorter
 /// than [`FAR_MS`], so that a leader does not hand over to a node that will soon be far behind.

@@ -2,8 +2,8 @@
 //! that the leader makes ([era-8], [join-1], [member-2], [volatile-2]).
 //!
 //! `driver` holds the state, and `view` reads it. Any node checks requests (`requests`); the leader
-//! takes the steps (`steps`) and raises the level (`levels`, by the timing in `rising`). The path
-//! to a goal is computed by `group/planner`.
+//! takes the steps (`steps`) and raises the level (`levels`, timed by `rising`). `group/planner`
+//! computes the path to a goal.
 
 use quorate_log::disk::Disk;
 

@@ -1,4 +1,4 @@
-//! Ports of a replica: what its driver, its services and its fronts implement or call, and plain
+//! Ports of a replica: the traits that its driver, services and fronts implement or call, and plain
 //! data that passes through them. A port imports no part of the replica.
 
 pub mod device;

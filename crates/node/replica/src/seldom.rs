@@ -1,11 +1,11 @@
-//! Logs an event at most once a second, because remote peers control how often it occurs.
+//! Rate limit of one log line per second, for events whose frequency remote peers control.
 
 use quorate_core::time::Time;
 
-/// Minimum interval between two log lines, in milliseconds.
+/// Minimum interval in milliseconds between two log lines.
 const PAUSE_MS: u64 = 1000;
 
-/// Rate limit for a log line, with the number of suppressed lines.
+/// Rate limiter for a log line, with the number of suppressed lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seldom {
     silent_until: Time,
@@ -13,7 +13,8 @@ pub struct Seldom {
 }
 
 impl Seldom {
-    /// Returns the number of lines suppressed since the last one, if one may be logged now.
+    /// Returns the number of lines suppressed since the last one; `None` if no line may be logged
+    /// now.
     pub fn say(&mut self, now: Time) -> Option<u64> {
         // A clock that was set back does not extend the silence.
         let until = self.silent_until.min(now.plus_ms(PAUSE_MS));

@@ -1,10 +1,10 @@
-//! Time of a replica's next wake-up: the earliest of many, computed after every event.
+//! Time of a replica's next wake-up: the earliest of many, computed after each event.
 
 use quorate_core::time::Time;
 
-/// Returns the earliest of these times; `None` if all are `None`. This is a loop without branches,
-/// because it runs at several places after every event. An equivalent chain of iterators costs more
-/// instructions, and so does a call.
+/// Returns the earliest of these times; `None` if all are `None`. Written as a loop without
+/// branches, because it runs at several places after every event, and a chain of iterators or a
+/// call costs more instructions.
 #[inline(always)]
 pub(crate) fn earliest<const N: usize>(times: [Option<Time>; N]) -> Option<Time> {
     const NEVER: Time = Time(u64::MAX);

@@ -1,4 +1,5 @@
-//! Connections whose sockets belong to an I/O thread: what crosses, and how they come and go.
+//! Connections whose sockets are with an I/O thread: the handover in both directions, and the data
+//! exchanged in between.
 
 use quorate_core::time::Time;
 use quorate_replica::front::{ConnectionId, Front as _};
@@ -16,21 +17,23 @@ use crate::{
     threads::{Change, Return, Spread, Up, Work},
 };
 
-/// Output of one connection above which it comes back ([io-5]): the front moves what is left of an
-/// output at each part that was written, which would be slow in small parts.
+/// Size in bytes of a connection's output above which its socket is recalled ([io-5]): the front
+/// moves the rest of an output after each written part, which is slow for many small parts.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of output bytes per record.
 const RECORD_BYTES_MAX: usize = 64 << 10;
-/// Unconsumed input of a connection above which it comes back: large commands are the reactor's.
+/// Size in bytes of unconsumed input above which a connection's socket is recalled: the reactor
+/// handles large commands.
 const BACKLOG_BYTES_MAX: usize = 64 << 10;
-/// Reads after which a connection may go, because the way there and back costs as much as a few.
+/// Number of reads after which a connection may be handed over, because a handover and its return
+/// cost as much as a few reads.
 const READS_MIN: u32 = 16;
-/// Maximum number of connections that are recalled in a turn.
+/// Maximum number of connections recalled in one turn.
 const RECALLS_MAX: usize = 64;
 
 impl Clients {
-    /// Records a turn that waited for `waited_us` before `now`, and starts or ends to use the I/O
-    /// threads if the load asks for it ([io-3]).
+    /// Records a turn that waited for `waited_us` before `now`. Starts or stops the use of the I/O
+    /// threads if the load requires it ([io-3]).
     pub(crate) fn weigh(&mut self, now: Time, waited_us: u64) {
         if !self.threads.are_wanted() || self.limits.spread == Spread::Always {
             return;
@@ -55,7 +58,7 @@ impl Clients {
         }
     }
 
-    /// Describes what the I/O threads do at present; `None` without threads.
+    /// Describes the current use of the I/O threads; `None` without threads.
     pub(crate) fn choice(&self) -> Option<String> {
         let (threads, clients) = self.threads.counts();
         (threads > 0).then(|| {
@@ -64,7 +67,7 @@ impl Clients {
         })
     }
 
-    /// Returns the counters, with the system calls of the threads.
+    /// Returns the counters, including the system calls of the threads.
     pub(crate) fn all_stats(&self) -> Stats {
         let [calls_client_read, calls_client_write, calls_io_thread_wait] = self.threads.calls();
         let threads = Stats {
@@ -76,7 +79,7 @@ impl Clients {
         self.stats.plus(&threads)
     }
 
-    /// Gives a connection to an I/O thread, if that is allowed ([io-2]).
+    /// Hands a connection over to an I/O thread, if that is allowed ([io-2]).
     pub(super) fn send_away(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -108,12 +111,12 @@ impl Clients {
             cx.sources.release(&here.socket, here.token);
             self.threads.adopt(thread, id, here.socket);
             self.stats.io_thread_moves += 1;
-            // Replies to what was just read are still in the front.
+            // The front still holds the replies to the input that was just read.
             self.dirty.push(id);
         }
     }
 
-    /// Requests the socket of a connection back from its thread ([io-9]).
+    /// Recalls the socket of a connection from its thread ([io-9]).
     pub(super) fn recall(&mut self, id: ConnectionId) {
         if let Some(Client { place: Place::Away(away), .. }) = self.connections.get_mut(&id) {
             away.recall(id, &mut self.threads);
@@ -121,7 +124,7 @@ impl Clients {
         }
     }
 
-    /// Passes the front's output to the thread, as far as there is room.
+    /// Passes the front's output to the thread, as far as its ring has space.
     pub(super) fn hand_over(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -130,7 +133,7 @@ impl Clients {
             return;
         };
         if away.recalled {
-            // It continues here once the socket is back.
+            // Output continues here once the socket is back.
             return;
         }
         let output = cx.host.front_mut().output(id);
@@ -152,14 +155,14 @@ impl Clients {
         let ends = client.stage != Stage::Open
             || cx.host.front().closing(id)
             || cx.host.front().broken(id).is_some();
-        // A front that cuts a connection drops its output, which the thread may still have.
+        // A front that cuts a connection off drops its output, but the thread may still have some.
         if ends && away.handed >= all {
             return self.recall(id);
         }
         self.watch(id, cx);
     }
 
-    /// Handles what the threads have sent.
+    /// Handles the records that the threads have sent.
     pub(crate) fn on_threads(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         for thread in 0..self.threads.begin() {
             while let Some(up) = self.threads.next(thread, &mut self.scratch) {
@@ -180,7 +183,7 @@ impl Clients {
         }
     }
 
-    /// Records that the socket took output.
+    /// Records that the socket accepted output.
     fn acknowledge(&mut self, id: ConnectionId, written: usize, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(Client { place: Place::Away(away), .. }) = self.connections.get_mut(&id) else {
             return;
@@ -192,7 +195,7 @@ impl Clients {
         away.handed -= written;
         self.handed_bytes -= written;
         let front = cx.host.front_mut();
-        // The front has dropped its output if it cut the connection.
+        // The front has dropped its output if it cut the connection off.
         let output = front.output(id).len();
         front.sent(id, written.min(output));
         self.stats.client_bytes_out += written as u64;
@@ -233,7 +236,7 @@ impl Clients {
         }
     }
 
-    /// Takes a socket back.
+    /// Handles a socket that a thread returned.
     fn come_back(
         &mut self,
         id: ConnectionId,
@@ -242,12 +245,12 @@ impl Clients {
         cx: &mut Cx<'_, impl ClientSide>,
     ) {
         let Some(client) = self.connections.get_mut(&id) else {
-            // The connection was closed meanwhile. Dropping the socket closes it.
+            // The connection was closed in the meantime. Dropping the socket closes it.
             return;
         };
         if let Place::Away(away) = &client.place {
             self.handed_bytes -= away.handed;
-            // A thread that cannot watch a socket could not the next time either.
+            // A thread that could not watch this socket would fail again.
             client.may_leave &= away.recalled;
         }
         let interest = Interest::READ;
@@ -263,14 +266,14 @@ impl Clients {
         self.dirty.push(id);
         match why {
             Return::Broken => return self.close(id, cx),
-            // The end is not found again in a TLS session.
+            // A TLS session does not report the end of input a second time.
             Return::Ended => self.half_close(id, cx),
             Return::Asked => self.read_all(id, cx),
         }
         self.watch(id, cx);
     }
 
-    /// Forgets a connection whose socket is gone.
+    /// Forgets a connection whose socket no longer exists.
     fn lose(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.remove(&id) {
             if let Place::Away(away) = &client.place {

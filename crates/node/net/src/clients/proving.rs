@@ -69,8 +69,8 @@ impl Clients {
         }
     }
 
-    /// Turns an authenticated connection into a client. At the client limit the connection is
-    /// closed without a reply, as if it were still in the kernel's queue.
+    /// Turns an authenticated connection into a client. At the client limit, closes the connection
+    /// without a reply, as if it were still in the kernel's queue.
     fn let_in(&mut self, at: usize, cx: &mut Cx<'_, impl ClientSide>) {
         if self.is_full() {
             return self.dismiss(at, Some("no place for more clients"), cx);

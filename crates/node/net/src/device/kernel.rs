@@ -8,9 +8,9 @@ use quorate_offload::{Form, reason::COUNTERS};
 
 use super::place::{Place, Sight};
 
-/// Both programs attached to an interface. A killed process leaves them in place. They keep voting
-/// in a ballot that no process can raise, until the next process removes them before doing anything
-/// else ([offload-8]).
+/// Both programs attached to an interface. A killed process leaves them in place, voting in a
+/// ballot that no process can raise, until the next process removes them before doing anything else
+/// ([offload-8]).
 pub(super) struct Kernel {
     /// The programs; `None` only during `drop`.
     host: Option<Host>,
@@ -59,7 +59,7 @@ impl Kernel {
         self.host().hook()
     }
 
-    /// Returns the descriptor that is readable while frames are available.
+    /// Returns the descriptor that is readable while frames are waiting.
     pub(super) fn readable(&self) -> BorrowedFd<'_> {
         self.host().device().readable()
     }
@@ -124,7 +124,8 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// Returns why a hook cannot be used at an interface with this visibility ([offload-16]).
+/// Returns why a hook cannot be used at an interface with this visibility ([offload-16]), if it
+/// cannot.
 const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
     match hook {
         Hook::Native if sight.is_pair => {

@@ -1,5 +1,5 @@
-//! The fallback list of devices: uses the best device that this machine supports, and falls back to
-//! the next one if it is lost.
+//! Fallback list of devices: the node uses the best device that this machine supports, and falls
+//! back to the next one if it is lost.
 
 use std::{fmt, sync::Arc};
 
@@ -21,7 +21,7 @@ use super::{
 
 /// Maximum number of values in flight to the coordinator.
 const WINDOW: u64 = 256;
-/// Time in microseconds after which undecided slots are sent to a kernel device again. It is short
+/// Time in microseconds after which undecided slots are sent to a kernel device again. Short,
 /// because a kernel device answers quickly.
 const KERNEL_SLOT_US: u64 = 1_000;
 
@@ -45,7 +45,7 @@ pub(super) enum Candidate {
 }
 
 impl Candidate {
-    /// Returns whether the candidate's interface exists; `true` if it needs no interface.
+    /// Returns whether the candidate's interface exists, or it needs none.
     fn is_there(&self) -> bool {
         match self {
             Self::Kernel { interface, .. }
@@ -117,7 +117,7 @@ pub(super) struct Candidates {
 type Found = (Box<dyn Device + Send>, String, Pace);
 
 impl Candidates {
-    /// Abandons the candidate in use. A device removed by another program could be removed again,
+    /// Abandons the candidate in use. A device that another program removed could be removed again,
     /// so its candidate is ruled out. A candidate whose interface disappeared is tried again once
     /// the interface is back.
     fn leave(&mut self, why: &str) {
@@ -175,7 +175,7 @@ impl Candidates {
         Ok((Box::new(device), name, Pace::default()))
     }
 
-    /// Wraps an open device with its driver, under one of the 256 boot numbers of this process.
+    /// Attaches a driver to an open device, under one of the 256 boot numbers of this process.
     fn lent(&mut self, (device, name, pace): Found, not: &[String]) -> AttachedDevice {
         self.devices_started += 1;
         let settings = OwnerSettings {

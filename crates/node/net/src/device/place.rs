@@ -1,4 +1,5 @@
-//! Attachment of a device that uses raw frames: interface and multicast groups of the cluster.
+//! Attachment of a device that uses raw frames: its interface, and the multicast groups of the
+//! cluster.
 
 use quorate_device::xdp::Settings;
 use quorate_offload::{Address, Form, Routes, Setup, header::HEADER_BYTES, link::stations};
@@ -8,7 +9,8 @@ use super::{CELLS, PAYLOAD_BYTES_MAX, TAP_FRAMES, group_of};
 
 /// Size in bytes of a frame without the Ethernet header: shim, header and payload.
 const FRAME_BYTES: usize = 4 + HEADER_BYTES + PAYLOAD_BYTES_MAX;
-/// Size of the queue from a kernel device to the reactor: several milliseconds of values.
+/// Size in bytes of the queue from a kernel device to the reactor, for several milliseconds of
+/// values.
 const TAP_BYTES: u32 = 1 << 22;
 /// Driver name of interface pairs, as used by containers.
 const PAIRS: &str = "veth";
@@ -64,7 +66,7 @@ impl Place {
         let [all, decisions] = stations(group);
         Self {
             group,
-            // In raw frames stations have no other addresses.
+            // In raw frames, nodes have no other addresses.
             own: Address { mac, ..Address::default() },
             all,
             decisions,

@@ -1,4 +1,4 @@
-//! The running packet plane: its sockets, and the address of each peer.
+//! The packet plane at run time: its sockets, and the address of each peer.
 
 use std::{
     collections::BTreeMap,
@@ -116,7 +116,7 @@ impl PacketPlane {
     ///
     /// # Errors
     ///
-    /// Returns why the peer's datagrams cannot be used.
+    /// Fails with the reason if the peer's datagrams cannot be used.
     pub(crate) fn introduce(
         &mut self,
         (peer, boot): (Member, u32),
@@ -253,7 +253,7 @@ impl PacketPlane {
 
     /// Returns the next time at which [`Self::on_time`] has work.
     pub(crate) fn next_time(&self) -> Option<Time> {
-        // A full socket reports when it has space again.
+        // A full socket needs no timer: the poller reports when it has space again.
         self.plane.next_due().filter(|_| !self.blocked)
     }
 
@@ -321,12 +321,12 @@ impl PacketPlane {
         self.plane.next_event()
     }
 
-    /// Returns the transport for frames to a peer, and why no better transport is used.
+    /// Returns the transport for frames to a peer, and the reason if no better one is used.
     pub(crate) fn status(&self, node: NodeId) -> Option<PeerPlane> {
         self.plane.link(node).map(|link| self.describe(link))
     }
 
-    /// Returns why the current transport to several peers is used, if it is chosen at run time.
+    /// Returns the reason for the current transport to several peers, if it is chosen at run time.
     pub(crate) fn choice(&self) -> Option<String> {
         self.plane.why()
     }
@@ -336,7 +336,7 @@ impl PacketPlane {
         self.plane.reach() == Reach::Chain
     }
 
-    /// Returns the transport for frames to several peers if `by_group`, otherwise to one peer.
+    /// Returns the transport for frames: to several peers if `by_group`, otherwise to one peer.
     pub(crate) fn way(&self, by_group: bool) -> Way {
         match (&self.sockets.wire, by_group) {
             (Wire::Ethernet(_), _) => Way::Ethernet,
@@ -369,7 +369,7 @@ impl PacketPlane {
         PeerPlane { way, frames: self.sockets.wire.frames().map(Mode::name), rtt_us, why }
     }
 
-    /// Appends the plane's counters to `out`, including the numbers of refused datagrams by reason.
+    /// Appends the plane's counters to `out`, including those of refused datagrams by reason.
     pub(crate) fn metrics(&self, out: &mut String) {
         let (counters, repairs) = (self.plane.counters(), self.plane.repairs());
         let counts = [
@@ -446,12 +446,13 @@ impl OwnedIntroduction {
     }
 }
 
-/// [pkt-2] Returns an unpredictable number, or 0 if the system has none.
+/// [pkt-2] Returns an unpredictable number; 0 if the system cannot provide one yet.
 fn nonce() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(8) => u64::from_le_bytes(bytes),
-        // The system has no random numbers yet, or was interrupted; no answer will match 0.
+        // The system has no random numbers yet, or the call was interrupted. No answer will match
+        // 0.
         _ => 0,
     }
 }

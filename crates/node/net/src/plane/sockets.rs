@@ -1,5 +1,5 @@
-//! The sockets of a plane: the configured kind, or the best kind that this machine supports with
-//! the reason for the fallback.
+//! The sockets of a plane: of the configured kind, or of the best kind that this machine supports,
+//! with the reason for the fallback.
 
 use std::{
     fmt, fs,
@@ -31,16 +31,16 @@ use super::{
 const RECEIVE_BYTES: usize = 16 << 20;
 /// Receive buffer size in bytes for each AF_XDP queue of an interface.
 const XDP_BYTES: usize = 8 << 20;
-/// Maximum number of attempts to get a queue that is in use, made over 0.8 s.
+/// Maximum number of attempts to acquire a queue that is in use, over 0.8 s in total.
 const XDP_TRIES: u32 = 40;
 const XDP_PAUSE: Duration = Duration::from_millis(20);
 /// MTU assumed for an interface that does not report one.
 const USUAL_MTU: usize = 1500;
-/// Speed assumed for an interface that does not report one, in megabits per second.
+/// Speed in Mbit/s assumed for an interface that does not report one.
 const USUAL_SPEED: u64 = 10_000;
 const BYTES_PER_MEGABIT: u64 = 125_000;
 pub(crate) const LOOPBACK: &str = "lo";
-/// Speed assumed within a machine, in megabits per second.
+/// Speed in Mbit/s assumed within a machine.
 const LOOPBACK_SPEED: u64 = 40_000;
 
 /// Datagram sockets of this node, with their settings.
@@ -48,10 +48,10 @@ pub struct Sockets {
     pub(crate) wire: Wire,
     /// Limits derived from the interface's capacity.
     pub(crate) limits: Limits,
-    /// Why another transport than the configured one is used, if one is.
+    /// Why the transport is not the configured one, if it is not.
     pub(crate) instead: Option<String>,
     pub(crate) keys: Option<KeyFile>,
-    /// Simulated loss of received datagrams.
+    /// Simulated loss of received datagrams, for tests.
     pub(crate) losing: SimulatedLoss,
     /// Frames to all peers are passed from node to node ([chain-1]).
     pub(crate) chain: bool,
@@ -215,7 +215,7 @@ pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String>
     }
 }
 
-/// Overrides the speed of the interface with the operator's setting.
+/// Overrides the interface's speed by the operator's setting, if there is one.
 fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
     if let Some(megabits) = megabits {
         limits.link_bytes_s = megabits * BYTES_PER_MEGABIT;
@@ -223,11 +223,12 @@ fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
     limits
 }
 
-/// Minimum number of datagrams per receive buffer. Those lost together are repaired one by one.
+/// Minimum number of datagrams that a receive buffer must hold; datagrams lost together are
+/// repaired one by one.
 const BUFFERED_MIN: usize = 32;
 
-/// Limits the rate to what receive buffers can absorb, assuming that peers have buffers of the same
-/// size as this node ([rate-1]).
+/// Limits the rate so that receive buffers can absorb it, assuming that peers have buffers of the
+/// same size as this node ([rate-1]).
 fn received(mut limits: Limits, buffered: Buffered) -> Limits {
     let Buffered { bytes, wanted } = buffered;
     let (link, most) = (limits.link_bytes_s, buffered.fills_bytes_s());
@@ -250,7 +251,8 @@ fn pass_over(what: &str, error: &dyn fmt::Display) -> String {
     why
 }
 
-/// Opens raw Ethernet on an interface. Also returns why AF_XDP is not used, if it was requested.
+/// Opens raw Ethernet on an interface. Also returns why AF_XDP is not used although it was
+/// requested.
 fn ethernet(
     interface: &str,
     frames: Frames,
@@ -270,8 +272,8 @@ fn ethernet(
     Ok((Wire::Ethernet(socket), limits, without))
 }
 
-/// Switches to AF_XDP if it is configured and available. If it was requested explicitly but is
-/// unavailable, returns the reason.
+/// Switches to AF_XDP if it is configured and available. Returns the reason if it was requested
+/// explicitly but is unavailable.
 fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     let ways = match frames {
         Frames::Packet => return None,
@@ -314,11 +316,12 @@ fn join(
     Ok((socket, interface.scoped(group)))
 }
 
-/// Returns limits from an interface's capacity, with defaults for what it does not report.
+/// Returns limits derived from an interface's capacity, with defaults for values that it does not
+/// report.
 fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
     let found = interface.and_then(|name| Interface::named(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);
-    // [pkt-4] Datagrams are never fragmented, so they must fit after the longer header, too.
+    // [pkt-4] Datagrams are never fragmented, so they must also fit after the longer header.
     let more = if socket.local().is_ipv6() { IPV6_MORE_BYTES } else { 0 };
     let mut limits = Limits::of_mtu(mtu.unwrap_or(USUAL_MTU).saturating_sub(more));
     limits.link_bytes_s = bytes_per_second(found.as_ref());

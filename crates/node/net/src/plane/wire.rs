@@ -63,7 +63,7 @@ impl Wire {
         }
     }
 
-    /// Starts or stops waiting for the sending socket to become writable.
+    /// Starts or stops watching for the sending socket to become writable.
     pub(crate) fn wait_for_room(
         &self,
         token: Token,
@@ -160,7 +160,7 @@ impl Wire {
                 }
             };
             taken.datagrams += count as u64;
-            // Later datagrams wake this node again.
+            // Datagrams that arrive later wake this node again.
             if count < usual {
                 break;
             }

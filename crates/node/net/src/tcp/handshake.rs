@@ -21,7 +21,7 @@ pub struct Expectation<'a> {
     pub connected_boot: Option<u32>,
 }
 
-/// Returns `Ok` if the greeter is admitted. Checks come in the order of their use to an operator: a
+/// Returns `Ok` if the greeter is admitted. The checks are ordered by their use to an operator: a
 /// foreign cluster explains all other problems. A greeter with the cluster's id may be unknown,
 /// because this node may not have learned of it yet ([member-3]).
 pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refused> {
@@ -37,7 +37,8 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
     if hello.cluster != identity.cluster {
         return refuse(
             RefusalCode::ForeignCluster,
-            // The cluster's id is not disclosed: it would allow a stranger to greet as a peer.
+            // The cluster's id is not disclosed, since it would allow a stranger to greet as a
+            // peer.
             format!("node {greeter} does not belong to the cluster of node {me}"),
         );
     }

@@ -12,11 +12,12 @@ use super::socket::{Moved, Socket};
 
 /// Capacity in bytes above which an empty buffer is released.
 const KEEP_BYTES: usize = 1 << 20;
-/// Minimum length of a body with its own buffer: then a system call costs less than the copy.
+/// Minimum length in bytes of a body with its own buffer, above which a system call costs less than
+/// the copy.
 const LONG_BODY_BYTES: usize = 32 << 10;
 /// Maximum number of unused buffers for long bodies that are retained.
 const FREE_MAX: usize = 32;
-/// Maximum number of bytes read after a long frame. They hold a few short frames or the header of
+/// Maximum number of bytes read after a long frame: enough for a few short frames or the header of
 /// the next long frame, whose body then goes to its own buffer.
 const BETWEEN_BYTES: usize = 4 << 10;
 
@@ -80,7 +81,7 @@ impl Inbox {
                 }))
             }
             Decoded::NeedMore(more) => {
-                // The length was checked against the limit: only peers may send long frames.
+                // The length was checked against the limit: only peers are allowed long frames.
                 let length = (unused.len() + more).saturating_sub(HEADER_BYTES);
                 if length >= LONG_BODY_BYTES
                     && let Some((header, body)) = unused.split_first_chunk()
@@ -88,7 +89,8 @@ impl Inbox {
                     self.long = Some(Long::begin(*header, length, body, pool));
                     (self.start, self.end, self.wanted) = (0, 0, 0);
                 } else {
-                    // The next reads make space for the whole frame, to move its start once.
+                    // The next read makes space for the whole frame, so that its start is moved
+                    // only once.
                     self.wanted = more;
                 }
                 Ok(None)
@@ -111,13 +113,13 @@ impl Inbox {
         self.consume(self.end - self.start);
     }
 
-    /// Returns whether another read should follow at once because it is likely to find data, as
+    /// Returns whether another read should follow at once because it will probably find data, as
     /// between the parts of long frames.
     pub(crate) const fn reads_on(&self) -> bool {
         self.took_all && (self.after_long || self.long.is_some())
     }
 
-    /// Makes one read: at most `limit` bytes, or the rest of a long frame.
+    /// Makes one read of at most `limit` bytes, or of the rest of a long frame.
     pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> Moved {
         if let Some(Long { body: Body::Arriving(body), .. }) = &mut self.long {
             let moved = from.read(body.spare());
@@ -163,7 +165,8 @@ impl Inbox {
 }
 
 impl Long {
-    /// Starts a long frame. Stream bytes are aligned, to be written to disk from this buffer.
+    /// Starts a long frame. Stream bytes are aligned so that they can be written to disk from this
+    /// buffer.
     fn begin(header: [u8; HEADER_BYTES], length: usize, first: &[u8], pool: &BlockPool) -> Self {
         let mut body = pool.fill(stream_position(&header).unwrap_or(0), length);
         body.put(first);

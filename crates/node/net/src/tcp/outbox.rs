@@ -8,8 +8,8 @@ use super::socket::{Moved, Socket};
 
 /// Capacity in bytes above which an empty buffer is released.
 const KEEP_BYTES: usize = 1 << 20;
-/// Minimum length of a shared body, in bytes. Another piece of a write costs the kernel about as
-/// much as a copy, and a reference retains memory that its owner may have released.
+/// Minimum length of a shared body in bytes. A further piece in a write costs the kernel about as
+/// much as a copy of this length, and a reference retains memory that its owner may have released.
 const SHARED_BYTES_MIN: usize = 4 << 10;
 /// Maximum number of pieces in one write.
 const PIECES_MAX: usize = 64;
@@ -18,7 +18,7 @@ const PIECES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pieces: VecDeque<Piece>,
-    /// Number of bytes of the first piece that have already been sent.
+    /// Number of bytes of the first piece already sent.
     sent: usize,
     /// Number of unsent bytes, including shared ones.
     len: usize,
@@ -71,7 +71,7 @@ impl Outbox {
         self.len += bytes.len();
         let only = self.pieces.len() == 1;
         if let Some(Piece::Copied(last)) = self.pieces.back_mut() {
-            // The move costs no more than the bytes sent since the previous one.
+            // Amortised: the move costs no more than sending the bytes since the previous one.
             if only && self.sent > last.len() / 2 {
                 last.drain(..self.sent);
                 self.sent = 0;

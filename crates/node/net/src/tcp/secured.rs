@@ -1,7 +1,8 @@
 //! Reads and writes of a socket with TLS.
 //!
-//! One system call may transfer many records, and a record many bytes. Only the session knows of
-//! received bytes not read yet ([`Session::holds_more`]), and of written bytes not sent yet.
+//! One system call may transfer many records, and one record many bytes. Only the session knows of
+//! bytes that were received but not read ([`Session::holds_more`]), and of bytes that were written
+//! but not sent.
 
 use std::{
     io::{self, ErrorKind, IoSlice, Write},
@@ -62,7 +63,7 @@ pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Mo
     let mut read = false;
     loop {
         let taken = session.take(into);
-        // The handshake may have output, and so may its failure.
+        // The handshake may produce output, and so may its failure.
         let flushed = flush(fd, session);
         match (taken, flushed) {
             (ReadOutcome::Some(count), _) => return Moved::Some(count),
@@ -86,7 +87,7 @@ pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Mo
     }
 }
 
-/// Writes as many of `pieces` as the network accepts; a little more stays in the session.
+/// Writes as many of `pieces` as the network accepts, plus a little that stays in the session.
 pub(super) fn write(fd: &impl AsFd, session: &mut Session, pieces: &[IoSlice<'_>]) -> Moved {
     let mut rest = pieces.to_vec();
     let mut rest = rest.as_mut_slice();

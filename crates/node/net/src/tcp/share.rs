@@ -1,24 +1,25 @@
 //! Share of a link that peer connections get while datagrams use it: the bandwidth that datagrams
-//! leave, and at least a tenth ([rate-4]).
+//! leave, but at least a tenth ([rate-4]).
 //!
-//! A follower that returns after a while needs megabytes. Sent at full TCP speed, they would queue
-//! ahead of all datagrams, including heartbeats.
+//! A follower that returns after a while needs megabytes. Sent at full TCP speed, they would delay
+//! all datagrams, including heartbeats.
 
 use quorate_core::time::Time;
 use quorate_packets::rate::Bucket;
 
-/// Divisor that yields the minimum share of connections: a tenth of the link's capacity, however
+/// Divisor of the link's capacity that gives the minimum share of connections: a tenth, however
 /// much bandwidth datagrams use.
 const DIVISOR: u64 = 10;
 /// Limit for connections and datagrams together, in percent of the link's capacity.
 const BOTH_PERCENT: u64 = 95;
-/// Interval between measurements of the datagram rate, in microseconds.
+/// Interval in microseconds between measurements of the datagram rate.
 const LOOK_US: u64 = 10_000;
 /// Number of bursts per second; determines the size of a burst.
 const BURSTS_PER_SECOND: u64 = 50;
 /// Minimum size of a burst in bytes, so that it is worth a system call.
 const BURST_BYTES_MIN: u64 = 16 << 10;
-/// Maximum queue of a peer that datagrams do not reach. More would be outdated on arrival.
+/// Maximum number of bytes queued for a peer that datagrams do not reach. More would be outdated on
+/// arrival.
 pub(crate) const UNREACHED_BYTES_MAX: usize = 256 << 10;
 
 /// Bandwidth available to all peer connections together.
@@ -63,7 +64,7 @@ impl Share {
         self.bucket.set_rate(left.max(least), now);
     }
 
-    /// Returns how many bytes connections may send now.
+    /// Returns the number of bytes that connections may send now.
     pub(crate) fn room(&mut self, now: Time) -> usize {
         self.bucket.level(now)
     }

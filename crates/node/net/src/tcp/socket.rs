@@ -125,7 +125,8 @@ impl Socket {
         self.session().is_some_and(Session::has_unsent)
     }
 
-    /// Returns whether to watch until writable. `has_output` means that the connection has output.
+    /// Returns whether to wait until the socket is writable. `has_output` is set if the connection
+    /// has output.
     pub(crate) fn waits_to_write(&self, has_output: bool) -> bool {
         self.has_unsent() || (has_output && self.is_established())
     }
@@ -151,7 +152,7 @@ impl Socket {
         }
     }
 
-    /// Makes one write. It may write only the first part of the bytes.
+    /// Makes one write, possibly of only the first part of the bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, &[IoSlice::new(bytes)]);
@@ -188,12 +189,13 @@ impl Socket {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// Resets the connection when closed, to drop undelivered data. Only TCP sockets support it.
+    /// Makes a later close reset the connection and drop undelivered data. Only TCP sockets support
+    /// this.
     pub(crate) fn reset_at_close(&self) {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
-    /// Returns both endpoints of a client's connection in the form of Redis' `CLIENT LIST`.
+    /// Returns both endpoints of a client's connection, in the format of Redis' `CLIENT LIST`.
     pub(crate) fn ends(&self) -> Endpoints {
         let text = |address: Option<SocketAddrAny>| match address.map(SocketAddr::try_from) {
             Some(Ok(address)) => address.to_string(),
@@ -207,7 +209,7 @@ impl Socket {
         }
     }
 
-    /// Returns the IP address of the other end. Its port is left out: strangers can choose it.
+    /// Returns the IP address of the other end, without its port, which strangers can choose.
     pub(crate) fn remote_host(&self) -> String {
         self.remote_ip().map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
     }

@@ -1,4 +1,4 @@
-//! The reactor's side of the I/O threads.
+//! The I/O threads as seen by the reactor: their sockets, records and load.
 
 use std::{
     collections::VecDeque,
@@ -15,11 +15,11 @@ use super::{
 };
 use crate::{bell::Bell, tcp::socket::Socket, wake::Wake};
 
-/// Record of a thread for the reactor. `written` is the number of bytes that the socket has taken
-/// since the last one.
+/// Record from a thread to the reactor. `written` is the number of bytes that the socket has
+/// accepted since the previous record.
 #[derive(Debug)]
 pub(crate) enum Up {
-    /// The client sent bytes, of which this many are in the buffer.
+    /// The client sent bytes, this many of which are in the buffer.
     Input {
         id: ConnectionId,
         written: usize,
@@ -29,7 +29,7 @@ pub(crate) enum Up {
         id: ConnectionId,
         written: usize,
     },
-    /// The thread gave the socket back.
+    /// The thread returned the socket.
     Returned {
         id: ConnectionId,
         written: usize,
@@ -40,12 +40,12 @@ pub(crate) enum Up {
     Ended(usize),
 }
 
-/// Reason for which a thread gave a socket back.
+/// Reason for which a thread returned a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Return {
-    /// The reactor recalled it, or the thread cannot watch it.
+    /// The reactor recalled the socket, or the thread cannot watch it.
     Asked,
-    /// The client has sent its last byte.
+    /// The client has ended its input.
     Ended,
     Broken,
 }
@@ -57,11 +57,11 @@ struct Far {
     up: Receiver,
     sockets: mpsc::Sender<(ConnectionId, Socket)>,
     returned: mpsc::Receiver<(ConnectionId, Socket)>,
-    /// Control records that wait for room in the ring. Output waits behind them.
+    /// Control records that wait for space in the ring. Output waits until they are sent.
     waiting: VecDeque<(u8, ConnectionId)>,
-    /// Bytes of records that are still taken in this turn.
+    /// Number of bytes of records still to be taken in this turn.
     budget: usize,
-    /// Number of its connections.
+    /// Number of connections that the thread has.
     clients: usize,
     calls: Arc<Calls>,
     bell: Arc<Bell>,
@@ -87,18 +87,18 @@ impl Threads {
         self.bell.wake()
     }
 
-    /// Returns whether there are threads, or may be some.
+    /// Returns whether there are threads or may be some later.
     pub(crate) const fn are_wanted(&self) -> bool {
         self.wanted > 0
     }
 
-    /// Returns the number of running threads and of their connections.
+    /// Returns the number of running threads, and the number of their connections.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let running = self.far.iter().filter(|far| !far.ended);
         running.fold((0, 0), |(threads, clients), far| (threads + 1, clients + far.clients))
     }
 
-    /// Returns the system calls of all threads: reads, writes, waits.
+    /// Returns the counts of system calls of all threads: reads, writes, waits.
     pub(crate) fn calls(&self) -> [u64; 3] {
         self.far.iter().fold([0; 3], |[reads, writes, waits], far| {
             [
@@ -124,7 +124,8 @@ impl Threads {
         running.min_by_key(|(_, far)| far.clients).map(|(index, _)| index)
     }
 
-    /// Passes a socket to a thread, which reads it. If the thread has ended, [`Up::Ended`] follows.
+    /// Passes a socket to a thread, which starts reading it. If the thread has ended, [`Up::Ended`]
+    /// follows.
     pub(crate) fn adopt(&mut self, thread: usize, id: ConnectionId, socket: Socket) {
         let far = &mut self.far[thread];
         let _ = far.sockets.send((id, socket));
@@ -132,7 +133,7 @@ impl Threads {
         far.control(down::ADOPT, id);
     }
 
-    /// Sets whether a connection is read.
+    /// Makes the thread read a connection, or stop reading it.
     pub(crate) fn set_reading(&mut self, thread: usize, id: ConnectionId, reads: bool) {
         let kind = if reads { down::GO } else { down::HOLD };
         self.far[thread].control(kind, id);
@@ -148,8 +149,8 @@ impl Threads {
         far.waiting.is_empty() && far.down.push(down::OUTPUT, id, 0, bytes)
     }
 
-    /// [io-7] Begins a turn, and returns the number of threads. [`Self::next`] returns what is there
-    /// now.
+    /// [io-7] Begins a turn, and returns the number of threads. In this turn, [`Self::next`]
+    /// returns only the records that are present now.
     pub(crate) fn begin(&mut self) -> usize {
         for far in &mut self.far {
             far.budget = far.up.bytes();
@@ -188,7 +189,7 @@ impl Threads {
         Some(Up::Returned { id, written, why, socket })
     }
 
-    /// Sends what waits for room, and wakes the threads that have something to do.
+    /// Sends the waiting control records, and wakes the threads that have work.
     pub(crate) fn flush(&mut self) {
         for far in &mut self.far {
             far.flush();
@@ -196,7 +197,7 @@ impl Threads {
         }
     }
 
-    /// Returns whether a thread has sent records, or has room again for what waits.
+    /// Returns whether a thread has sent records, or its ring has space again for waiting ones.
     pub(crate) fn has_news(&self) -> bool {
         self.far.iter().any(|far| {
             !far.ended && (!far.up.is_empty() || far.up.is_abandoned() || far.down.has_room_again())
@@ -276,7 +277,7 @@ impl Drop for Threads {
             drop((down, up, sockets, returned));
             bell.wake().signal();
             if let Some(thread) = thread {
-                // A panic was reported when it happened.
+                // A panic of the thread has already been reported.
                 let _ = thread.join();
             }
         }

@@ -1,40 +1,42 @@
-//! Decides when connections go to the I/O threads, and when they come back ([io-3]).
+//! Decides when connections are handed over to the I/O threads, and when they are recalled
+//! ([io-3]).
 
 use quorate_core::time::Time;
 
-/// Length of a window.
+/// Length of a measurement window in microseconds.
 const WINDOW_US: u64 = 50_000;
-/// Share of a window, in percent, that the reactor did not wait.
+/// Minimum share of a busy window, in percent, in which the reactor did not wait for events.
 const BUSY_PERCENT: u64 = 75;
-/// Busy windows in a row after which connections go.
+/// Number of consecutive busy windows after which connections are handed over.
 const BUSY_WINDOWS: u64 = 4;
-/// Reads and writes of clients in a window below which other work keeps the reactor busy.
+/// Number of client reads and writes in a window below which it is other work that keeps the
+/// reactor busy.
 const CALLS_MIN: u64 = 200;
-/// Quiet windows in a row after which they come back.
+/// Number of consecutive quiet windows after which connections are recalled.
 const QUIET_WINDOWS: u64 = 20;
-/// A window is quiet with less than this part of the input that made connections go: the reactor
-/// alone would be busy for half of the time.
+/// Divisor of the input per window at the handover. A window with less than the result is quiet:
+/// the reactor alone would be busy for half of it.
 const QUIET_PART: u64 = 2;
 
-/// Load of the reactor in the current window and the last ones.
+/// Load of the reactor in the current window and the previous ones.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     began: Time,
     waited_us: u64,
     /// Counters when the window began.
     before: Work,
-    /// Busy windows, or quiet ones, in a row.
+    /// Number of consecutive busy or quiet windows.
     windows: u64,
-    /// Bytes of input per window when the connections went; `None` while they are here.
+    /// Bytes of input per window at the handover; `None` while the reactor has the connections.
     spread_at: Option<u64>,
 }
 
 /// Counters of clients since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// Reads and writes of the reactor.
+    /// Number of reads and writes by the reactor.
     pub(crate) calls: u64,
-    /// Bytes of input, which do not depend on who reads them.
+    /// Bytes of input, regardless of the thread that read them.
     pub(crate) bytes: u64,
 }
 
@@ -61,7 +63,7 @@ impl Load {
             None => (worked_us * 100 >= long * BUSY_PERCENT && calls >= CALLS_MIN, BUSY_WINDOWS),
             Some(before) => (bytes <= before / QUIET_PART, QUIET_WINDOWS),
         };
-        // A window is long if the reactor had nothing to do, or one thing that took long.
+        // A window may last long if the reactor had nothing to do, or one long task.
         let windows = if self.spread_at.is_some() { long / WINDOW_US } else { 1 };
         self.windows = if counts { self.windows + windows } else { 0 };
         if self.windows < needed {

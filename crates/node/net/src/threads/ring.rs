@@ -1,4 +1,5 @@
-//! A ring of bytes between two threads, with records of one connection each.
+//! Single-producer, single-consumer ring of bytes between two threads. Each record belongs to one
+//! connection.
 
 use std::sync::Arc;
 
@@ -7,9 +8,9 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::bell::{Bell, Room};
 
-/// Capacity of a ring.
+/// Capacity of a ring in bytes.
 pub(super) const RING_BYTES: usize = 1 << 20;
-/// Kind, connection, number, and length of the bytes that follow.
+/// Length in bytes of a header: kind, connection, number, and the length of the bytes that follow.
 pub(super) const HEADER_BYTES: usize = 17;
 
 /// Header of a record.
@@ -22,8 +23,8 @@ pub(super) struct Record {
     pub(super) length: usize,
 }
 
-/// Creates a ring. Its sender wakes the receiver's owner with `to`, and is woken with `from` when
-/// there is room again.
+/// Creates a ring. Its sender wakes the receiver's owner with `to`, and is woken with `from` once
+/// there is space again.
 pub(super) fn ring(to: Arc<Bell>, from: Arc<Bell>) -> (Sender, Receiver) {
     let (producer, consumer) = RingBuffer::new(RING_BYTES);
     let room = Arc::new(Room::default());
@@ -39,18 +40,18 @@ pub(super) struct Sender {
     wanted: Arc<Room>,
     /// The last record did not fit.
     stalled: bool,
-    /// Records were pushed since the bell was rung.
+    /// Records were pushed since the bell was last rung.
     pushed: bool,
 }
 
 impl Sender {
-    /// Returns how many bytes the next record may carry.
+    /// Returns the maximum number of bytes in the next record.
     pub(super) fn room(&self) -> usize {
         self.producer.slots().saturating_sub(HEADER_BYTES)
     }
 
-    /// Appends a record with its bytes, as a whole. Returns `false` if it does not fit; the receiver
-    /// then rings when there is room.
+    /// Appends a whole record with its bytes. Returns `false` if it does not fit; the receiver then
+    /// rings once there is space.
     #[must_use]
     pub(super) fn push(
         &mut self,
@@ -96,7 +97,7 @@ impl Sender {
         self.wanted.want();
     }
 
-    /// Returns whether something waits for room, and less than half of the ring is free.
+    /// Returns whether a record waits for space and less than half of the ring is free.
     pub(super) fn is_stalled(&mut self) -> bool {
         self.stalled &= !self.has_room_again();
         self.stalled
@@ -109,7 +110,7 @@ impl Sender {
         }
     }
 
-    /// Returns whether something waits for room and half of the ring is free.
+    /// Returns whether a record waits for space and half of the ring is free.
     pub(super) fn has_room_again(&self) -> bool {
         self.stalled && self.producer.slots() >= RING_BYTES / 2
     }
@@ -127,7 +128,7 @@ impl Receiver {
         self.consumer.is_empty()
     }
 
-    /// Returns the number of bytes of whole records that are there now.
+    /// Returns the number of bytes of the records that are present now.
     pub(super) fn bytes(&self) -> usize {
         self.consumer.slots()
     }
@@ -135,7 +136,7 @@ impl Receiver {
     /// Takes the header of the next record.
     pub(super) fn next(&mut self) -> Option<Record> {
         let mut header = [0; HEADER_BYTES];
-        // Records are committed as a whole, so the bytes are there with the header.
+        // Records are committed as a whole, so the bytes are present with the header.
         self.consumer.pop_entire_slice(&mut header).ok()?;
         let [kind, connection @ .., _, _, _, _, _, _, _, _] = header;
         let number = |at: usize| {
@@ -149,13 +150,13 @@ impl Receiver {
         })
     }
 
-    /// Takes the bytes of the last record.
+    /// Takes the bytes of the record returned last.
     pub(super) fn take(&mut self, into: &mut [u8]) {
         let taken = self.consumer.pop_entire_slice(into);
         debug_assert!(taken.is_ok(), "the bytes are committed with the header");
     }
 
-    /// Wakes the sender if it waits for room.
+    /// Wakes the sender if it waits for space and half of the ring is free.
     pub(super) fn took(&self) {
         if self.wanted.is_met(|| self.consumer.slots() <= RING_BYTES / 2) {
             self.bell.ring();

@@ -1,4 +1,4 @@
-//! An I/O thread: reads and writes the sockets that the reactor gave it, and nothing else.
+//! An I/O thread: only reads and writes the sockets that the reactor handed over.
 
 use std::{
     collections::VecDeque,
@@ -23,42 +23,43 @@ use crate::{
 
 /// Maximum number of bytes of one read.
 pub(super) const READ_BYTES: usize = 64 << 10;
-/// Minimum room in the ring for a read. Below it, the thread waits for the reactor ([io-10]).
+/// Minimum free space in the ring for a read. With less, the thread waits for the reactor
+/// ([io-10]).
 const READ_BYTES_MIN: usize = 4 << 10;
-/// [io-6] Written bytes of a connection that are reported at once. Fewer go with its next record, or are
-/// reported before the thread sleeps.
+/// [io-6] Number of written bytes of a connection that are reported at once. Fewer are reported
+/// with its next record, or before the thread sleeps.
 const REPORT_BYTES: u32 = 16 << 10;
 
-/// Kinds of records for a thread ([io-4]).
+/// Kinds of records from the reactor to a thread ([io-4]).
 pub(super) mod down {
-    /// Take the next socket of the channel, and read it.
+    /// Take the next socket from the channel, and start reading it.
     pub(in super::super) const ADOPT: u8 = 0;
-    /// Write the bytes.
+    /// Write these bytes.
     pub(in super::super) const OUTPUT: u8 = 1;
     /// Stop reading.
     pub(in super::super) const HOLD: u8 = 2;
-    /// Read again.
+    /// Resume reading.
     pub(in super::super) const GO: u8 = 3;
-    /// Give the socket back.
+    /// Return the socket.
     pub(in super::super) const RECALL: u8 = 4;
 }
 
-/// Kinds of records for the reactor. The number is that of bytes written since the last record of
-/// the connection.
+/// Kinds of records from a thread to the reactor. A record's number is the count of bytes written
+/// since the connection's previous record.
 pub(super) mod up {
-    /// The client sent the bytes.
+    /// The client sent these bytes.
     pub(in super::super) const INPUT: u8 = 0;
     /// Bytes were written.
     pub(in super::super) const WRITTEN: u8 = 1;
-    /// The next socket of the channel is given back.
+    /// The next socket in the channel is being returned.
     pub(in super::super) const RETURNED: u8 = 2;
-    /// The same, and the client has sent its last byte.
+    /// Like [`RETURNED`], and the client has ended its input.
     pub(in super::super) const ENDED: u8 = 3;
-    /// The same, and the connection is broken.
+    /// Like [`RETURNED`], and the connection is broken.
     pub(in super::super) const BROKEN: u8 = 4;
 }
 
-/// System calls of a thread.
+/// Counts of a thread's system calls.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     pub(super) reads: AtomicU64,
@@ -66,35 +67,35 @@ pub(crate) struct Calls {
     pub(super) waits: AtomicU64,
 }
 
-/// Connections between a thread and the reactor.
+/// A thread's ends of its channels with the reactor.
 #[derive(Debug)]
 pub(super) struct Ends {
     pub(super) down: Receiver,
     pub(super) up: Sender,
     pub(super) sockets: mpsc::Receiver<(ConnectionId, Socket)>,
     pub(super) returned: mpsc::Sender<(ConnectionId, Socket)>,
-    /// The thread's own bell.
+    /// Bell that wakes this thread.
     pub(super) bell: Arc<Bell>,
-    /// The reactor's bell.
+    /// Bell that wakes the reactor.
     pub(super) reactor: Arc<Bell>,
     pub(super) calls: Arc<Calls>,
 }
 
-/// A connection of a thread.
+/// A connection whose socket the thread has.
 #[derive(Debug)]
 struct Held {
     socket: Socket,
     token: Token,
     interest: Interest,
-    /// The reactor accepts input of this connection.
+    /// The reactor accepts input from this connection.
     reads: bool,
     /// The socket's send buffer is full.
     blocked: bool,
-    /// Output that the socket has not taken.
+    /// Output that the socket has not accepted yet.
     output: Vec<u8>,
-    /// Bytes written since the last record.
+    /// Number of bytes written since the last record.
     written: u32,
-    /// The connection is in the list of those to report.
+    /// The connection is already in `unreported`.
     listed: bool,
 }
 
@@ -105,15 +106,16 @@ struct Worker {
     held: FxHashMap<ConnectionId, Held>,
     scratch: Vec<u8>,
     output: Vec<u8>,
-    /// Connections with written bytes that no record has reported.
+    /// Connections with written bytes that are not reported yet.
     unreported: Vec<ConnectionId>,
-    /// Connections to read although epoll reports nothing new: the TLS session has more.
+    /// Connections to read although epoll reports nothing new, because the TLS session has more
+    /// data.
     unread: Vec<ConnectionId>,
-    /// Connections to give back, each with its record, once the ring has room.
+    /// Connections to return, each with its record, once the ring has space.
     leaving: VecDeque<(ConnectionId, u8, u32, Socket)>,
 }
 
-/// Wakes the reactor when the thread ends for any reason, so that it notices.
+/// Guard that wakes the reactor when the thread ends for any reason, so that the reactor notices.
 struct EndGuard(Arc<Bell>);
 
 impl Drop for EndGuard {
@@ -146,7 +148,7 @@ pub(super) fn work(ends: Ends) -> io::Result<()> {
         worker.read_more();
         worker.wait(&mut events)?;
         for ready in &events.ready {
-            // A connection on hold must not deliver a whole batch.
+            // A connection that was put on hold must not deliver another whole batch.
             worker.obey();
             worker.on_ready(*ready);
         }
@@ -156,7 +158,7 @@ pub(super) fn work(ends: Ends) -> io::Result<()> {
 }
 
 impl Worker {
-    /// Executes all records of the reactor that are there now.
+    /// Executes all records that the reactor has sent.
     fn obey(&mut self) {
         let mut left = self.ends.down.bytes();
         while left > 0
@@ -200,12 +202,12 @@ impl Worker {
                     listed: false,
                 };
                 self.held.insert(id, held);
-                // Epoll does not see what the TLS session has decrypted.
+                // Epoll does not see data that the TLS session has already decrypted.
                 if holds_more {
                     self.unread.push(id);
                 }
             }
-            // The reactor may have more success.
+            // Return the socket: the reactor may be able to watch it.
             Err(_) => self.leaving.push_back((id, up::RETURNED, 0, socket)),
         }
     }
@@ -230,8 +232,8 @@ impl Worker {
                     held.blocked = false;
                     self.write(id, &[]);
                 }
-                // Epoll reports a broken connection whether it is read or not, so the reactor must
-                // have it, after what it sent.
+                // Epoll reports a broken connection even if it is not being read, so return it to
+                // the reactor, after the input that it has sent.
                 let reads = self.held.get(&id).is_some_and(|held| held.reads);
                 if ready.read && reads {
                     self.read(id);
@@ -251,7 +253,7 @@ impl Worker {
         }
     }
 
-    /// Reads once, or as often as the TLS session has more.
+    /// Reads once, and again as long as the TLS session has more data.
     fn read(&mut self, id: ConnectionId) {
         let Some(held) = self.held.get_mut(&id) else {
             return;
@@ -284,7 +286,7 @@ impl Worker {
         self.watch(id);
     }
 
-    /// Writes the waiting output and these bytes behind it, as far as the socket takes them.
+    /// Writes the waiting output followed by these bytes, as far as the socket accepts them.
     fn write(&mut self, id: ConnectionId, bytes: &[u8]) {
         let Some(held) = self.held.get_mut(&id) else {
             return;
@@ -312,7 +314,7 @@ impl Worker {
         if held.output.is_empty() && held.output.capacity() > READ_BYTES {
             held.output = Vec::new();
         }
-        // The bytes of one record, or fewer than the reactor has in flight for a connection.
+        // No overflow: at most the bytes that the reactor has in flight for a connection.
         held.written += u32::try_from(done).unwrap_or(u32::MAX);
         if done > 0 && !std::mem::replace(&mut held.listed, true) {
             self.unreported.push(id);
@@ -341,8 +343,8 @@ impl Worker {
         }
     }
 
-    /// [io-8] Gives a connection back to the reactor. Output that the socket has not taken is dropped here:
-    /// the front still has it ([io-5]).
+    /// [io-8] Returns a connection to the reactor. Drops output that the socket has not accepted,
+    /// which the front still has ([io-5]).
     fn give_back(&mut self, id: ConnectionId, kind: u8) {
         if let Some(held) = self.held.remove(&id) {
             self.sources.release(&held.socket, held.token);
@@ -356,14 +358,14 @@ impl Worker {
                 self.ends.up.stall();
                 return self.leaving.push_front((id, kind, written, socket));
             }
-            // Sent before the record, so that the reactor finds it with the record.
+            // The socket is sent before the record, so that the reactor finds both.
             let _ = self.ends.returned.send((id, socket));
             let pushed = self.ends.up.push(kind, id, written, &[]);
             debug_assert!(pushed, "there was room");
         }
     }
 
-    /// Reports what was written, before the thread sleeps.
+    /// Reports all written bytes, before the thread sleeps.
     fn report(&mut self) {
         while let Some(id) = self.unreported.pop() {
             let Some(held) = self.held.get_mut(&id) else {
@@ -397,7 +399,7 @@ impl Worker {
         }
         calls.waits.fetch_add(1, Ordering::Relaxed);
         if stalled {
-            // Sockets that are readable would end the wait at once.
+            // Readable sockets would end the wait at once.
             events.ready.clear();
             let wake = bell.wake();
             if poll(&mut [PollFd::new(wake, PollFlags::IN)], None).is_ok() {

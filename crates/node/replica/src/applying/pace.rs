@@ -1,11 +1,11 @@
-//! Time that the service takes per byte of a batch. Peers wait for votes and heartbeats during a
-//! batch, so batches that would take too long are not formed.
+//! Execution time per byte of a batch. Peers wait for votes and heartbeats during a batch, so
+//! batches that would take too long are not formed.
 
-/// Maximum time that a batch should take, in microseconds.
+/// Maximum time in microseconds that a batch should take.
 const BATCH_US: u64 = 20_000;
-/// Size in bytes below which batches are not measured, as it hardly affects their time.
+/// Size in bytes below which batches are not measured, since it hardly affects their duration.
 const MEASURED_BYTES: usize = 4 << 10;
-/// Lower bound of the batch size limit, in bytes. Batches of this size are still measured.
+/// Lower bound in bytes of the batch size limit, at which batches are still measured.
 const LEAST_BYTES: usize = 2 * MEASURED_BYTES;
 
 /// Execution time in nanoseconds per byte of a batch, averaged over the latest batches.

@@ -1,4 +1,5 @@
-//! Evidence that allows a read, and the check after the read that it holds ([read-4], [read-6]).
+//! Evidence that allows a read to run, and the check afterwards that it still held ([read-4],
+//! [read-6]).
 
 use quorate_core::{ballot::Ballot, node::Node, slot::Slot, time::Time};
 
@@ -9,15 +10,15 @@ use crate::clock::Clock;
 pub(crate) enum Evidence {
     /// A quorum confirmed the read after its arrival. This evidence never expires ([read-2]).
     Confirmed,
-    /// As [`Evidence::Confirmed`], but not everything below this slot has been applied. The read may
-    /// run if nothing that is missing can change its answer ([read-9]).
+    /// Like [`Evidence::Confirmed`], but not everything below this slot has been applied. The read
+    /// may run if nothing that is missing can change its answer ([read-9]).
     Ahead(Slot),
     /// This node leads in this ballot and holds a lease.
     Leased(Ballot),
-    /// Everything below `slot` has been applied. That includes all commands acknowledged before a
+    /// Everything below `slot` has been applied, including all commands acknowledged before a
     /// request for confirmation was sent.
     Within {
-        /// Time when the confirmed request was sent.
+        /// Time at which the confirmed request was sent.
         asked_at: Time,
         /// First slot that the answer to the request does not cover.
         slot: Slot,

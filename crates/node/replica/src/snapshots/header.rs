@@ -1,4 +1,4 @@
-//! First item of a snapshot: the cluster, the position, and the eras starting there.
+//! Header, the first item of a snapshot: the cluster, the position, and the eras from there on.
 
 use quorate_core::{reconfigure::Eras, slot::Slot};
 

@@ -16,12 +16,12 @@ pub(crate) struct Manifest {
     pub(crate) first_part: u64,
     /// Length of the stream in bytes.
     pub(crate) bytes: u64,
-    /// XXH3-128 of the stream. It is equal on all nodes that have a snapshot at this slot.
+    /// XXH3-128 of the stream, equal on all nodes that have a snapshot at this slot.
     pub(crate) digest: u128,
 }
 
 impl Manifest {
-    /// Returns the number that follows that of the last part.
+    /// Returns the number after that of the last part.
     pub(crate) fn parts_end(&self) -> u64 {
         self.first_part.saturating_add(self.layout.parts(self.bytes))
     }

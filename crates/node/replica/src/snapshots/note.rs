@@ -17,8 +17,9 @@ pub(crate) struct Note {
     pub(crate) eras: Eras,
     /// This node's snapshot, if it has one.
     pub(crate) snapshot: Option<Manifest>,
-    /// Slots below the start are missing without a snapshot, because this node discarded them as an
-    /// auxiliary. `eras` then holds the eras that it knew at that time ([trim-1]).
+    /// The slots below the start are missing and no snapshot replaces them, because this node
+    /// discarded them as an auxiliary. `eras` then holds the eras that it knew at that time
+    /// ([trim-1]).
     pub(crate) hollow: bool,
 }
 

@@ -3,7 +3,7 @@
 
 use quorate_core::{slot::Slot, time::Time};
 
-/// Milliseconds without progress of a peer's snapshot after which a renewal is abandoned.
+/// Time in milliseconds without progress of a peer's snapshot after which a renewal is abandoned.
 pub(super) const PATIENCE_MS: u64 = 600_000;
 
 /// Stages of a renewal.

@@ -1,5 +1,5 @@
-//! Pieces that wait to be sent, by node and in round-robin order. However many wait, no more of
-//! them are checked than a connection has free space for.
+//! Pieces that wait to be sent, by node and in round-robin order, so that no more of them are
+//! checked than a connection has free space for.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl Unsent {
         }
     }
 
-    /// Records that all bytes of a piece have been sent to all nodes except those in `but`.
+    /// Records that a piece has been sent completely to all nodes except those in `but`.
     pub(super) fn sent(&mut self, stream: StreamName, but: &[NodeId]) {
         self.0.retain(|node, streams| {
             if !but.contains(node) {

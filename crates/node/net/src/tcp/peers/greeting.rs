@@ -1,4 +1,4 @@
-//! Handshake of peer connections: the greetings of both sides, the answer, and refusals.
+//! Handshake of peer connections: the greetings of both sides, the answers, and refusals.
 
 use quorate_core::{level::Levels, node_id::NodeId, time::Time};
 use quorate_wire::{Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode};
@@ -64,8 +64,8 @@ impl Peers {
     }
 
     /// Returns whether a greeter has the certificate of the node that it claims to be; otherwise
-    /// refuses the greeter. A node that requests an id has no certificate of its own yet, so any
-    /// node's certificate is accepted.
+    /// refuses it. A node that requests an id has no certificate of its own yet, so any node's
+    /// certificate is accepted.
     fn proves(&mut self, id: LinkId, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
         let session = self.links.get(id).and_then(|link| link.socket().session());
         let Some(session) = session else {
@@ -127,7 +127,7 @@ impl Peers {
                         self.journal.complain(node, NO_CLUSTER_YET);
                     }
                     RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
-                    // A knock; this node will dial the greeter anyway.
+                    // This was a knock. This node will dial the greeter anyway.
                     RefusalCode::Unexpected => {}
                     _ => {
                         let what = format!("refused a peer ({code:?}): {reason}");
@@ -163,7 +163,7 @@ impl Peers {
         }
     }
 
-    /// [lie-3] Answers a starting node that asks for this node's memory of its log.
+    /// [lie-3] Answers a starting node that requests this node's memory of its log.
     fn on_recall(&mut self, id: LinkId, cluster: u128, node: NodeId, cx: &mut PeerCx<'_>) {
         if cluster != self.identity.cluster {
             self.stats.refusals += 1;
@@ -212,7 +212,7 @@ impl Peers {
             RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
             RefusalCode::Starting => self.journal.not_yet(node, reason),
             RefusalCode::Removed => self.on_removed(node, cx),
-            // The expected answer to a knock.
+            // This is the expected answer to a knock.
             RefusalCode::Unexpected if node > self.identity.member.node => {}
             _ => {
                 let what = format!("refused by the peer ({code:?}): {reason}");
@@ -237,10 +237,11 @@ impl Peers {
     /// Handles a known node that claims to belong to another cluster or to none.
     fn on_foreign(&mut self, node: NodeId, now: Now) {
         let journal = &mut self.journal;
-        // Known nodes bound the amount of state; strangers and guests choose their names.
+        // State is kept only for known nodes, whose number is bounded. Strangers and guests choose
+        // their ids.
         match self.table.listed(node) {
             None => journal.complain(node, "a node of another cluster wanted to connect"),
-            // The peer itself is connected.
+            // The real peer is connected.
             Some(_) if self.table.is_up(node) => {
                 journal.complain(node, "a node of another cluster greeted in its name");
             }

@@ -10,7 +10,8 @@ use quorate_core::{
 use super::link::CLOSED;
 use crate::{complaints::LoggedProblems, limiter::Limiter, tcp::foreign::Foreign};
 
-/// Length in milliseconds of the rate-limiting window for connects and disconnects of a peer.
+/// Length in milliseconds of the window in which the log lines about a peer's connects and
+/// disconnects are rate-limited.
 const TELL_EVERY_MS: u64 = 10_000;
 const TELL_BURST: u32 = 6;
 /// Hint logged when the addresses of two clusters overlap.
@@ -142,7 +143,7 @@ impl Journal {
             News::Came { member, boot } => {
                 tracing::info!(node, peer = %member, boot, left_out, "peer connected");
             }
-            // An ordinary restart of a peer looks like this.
+            // This is also what an ordinary restart of a peer looks like.
             News::Went { node: peer, why } if why.starts_with(CLOSED) => {
                 tracing::info!(node, peer = peer.0, left_out, "peer disconnected: {why}");
             }

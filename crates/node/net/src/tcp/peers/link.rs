@@ -17,22 +17,22 @@ use crate::{
     },
 };
 
-/// Start of the reason that is logged when the other side closed the connection.
+/// Prefix of the reason that is logged when the other side closed the connection.
 pub(super) const CLOSED: &str = "connection closed";
 
-/// All connections with peers and with callers not yet identified.
+/// All connections, with peers and with callers that are not identified yet.
 #[derive(Debug)]
 pub(super) struct Links {
     links: SlotMap<LinkId, Link>,
     /// Connections whose output has not been flushed yet.
     dirty: Vec<LinkId>,
-    /// Connections that wait until they may use the link's bandwidth again.
+    /// Connections that wait for their share of the link's bandwidth.
     paused: Vec<LinkId>,
     /// Connections whose stage has a deadline, oldest first.
     transient: VecDeque<LinkId>,
 }
 
-/// One connection with a peer or with a caller not yet identified.
+/// One connection, with a peer or with a caller that is not identified yet.
 #[derive(Debug)]
 pub(super) struct Link {
     socket: Socket,
@@ -42,7 +42,7 @@ pub(super) struct Link {
     stage: Stage,
     interest: Interest,
     dirty: bool,
-    /// The connection waits for its share of the bandwidth, and nothing is written until then.
+    /// The connection waits for its share of the bandwidth and writes nothing until then.
     paused: bool,
     /// Time of the last received frame; `None` until the connection is in use.
     heard: Option<Time>,
@@ -125,7 +125,7 @@ impl Links {
         !self.dirty.is_empty()
     }
 
-    /// Takes connections with new output, except those with a full socket or without bandwidth.
+    /// Takes the connections with new output, except those with a full socket or without bandwidth.
     pub(super) fn take_dirty(&mut self) -> Vec<LinkId> {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.retain(|id| {
@@ -179,7 +179,7 @@ impl Links {
         (1 + strangers.count() > max).then_some(oldest)
     }
 
-    /// Forgets connections whose stage has no deadline any more. Returns whether others are left.
+    /// Forgets connections whose stage no longer has a deadline. Returns whether others are left.
     pub(super) fn forget_settled(&mut self) -> bool {
         let links = &self.links;
         self.transient.retain(|id| {
@@ -236,7 +236,7 @@ impl Link {
         self.outbox.len()
     }
 
-    /// Records that a frame from the peer arrived by datagram, proof that the peer is alive.
+    /// Records that a frame from the peer arrived by datagram, which proves that the peer is alive.
     pub(super) const fn note_frame(&mut self, now: Time) {
         self.heard = Some(now);
     }
@@ -276,7 +276,7 @@ impl Link {
         self.lost.as_deref()
     }
 
-    /// Makes one read: at most `limit` bytes, or the rest of a long frame.
+    /// Makes one read of at most `limit` bytes, or of the rest of a long frame.
     pub(super) fn read(&mut self, limit: usize) -> Moved {
         let moved = self.inbox.read(&mut self.socket, limit);
         self.note_end(moved)
@@ -286,7 +286,8 @@ impl Link {
         self.inbox.reads_on() || self.socket.holds_more()
     }
 
-    /// Returns whether to read beyond this turn's limit: the poller does not see buffered data.
+    /// Returns whether to read beyond this turn's limit, because the poller does not see buffered
+    /// data.
     pub(super) fn holds_more(&self) -> bool {
         self.socket.holds_more()
     }
@@ -348,7 +349,7 @@ impl Link {
 }
 
 /// Describes why a connection ended. A process that stops with unread input resets its connections,
-/// so a reset counts as a close and not as a failure of the network.
+/// so a reset counts as a close and not as a network failure.
 fn why_ended(failure: Option<Errno>) -> String {
     match failure {
         None => CLOSED.to_owned(),

@@ -1,4 +1,4 @@
-//! All peers and their connections: dials, queues frames, reports connects and disconnects.
+//! All peers and their connections: dials, queues frames, and reports connects and disconnects.
 
 mod following;
 mod greeting;
@@ -55,7 +55,7 @@ use crate::{
     stats::Stats,
 };
 
-/// Maximum number of bytes of one read from a connection that is not admitted yet.
+/// Maximum number of bytes in one read from a connection that is not admitted yet.
 const STRANGER_READ_BYTES: usize = 4 << 10;
 
 /// All peers and their connections.
@@ -71,7 +71,7 @@ pub(crate) struct Peers {
     journal: Journal,
     /// The packet plane, if configured.
     packets: Option<PacketPlane>,
-    /// Bandwidth that datagrams leave to connections.
+    /// Share of the link's bandwidth that connections may use.
     share: Option<Share>,
     /// Certificates for authentication between this node and its peers.
     trust: Option<Trust>,
@@ -118,7 +118,7 @@ impl Peers {
             let stage = Stage::Stranger { deadline };
             let socket = socket.secured(self.trust.as_ref().map(Trust::peer_in));
             self.adopt(socket, stage, Interest::READ, cx.sources);
-            // Strangers cannot lock peers out: the oldest connection makes way for the new.
+            // Strangers must not lock peers out, so a new connection evicts the oldest stranger.
             if let Some(oldest) = self.links.surplus_stranger(self.limits.strangers_max) {
                 self.close(oldest, cx);
             }
@@ -126,7 +126,7 @@ impl Peers {
         Ok(Accepted::All)
     }
 
-    /// Reads from or writes to a peer connection whose socket is ready.
+    /// Reads from or writes to a peer connection whose socket is ready for it.
     pub(crate) fn on_ready(&mut self, id: LinkId, ready: Ready, cx: &mut PeerCx<'_>) {
         let Some(stage) = self.links.stage(id) else {
             return;
@@ -203,7 +203,8 @@ impl Peers {
         }
     }
 
-    /// Returns the addresses of connected peers that are configured as literal IPv4 addresses.
+    /// Iterates over the addresses of connected peers that are configured as literal IPv4
+    /// addresses.
     pub(crate) fn literal_addresses(&self) -> impl Iterator<Item = SocketAddrV4> + '_ {
         self.table.up_addresses().filter_map(|text| text.parse().ok())
     }
@@ -223,7 +224,7 @@ impl Peers {
         match tuned.and_then(|()| self.links.adopt(socket, stage, interest, sources)) {
             Ok(id) => Some(id),
             Err(error) => {
-                // The connection broke at once, or memory ran out; in either case it is dropped.
+                // The connection broke at once, or memory ran out.
                 tracing::debug!(%error, "a peer connection could not be set up");
                 None
             }
@@ -401,7 +402,7 @@ impl Peers {
                 let remote = self.links.get(id).map(|link| link.socket().remote_host());
                 self.journal
                     .complain_of_stranger(&remote.unwrap_or_default(), &malformed.to_string());
-                // Only a sender with another version of this format understands a refusal.
+                // Only a sender of another version of this format understands a refusal.
                 if matches!(malformed, Malformed::Format(_)) {
                     let me = self.identity.member.node;
                     let reason = format!("node {me}: {malformed}");
@@ -513,19 +514,19 @@ impl Peers {
                 let body = Body::Bytes(&encoded.body);
                 self.links.queue(id, &encoded.header, body);
             }
-            // The addresses of this node, which it was configured with, are too long for a frame.
+            // The configured addresses of this node are too long for a frame.
             Err(error) => tracing::error!(%error, "cannot send a greeting"),
         }
     }
 
     // Opening and closing.
 
-    /// Puts a connection into use in place of an older one of the same lane, and of all those of an
+    /// Puts a connection into use, in place of an older one of the same lane and of all those of an
     /// older process of the peer. Returns `false` if the peer no longer has a table entry.
     fn open(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
         let Greeter { member, boot, levels, lane, client, admin, stream } = greeter;
         let node = member.node;
-        // [level-7] The level may have been raised while it waited.
+        // [level-7] The level may have been raised while the connection waited.
         if levels.newest < self.levels.lowest || !self.make_room(node, cx) {
             return false;
         }
@@ -566,7 +567,7 @@ impl Peers {
             return;
         };
         let why = link.lost().unwrap_or("this node closed it").to_owned();
-        // Memory of its queues is released before the host is notified.
+        // This releases the memory of its queues before the host is notified.
         drop(link);
         if self.table.closed(node, lane, id, cx.now.time) == Some(FormerRole::Open) {
             tracing::debug!(peer = node.0, ?lane, "connection lost: {why}");
@@ -580,7 +581,7 @@ impl Peers {
     }
 }
 
-/// Returns whether a frame is a message between replicas.
+/// Returns whether a frame is a message between replicas, for the host.
 const fn is_for_the_host(frame: &Frame<'_>) -> bool {
     match frame {
         Frame::Protocol { .. }

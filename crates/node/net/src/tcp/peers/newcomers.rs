@@ -1,10 +1,10 @@
 //! Connections that claim to be a peer that is already connected.
 //!
-//! A hello proves nothing, because anyone who knows the cluster's id can send one. So a live
-//! connection is not replaced by one that only sent a hello. The newcomer waits until it has sent
+//! A hello proves nothing, because anyone who knows the cluster's id can send one. So a connection
+//! that has only sent a hello does not replace a live one. The newcomer waits until it has sent
 //! another frame, or until the live connection has been silent for the duration of a handshake. A
-//! machine that is back after a power loss satisfies one of these conditions within that time; an
-//! attacker who replays a hello satisfies neither.
+//! machine that is back after a power loss meets one of these conditions within that time; an
+//! attacker who replays a hello meets neither.
 
 use quorate_core::node_id::NodeId;
 use quorate_replica::plane::Received;
@@ -64,8 +64,8 @@ impl Peers {
         }
     }
 
-    /// Handles a newcomer's first frame. A valid one puts the connection into use, another closes
-    /// it.
+    /// Handles a newcomer's first frame after the hello. A valid frame puts the connection into
+    /// use; any other closes it.
     pub(super) fn on_newcomer_frame(
         &mut self,
         id: LinkId,

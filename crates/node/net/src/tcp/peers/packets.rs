@@ -1,4 +1,4 @@
-//! Connections as used by the packet plane: for introductions, and frames not sent by datagram.
+//! Use of connections by the packet plane: for introductions, and for frames not sent as datagrams.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_packets::plane::Event;
@@ -70,7 +70,7 @@ impl Peers {
         let unblocked = if write { packets.unblock(cx.sources) } else { Ok(()) };
         let received = if read { packets.receive(hears, cx.now.time, stats) } else { Ok(()) };
         if let Err(error) = unblocked.and(received) {
-            // The interface is down, for example: probes show that nothing arrives.
+            // For example, the interface is down. Probes show that nothing arrives.
             tracing::debug!(%error, "datagrams cannot be read");
         }
         self.take_datagram_events(cx);
@@ -157,7 +157,7 @@ impl Peers {
         let packets = self.packets.as_ref();
         let mut plane = packets.and_then(|packets| packets.status(node)).unwrap_or_default();
         let link = self.table.open(node, Lane::Control).and_then(|link| self.links.get(link));
-        // Without probes, the kernel's measurement counts.
+        // Without a probe, use the kernel's measurement.
         plane.rtt_us = plane.rtt_us.or_else(|| link?.rtt_us());
         plane
     }

@@ -1,4 +1,4 @@
-//! The table of peers: their addresses, the connection of each lane, and when to dial.
+//! The table of peers: their addresses, the connection of each lane, and the times to dial.
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
@@ -39,15 +39,15 @@ struct Peer {
     up: bool,
 }
 
-/// Standing of a peer in the group.
+/// Status of a peer in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// The group's table lists the peer.
     Known,
-    /// The peer connected with the cluster's id but is not listed ([member-3]), until it
-    /// disconnects.
+    /// The peer connected with the cluster's id but is not listed ([member-3]). It stays in the
+    /// table until it disconnects.
     Guest,
-    /// The peer was removed, and may learn the latest decisions until this time.
+    /// The peer was removed, and may stay connected until this time to learn the latest decisions.
     Parting(Time),
 }
 
@@ -188,7 +188,7 @@ impl Table {
         self.peers.retain(|peer| !gone(peer));
     }
 
-    /// Returns whether the node's id has been removed from the group for good ([member-1]).
+    /// Returns whether the node has been permanently removed from the group ([member-1]).
     pub(super) fn is_removed(&self, node: NodeId) -> bool {
         self.removed.contains(&node)
     }
@@ -200,7 +200,7 @@ impl Table {
         due.map(|peer| peer.node).collect()
     }
 
-    /// Returns when the grace period of the next removed node ends.
+    /// Returns the time at which the next removed node's grace period ends.
     pub(super) fn next_parting(&self) -> Option<Time> {
         let partings = self.peers.iter().filter_map(|peer| match peer.standing {
             Standing::Parting(at) => Some(at),
@@ -254,7 +254,7 @@ impl Table {
 
     /// Returns the next step of a lane, if one is due. The node with the higher id dials. The other
     /// one knocks from time to time: it is always refused, but learns whether it was removed. Only
-    /// one name look-up runs at a time, until [`Self::resolved`].
+    /// one name look-up is in progress at a time, until [`Self::resolved`].
     pub(super) fn need(&mut self, node: NodeId, lane: Lane, now: Time) -> Option<Need> {
         let me = self.me;
         let peer = self.peer_mut(node)?;
@@ -277,7 +277,7 @@ impl Table {
         }
     }
 
-    /// Handles the look-up result of `name`. Returns whether it is still the name of a known node.
+    /// Handles the result of a look-up of `name`. Returns whether a known node still has that name.
     pub(super) fn resolved(
         &mut self,
         node: NodeId,
