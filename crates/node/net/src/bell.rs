@@ -25,18 +25,18 @@ impl Bell {
         &self.wake
     }
 
-    /// Wakes the consumer if it sleeps. The caller has published its work before.
+    /// Wakes the consumer if it sleeps. The caller must have published its work before.
     pub(crate) fn ring(&self) {
-        // Either this load sees that the consumer is about to sleep, or the consumer's look sees the
-        // work: both sides have a fence between their store and their load.
+        // Either this load sees that the consumer is about to sleep, or the consumer's last check
+        // sees the work: both sides have a fence between their store and their load.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
             self.wake.signal();
         }
     }
 
-    /// Announces that the consumer will sleep. Returns `false`, and takes it back, if `has_work`
-    /// finds work now.
+    /// Announces that the consumer will sleep. If `has_work` finds work now, retracts the
+    /// announcement and returns `false`.
     pub(crate) fn may_sleep(&self, has_work: impl FnOnce() -> bool) -> bool {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -47,28 +47,29 @@ impl Bell {
         may
     }
 
-    /// Ends the sleep, whatever ended it.
+    /// Records that the consumer is awake, for whatever reason.
     pub(crate) fn awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 }
 
-/// Wish of a producer for room in a full ring.
+/// Request of a producer for space in a full ring.
 #[derive(Debug, Default)]
 pub(crate) struct Room(AtomicBool);
 
 impl Room {
-    /// Asks the consumer to ring once there is room. The producer looks at the ring again before it
-    /// sleeps.
+    /// Requests the consumer to ring once there is space. The producer must check the ring again
+    /// before it sleeps.
     pub(crate) fn want(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether to ring because `has_room` grants a wish. The caller has freed room before.
+    /// Returns whether to ring because `has_room` fulfils a request. The caller must have freed
+    /// space before.
     pub(crate) fn is_met(&self, has_room: impl FnOnce() -> bool) -> bool {
         fence(Ordering::SeqCst);
-        // The wish is taken before the look at the ring: a producer that fills the room meanwhile
-        // and wishes again must not lose its new wish.
+        // The request is taken before the check of the ring: if the producer fills the space
+        // meanwhile and makes another request, that one must not be lost.
         if !self.0.load(Ordering::Relaxed) || !self.0.swap(false, Ordering::SeqCst) {
             return false;
         }

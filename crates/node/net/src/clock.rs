@@ -25,7 +25,8 @@ fn boot_us() -> u64 {
     part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1000)
 }
 
-/// Returns the microseconds since boot. Without suspends, so the command line refuses leases here.
+/// Returns the microseconds since boot, except suspends; the command line refuses leases on such
+/// systems.
 #[cfg(not(target_os = "linux"))]
 fn boot_us() -> u64 {
     static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();

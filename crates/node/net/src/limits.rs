@@ -48,15 +48,16 @@ pub struct Limits {
     pub clients_max: usize,
     /// Maximum number of unconsumed input bytes per client, such as part of a large command.
     pub client_backlog_bytes_max: usize,
-    /// Memory limit for all clients together: unconsumed input plus the host's memory for clients.
-    /// Above the limit no client is read. Above three quarters of it, the client that uses the most
-    /// memory is closed at the end of a turn.
+    /// Memory limit in bytes for all clients together: unconsumed input plus the host's memory for
+    /// clients. Above the limit no client is read. Above three quarters of it, the client that uses
+    /// the most memory is closed at the end of a turn.
     pub clients_bytes_max: usize,
-    /// Time for which a closing client's input is discarded, so that it can read the last error.
+    /// Time in milliseconds for which a closing client's input is discarded, so that it can read
+    /// the last error.
     pub farewell_ms: u64,
-    /// Duration of the pause in accepting after descriptors or memory ran out.
+    /// Pause in milliseconds in accepting after descriptors or memory ran out.
     pub accept_pause_ms: u64,
-    /// Maximum time for accepted work to finish once a stop has been requested.
+    /// Maximum time in milliseconds for accepted work to finish once a stop has been requested.
     pub stop_ms: u64,
     /// Maximum number of requests from other threads that wait for the reactor.
     pub commands_max: usize,
@@ -64,13 +65,13 @@ pub struct Limits {
     pub spin: Spin,
     /// Number of threads that own sockets of clients.
     pub io_threads: IoThreads,
-    /// Condition under which they own them.
+    /// Condition under which connections are handed over to these threads.
     pub spread: Spread,
 }
 
 impl Limits {
-    /// Returns the time in milliseconds by which every running node that can connect to this one
-    /// has done so: an unanswered dial, the maximum delay after it, and the handshake.
+    /// Returns the time in milliseconds within which every running node that can connect to this
+    /// one does so: an unanswered dial, the maximum delay after it, and the handshake.
     pub const fn dialled_ms(&self) -> u64 {
         self.handshake_ms + self.dial_retry_max_ms * 3 / 2 + HANDSHAKE_USUAL_MS
     }

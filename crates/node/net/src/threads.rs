@@ -1,8 +1,9 @@
-//! I/O threads: own sockets of clients, so that the reactor pays no system call for their bytes.
+//! I/O threads, which own sockets of clients so that the reactor makes no system calls for their
+//! bytes.
 //!
-//! A connection is *here*, with its socket in the reactor, or *away*, with its socket in one thread.
-//! Requests and replies cross as bytes, in the order of one connection; everything else about a
-//! client stays in the reactor and its front. The rules: `docs/spec/io.md`.
+//! A connection is *here* if the reactor has its socket, and *away* if an I/O thread has it.
+//! Requests and replies are exchanged as bytes, in order per connection; everything else about a
+//! client stays in the reactor and its front. The rules are in `docs/spec/io.md`.
 
 mod far;
 mod load;
@@ -45,13 +46,13 @@ impl IoThreads {
     }
 }
 
-/// Condition under which connections go to the I/O threads.
+/// Condition under which connections are handed over to the I/O threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
     /// The reactor is busy ([io-3]).
     #[default]
     ByLoad,
-    /// Always. For tests, because a lone command then waits for two hand-offs.
+    /// Always. For tests: a command that runs alone then waits for two hand-offs.
     Always,
 }
 

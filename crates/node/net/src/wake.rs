@@ -17,7 +17,8 @@ impl Wake {
         Ok(Self(eventfd(0, flags)?))
     }
 
-    /// Makes the descriptor readable. The write fails only if the counter is full: then it is.
+    /// Makes the descriptor readable. The write fails only if the counter is full, in which case
+    /// the descriptor is readable already.
     pub fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }

@@ -1,8 +1,8 @@
 //! Start of a node's process, from an identity to a host that a reactor can run. Production and the
 //! simulator run the same code.
 //!
-//! The start is first counted durably. A node that may have forgotten votes durably takes a new
-//! incarnation before its log is opened. Only then is any message sent.
+//! First, the start is durably counted. Then a node that may have forgotten votes durably takes a
+//! new incarnation, before its log is opened. Only after that is any message sent.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -56,7 +56,7 @@ pub trait Starter {
     /// Reports a step of the start.
     fn hear(&mut self, step: Step<'_>);
 
-    /// [lie-3] Asks the peers for their memory of this node, without waiting for slow ones.
+    /// [lie-3] Requests the peers' memory of this node, without waiting for slow ones.
     fn recall(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)>;
 
     /// Waits for free disk space after `error`, which reported a lack of it. Returns `true` to
@@ -103,7 +103,7 @@ pub enum BootError {
         /// State that the folder records.
         own: Memory,
     },
-    /// The starter did not wait for disk space.
+    /// The disk is full, and the starter chose not to wait.
     NoRoom,
 }
 
@@ -184,7 +184,7 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
 /// State of a node that continues without its peers ([era-10]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alone {
-    /// All slots below this one are known to be decided.
+    /// Slot below which everything is known to be decided.
     pub decided_to: Slot,
     /// First slot without a vote of this node. The node's votes below it count as decided.
     pub counted_to: Slot,

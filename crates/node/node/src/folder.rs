@@ -51,7 +51,7 @@ impl LockedFolder {
         Ok(())
     }
 
-    /// Fails if no backup can be restored into a folder, because it belongs to a node or has
+    /// Fails if no backup can be restored into a folder because it belongs to a node, or has
     /// contents other than those of an unfinished restore. Writes nothing.
     pub fn refuse_used(folder: &Path) -> Result<(), IdentityError> {
         if Self::holds_identity(folder)? {
@@ -118,7 +118,7 @@ impl LockedFolder {
         })
     }
 
-    /// Sets the disk driver, and the minimum duration of a flush for measurements.
+    /// Sets the disk driver and, for measurements, the minimum duration of a flush.
     #[must_use]
     pub fn with_disk(self, engine: DriverChoice, flush: Duration) -> Self {
         Self { flush, engine, ..self }

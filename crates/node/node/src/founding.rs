@@ -114,7 +114,7 @@ impl<H: Home> Joining<H> {
     /// Creates the identity from the founder's answer.
     pub fn finish(self, wanted: &Wanted, founded: Founded) -> Result<Identity<H>, JoiningError> {
         compare(&wanted.expected, &founded)?;
-        // Equal to the founder's, which compared the hash.
+        // These are equal to the founder's terms, because the founder compared the hash.
         let terms = wanted.terms.clone();
         let founding = founding_of(Founded { terms, ..founded }, self.node, self.nonce);
         Ok(Identity::create(self.home, founding)?)
@@ -176,7 +176,7 @@ impl<H: Home> Newcomer<H> {
 
 fn durable_nonce(home: &mut impl Home, fresh: u64) -> Result<u64, IdentityError> {
     let nonce = home.nonce()?.unwrap_or(fresh);
-    // Written even if it exists: its writer may have died before it was durable.
+    // Write it even if it exists: its writer may have died before it was durable.
     home.keep_nonce(nonce)?;
     Ok(nonce)
 }

@@ -105,8 +105,8 @@ pub trait PeerSide {
 
     fn peer_down(&mut self, now: Now, node: NodeId);
 
-    /// Handles claims of more than half of the peers that this node was removed. It was absent
-    /// then, and will not learn of the removal from the log ([member-1]).
+    /// Handles claims by more than half of the peers that this node was removed. It was absent at
+    /// that time, and will not learn of the removal from the log ([member-1]).
     fn told_removed(&mut self, now: Now);
 
     /// Handles a frame from a peer whose handshake is complete.
@@ -158,7 +158,7 @@ pub enum Order {
     /// Read and verify all data of this node, at no more than this many bytes per second, or change
     /// the rate of the scrub in progress. The result appears in the status.
     Scrub(Option<u64>),
-    /// Pin batch and window to these values until this time, or unpin them, at once.
+    /// Pin batch size and window to these values until this time, or unpin them.
     Hold(Option<Setting>, Time),
     /// Send a request to the group. Ends with [`Outcome::Group`].
     Group {
@@ -279,11 +279,11 @@ pub trait OperatorSide {
     ///
     /// # Errors
     ///
-    /// Returns why this node does not have all of the bytes.
+    /// Fails with the reason if this node does not have all of the bytes.
     fn hold_streams(&mut self, now: Now, earlier: Option<StreamHold>)
     -> Result<StreamHold, String>;
 
-    /// Returns the current batch and window, with the reasons.
+    /// Returns the current batch size and window, with the reasons.
     fn tuning(&self) -> TuningReport;
 
     /// Returns the group's member table as applied here.
@@ -318,7 +318,7 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     /// again. A past time means at once.
     fn end_turn(&mut self, now: Time) -> Option<Time>;
 
-    /// Sets a clock that shows the time even within a turn, once, before the first turn.
+    /// Sets the clock to read within a turn. Called once, before the first turn.
     fn lend_clock(&mut self, clock: Clock) {
         let _ = clock;
     }

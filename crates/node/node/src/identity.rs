@@ -1,8 +1,8 @@
 //! Identity of the node that a home belongs to: one small file, always replaced as a whole.
 //!
-//! It has what must be durable before a process sends its first message: the counters of
-//! [volatile-1], the mark of a clean stop [volatile-4], and the nodes that the founder admitted
-//! [era-11].
+//! It contains the state that must be durable before a process sends its first message: the
+//! counters of [volatile-1], the mark of a clean stop [volatile-4], and the nodes that the founder
+//! admitted [era-11].
 
 mod book;
 mod error;
@@ -67,7 +67,8 @@ impl LastStop {
 pub struct Identity<H> {
     home: H,
     state: State,
-    /// Minimum incarnation and boot number of the next process, if the folder had fallen behind.
+    /// Minimum incarnation and boot number of the next process, if the folder was found to be set
+    /// back.
     owed: Option<(Incarnation, u32)>,
     /// This process created the identity.
     made_here: bool,
@@ -116,12 +117,12 @@ impl<H: Home> Identity<H> {
             let folder = home.path().to_owned();
             return Err(IdentityError::Exists { folder });
         }
-        // With these marks, a later start recognizes a log without segments as new.
+        // Because of these marks, a later start recognizes a log without segments as new.
         for family in Family::all() {
             made::write(&mut home, FileId::new(family, 0))?;
         }
         if joins.is_some() {
-            // A later start finds the other nodes by the book.
+            // A later start uses the book to find the other nodes.
             book.write(&mut home)?;
         }
         let mut identity = Self {
@@ -243,7 +244,8 @@ impl<H: Home> Identity<H> {
         &self.book
     }
 
-    /// Returns why the address book was damaged and the founding addresses replaced it, if so.
+    /// Returns the damage because of which the founding addresses replaced the address book, if
+    /// any.
     pub fn book_lost(&self) -> Option<&str> {
         self.book_lost.as_deref()
     }
@@ -364,7 +366,7 @@ impl<H: Home> Identity<H> {
 
     /// Admits a node, as its founder ([era-11]). The admission is durable when this returns. The
     /// same folder may ask again. Another folder with the same node id is refused, because the
-    /// votes of the first folder count.
+    /// first one's votes count.
     pub fn admit(&mut self, node: NodeId, nonce: u64) -> Result<(), IdentityError> {
         match self.state.admitted.get(&node) {
             Some(known) if *known == nonce => Ok(()),

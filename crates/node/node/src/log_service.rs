@@ -1,6 +1,6 @@
 //! The log service, whose commands change nothing and are answered with their slot.
 //!
-//! It costs only replication, which `quorate bench log` measures.
+//! Its only cost is that of replication, which `quorate bench log` measures.
 
 pub mod classes;
 mod frame_clients;
@@ -27,7 +27,7 @@ use introduction::QUESTION;
 pub const STORE: &str = "none";
 /// Size in bytes of a reply: the slot of the command.
 pub const REPLY_BYTES: usize = 8;
-/// Maximum number of unanswered commands of a connection, which is not read at the limit.
+/// Maximum number of unanswered commands of a connection. At the limit, the client is not read.
 const OPEN_MAX: usize = 4096;
 /// Maximum number of bytes of unsent replies to one client. At the limit, the client is not read.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
@@ -69,7 +69,7 @@ impl StateMachine for NoState {
 #[derive(Clone, Debug)]
 enum Ended {
     Done([u8; REPLY_BYTES]),
-    /// In memory at a quorum in this slot, but not decided yet.
+    /// The command is in memory at a quorum in this slot, but not decided yet.
     InMemory(Slot),
     Failed(Failure),
     IntroductionRequested,
@@ -77,7 +77,7 @@ enum Ended {
     Stands(Box<[u8; lent::STAND_BYTES]>),
     /// The request was accepted and has no other result.
     Taken,
-    /// Later commands are answered at this durability class.
+    /// Later commands will be answered at this durability class.
     Class(&'static str),
 }
 
@@ -310,7 +310,7 @@ impl Front for FrameFront {
             },
             Completion::InMemory(tag, slot) => (tag, Ended::InMemory(slot)),
             Completion::Failed(tag, failure) => (tag, Ended::Failed(failure)),
-            // This front never makes such requests.
+            // Unreachable: this front makes no such requests.
             Completion::Registered(tag, _) | Completion::Readable(tag) | Completion::Read(tag) => {
                 (tag, Ended::Failed(Failure::Unknown))
             }

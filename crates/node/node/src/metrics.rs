@@ -14,7 +14,7 @@ use quorate_replica::{
     status::{Activity, Peer, Snapshot, Status, Streams},
 };
 
-/// Appends counters that are named after their fields.
+/// Appends counters whose metrics are named after the fields.
 macro_rules! totals {
     ($out:expr, $prefix:literal, $from:expr, { $($field:ident: $help:literal,)+ }) => {{
         let from = $from;

@@ -42,7 +42,7 @@ use crate::{
     metrics::{self, Clients},
 };
 
-/// Delay before a failed write of the identity is retried, in milliseconds.
+/// Delay in milliseconds before a failed write of the identity is retried.
 const WRITE_RETRY_MS: u64 = 1_000;
 
 /// The host of one node: its replica, its front and its identity.
@@ -128,7 +128,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         &self.identity
     }
 
-    /// [volatile-4] Durably marks a clean stop, after the reactor has ended and all is written.
+    /// [volatile-4] Durably marks a clean stop, after the reactor has ended and everything is
+    /// written.
     pub fn finish(mut self) -> Result<(), IdentityError> {
         if let Some(hops) = self.replica.hops() {
             hops::leave(hops, self.identity.home_mut())?;
@@ -141,11 +142,11 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         let Some(table) = self.replica.take_peer_table() else {
             return false;
         };
-        // Also after a change of era: this node may have been promoted or removed.
+        // This covers changes of era, too: this node may have been promoted or removed.
         self.write_at = Some(self.time);
         let at = self.replica.applied_to();
         let known = self.identity.book();
-        // A node that reads its log or catches up passes through old states again.
+        // A node that replays its log or catches up passes through old states again.
         if at < known.at {
             return false;
         }
@@ -235,7 +236,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Returns why no leader can ever be elected, if so: too many members returned without their
+    /// Returns the reason if no leader can ever be elected: too many members returned without their
     /// votes ([volatile-1]), and the others are too few to readmit them.
     fn lost_quorum(&self, status: &Status) -> Option<String> {
         if status.class != Class::Volatile || status.leader.is_some() {

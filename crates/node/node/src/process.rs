@@ -40,7 +40,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns the CPU time of a process, and its start since the machine's, in clock ticks.
+/// Returns the CPU time of a process, and the time of its start since boot, both in clock ticks.
 fn times(stat: &str) -> Option<(u64, u64)> {
     // The name of the program is in parentheses, and may contain spaces and parentheses.
     let (_, rest) = stat.rsplit_once(") ")?;

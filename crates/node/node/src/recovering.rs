@@ -42,7 +42,7 @@ pub enum Begun {
     Ended,
 }
 
-/// Returns a function that converts an I/O error of operation `what` on `path`.
+/// Returns a function that adds the operation `what` and its `path` to an I/O error.
 fn doing(what: &'static str, path: &Path) -> impl Fn(io::Error) -> IdentityError {
     move |error| failed(what, path, &error)
 }

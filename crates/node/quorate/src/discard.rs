@@ -27,7 +27,7 @@ impl Discarded {
         let discarded = Self { folder: folder.to_owned(), aside: aside.into(), settled: false };
         if LockedFolder::holds_identity(folder)? {
             let _locked = LockedFolder::open(folder)?;
-            // Left over from a start that was interrupted after the founding.
+            // These are left over from a start that was interrupted after the founding.
             discarded.forget()?;
             fs::rename(folder, &discarded.aside)
                 .map_err(|error| Error::io("move the folder aside", &error))?;

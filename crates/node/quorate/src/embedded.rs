@@ -171,8 +171,8 @@ impl Builder {
             .spawn(move || match self.run(service, front, wake, &started) {
                 Ok(()) => Ok(()),
                 Err(error) => {
-                    // Either the caller still waits for the start, or it gets the error when it
-                    // stops the replica.
+                    // The caller either still waits for the start, or gets the error when it stops
+                    // the replica.
                     let _ = started.try_send(Err(error.clone()));
                     Err(error)
                 }

@@ -224,8 +224,8 @@ fn create(settings: &Settings) -> Result<LockedFolder, IdentityError> {
     Ok(home.with_disk(settings.engine, settings.disk_flush))
 }
 
-/// Removes the permissions of others from a folder of an earlier version, or one that the operator
-/// created. A folder of another user stays as it is.
+/// Removes other users' permissions from a folder of an earlier version, or one that the operator
+/// created. A folder of another user stays unchanged.
 fn close_to_others(folder: &Path) {
     let mut done = (0, 0);
     // The folder itself may be a link.

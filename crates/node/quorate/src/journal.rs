@@ -1,8 +1,9 @@
-//! Log lines for operators on standard error. There is one line for each change, with its cause and
-//! its meaning, and lines are rate-limited.
+//! Log lines for operators on standard error: one rate-limited line for each change, with its cause
+//! and its meaning.
 //!
-//! The level states the urgency: error needs a person now, warn needs one tomorrow, info is a
-//! change of state. A test writes them into `docs/operate/log-lines.md`, next to what they mean.
+//! The level states the urgency: error requires action now, warn requires action soon, info reports
+//! a change of state. A test writes all lines into `docs/operate/log-lines.md`, next to their
+//! meanings.
 
 use quorate_core::{
     ballot::Ballot,
@@ -18,7 +19,7 @@ use tracing::Level;
 
 use crate::stderr;
 
-/// Interval between log lines of one kind beyond their burst, in milliseconds.
+/// Interval in milliseconds between log lines of one kind beyond their burst.
 const EVERY_MS: u64 = 10_000;
 /// Burst for lines about leadership. One election takes up to five lines, and more than a few
 /// elections rarely add information.
@@ -35,7 +36,7 @@ pub(crate) struct Line {
     ballot: Option<Ballot>,
 }
 
-/// Formats events as log lines. It remembers facts of earlier events that later lines contain.
+/// Formatter of events as log lines. It remembers facts of earlier events that later lines contain.
 #[derive(Debug)]
 pub(crate) struct Journal {
     node: NodeId,
@@ -352,7 +353,7 @@ impl Journal {
             ),
             Explanation::StepsDown { ballot, why } => {
                 self.leader = None;
-                // Another node leads or campaigns: on this node a transfer looks like this.
+                // Another node leads or campaigns. On this node, a transfer also looks like this.
                 let level = match why {
                     End::HigherBallot { .. } => Level::INFO,
                     _ => Level::WARN,

@@ -267,7 +267,7 @@ impl Local {
 
     fn wait(&self, wanted: Wanted) -> Result<Done, NotDone> {
         let (tell, told) = sync_channel(1);
-        // A send to a caller that gave up fails, and is ignored.
+        // The send fails if the caller has given up, which is harmless.
         let answer = Answer::new(move |result| drop(tell.try_send(result)));
         if !self.asks.put(Ask { wanted, answer }) {
             return Err(NotDone(Failure::Stopping));
@@ -336,7 +336,7 @@ pub struct LocalFront {
     asks: RequestReceiver<Ask>,
     open: BTreeMap<Tag, Open>,
     last: u64,
-    /// Requests may have been left for the next turn.
+    /// Requests may have been left over for the next turn.
     has_more: bool,
     shared: Arc<Shared>,
     /// Version of the access rights in `shared`; `None` while they are unknown.
@@ -379,7 +379,7 @@ impl LocalFront {
             return;
         }
         let users = requests.users().cloned();
-        // The rights may become known at any time, and that does not change the version.
+        // The rights may become known at any time without a change of version.
         self.users_version = users.is_some().then_some(version);
         let shared = self.shared.users.write();
         *shared.unwrap_or_else(PoisonError::into_inner) = users;
@@ -466,7 +466,7 @@ impl Front for LocalFront {
             Completion::Written(tag, reply) => (tag, Ok(Done::Reply(reply.to_vec()))),
             Completion::Failed(tag, failure) => (tag, Err(failure)),
             Completion::Registered(tag, session) => (tag, Ok(Done::Session(session))),
-            // This front never makes such requests.
+            // Unreachable: this front makes no such requests.
             Completion::InMemory(tag, _) | Completion::Read(tag) => (tag, Err(Failure::Unknown)),
             Completion::Readable(tag) => {
                 let mut reply = Vec::new();

@@ -43,7 +43,7 @@ impl Passwords {
     /// Starts the thread. It ends when the returned value is dropped.
     pub fn start() -> io::Result<Self> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
-        // A blocked reactor blocks this thread, and no other.
+        // A blocked reactor blocks only this thread.
         let (told, verdicts) = request_queue(WAITING_MAX)?;
         thread::Builder::new().name("passwords".to_owned()).spawn(move || work(&waiting, &told))?;
         Ok(Self { jobs, verdicts, open: 0 })

@@ -87,8 +87,8 @@ pub struct Settings {
     pub hops: bool,
     /// Setting for busy polling before the node sleeps.
     pub spin: Spin,
-    /// Number of threads that own the connections of clients while the node is busy. None unless
-    /// set: a program that embeds a node decides over its threads.
+    /// Number of threads that own client connections while the node is busy. None by default, since
+    /// a program that embeds a node decides about its threads.
     pub io_threads: IoThreads,
     /// Condition under which these threads own the connections.
     pub spread: Spread,

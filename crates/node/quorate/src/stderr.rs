@@ -1,4 +1,4 @@
-//! Standard error for a process that must not wait for the reader. Lines pass through a bounded
+//! Standard error for a process that must not block on its reader. Lines pass through a bounded
 //! queue to a separate thread. A line that does not fit or cannot be written is dropped and
 //! counted. No failure here ends the process.
 
@@ -92,8 +92,8 @@ impl Lines {
         self.0.1.notify_all();
     }
 
-    /// Writes lines to `out` forever. When it has caught up after dropping lines, passes the number
-    /// of lines dropped since the last report to `report`.
+    /// Writes lines to `out` in an endless loop. When it has caught up after dropping lines, passes
+    /// the number of lines dropped since the last report to `report`.
     fn run(&self, mut out: impl Write, report: impl Fn(u64)) {
         let mut reported = 0;
         loop {

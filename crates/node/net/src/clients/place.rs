@@ -1,4 +1,4 @@
-//! Owner of a client's socket: the reactor or an I/O thread.
+//! The owner of a client's socket: the reactor or an I/O thread.
 
 use quorate_replica::front::ConnectionId;
 
@@ -15,7 +15,7 @@ pub(super) enum Place {
     Away(Away),
 }
 
-/// A socket of the reactor.
+/// A socket that the reactor owns.
 #[derive(Debug)]
 pub(super) struct Here {
     pub(super) socket: Socket,
@@ -25,15 +25,15 @@ pub(super) struct Here {
     pub(super) blocked: bool,
 }
 
-/// A connection whose socket belongs to a thread.
+/// A connection whose socket an I/O thread owns.
 #[derive(Debug)]
 pub(super) struct Away {
     pub(super) thread: usize,
-    /// Bytes at the start of the front's output that the thread has, but has not written.
+    /// Number of bytes at the start of the front's output that the thread has but has not written.
     pub(super) handed: usize,
-    /// The thread reads from it.
+    /// The thread reads from the socket.
     pub(super) reads: bool,
-    /// The socket was requested back, and the thread is given nothing more.
+    /// The socket was recalled, and the thread is given no more output.
     pub(super) recalled: bool,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-/// Time after which a claim is forgotten, in milliseconds: by then the node has joined this cluster
+/// Time in milliseconds after which a claim is forgotten: by then the node has joined this cluster
 /// or stopped. Nodes dial at least twice a second.
 const FORGET_MS: u64 = 10_000;
 /// Minimum interval between log lines about the same node, in milliseconds.

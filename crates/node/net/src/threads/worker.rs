@@ -314,7 +314,7 @@ impl Worker {
         if held.output.is_empty() && held.output.capacity() > READ_BYTES {
             held.output = Vec::new();
         }
-        // No overflow: at most the bytes that the reactor has in flight for a connection.
+        // The sum cannot overflow: the reactor bounds the bytes in flight for a connection.
         held.written += u32::try_from(done).unwrap_or(u32::MAX);
         if done > 0 && !std::mem::replace(&mut held.listed, true) {
             self.unreported.push(id);

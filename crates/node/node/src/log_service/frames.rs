@@ -28,7 +28,7 @@ pub enum Status {
     Unknown = 5,
     /// Executed, but durability at a quorum could not be confirmed in time.
     NotLasting = 6,
-    /// Not executed, because the group does not use the feature level that the command needs.
+    /// Not executed, because the group does not use the feature level that the command requires.
     Level = 7,
     /// In memory at a quorum, as requested, but not decided yet. The slot follows. It will be the
     /// command's slot unless a node of the quorum loses its memory before its disk has the command.

@@ -1,14 +1,14 @@
 //! Introduction of a node, which a client can request in either protocol.
 //!
-//! The request is the same six bytes in both. To the Redis protocol they are a command. To the log
-//! service they are a length that no command has, so they cannot be mistaken for one. A node that
-//! does not know the request refuses it as too long.
+//! The request is the same six bytes in both. The Redis protocol treats them as a command. The log
+//! service treats them as a length that no command has, so they cannot be mistaken for one. A node
+//! that does not know the request refuses it as too long.
 
 use std::fmt;
 
 use super::frames::{self, Found};
 
-/// The answer is in neither protocol, or violates its protocol.
+/// Error for an answer that is in neither protocol, or violates its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 

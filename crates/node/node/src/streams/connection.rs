@@ -69,8 +69,8 @@ enum State {
     AwaitingHello,
     /// Waiting for the client's next request.
     Idle {
-        /// Another party ended the piece that this client was writing. Data that the client sent
-        /// before it learned of the end may still arrive.
+        /// The piece that this client was writing was ended by another writer or an operator. Data
+        /// that the client sent before it learned of the end may still arrive.
         ended: bool,
     },
     /// Waiting for the verdict on the password check with this ticket.
@@ -138,8 +138,8 @@ impl Connection {
         self.ending
     }
 
-    /// Returns whether the client is owed a response. A writer that half-closes without closing its
-    /// piece has given up, and a caught-up follower may wait indefinitely, so neither is.
+    /// Returns whether the client awaits a response. A writer that half-closes without closing its
+    /// piece has given up, and a caught-up follower may wait indefinitely, so neither counts.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.state {
             State::AwaitingHello | State::Idle { .. } => false,
@@ -181,7 +181,7 @@ impl Connection {
             shared.hungry.push(self.id);
         }
         self.recount(shared);
-        // Until then the socket is full, and the reactor waits for it.
+        // Until then the socket is full, and the reactor waits for it to be writable.
         if self.output.is_empty() {
             self.mark(shared);
         }
@@ -201,7 +201,8 @@ impl Connection {
             State::Reading(reading) => reading.fetching(),
             _ => 0,
         };
-        // Reserved at the request, or many concurrent requests would all find the space free.
+        // Space is reserved at the request. Otherwise many concurrent requests would all find it
+        // free.
         let held = self.output.held_bytes() + fetching;
         shared.held_bytes = shared.held_bytes - self.counted + held;
         self.counted = held;

@@ -30,7 +30,7 @@ pub(crate) struct Raw {
     output: Vec<u8>,
     /// All bytes of the stream before this position are durable.
     durable: u64,
-    /// Durable position that the client has been sent.
+    /// Durable position that the client was last sent.
     told: u64,
     /// The client has half-closed the connection.
     ended: bool,
@@ -150,7 +150,7 @@ impl Raw {
         match self.step {
             Step::Opening(asked) if asked == tag => self.opened(event, cx),
             Step::Closing(asked, piece) if asked == tag => self.closed(piece, event, cx),
-            // The answer belongs to a request that is over.
+            // The answer belongs to an abandoned request.
             _ => {}
         }
     }
@@ -165,7 +165,8 @@ impl Raw {
                     self.half_closed(cx);
                 }
             }
-            // This node lagged, or another connection was faster; the node now knows the name.
+            // The name is taken: this node lagged, or another connection was faster. It now knows
+            // the name.
             StreamEvent::Refused(_, Denied::Exists) => self.create(cx),
             StreamEvent::Refused(_, denied) => self.step = Step::Broken(denied.to_string()),
             StreamEvent::Failed(_, failure) => self.step = failed("open a stream", failure),
@@ -198,7 +199,8 @@ impl Raw {
         self.look_for_room(cx);
     }
 
-    /// Handles the end of the piece by another party. The client receives no more counts.
+    /// Handles the end of the piece by another writer or an operator. The client receives no more
+    /// counts.
     pub(crate) fn ended(&mut self, cx: &mut Cx<'_>) {
         let piece = match self.step {
             Step::Writing { piece, .. } => piece,
@@ -273,7 +275,7 @@ impl Raw {
         }
     }
 
-    /// Returns whether a client that has ended its stream is still owed a response.
+    /// Returns whether a client that has ended its stream still awaits a response.
     pub(crate) fn is_busy(&self) -> bool {
         match self.step {
             Step::Opening(_) | Step::Writing { .. } => self.ended,

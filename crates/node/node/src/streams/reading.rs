@@ -49,16 +49,16 @@ struct Fetch {
 /// Next action of the reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Asks the replica for the bytes starting at this position.
+    /// Request the bytes starting at this position from the replica.
     Fetch {
         from: u64,
         bytes: usize,
     },
-    /// Asks to be notified once the stream has bytes beyond this position.
+    /// Wait for a notification that the stream has bytes beyond this position.
     Wait(u64),
-    /// Waits until bytes arrive or output is sent.
+    /// Wait until bytes arrive or output is sent.
     Send,
-    /// Reports the end of the read to the client.
+    /// Report the end of the read to the client.
     End {
         position: u64,
         finished: bool,

@@ -17,10 +17,10 @@ pub(crate) enum Owner {
     Connection(ConnectionId),
     /// The connection of a follower. Its request waits for an event that may never happen.
     Follower(ConnectionId),
-    /// The connection that sent this request to open a piece has ended. If the request succeeds,
-    /// the piece must be closed.
+    /// The connection that requested to open a piece has ended. If the request succeeds, the piece
+    /// must be closed.
     Opening,
-    /// The connection that closes a piece by this request has ended, and will not repeat it.
+    /// The connection that requested to close a piece has ended, and will not repeat the request.
     Closing(StreamName),
 }
 

@@ -12,7 +12,8 @@ use crate::{
 };
 
 impl Peers {
-    /// Returns how many bytes may be written to a connection now. Handshakes are not limited.
+    /// Returns the number of bytes that may be written to a connection now. Handshakes are not
+    /// limited.
     pub(super) fn write_limit(&mut self, id: LinkId, now: Time) -> usize {
         let open = matches!(self.links.stage(id), Some(Stage::Open { .. }));
         match (&mut self.share, &self.packets) {

@@ -16,7 +16,7 @@ pub(super) enum Stage {
     Greeting { node: NodeId, lane: Lane, deadline: Time },
     /// The connection was accepted; no greeting has arrived yet.
     Stranger { deadline: Time },
-    /// A greeting has arrived in the name of a peer that already has a live connection.
+    /// A greeting has arrived that names a peer that already has a live connection.
     Newcomer { deadline: Time },
     /// The last frame is being sent, and further input is discarded.
     Leaving { deadline: Time },

@@ -31,7 +31,7 @@ impl Connection {
                 self.closed(piece, event, cx);
             }
             State::Asked(asked, _) if *asked == tag => self.on_answer(event, cx),
-            // The answer belongs to a request that is over.
+            // The answer belongs to an abandoned request.
             _ => {}
         }
     }
@@ -130,7 +130,7 @@ impl Connection {
         matches!(&self.state, State::Writing(writing) if writing.full)
     }
 
-    /// Handles the end of the client's piece by another party.
+    /// Handles the end of the client's piece by another writer or an operator.
     pub(crate) fn ended(&mut self, position: u64, cx: &mut Cx<'_>) {
         let State::Writing(writing) = &self.state else {
             return;
