@@ -345,7 +345,6 @@ impl Clients {
         }
     }
 
-    /// Returns whether all output for clients has been sent.
     pub(crate) fn all_sent(&self, host: &mut impl ClientSide) -> bool {
         let mut ids = self.connections.keys().copied();
         ids.all(|id| host.front_mut().output(id).is_empty())

@@ -335,7 +335,6 @@ pub(crate) struct MemberFeed {
 }
 
 impl MemberFeed {
-    /// Sets the addresses of the reachable peers.
     pub(crate) fn set_members(&mut self, peers: impl Iterator<Item = SocketAddrV4>) {
         let mut now: Vec<SocketAddrV4> = peers.collect();
         now.sort_unstable();

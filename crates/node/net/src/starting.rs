@@ -59,7 +59,6 @@ struct Known {
 }
 
 impl Starting {
-    /// Starts to answer on behalf of this node.
     pub(crate) fn answer(
         listener: &TcpListener,
         node: Option<NodeId>,

@@ -115,7 +115,6 @@ impl From<BindError> for Error {
     }
 }
 
-/// Converts a refusal by the founder.
 pub(crate) fn join_refused(code: RefusalCode, reason: &str) -> Error {
     let hint = match code {
         RefusalCode::ListDiffers => "give all nodes the same --cluster",

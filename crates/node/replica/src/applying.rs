@@ -84,7 +84,6 @@ impl<S: StateMachine> Applying<S> {
         self.applier.condition()
     }
 
-    /// Returns the next event to report to the operator, if any.
     pub(crate) fn news(&mut self) -> Option<Event> {
         let applied_to = self.applied_to();
         self.applier.condition_mut().news(applied_to)

@@ -28,7 +28,6 @@ struct Lag {
 }
 
 impl Lag {
-    /// Creates the state from the decided and applied slots at the start.
     fn new(now: Time, decided_to: Slot, applied_to: Slot) -> Self {
         let far = applied_to.plus(FAR_SLOTS) < decided_to;
         Self { sample: (now, decided_to), far }

@@ -122,7 +122,6 @@ impl Plan {
         }
     }
 
-    /// Returns whether this plan is a renewal of `other`.
     fn renews(&self, other: &Self) -> bool {
         let later = |member: Member| {
             let mut members = self.goal.keys().copied();

@@ -31,7 +31,6 @@ pub(crate) struct Idling {
 }
 
 impl Idling {
-    /// Records a vote of the device.
     pub(crate) const fn voted(&mut self) {
         self.votes = None;
     }

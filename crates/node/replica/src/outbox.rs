@@ -28,7 +28,6 @@ pub(crate) struct Outbox<'a> {
 }
 
 impl<'a> Outbox<'a> {
-    /// Creates an outbox for frames from this member.
     pub(crate) fn new(from: Member, plane: &'a mut dyn Plane, counters: &'a mut Counters) -> Self {
         Self { from, plane, logged: 0, counters }
     }

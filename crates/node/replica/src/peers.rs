@@ -97,12 +97,10 @@ impl Peers {
         self.connected.values().copied()
     }
 
-    /// Returns the known addresses of a node.
     pub(crate) fn known(&self, node: NodeId) -> Option<&Addresses> {
         self.addresses.get(&node)
     }
 
-    /// Returns the addresses of a node; empty if unknown.
     pub(crate) fn address(&self, node: NodeId) -> Addresses {
         self.addresses.get(&node).cloned().unwrap_or_default()
     }

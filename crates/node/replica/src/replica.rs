@@ -849,7 +849,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Fails all open requests with this failure.
     fn end_requests(&mut self, failure: Failure) {
         let origin = self.spine.proposing.origin();
         origin.expire_all(failure, &mut self.spine.completions);

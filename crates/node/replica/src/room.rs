@@ -43,7 +43,6 @@ impl Room {
         };
     }
 
-    /// Records the member that the leader names.
     pub(crate) fn on_leader(&mut self, named: Option<NodeId>) {
         self.named = named;
     }

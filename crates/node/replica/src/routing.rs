@@ -34,7 +34,6 @@ impl Votes {
         }
     }
 
-    /// Returns the initial route of a new leader.
     pub(crate) fn first(&self) -> Route {
         match self {
             Self::Set(route) => route.clone(),
@@ -88,7 +87,6 @@ impl Routing {
         }
     }
 
-    /// Counts a message if it is a vote.
     pub(crate) const fn on_message(&mut self, message: &Message) {
         if matches!(message, Message::Phase2b(_) | Message::RingVote(_)) {
             self.messages += 1;

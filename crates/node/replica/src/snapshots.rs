@@ -101,7 +101,6 @@ struct Switch {
     trims: bool,
 }
 
-/// Snapshots of this node, and the transfers in progress.
 pub(crate) struct Snapshots {
     options: SnapshotOptions,
     cluster: u128,

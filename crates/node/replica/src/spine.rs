@@ -34,7 +34,6 @@ mod admission;
 /// Maximum lag, in values, at which a node counts as caught up.
 const LEVEL_VALUES: u64 = 4096;
 
-/// Identity of this node within its group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) cluster: u128,
@@ -164,7 +163,6 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         identity.is_some_and(|identity| identity.spent)
     }
 
-    /// Returns the core.
     pub(crate) fn node(&self) -> &Node {
         self.protocol.node()
     }

@@ -297,12 +297,10 @@ impl<D: Disk> Storing<D> {
         self.reads.may_start(now, kind)
     }
 
-    /// Postpones the next read of this kind.
     pub(crate) fn read_later(&mut self, kind: Kind, until: Time) {
         self.reads.wait(kind, until);
     }
 
-    /// Takes the next completed read, if any.
     pub(crate) fn next_read(&mut self) -> Option<(Purpose, ReadDone)> {
         while let Some(done) = self.log.next_read() {
             if let Some(purpose) = self.reads.ended(done.token) {

@@ -44,7 +44,6 @@ const AGE_PARTS: u64 = 64;
 /// Maximum number of waits for positions that have no bytes yet.
 const WAITS_MAX: usize = 4096;
 
-/// Event for a front of streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FrontEvent {
     Done(StreamTag, StreamOutcome),
@@ -57,7 +56,6 @@ pub(crate) enum FrontEvent {
     Ended(StreamName, u64),
 }
 
-/// Byte streams of this node, in all its roles.
 pub(crate) struct Streaming {
     pub(crate) owning: Owning,
     pub(crate) offering: Offering,
@@ -107,7 +105,6 @@ impl Streaming {
         }
     }
 
-    /// Records that a peer connected, with its boot number.
     pub(crate) fn peer_up(&mut self, node: NodeId, boot: u32) {
         self.boots.insert(node, boot);
         self.owning.peer_up(node);
@@ -249,7 +246,6 @@ impl Streaming {
         }
     }
 
-    /// Returns whether commands or content of streams were applied.
     pub(crate) fn has_applied(&self, streams: &Table) -> bool {
         !self.runs.is_empty() || !self.done.is_empty() || streams.has_changes()
     }
@@ -320,7 +316,6 @@ impl Streaming {
         }
     }
 
-    /// Handles a table of streams that was replaced by a loaded snapshot.
     pub(crate) fn loaded(&mut self, now: Time, streams: &Table, runs: &mut Runs) {
         self.retains = true;
         runs.retain(|stream| streams.may_be_open(stream));

@@ -17,7 +17,6 @@ use crate::{
 /// Maximum number of unreported changes; the oldest ones are dropped.
 const CHANGES_MAX: usize = 64;
 
-/// A log write in flight.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     seq: u64,
@@ -115,7 +114,6 @@ impl Tuning {
         self.routing.as_ref().map(Routing::why)
     }
 
-    /// Records that a message was passed to the plane.
     pub(crate) fn on_sent(&mut self, now: Time, to: NodeId, message: &Message, bytes: usize) {
         match message {
             Message::Phase2a(proposal) => {

@@ -8,7 +8,6 @@ use quorate_packets::ethernet::Mac;
 
 use super::{ExternalDevice, by_udp::UdpCandidate, place::Place, waiting::DeviceWakeup};
 
-/// Transport of frames to an external device.
 #[derive(Debug)]
 pub(super) enum ExternalTransport {
     /// Raw Ethernet frames on the named interface.

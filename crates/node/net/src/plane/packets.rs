@@ -64,7 +64,6 @@ impl fmt::Debug for PacketPlane {
 }
 
 impl PacketPlane {
-    /// Creates the plane over these sockets, for this node.
     pub(crate) fn new(
         sockets: Sockets,
         identity: &Identity,
@@ -316,7 +315,6 @@ impl PacketPlane {
         Ok(())
     }
 
-    /// Returns the next event of the plane.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.plane.next_event()
     }
@@ -440,7 +438,6 @@ pub(crate) struct OwnedIntroduction {
 }
 
 impl OwnedIntroduction {
-    /// Returns the introduction as the contents of a frame.
     pub(crate) fn frame(&self) -> Datagrams<'_> {
         introduction::encode(&self.introduction, &self.address, self.key)
     }

@@ -69,7 +69,6 @@ struct Far {
     ended: bool,
 }
 
-/// All I/O threads.
 #[derive(Debug)]
 pub(crate) struct Threads {
     far: Vec<Far>,
@@ -109,7 +108,6 @@ impl Threads {
         })
     }
 
-    /// Starts the threads that are not running yet.
     pub(crate) fn start(&mut self) -> io::Result<()> {
         while self.far.len() < self.wanted {
             let far = Far::start(self.far.len() + 1, &self.bell)?;
@@ -133,7 +131,6 @@ impl Threads {
         far.control(down::ADOPT, id);
     }
 
-    /// Makes the thread read a connection, or stop reading it.
     pub(crate) fn set_reading(&mut self, thread: usize, id: ConnectionId, reads: bool) {
         let kind = if reads { down::GO } else { down::HOLD };
         self.far[thread].control(kind, id);

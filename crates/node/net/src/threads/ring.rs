@@ -133,7 +133,6 @@ impl Receiver {
         self.consumer.slots()
     }
 
-    /// Takes the header of the next record.
     pub(super) fn next(&mut self) -> Option<Record> {
         let mut header = [0; HEADER_BYTES];
         // Records are committed as a whole, so the bytes are present with the header.

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use quorate_replica::front::{ConnectionId, Endpoints, Patience, Requests};
 
-/// Connections that wait for the access rights.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingConnections {
     waiting: BTreeMap<ConnectionId, Waiting>,

@@ -145,7 +145,6 @@ impl Raw {
         };
     }
 
-    /// Handles the answer to the request with this tag.
     pub(crate) fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         match self.step {
             Step::Opening(asked) if asked == tag => self.opened(event, cx),

@@ -66,7 +66,6 @@ pub(crate) enum Next {
     Refuse(Refusal),
 }
 
-/// Purpose of an answer from the replica to the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerPurpose {
     Look,

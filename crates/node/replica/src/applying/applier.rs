@@ -81,7 +81,6 @@ pub(crate) struct Appended {
     pub(crate) bytes: Option<Payload>,
 }
 
-/// Next step of applying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Everything decided has been applied, so there is no work.

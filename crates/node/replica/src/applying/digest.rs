@@ -24,7 +24,6 @@ pub(crate) struct Claim {
     pub(crate) digest: u64,
 }
 
-/// Digest of all slots that this node applied.
 #[derive(Debug)]
 pub(crate) struct Digest {
     /// Current digest; `None` if the service's state was stored by a version without digests.
@@ -52,7 +51,6 @@ impl Digest {
         self.kept.back().copied()
     }
 
-    /// Adds an executed command and its reply to the digest.
     pub(crate) fn executed(&mut self, id: CommandId, reply: &[u8]) {
         let place = mix(id.slot.0 ^ u64::from(id.index) << 48);
         self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));

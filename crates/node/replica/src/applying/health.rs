@@ -40,7 +40,6 @@ impl Condition {
         }
     }
 
-    /// Records the health that the service reported.
     pub(super) fn set(&mut self, health: Health) {
         self.said_takes = matches!(health, Health::Well | Health::Strained(_));
         self.health = match self.unreadable.as_ref().or(self.loading.as_ref()) {
@@ -129,7 +128,6 @@ impl Condition {
         }
     }
 
-    /// Returns the event to report to the operator now, if any.
     pub(crate) fn news(&mut self, applied_to: Slot) -> Option<Event> {
         let kind = match self.health {
             Health::Stuck(_) => 2,

@@ -36,7 +36,6 @@ impl History {
         known.then_some(self.entries.len() - at)
     }
 
-    /// Returns the value decided in `slot`, with the range of slots that it covers.
     pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, Value)> {
         let at = self.entries.partition_point(|(range, _)| range.to <= slot);
         self.entries.get(at).copied().filter(|(range, _)| range.contains(slot))

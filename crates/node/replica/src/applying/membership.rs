@@ -29,7 +29,6 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Creates the group as founded.
     pub(crate) fn new(table: Group, eras: Eras) -> Self {
         Self {
             supports: Level::NEWEST,

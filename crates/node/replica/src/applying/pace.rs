@@ -15,7 +15,6 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Returns whether a batch of this size is measured.
     pub(crate) const fn measures(bytes: usize) -> bool {
         bytes >= MEASURED_BYTES
     }

@@ -42,7 +42,6 @@ struct Bounds {
 
 const BOUNDS: Bounds = Bounds { clients: 16_384, nodes: 1_024, reply_bytes: 64 << 20 };
 
-/// Table of node and client sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct Sessions {
     nodes: NodeSessions,

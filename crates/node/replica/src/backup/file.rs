@@ -340,7 +340,6 @@ impl<R: Read> Reader<R> {
         self.bytes
     }
 
-    /// Returns the error for damaged content.
     pub(super) fn damaged(&self, what: impl Into<String>) -> Bad {
         let what = what.into();
         Bad::Damaged { at: self.bytes, what }

@@ -47,12 +47,10 @@ impl Repair {
         self.ask_at = Time(0);
     }
 
-    /// Returns whether all of `range` is missing.
     pub(crate) fn wants(&self, range: SlotRange) -> bool {
         !range.is_empty() && self.missing.iter().any(|gap| gap.intersect(range) == range)
     }
 
-    /// Returns whether some of `range` is missing.
     pub(crate) fn misses(&self, range: SlotRange) -> bool {
         self.missing.iter().any(|gap| !gap.intersect(range).is_empty())
     }
@@ -68,7 +66,6 @@ impl Repair {
         self.unanswered = 0;
     }
 
-    /// Returns the request to send now, if one is due.
     pub(crate) fn next_request(
         &mut self,
         now: Time,

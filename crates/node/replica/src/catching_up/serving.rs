@@ -64,7 +64,6 @@ impl Serving {
         self.ranges.get(&to).copied()
     }
 
-    /// Records that a peer was sent the slots below `to`.
     pub(crate) fn sent(&mut self, node: NodeId, to: Slot) {
         if let Some(range) = self.ranges.get_mut(&node) {
             range.from = range.from.max(to);

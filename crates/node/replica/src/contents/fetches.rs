@@ -100,7 +100,6 @@ impl Fetches {
         }
     }
 
-    /// Returns all content that is being fetched.
     pub(super) fn content(&self) -> Vec<Value> {
         let content = |value: &&Value| matches!(value, Value::Content { .. });
         self.open.keys().filter(content).copied().collect()

@@ -349,7 +349,6 @@ impl Runs {
         }
     }
 
-    /// Retains only the streams for which `keep` returns `true`.
     pub(crate) fn retain(&mut self, keep: impl Fn(StreamName) -> bool) {
         let gone: Vec<_> = self.streams.keys().copied().filter(|s| !keep(*s)).collect();
         for stream in gone {

@@ -149,7 +149,6 @@ impl MembershipDriver {
         era != self.tried.0 || now >= self.tried.1
     }
 
-    /// Records an attempt in this era, successful or not.
     pub(crate) fn tried(&mut self, now: Time, era: Era) {
         self.tried = (era, now.plus_ms(RETRY_MS));
     }
@@ -323,7 +322,6 @@ pub(crate) fn steps_to_show(
     steps
 }
 
-/// Formats a change for operators.
 fn describe_change(change: Change) -> String {
     match change {
         Change::Increment(member) => format!("node {member}: + 1"),

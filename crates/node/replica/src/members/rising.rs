@@ -205,7 +205,6 @@ impl LevelRaises {
         level <= self.marked
     }
 
-    /// Takes the level with which the folder must be marked, if any.
     pub(crate) fn take_to_mark(&mut self) -> Option<Level> {
         self.to_mark.take()
     }

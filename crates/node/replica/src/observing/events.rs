@@ -98,7 +98,6 @@ impl Events {
         }
     }
 
-    /// Takes the oldest event.
     pub(crate) fn next(&mut self) -> Option<Event> {
         self.queue.pop_front()
     }

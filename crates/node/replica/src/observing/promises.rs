@@ -89,7 +89,6 @@ impl Promises {
         (now.since_us(quiet_since) >= self.patience_us).then_some(beyond)
     }
 
-    /// Returns the notice for the operator, if there is one.
     pub(crate) fn notice(&self, now: Time) -> Option<String> {
         let Beyond { ballot, since, .. } = self.lost(now)?;
         let Ballot { era, node, .. } = ballot;

@@ -181,7 +181,6 @@ impl LagTracker {
         self.level_at = now;
     }
 
-    /// Returns the progress of the current activity, if there is one.
     pub(crate) fn progress(&self, now: Time, standing: &NodeProgress) -> Option<Progress> {
         let doing = self.doing?;
         // The activity may have ended since the last check.

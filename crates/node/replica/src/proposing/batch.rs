@@ -54,7 +54,6 @@ pub(crate) enum Kind {
     Access,
 }
 
-/// A command in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     /// Component that executes the command.
@@ -95,7 +94,6 @@ impl Entry<'_> {
     }
 }
 
-/// Assembles a batch from its header and its encoded entries.
 pub(crate) fn assemble(header: Header, entries: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + entries.len());
     bytes.push(FORMAT);
@@ -105,7 +103,6 @@ pub(crate) fn assemble(header: Header, entries: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A batch that was validated as a whole.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch<'a> {
     pub(crate) header: Header,

@@ -178,7 +178,6 @@ impl InFlight {
         self.batches.push_back(batch);
     }
 
-    /// Returns the next batch to offer, if any.
     pub(super) fn next(&self) -> Option<&InFlightBatch> {
         self.batches.get(self.offered)
     }

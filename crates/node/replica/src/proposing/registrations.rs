@@ -35,7 +35,6 @@ struct Waiting {
     offered_once: bool,
 }
 
-/// All registrations of this process.
 #[derive(Debug)]
 pub(super) struct Registrations {
     node: NodeId,

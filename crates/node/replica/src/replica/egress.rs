@@ -399,7 +399,6 @@ const fn is_learned(record: &Record) -> bool {
     matches!(value, Value::Content { .. })
 }
 
-/// Returns the record restricted to a part of its slots.
 const fn part_of(record: Record, range: SlotRange) -> Record {
     match record {
         Record::Vote { ballot, value, .. } => Record::Vote { ballot, range, value },

@@ -26,7 +26,6 @@ pub(crate) enum Keeper {
     Makers,
 }
 
-/// A small file of the data folder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SmallFile {
     pub(crate) name: &'static str,

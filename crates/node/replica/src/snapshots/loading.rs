@@ -11,7 +11,6 @@ use super::{
 };
 use crate::ports::service::{LoadError, MetaChange, Metadata, StateMachine};
 
-/// A snapshot that the service is loading.
 pub(crate) struct Loading {
     manifest: Manifest,
     items: Items,

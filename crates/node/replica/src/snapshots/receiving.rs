@@ -20,7 +20,6 @@ const FORMAT: u16 = 1;
 /// waiting when the window was requested, and as much again for a sender with a larger window.
 const BACKLOG_BYTES_MAX: u64 = 10 << 20;
 
-/// A snapshot that is being received.
 pub(crate) struct Receiving {
     pub(crate) target: Target,
     pub(crate) writer: Writer,

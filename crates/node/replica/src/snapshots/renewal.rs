@@ -6,7 +6,6 @@ use quorate_core::{slot::Slot, time::Time};
 /// Time in milliseconds without progress of a peer's snapshot after which a renewal is abandoned.
 pub(super) const PATIENCE_MS: u64 = 600_000;
 
-/// Stages of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
     /// No renewal is pending.

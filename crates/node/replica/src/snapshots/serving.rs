@@ -15,7 +15,6 @@ const SILENCE_MS: u64 = 30_000;
 /// Maximum number of peers served concurrently.
 const PEERS_MAX: usize = 16;
 
-/// Transfer to one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Transfer {
     at: Slot,

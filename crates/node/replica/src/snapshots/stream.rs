@@ -19,7 +19,6 @@ const HEAD: usize = 5;
 /// Maximum length of an item in bytes, for the largest value with its key and attributes.
 const ITEM_BYTES_MAX: usize = 64 << 20;
 
-/// An item of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
     /// Header of the snapshot (see `header.rs`).

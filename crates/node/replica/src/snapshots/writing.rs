@@ -169,7 +169,6 @@ impl Writer {
         self.sealed.push_back((chunk, buffer, blocks));
     }
 
-    /// Starts all operations that can be started now.
     fn advance<D: Disk>(&mut self, disk: &mut D) {
         while self.in_flight < CHUNKS_MAX
             && let Some((chunk, ..)) = self.sealed.front()

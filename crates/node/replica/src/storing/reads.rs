@@ -80,7 +80,6 @@ impl LogReads {
         }
     }
 
-    /// Records that all records up to this one are on disk.
     pub(crate) fn written(&mut self, to: RecordSeq) {
         while self.unwritten.pop_front_if(|(seq, _)| *seq <= to).is_some() {}
     }
@@ -130,7 +129,6 @@ impl LogReads {
         self.open.get_mut(usize::try_from(token).ok()?)?.take()
     }
 
-    /// Postpones the next read of this kind.
     pub(crate) fn wait(&mut self, kind: Kind, until: Time) {
         self.retry_at[kind as usize] = until;
     }

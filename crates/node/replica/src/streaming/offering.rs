@@ -105,7 +105,6 @@ impl Offering {
         self.ready.insert(stream);
     }
 
-    /// Ends the proposals of this stream.
     pub(crate) fn closed(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
         self.ready.remove(&stream);
@@ -150,7 +149,6 @@ impl Offering {
         }
     }
 
-    /// Records that a run is proposed in these slots.
     pub(crate) fn proposed(&mut self, run: &NextRun, range: SlotRange) {
         let offer = self
             .offers
@@ -194,7 +192,6 @@ impl Offering {
         None
     }
 
-    /// Records that the close of a stream is proposed in this slot.
     pub(crate) fn closing(&mut self, stream: StreamName, slot: Slot) {
         self.closing.insert(stream, slot.next());
     }

@@ -32,7 +32,6 @@ impl Cut {
         }
     }
 
-    /// Returns whether a piece ends at this position.
     pub(crate) fn is_end(&self, position: u64) -> bool {
         position.is_multiple_of(self.piece)
     }

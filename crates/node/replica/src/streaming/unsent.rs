@@ -34,7 +34,6 @@ impl Unsent {
         self.0.get(&node)?.next()
     }
 
-    /// Ends the turn of a piece with this node.
     pub(super) fn over(&mut self, stream: StreamName, node: NodeId) {
         if let Some(streams) = self.0.get_mut(&node) {
             streams.over(stream);
@@ -52,7 +51,6 @@ impl Unsent {
         self.add(stream, but);
     }
 
-    /// Removes a piece that has ended.
     pub(super) fn forget(&mut self, stream: StreamName) {
         self.sent(stream, &[]);
     }

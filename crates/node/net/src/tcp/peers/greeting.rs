@@ -83,7 +83,6 @@ impl Peers {
         false
     }
 
-    /// Handles the answer to this node's hello.
     pub(super) fn on_answer(
         &mut self,
         id: LinkId,
@@ -206,7 +205,6 @@ impl Peers {
         }
     }
 
-    /// Handles a refusal from a node that this node dialled.
     fn on_refused(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         match code {
             RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),

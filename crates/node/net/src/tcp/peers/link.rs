@@ -109,7 +109,6 @@ impl Links {
         Some(link)
     }
 
-    /// Queues a frame for the next flush.
     pub(super) fn queue(&mut self, id: LinkId, header: &[u8], body: Body<'_>) {
         let Some(link) = self.links.get_mut(id) else {
             return;
@@ -207,7 +206,6 @@ impl Links {
         self.transient.iter().copied().filter(waits).collect()
     }
 
-    /// Returns the earliest deadline of a stage.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let ids = self.transient.iter();
         ids.filter_map(|id| self.stage(*id)?.deadline()).min()
@@ -262,7 +260,6 @@ impl Link {
         self.greeter = Some(Box::new(greeter));
     }
 
-    /// Ends the wait for admission and returns the greeter.
     pub(super) fn take_greeter(&mut self) -> Option<Greeter> {
         self.greeter.take().map(|greeter| *greeter)
     }

@@ -58,7 +58,6 @@ use crate::{
 /// Maximum number of bytes in one read from a connection that is not admitted yet.
 const STRANGER_READ_BYTES: usize = 4 << 10;
 
-/// All peers and their connections.
 #[derive(Debug)]
 pub(crate) struct Peers {
     identity: Identity,

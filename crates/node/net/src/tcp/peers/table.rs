@@ -134,7 +134,6 @@ impl Table {
         obsolete
     }
 
-    /// Returns the addresses of the connected peers.
     pub(super) fn up_addresses(&self) -> impl Iterator<Item = &str> {
         let up = self.peers.iter().filter(|peer| peer.up);
         up.map(|peer| peer.address.as_str())
@@ -297,7 +296,6 @@ impl Table {
         true
     }
 
-    /// Records a dial in progress on this lane.
     pub(super) fn dialling(&mut self, node: NodeId, lane: Lane, link: LinkId) {
         if let Some(peer) = self.peer_mut(node) {
             peer.lanes[lane.index()].attempt = Some(link);
@@ -355,7 +353,6 @@ impl Table {
         state.retry_ms = wait_ms.saturating_mul(2);
     }
 
-    /// Returns the time at which a lane is next dialled.
     pub(super) fn next_dial(&self) -> Option<Time> {
         let peers = self.peers.iter().filter(|peer| !peer.resolving);
         let lanes = peers.flat_map(|peer| {
@@ -399,7 +396,6 @@ impl Peer {
         }
     }
 
-    /// Returns whether `me` is the node that dials this lane.
     fn is_dialled(&self, me: NodeId, lane: Lane) -> bool {
         self.standing == Standing::Known
             && !self.address.is_empty()

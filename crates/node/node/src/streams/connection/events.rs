@@ -18,7 +18,6 @@ use crate::streams::{
 };
 
 impl Connection {
-    /// Handles the answer to the request with this tag.
     pub(crate) fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         match &self.state {
             State::Reading(reading) => {

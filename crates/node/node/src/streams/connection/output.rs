@@ -9,7 +9,6 @@ use quorate_wire::streams::{Answer, BYTES_MAX, bytes_head};
 /// much as the copy, and a reference retains more memory than the bytes need.
 const SHARED_BYTES_MIN: usize = 4 << 10;
 
-/// Output that has not been sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     frames: Vec<u8>,

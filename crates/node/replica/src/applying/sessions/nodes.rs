@@ -55,7 +55,6 @@ impl NodeSession {
     }
 }
 
-/// The newest session of each node.
 #[derive(Clone, Debug)]
 pub(super) struct NodeSessions {
     max: usize,

@@ -12,7 +12,6 @@ use crate::{
 /// Delay in milliseconds before a retry if data cannot be read or accepted at the moment.
 pub(super) const SHORT_MS: u64 = 100;
 
-/// Parts of the replica, borrowed for a turn.
 pub(crate) struct ReplicaParts<'a, 'o, D: Disk, S> {
     pub(crate) now: Time,
     pub(crate) storing: &'a mut Storing<D>,

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::ports::service::StateMachine;
 
-/// Result of scrubbing a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scrubbed {
     /// The chunk is intact and has this many bytes.

@@ -110,7 +110,6 @@ impl Snapshots {
         self.job = Some(Job::Receiving(Box::new(receiving)));
     }
 
-    /// Handles a piece of a peer's snapshot.
     pub(crate) fn on_piece<D: Disk, S: StateMachine>(
         &mut self,
         from: NodeId,
