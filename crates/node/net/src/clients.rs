@@ -616,7 +616,6 @@ impl Clients {
         }
     }
 
-    /// Notifies the front that a connection is closed.
     fn forget(&mut self, id: ConnectionId, client: &Client, cx: &mut Cx<'_, impl ClientSide>) {
         self.backlog_bytes -= client.backlog.len();
         self.stats.clients_closed += 1;

@@ -86,7 +86,6 @@ impl<Q, N> Mailbox<Q, N> {
         }
     }
 
-    /// Sends a question to the reactor and waits for its answer.
     pub(crate) fn send_question<T>(
         &self,
         patience: Duration,

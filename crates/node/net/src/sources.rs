@@ -37,7 +37,6 @@ impl Interest {
     }
 }
 
-/// Readiness of a watched descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
     pub(crate) token: u64,

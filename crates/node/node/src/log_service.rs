@@ -81,7 +81,6 @@ enum Ended {
     Class(&'static str),
 }
 
-/// A client connection with its unanswered commands.
 #[derive(Debug, Default)]
 struct Connection {
     /// Authenticated identity of the client.

@@ -73,7 +73,6 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
 }
 
 impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
-    /// Creates the host from the components of a booted node.
     pub(crate) fn new(
         mut replica: Replica<H::Disk, S>,
         front: F,

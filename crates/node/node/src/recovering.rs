@@ -113,7 +113,6 @@ impl Recovering {
         Ok(copy)
     }
 
-    /// Returns the names of all files and folders that belong to the node.
     fn names(&self) -> Result<Vec<std::ffi::OsString>, IdentityError> {
         let folder = self.folder();
         let entries = fs::read_dir(folder).map_err(doing("read", folder))?;

@@ -26,7 +26,6 @@ pub enum Folder {
     Known(Identity<LockedFolder>),
     /// The folder is empty, and this node founds the cluster.
     Founder {
-        /// Id of this node in the new cluster.
         node: NodeId,
     },
     /// The folder is empty, and the founder must be asked for the founding record.

@@ -79,7 +79,6 @@ impl Lines {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a line, or drops it if the queue is full.
     fn push(&self, line: &[u8]) {
         let mut queue = self.lock();
         if queue.bytes + line.len() > BYTES_MAX {
@@ -113,7 +112,6 @@ impl Lines {
         }
     }
 
-    /// Waits for the next queued line and removes it.
     fn next(&self) -> Box<[u8]> {
         let mut queue = self.lock();
         loop {

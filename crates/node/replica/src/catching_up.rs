@@ -51,7 +51,6 @@ pub(crate) struct CatchingUp {
     questions_max: usize,
 }
 
-/// Outcome of an attempt to serve a peer.
 enum Served {
     /// The value was sent; this number of bytes is charged to the budget.
     Sent(usize),

@@ -142,7 +142,6 @@ impl Completions {
         }
     }
 
-    /// Returns the earliest deadline of a held reply.
     pub(crate) fn lasting_deadline(&self) -> Option<Time> {
         self.outlasting.deadline()
     }

@@ -405,7 +405,6 @@ impl Contents {
         self.fetches.not_there(now, value, peers);
     }
 
-    /// Sends peers the requests that are due.
     pub(crate) fn ask(&mut self, now: Time, peers: &Peers, out: &mut Outbox<'_>) {
         if self.fetches.wake_at().is_none_or(|at| at > now) {
             return;

@@ -40,7 +40,6 @@ const LOOK_MS: u64 = 500;
 /// devices than the loss budget ends the group. So the bound only has to be shorter than an
 /// operator's patience with a hung device.
 const LATE_US: u64 = 30_000_000;
-/// Reason reported for a device that is late.
 const LATE: &str = "the device does not answer";
 
 /// Events from a device, in order.
@@ -71,7 +70,6 @@ struct OwnedDevice {
     is_offered: bool,
     /// The device is not used until this time.
     rests_until: Time,
-    /// The device is closed permanently.
     is_closed: bool,
     /// [offload-9] Answers of the device are overdue, and the core was notified.
     is_late: bool,

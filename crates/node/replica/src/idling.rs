@@ -11,12 +11,10 @@ const SLOTS: u64 = 64;
 /// State of the group as seen by the node with the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
-    /// The node is a voter.
     pub(crate) has_vote: bool,
     /// Votes of devices are hints.
     pub(crate) is_durable: bool,
     pub(crate) leads: bool,
-    /// Current leader, if known.
     pub(crate) leader: Option<NodeId>,
     pub(crate) decided_to: Slot,
 }

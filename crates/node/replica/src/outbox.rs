@@ -18,7 +18,6 @@ use crate::{
 /// not to be noticed, since space is usually freed within the time of a disk write.
 pub(crate) const RETRY_MS: u64 = 2;
 
-/// The plane, borrowed for one call.
 pub(crate) struct Outbox<'a> {
     from: Member,
     plane: &'a mut dyn Plane,

@@ -93,7 +93,6 @@ impl HeldReplies {
         Some(held.tag)
     }
 
-    /// Returns the deadline of the first held reply.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.held.front().map(|held| held.until)
     }

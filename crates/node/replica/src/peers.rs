@@ -28,7 +28,6 @@ const ADDRESSED_NODES_MAX: usize = 2 * NODES_MAX;
 /// The other nodes, as far as this node knows them.
 pub(crate) struct Peers {
     connected: BTreeMap<NodeId, Member>,
-    /// Addresses of nodes, connected or not.
     addresses: BTreeMap<NodeId, Addresses>,
     comparison: Comparison,
 }
@@ -92,7 +91,6 @@ impl Peers {
         self.connected.keys().copied().collect()
     }
 
-    /// Iterates over the connected members in order of ids.
     pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
         self.connected.values().copied()
     }

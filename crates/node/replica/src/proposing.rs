@@ -81,7 +81,6 @@ impl Proposing {
         self.command_bytes_max
     }
 
-    /// Accepts a client's command.
     pub(crate) fn accept(
         &mut self,
         now: Time,
@@ -200,10 +199,8 @@ impl Proposing {
     }
 }
 
-/// Paths by which this node's batches reach the leader.
 pub(crate) struct LeaderPaths<'a, 'b> {
     pub(crate) leader: NodeId,
-    /// The leader's ballot.
     pub(crate) ballot: Ballot,
     /// This node's device, which can send frames directly to the leader's device.
     pub(crate) devices: &'a mut Devices,

@@ -165,7 +165,6 @@ impl Reading {
         self.reads.failed(token, now.plus_ms(RETRY_MS));
     }
 
-    /// Handles a change of the leader's ballot.
     pub(crate) fn on_new_ballot(&mut self) {
         self.reads.on_new_ballot();
         self.bounded.on_new_ballot();

@@ -44,7 +44,6 @@ impl Rollback {
         }
     }
 
-    /// Sends the reminders that are due.
     pub(crate) fn remind<D: Disk, S: StateMachine>(
         &mut self,
         spine: &mut Spine<D, S>,

@@ -77,7 +77,6 @@ struct Run {
     kind: Kind,
     begun: bool,
     allowance: Allowance,
-    /// Earliest time of the next read.
     not_before: Time,
     doubtful: VecDeque<Doubt>,
     /// Doubtful slots that are currently being read.

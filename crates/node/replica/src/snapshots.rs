@@ -104,7 +104,6 @@ struct Switch {
 pub(crate) struct Snapshots {
     options: SnapshotOptions,
     cluster: u128,
-    /// Eras at the start of the log.
     eras: Eras,
     /// Applied reconfigurations since the start of the log.
     changes: VecDeque<(Slot, Value)>,
@@ -141,7 +140,6 @@ pub(crate) struct Snapshots {
     take_at: Time,
     /// Time until which data received by an earlier process is retained in case it is still useful.
     resume_until: Time,
-    /// Earliest time of the next load.
     load_at: Time,
     /// Time of the next check for due work.
     look_at: Time,
@@ -402,12 +400,10 @@ impl Snapshots {
         self.serving.learns(now, node, from);
     }
 
-    /// Handles a peer's offer of a snapshot.
     pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
         self.fetching.on_offer(now, from, offer);
     }
 
-    /// Returns whether no work is in progress or requested.
     fn is_quiet(&self) -> bool {
         let works = self.job.is_some()
             || self.resuming.is_some()
@@ -420,7 +416,6 @@ impl Snapshots {
         !works && !wanted && !left && !self.renewal.is_under_way()
     }
 
-    /// Returns the time at which work on snapshots is next due.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let received = match &self.job {
             Some(Job::Receiving(receiving)) => receiving.writer.bytes(),

@@ -38,7 +38,6 @@ const LEVEL_VALUES: u64 = 4096;
 pub(crate) struct Identity {
     pub(crate) cluster: u128,
     pub(crate) member: Member,
-    /// Boot number of this process.
     pub(crate) boot: u32,
 }
 

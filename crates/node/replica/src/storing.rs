@@ -327,7 +327,6 @@ impl<D: Disk> Storing<D> {
         news.then(|| error.to_string())
     }
 
-    /// Returns the earliest time at which a postponed read may start.
     pub(crate) fn read_at(&self, now: Time) -> Option<Time> {
         self.reads.wake_at(now)
     }

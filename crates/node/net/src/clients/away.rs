@@ -183,7 +183,6 @@ impl Clients {
         }
     }
 
-    /// Records that the socket accepted output.
     fn acknowledge(&mut self, id: ConnectionId, written: usize, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(Client { place: Place::Away(away), .. }) = self.connections.get_mut(&id) else {
             return;
@@ -236,7 +235,6 @@ impl Clients {
         }
     }
 
-    /// Handles a socket that a thread returned.
     fn come_back(
         &mut self,
         id: ConnectionId,

@@ -37,7 +37,6 @@ impl UnauthenticatedClients {
         Self { trust, waiting: VecDeque::new(), complaints: Seldom::default() }
     }
 
-    /// Returns whether clients must authenticate.
     pub(super) const fn has_trust(&self) -> bool {
         self.trust.is_some()
     }

@@ -32,7 +32,6 @@ pub(crate) struct Inbox {
     shown: usize,
     /// The long frame that is being received or was just returned. The unconsumed bytes follow it.
     long: Option<Long>,
-    /// The previous frame was long.
     after_long: bool,
     /// The last read filled the buffer, so more data may be available.
     took_all: bool,

@@ -14,7 +14,6 @@ const SHARED_BYTES_MIN: usize = 4 << 10;
 /// Maximum number of pieces in one write.
 const PIECES_MAX: usize = 64;
 
-/// Output queue of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pieces: VecDeque<Piece>,

@@ -74,7 +74,6 @@ pub(super) struct Ends {
     pub(super) up: Sender,
     pub(super) sockets: mpsc::Receiver<(ConnectionId, Socket)>,
     pub(super) returned: mpsc::Sender<(ConnectionId, Socket)>,
-    /// Bell that wakes this thread.
     pub(super) bell: Arc<Bell>,
     /// Bell that wakes the reactor.
     pub(super) reactor: Arc<Bell>,

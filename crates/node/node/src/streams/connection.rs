@@ -125,7 +125,6 @@ impl Connection {
         }
     }
 
-    /// Returns whether the connection accepts input.
     pub(crate) const fn ready(&self) -> bool {
         match &self.state {
             _ if self.ending || self.has_left_over => false,

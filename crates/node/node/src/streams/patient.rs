@@ -11,7 +11,6 @@ pub(crate) struct WaitingConnections {
     patience: Patience,
 }
 
-/// One connection that waits for the access rights.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) ends: Endpoints,

@@ -19,7 +19,6 @@ impl Pace {
         bytes >= MEASURED_BYTES
     }
 
-    /// Records the time that a batch of this size took.
     pub(crate) fn note(&mut self, bytes: usize, took_us: u64) {
         let now = took_us.saturating_mul(1000) / (bytes as u64).max(1);
         self.ns_per_byte = (3 * self.ns_per_byte + now) / 4;

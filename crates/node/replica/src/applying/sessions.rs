@@ -73,7 +73,6 @@ impl Sessions {
         }
     }
 
-    /// Applies the expiry of a session.
     pub(crate) fn expire(&mut self, slot: u64) {
         let id = SessionId { slot, index: 0 };
         self.clients.remove(id, &mut self.changed);

@@ -164,7 +164,6 @@ pub fn check<R: Read>(
     Ok(Checked { header, summary, streams, stream_bytes, stream_table, table, eras })
 }
 
-/// Why the stream is invalid.
 struct Refused(String);
 
 impl From<Malformed> for Refused {

@@ -51,7 +51,6 @@ impl Serving {
         self.payloads.pop_front()
     }
 
-    /// Returns the next peer to serve, with its remaining range.
     pub(crate) fn next_range(&mut self) -> Option<(NodeId, SlotRange)> {
         let behind = self.ranges.range(NodeId(self.last.0.saturating_add(1))..).next();
         let (to, range) = behind.or_else(|| self.ranges.iter().next())?;

@@ -57,7 +57,6 @@ pub(crate) struct MembershipDriver {
     /// Minimum time in milliseconds for which leadership stays, unless a request or a plan moves
     /// it.
     bounce_ms: u64,
-    /// Earliest time of the next check.
     look_at: Time,
     /// Earliest time of the next handover, whatever its reason.
     hand_over_at: Time,

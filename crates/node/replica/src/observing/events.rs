@@ -84,7 +84,6 @@ pub enum Event {
     Alarm(Alarm),
 }
 
-/// A bounded queue of events, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     queue: VecDeque<Event>,

@@ -26,7 +26,6 @@ pub(crate) struct InFlightBatch {
     expired: usize,
     /// Number of items whose clients are to be notified once the batch is in memory at a quorum.
     early: usize,
-    /// Ballot and slot of this node's last vote for the batch.
     last_vote: Option<(Ballot, Slot)>,
     pub(super) formed: Time,
 }
@@ -45,7 +44,6 @@ impl InFlightBatch {
         Self { name, payload, items, commands, expired: 0, early, last_vote: None, formed }
     }
 
-    /// Iterates over the commands and their metadata.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Item, Entry<'_>)> {
         let batch = Batch::parse(&self.payload).expect("formed here");
         let commands = self.items.iter().filter(|item| !item.is_read());
@@ -128,7 +126,6 @@ impl InFlight {
         self.repeated
     }
 
-    /// Returns whether any batch was offered to the current leader.
     pub(super) fn is_offered(&self) -> bool {
         self.offered > 0
     }
@@ -182,7 +179,6 @@ impl InFlight {
         self.batches.get(self.offered)
     }
 
-    /// Returns the next batch to offer, and marks it as offered.
     pub(super) fn take_next(&mut self) -> Option<&InFlightBatch> {
         let batch = self.batches.get(self.offered)?;
         self.offered += 1;

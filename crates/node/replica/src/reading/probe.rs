@@ -140,7 +140,6 @@ impl Probe {
         self.ended = Some(ended);
     }
 
-    /// Takes the result of the last probe, if it has ended.
     pub(crate) fn take(&mut self) -> Option<Probed> {
         self.ended.take()
     }

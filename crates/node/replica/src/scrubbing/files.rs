@@ -64,7 +64,6 @@ impl SmallFile {
     }
 }
 
-/// Progress through the small files.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     left: VecDeque<SmallFile>,
@@ -124,7 +123,6 @@ impl Files {
         self.out.is_some() || !self.left.is_empty() || !self.mended.is_empty()
     }
 
-    /// Ends the read of this file, and returns its state.
     pub(crate) fn ended(&mut self, name: &str) -> Option<Looked> {
         self.out.take_if(|out| out.file.name == name)
     }

@@ -58,7 +58,6 @@ const ACK_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Fetching {
     retry_ms: u64,
-    /// Slot at or after which a snapshot is needed.
     needed: Option<Slot>,
     offers: BTreeMap<NodeId, Offer>,
     first_offer: Option<Time>,

@@ -13,7 +13,6 @@ pub(crate) struct Header {
     pub(crate) cluster: u128,
     /// Slot of the snapshot. The snapshot covers all lower slots.
     pub(crate) at: Slot,
-    /// Eras at that slot.
     pub(crate) eras: Eras,
 }
 

@@ -70,7 +70,6 @@ impl Loading {
         self.bytes
     }
 
-    /// Starts as many further reads as may be in flight.
     pub(crate) fn read<D: Disk>(&mut self, reads: &mut Reads, disk: &mut D) {
         self.asked = self.asked.max(self.bytes);
         while self.asked < self.manifest.bytes

@@ -12,7 +12,6 @@ pub(crate) struct Manifest {
     /// Slot of the snapshot. The snapshot covers all lower slots.
     pub(crate) at: Slot,
     pub(crate) layout: Layout,
-    /// Number of the first part.
     pub(crate) first_part: u64,
     /// Length of the stream in bytes.
     pub(crate) bytes: u64,

@@ -10,12 +10,9 @@ use crate::fields::Fields;
 
 const FORMAT: u16 = 1;
 
-/// Content of the replica's note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// Eras at the start of the log.
     pub(crate) eras: Eras,
-    /// This node's snapshot, if it has one.
     pub(crate) snapshot: Option<Manifest>,
     /// The slots below the start are missing and no snapshot replaces them, because this node
     /// discarded them as an auxiliary. `eras` then holds the eras that it knew at that time

@@ -119,7 +119,6 @@ impl Items {
 /// Kind and content of an item, and the bytes that follow it.
 type Split<'a> = (u8, &'a [u8], &'a [u8]);
 
-/// Returns the first item, if it is complete.
 fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, Malformed> {
     let need = needed(bytes)?;
     if bytes.len() < HEAD.max(need) {
@@ -141,7 +140,6 @@ fn needed(bytes: &[u8]) -> Result<usize, Malformed> {
     }
 }
 
-/// Returns the change by which the service stores this metadata.
 pub(crate) fn meta_change(key: &[u8], value: &[u8]) -> MetaChange {
     MetaChange { key: key.to_vec(), value: Some(value.to_vec()) }
 }

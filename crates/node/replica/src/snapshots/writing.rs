@@ -42,16 +42,12 @@ pub(crate) struct Writer {
     /// Sealed chunks that wait for their part to be ready: number, buffer, and number of bytes.
     sealed: VecDeque<(u64, Buffer, usize)>,
     in_flight: usize,
-    /// Unused buffers.
     spare: Vec<Buffer>,
     /// First part that does not exist yet.
     parts_ready: u64,
     preparing: bool,
-    /// Part that is open for writing, if any.
     part_open: Option<u64>,
-    /// The stream has ended.
     finished: bool,
-    /// Parts that are not flushed yet.
     unflushed: BTreeSet<u64>,
     flushing: Option<u64>,
 }

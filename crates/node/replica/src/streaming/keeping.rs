@@ -59,7 +59,6 @@ enum Reader {
     Scrub,
 }
 
-/// Result of a read for a front.
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Bytes(Blocks),
@@ -116,7 +115,6 @@ pub(crate) struct Keeping {
     noted_lacking: bool,
     /// The store has the bytes of all decided slots below this one.
     put_to: Slot,
-    /// Slots below this one are replayed from the log.
     replay_to: Slot,
     readers: BTreeMap<u64, Reader>,
     waiting: VecDeque<Waiting>,

@@ -7,7 +7,6 @@ use quorate_core::{node_id::NodeId, value::StreamName};
 
 use crate::round_robin::RoundRobin;
 
-/// Waiting pieces of each node.
 #[derive(Debug, Default)]
 pub(super) struct Unsent(BTreeMap<NodeId, RoundRobin<StreamName>>);
 
@@ -19,7 +18,6 @@ impl Unsent {
         }
     }
 
-    /// Returns the number of pieces waiting for a node.
     pub(super) fn of(&self, node: NodeId) -> usize {
         self.0.get(&node).map_or(0, RoundRobin::len)
     }

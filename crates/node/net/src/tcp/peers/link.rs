@@ -200,7 +200,6 @@ impl Links {
         deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Returns the connections that wait to be admitted.
     pub(super) fn newcomers(&self) -> Vec<LinkId> {
         let waits = |id: &LinkId| self.links.get(*id).is_some_and(|link| link.greeter.is_some());
         self.transient.iter().copied().filter(waits).collect()
@@ -264,7 +263,6 @@ impl Link {
         self.greeter.take().map(|greeter| *greeter)
     }
 
-    /// Records why the connection is about to end.
     pub(super) fn lose(&mut self, why: String) {
         self.lost = Some(why);
     }

@@ -61,14 +61,12 @@ const STRANGER_READ_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub(crate) struct Peers {
     identity: Identity,
-    /// Feature levels that this node may use.
     levels: Levels,
     limits: Limits,
     shared: Arc<Shared>,
     table: Table,
     links: Links,
     journal: Journal,
-    /// The packet plane, if configured.
     packets: Option<PacketPlane>,
     /// Share of the link's bandwidth that connections may use.
     share: Option<Share>,
@@ -106,7 +104,6 @@ impl Peers {
         }
     }
 
-    /// Accepts the connections waiting at the listener.
     pub(crate) fn accept(
         &mut self,
         listener: impl std::os::fd::AsFd,
@@ -161,7 +158,6 @@ impl Peers {
         self.links.has_unsent()
     }
 
-    /// Handles due timeouts and dials.
     pub(crate) fn on_time(&mut self, cx: &mut PeerCx<'_>) {
         self.journal.on_time(cx.now.time);
         self.datagrams_on_time(cx);
@@ -557,7 +553,6 @@ impl Peers {
         true
     }
 
-    /// Closes a connection and updates the state of its peer.
     fn close(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
         let Some(link) = self.links.remove(id, cx.sources) else {
             return;

@@ -25,7 +25,6 @@ impl Peers {
         }
     }
 
-    /// Handles a peer's introduction of its datagrams.
     pub(super) fn on_datagrams_said(
         &mut self,
         id: LinkId,
@@ -189,7 +188,6 @@ impl Peers {
         }
     }
 
-    /// Appends the counters of refused datagrams.
     pub(crate) fn datagram_metrics(&self, out: &mut String) {
         if let Some(packets) = &self.packets {
             packets.metrics(out);

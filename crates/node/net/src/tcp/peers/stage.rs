@@ -7,7 +7,6 @@ use quorate_core::{
 };
 use quorate_wire::{Hello, Lane};
 
-/// Stage in the life of a connection with a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
     /// The dial is in progress.

@@ -16,7 +16,6 @@ const OTHERS_MAX: usize = NODES_MAX - 1;
 #[derive(Debug)]
 pub(super) struct Table {
     me: NodeId,
-    /// All peers, in a fixed order.
     peers: Vec<Peer>,
     removed: BTreeSet<NodeId>,
     retry_min_ms: u64,
@@ -139,7 +138,6 @@ impl Table {
         up.map(|peer| peer.address.as_str())
     }
 
-    /// Adds a node of the group's table, if it is new.
     fn add_node(&mut self, node: NodeId, address: &str, now: Time) {
         if node == self.me || self.has(node) {
             return;
@@ -208,7 +206,6 @@ impl Table {
         partings.min()
     }
 
-    /// Returns all peers, in a fixed order.
     pub(super) fn others(&self) -> impl Iterator<Item = NodeId> + use<> {
         let nodes: Vec<NodeId> = self.peers.iter().map(|peer| peer.node).collect();
         nodes.into_iter()

@@ -151,7 +151,6 @@ impl NodeSessions {
         (session.boot == boot).then_some((session.slot, session.next))
     }
 
-    /// Adds a session restored from a persistent service.
     pub(super) fn adopt(&mut self, node: NodeId, session: NodeSession) {
         self.table.insert(node, session);
     }

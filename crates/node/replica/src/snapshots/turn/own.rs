@@ -46,7 +46,6 @@ impl Snapshots {
         around.catching_up.begins_at(start, around.protocol);
     }
 
-    /// Replaces the base of the log.
     pub(super) fn rebase<D: Disk, S: StateMachine>(
         &mut self,
         start: Slot,
