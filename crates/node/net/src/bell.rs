@@ -8,7 +8,6 @@ use super::{
     wake::Wake,
 };
 
-/// Bell of one consumer.
 #[derive(Debug)]
 pub(crate) struct Bell {
     asleep: AtomicBool,

@@ -31,7 +31,7 @@ use bell::{Bell, Room};
 /// Number of random schedules that are run for each model.
 const RUNS: usize = 2000;
 const RECORDS: u32 = 6;
-/// Capacity of the ring. It rings for room once half of it is free.
+/// Capacity of the ring, which rings for space once half of it is free.
 const CAPACITY: usize = 2;
 
 /// A ring between two threads, with a bell for each.

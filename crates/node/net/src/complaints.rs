@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 /// Maximum number of remembered problems, because remote peers control how many there are.
 const COMPLAINTS_MAX: usize = 256;
 
-/// Problems already logged, by subject.
 #[derive(Debug, Default)]
 pub(crate) struct LoggedProblems {
     said: BTreeSet<(String, String)>,

@@ -33,7 +33,6 @@ pub(crate) struct Gates {
     limits: Limits,
 }
 
-/// Gate state for one kind of listener.
 #[derive(Debug, Default)]
 struct Gate {
     state: GateState,

@@ -60,7 +60,7 @@ pub enum BindReason {
     /// The text is not a valid address.
     #[error("{0}")]
     Malformed(io::Error),
-    /// The path is that of a file other than a socket.
+    /// The path names a file that is not a socket.
     #[error("there is a file that is no socket")]
     NotASocket,
     /// Other machines could connect, but authentication is not configured.
@@ -298,7 +298,8 @@ fn bind_tcp(
     protection: &Protection,
 ) -> Result<(TcpListener, SocketAddr), BindError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
-        // The standard library's 128 is too small: a full queue costs a client a second.
+        // The standard library's 128 is too small: if the queue overflows, a client waits for a
+        // second.
         rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;

@@ -26,9 +26,10 @@ pub enum Folder {
     Known(Identity<LockedFolder>),
     /// The folder is empty, and this node founds the cluster.
     Founder {
+        /// Id of this node in the new cluster.
         node: NodeId,
     },
-    /// The folder is empty, and the founder must be asked for the founding record.
+    /// The folder is empty, and the founder must provide the founding record.
     Joiner {
         /// Id of this node in the founder's cluster.
         node: NodeId,

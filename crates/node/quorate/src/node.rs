@@ -81,7 +81,7 @@ struct Production<'a, 's> {
     /// Addresses on which this node listens.
     addresses: &'a Addresses,
     log_folder: PathBuf,
-    /// Last reported reason for waiting for disk space.
+    /// Reason for waiting for disk space that was last reported.
     told: String,
     starter: &'a mut Starter<'s>,
 }

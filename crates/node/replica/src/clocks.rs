@@ -21,20 +21,22 @@ const REPORT_MS: u64 = 1_000;
 const REPORT_AFTER_MS: u64 = 2_000;
 /// Time in milliseconds without a reading after which a clock is no longer reported.
 const KNOWN_FOR_MS: u64 = 60_000;
-/// Age in milliseconds above which a clock's last reading does not count for the group's time.
+/// Age in milliseconds above which a clock's last reading no longer counts for the group's time.
 const FRESH_MS: u64 = 2_000;
-/// Number of latest readings of which the highest counts: readings arrive late, never early.
+/// Number of latest readings, the highest of which counts, because readings arrive late but never
+/// early.
 const READINGS_MAX: usize = 8;
-/// Maximum interval between comparisons of the clocks.
+/// Maximum interval in milliseconds between comparisons of the clocks.
 const LOOK_MS: u64 = 100;
-/// Time after which a new leader starts the group's clock from the clocks of a quorum. Before that,
-/// it needs the clocks of all members.
+/// Time in milliseconds after which a new leader starts the group's clock from the clocks of a
+/// quorum. Before that, it needs the clocks of all members.
 const BEGIN_MS: u64 = 500;
-/// Interval at which the group's clock follows the median of the members'.
+/// Interval in milliseconds at which the group's clock follows the median of the members'.
 const SLEW_MS: u64 = 1_000;
-/// Maximum step forward per interval in milliseconds; small, as it makes deadlines pass sooner.
+/// Maximum step forward per interval in milliseconds; small, because it makes deadlines pass
+/// sooner.
 const AHEAD_MS: i64 = 1;
-/// Maximum step back per interval, in milliseconds.
+/// Maximum step back per interval in milliseconds.
 const BACK_MS: i64 = 10;
 
 /// A wall clock that differs from the group's clock, or no longer does, as seen by this node.
@@ -54,7 +56,7 @@ struct ClockReadings {
 }
 
 impl ClockReadings {
-    /// Adds a reading; 0 means that the clock has none.
+    /// Adds a reading of the clock; 0 stands for none.
     fn take(&mut self, now: Time, shown_ms: u64) {
         if shown_ms > 0 {
             self.offsets.truncate(READINGS_MAX - 1);
@@ -287,7 +289,7 @@ impl Clocks {
         news
     }
 
-    /// Returns the clocks reported as off: all of them on a leader, else this node's own.
+    /// Returns the clocks reported as off: all of them on a leader, otherwise this node's own.
     pub(crate) fn off(&self) -> impl Iterator<Item = Off> + '_ {
         let told = self.off.iter().filter(|(_, (_, _, told))| *told);
         told.map(|(node, (_, ms, _))| Off { node: *node, ms: *ms })

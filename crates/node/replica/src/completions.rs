@@ -176,7 +176,6 @@ impl Completions {
         }
     }
 
-    /// Takes the next stream request that is ready or has failed.
     pub(crate) fn take_stream(&mut self) -> Option<(StreamTag, Result<(), Failure>)> {
         self.streams.pop_front()
     }

@@ -22,7 +22,7 @@ pub(crate) enum Confirmation {
     Decided,
     /// The members must be queried.
     Asked,
-    /// Confirmation is impossible, because members might not understand a query.
+    /// Confirmation is impossible, because some member might not understand a query.
     Closed,
 }
 

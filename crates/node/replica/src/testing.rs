@@ -44,11 +44,12 @@ use crate::{
 
 pub use self::front::{Heard, Outcome};
 
-/// Duration of each turn of a slow node, in microseconds, as shown by every reading of its clock.
+/// Duration in microseconds of each turn of a slow node, as shown by every reading of its clock.
 const SLOWLY_US: u64 = 50_000;
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
-/// Maximum number of polls while time stands still; a replica that needs more is never idle.
+/// Maximum number of polls while time does not advance. A replica that needs more never becomes
+/// idle.
 const TURNS_MAX: u32 = 10_000;
 
 /// Delays, faults and sizes of the simulated environment.
@@ -90,11 +91,11 @@ struct Seat<S: StateMachine> {
     replica: Option<Replica<MemoryDisk, S>>,
     plane: Buffers,
     ledger: Ledger,
-    /// Number of microseconds by which the next clock reading is ahead of the turn's start.
+    /// Time in microseconds by which the next clock reading is ahead of the turn's start.
     ahead: Arc<AtomicU64>,
-    /// Microseconds by which the clock is ahead of the turn's start after the next query.
+    /// Time in microseconds by which the clock is ahead of the turn's start after the next query.
     after_query: Arc<AtomicU64>,
-    /// The clock shows that every turn takes long.
+    /// Every turn appears long on the clock.
     slow: Arc<AtomicBool>,
     /// Completion times of the disk operations in flight, by id.
     disk_done: BTreeMap<u64, Time>,
@@ -159,7 +160,7 @@ pub struct Cluster<S: StateMachine> {
 }
 
 impl<S: StateMachine> Cluster<S> {
-    /// Creates nodes 1 to `count`, running and voting, with a service of `make` per start.
+    /// Creates nodes 1 to `count`, running and voting. `make` creates a service at each start.
     pub fn new(
         count: u32,
         class: Class,
@@ -174,7 +175,8 @@ impl<S: StateMachine> Cluster<S> {
         cluster
     }
 
-    /// Returns the options that [`Cluster::new`] uses. No leader raises the level unasked.
+    /// Returns the options that [`Cluster::new`] uses, with which no leader raises the level by
+    /// itself.
     pub fn options(count: u32, class: Class) -> ReplicaOptions {
         let members = (1..=count).map(Member::first);
         let founding = Configuration::simple(members, class).expect("a few nodes of weight 1");
@@ -213,7 +215,7 @@ impl<S: StateMachine> Cluster<S> {
         assert!(before.is_none(), "node {node} exists already");
     }
 
-    /// Replaces the disk of a stopped node, and the number of its last process start.
+    /// Replaces the disk of a stopped node, and the boot number of its last process.
     pub fn put_disk(&mut self, node: NodeId, disk: MemoryDisk, boot: u32) {
         assert!(!self.runs(node), "node {node} runs");
         disk.set_manual(true);
@@ -251,7 +253,7 @@ impl<S: StateMachine> Cluster<S> {
         Clock::new(read)
     }
 
-    /// Makes all turns of this node appear long, at every reading of its clock.
+    /// Makes all turns of this node appear long on its clock.
     pub fn set_slow(&mut self, node: NodeId, slow: bool) {
         self.seat(node).slow.store(slow, Relaxed);
     }

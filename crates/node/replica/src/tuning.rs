@@ -183,7 +183,7 @@ impl Tuning {
         self.writes.front().map(|write| write.began)
     }
 
-    /// Records that a batch of this node was executed and that its replies are about to be sent.
+    /// Records that a batch of this node was executed, before its replies are sent.
     pub(crate) fn on_completed(&mut self, now: Time, completed: &Completed) {
         let done = Done {
             accepted_first: moment(completed.accepted_first),

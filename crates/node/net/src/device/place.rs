@@ -12,7 +12,7 @@ const FRAME_BYTES: usize = 4 + HEADER_BYTES + PAYLOAD_BYTES_MAX;
 /// Size in bytes of the queue from a kernel device to the reactor, for several milliseconds of
 /// values.
 const TAP_BYTES: u32 = 1 << 22;
-/// Driver name of interface pairs, as used by containers.
+/// Kernel driver of virtual Ethernet pairs, which containers use.
 const PAIRS: &str = "veth";
 
 /// Attachment point of a device at one interface.

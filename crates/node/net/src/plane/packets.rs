@@ -296,7 +296,7 @@ impl PacketPlane {
                     blocked = true;
                     SendOutcome::Blocked(count)
                 }
-                // A datagram that is too long or has no route is lost: probes show it.
+                // A datagram that is too long or has no route is lost; probes detect this.
                 Ok(Sent::TooLong) => SendOutcome::Dropped,
                 Err(error) => {
                     failed = Some(error);

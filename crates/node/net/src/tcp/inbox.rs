@@ -50,7 +50,6 @@ enum Body {
     Whole(Payload),
 }
 
-/// Returns a pool of buffers for the bodies of long frames.
 pub(crate) fn pool() -> BlockPool {
     BlockPool::new(STREAM_PIECE_BYTES_MAX, FREE_MAX)
 }

@@ -47,7 +47,7 @@ pub(crate) enum Change {
 }
 
 impl Load {
-    /// Records a turn that waited for `waited_us` before `now`.
+    /// Records a turn that waited for `waited_us` before `now`. Returns the change to make, if any.
     pub(crate) fn turn(&mut self, now: Time, waited_us: u64, work: Work) -> Option<Change> {
         self.waited_us += waited_us;
         let long = now.since_us(self.began);

@@ -157,7 +157,6 @@ pub(super) fn work(ends: Ends) -> io::Result<()> {
 }
 
 impl Worker {
-    /// Executes all records that the reactor has sent.
     fn obey(&mut self) {
         let mut left = self.ends.down.bytes();
         while left > 0

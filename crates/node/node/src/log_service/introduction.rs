@@ -20,7 +20,7 @@ impl fmt::Display for Malformed {
 
 /// Request for an introduction, the same in both protocols.
 pub const QUESTION: &[u8] = b"INFO\r\n";
-/// Maximum size in bytes of an answer. Of a longer answer only the protocol is determined.
+/// Maximum size in bytes of an answer. For a longer answer, only the protocol is determined.
 pub const BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes in a line of an answer.
 const LINE_BYTES_MAX: usize = 4096;

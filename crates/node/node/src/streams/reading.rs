@@ -15,7 +15,7 @@ pub(crate) const FETCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) name: Name,
-    /// Id of the stream. It differs from that of a later stream of the same name.
+    /// Id of the stream, which distinguishes it from a later stream of the same name.
     id: u64,
     /// Position of the next byte to send.
     position: u64,

@@ -38,8 +38,8 @@ use crate::{
     },
 };
 
-/// Number of commands that the service is asked to prefetch before it executes the first of them:
-/// enough to overlap many cache misses, few enough that the prefetched lines are still cached.
+/// Number of commands that the service may prefetch before it executes the first of them: enough to
+/// overlap many cache misses, few enough that the prefetched lines are still cached.
 const PREFETCHED: usize = 64;
 /// Metadata key of the digest in a persistent service, distinct from the keys of sessions.
 pub(crate) const DIGEST_KEY: &[u8] = b"digest";

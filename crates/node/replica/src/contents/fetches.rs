@@ -105,7 +105,6 @@ impl Fetches {
         self.open.keys().filter(content).copied().collect()
     }
 
-    /// Returns the content of this stream that is being fetched.
     pub(super) fn of_stream(&self, wanted: StreamName) -> Vec<Value> {
         let first = Value::Content { stream: wanted, offset: 0 };
         let from_first = self.open.range(first..);

@@ -89,7 +89,7 @@ impl Sight<'_> {
     }
 }
 
-/// Weights of all members that have one at either end, in order.
+/// Weights of all members that have weight at either end of the path, in order of the members.
 type Weights = Vec<u32>;
 /// Configurations reached by the search: cost, previous configuration, and change from it.
 type Reached = BTreeMap<Weights, (u32, Option<(Weights, Change)>)>;

@@ -11,8 +11,8 @@ use quorate_core::{level::Level, node_id::NodeId, time::Time, witness};
 use crate::defaults;
 
 /// Time in milliseconds after which a raise that was proposed but not executed is proposed again. A
-/// device that assigns slots refuses the first proposal and gives the slots back for half a second;
-/// the next proposal must come within that time.
+/// device that assigns slots refuses the first proposal and is then left unused for a while
+/// (`devices`); the next proposal must be made within that time.
 const RETRY_MS: u64 = 200;
 /// Time in milliseconds after which an operator's request for a level is answered even if the level
 /// was not reached.

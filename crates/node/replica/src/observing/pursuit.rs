@@ -42,7 +42,7 @@ pub(crate) struct LagTracker {
     replay_to: Slot,
     unread: u64,
     missing: u64,
-    /// Current activity and its start.
+    /// Current activity, with its start.
     doing: Option<OngoingActivity>,
     /// Time at which the node was last seen caught up, initially its start.
     level_at: Time,

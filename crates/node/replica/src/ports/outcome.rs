@@ -34,7 +34,8 @@ pub struct Sequenced {
     pub acknowledged_below: u64,
 }
 
-/// Why a request got no reply. For the first seven, nothing was executed and a retry may succeed.
+/// Why a request got no reply. Up to [`Failure::Unavailable`], nothing was executed, and all but
+/// [`Failure::TooBig`] may succeed in a retry at this or another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.

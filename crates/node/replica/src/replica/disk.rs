@@ -183,9 +183,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.fitness.room.full
     }
 
-    /// [room-2] Returns a member whose full disk prevents the group from accepting more data: the
-    /// members in contact with this leader and with space left do not form a quorum. A node that
-    /// does not lead returns what the last leader reported.
+    /// [room-2] Returns a voter whose full disk prevents the group from accepting more data: the
+    /// voters in contact with this leader that have space left do not form a quorum. On other
+    /// nodes, returns what the last leader reported.
     pub(super) fn full_disk(&self, now: Time) -> Option<NodeId> {
         if !self.spine.protocol.leads() {
             return self.fitness.room.named;

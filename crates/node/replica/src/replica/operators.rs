@@ -130,7 +130,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [level-8] Takes the level with which the folder must be marked, if any. The caller confirms
     /// with [`Replica::level_marked`].
     pub fn take_level_to_mark(&mut self) -> Option<Level> {
-        // The level may have come with a snapshot.
+        // The level may have been raised by a loaded snapshot.
         let level = self.level();
         self.members.rising_mut().may_store_level(level);
         self.members.rising_mut().take_to_mark()

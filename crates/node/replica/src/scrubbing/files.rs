@@ -22,7 +22,7 @@ pub(crate) enum Keeper {
     Identity,
     /// Writer of the other nodes' addresses, which are only hints.
     Book,
-    /// Writer of the number of the newest file of a family, at each creation of the next one.
+    /// Writer of the number of a family's newest file, updated whenever the next file is created.
     Makers,
 }
 

@@ -14,7 +14,7 @@
 use quorate_core::slot::Slot;
 use quorate_log::disk::{BLOCK, Family, FileId, Position};
 
-/// First bytes of every chunk.
+/// Magic number at the start of every chunk.
 const MAGIC: [u8; 8] = *b"qrtesnap";
 /// Length in bytes of the head that precedes a chunk's content.
 pub(crate) const HEAD: usize = 64;
@@ -51,12 +51,10 @@ impl Layout {
         self.chunk_bytes as usize - HEAD
     }
 
-    /// Returns the number of chunks in a stream of this length.
     pub(crate) fn chunks(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.content_bytes() as u64)
     }
 
-    /// Returns the number of parts in a stream of this length.
     pub(crate) fn parts(self, bytes: u64) -> u64 {
         self.chunks(bytes).div_ceil(u64::from(self.part_chunks))
     }

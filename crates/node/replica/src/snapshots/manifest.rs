@@ -20,7 +20,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Returns the number after that of the last part.
+    /// Returns the lowest number above those of the snapshot's parts.
     pub(crate) fn parts_end(&self) -> u64 {
         self.first_part.saturating_add(self.layout.parts(self.bytes))
     }

@@ -84,7 +84,7 @@ impl Writer {
         Snapshot { at: self.at, bytes: self.bytes }
     }
 
-    /// Returns the number after that of the last requested part.
+    /// Returns the lowest number above those of the requested parts.
     pub(crate) fn parts_end(&self) -> u64 {
         self.parts_ready + u64::from(self.preparing)
     }

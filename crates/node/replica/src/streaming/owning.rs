@@ -34,7 +34,6 @@ const OWN_TAGS: u64 = u64::MAX << 32;
 /// Tag of requests for which no front waits.
 pub(crate) const NO_FRONT: StreamTag = StreamTag(u64::MAX);
 
-/// Returns whether this is a tag of the owner's own requests.
 pub(crate) const fn is_own(tag: StreamTag) -> bool {
     tag.0 & OWN_TAGS == OWN_TAGS
 }
@@ -260,8 +259,9 @@ impl Owning {
         taken
     }
 
-    /// Adds the next bytes of the piece, at most `bytes_max`. `read` writes them directly into a
-    /// buffer, which may be shorter or empty. Returns the number of bytes added.
+    /// Adds the next bytes of the piece, at most `bytes_max`. Calls `read` to write them directly
+    /// into a buffer, which may be shorter than `bytes_max` or empty. Returns the number of bytes
+    /// added.
     pub(crate) fn fill(
         &mut self,
         now: Time,

@@ -172,7 +172,7 @@ impl ClientSessions {
     }
 
     /// [session-3] Makes space in a full table by dropping the sessions whose last slot is the
-    /// oldest. If the newest session is the only one left, drops its oldest replies.
+    /// oldest. If only the newest session is left, drops its oldest replies.
     fn make_room(&mut self, newest: SessionId, changed: &mut BTreeSet<Key>) {
         while self.table.len() > self.max || self.reply_bytes > self.reply_bytes_max {
             let oldest = self.by_age.iter().map(|(_, id)| *id).find(|id| *id != newest);
