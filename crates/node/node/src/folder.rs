@@ -167,8 +167,8 @@ impl Home for LockedFolder {
         Ok(bytes.try_into().map(u64::from_le_bytes).ok())
     }
 
-    /// Overwrites the nonce in place, because replacing the file would lose the lock on it. A crash
-    /// may leave a partial nonce, which is read as no nonce.
+    /// Overwrites the nonce in place, because replacing the file would lose its lock. A crash may
+    /// leave a partial nonce, which counts as none.
     fn keep_nonce(&mut self, nonce: u64) -> Result<(), DiskError> {
         let path = self.path().join(LOCK);
         let mut file = &self.lock;

@@ -1,5 +1,5 @@
-//! Requests of the program that embeds the replica: a front without connections, and the handle
-//! that sends requests to it.
+//! Requests of the embedding program: a front without connections, and the handle that sends
+//! requests to it.
 
 use std::{
     collections::BTreeMap,

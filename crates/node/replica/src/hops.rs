@@ -74,7 +74,7 @@ impl Hop {
 /// Stamp of a hop, with the slot concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Time in nanoseconds by the clock of the ring.
+    /// Time in nanoseconds, read from the ring's clock.
     pub at_ns: u64,
     pub hop: Hop,
     pub slot: Option<Slot>,

@@ -715,8 +715,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [read-9] Returns whether nothing that this leader proposed and has not applied can change the
-    /// answer to a query.
+    /// [read-9] Returns whether nothing that this leader has proposed and not yet applied can
+    /// change the answer to a query.
     fn reads_ahead(&self, query: &[u8]) -> bool {
         let (node, applying) = (self.spine.node(), &self.spine.applying);
         let level = node.decided_to() == applying.applied_to();

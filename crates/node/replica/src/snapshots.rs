@@ -109,7 +109,7 @@ pub(crate) struct Snapshots {
     changes: VecDeque<(Slot, Value)>,
     /// Snapshot referenced by the base of the log.
     own: Option<Manifest>,
-    /// Number of the next part, never used before.
+    /// Number of the next part. Part numbers are never reused.
     next_part: u64,
     job: Option<Job>,
     /// Snapshot that an earlier process started to receive; its files must be checked first.

@@ -53,7 +53,7 @@ pub struct Sockets {
     pub(crate) keys: Option<KeyFile>,
     /// Simulated loss of received datagrams, for tests.
     pub(crate) losing: SimulatedLoss,
-    /// Frames to all peers are passed from node to node ([chain-1]).
+    /// Frames to all peers are passed along a chain of nodes ([chain-1]).
     pub(crate) chain: bool,
     /// The transport is chosen while the node runs ([plane-3]).
     pub(crate) chooses: bool,

@@ -30,7 +30,7 @@ pub(crate) struct Share {
     link_bytes_s: u64,
     /// Total number of bytes sent in datagrams at the last measurement, and its time.
     datagrams: (u64, Time),
-    /// Recent rate of datagrams in bytes per second. It rises at once and falls slowly.
+    /// Recent rate of datagrams in bytes per second. The estimate rises at once and falls slowly.
     taken_bytes_s: u64,
 }
 

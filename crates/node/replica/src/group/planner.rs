@@ -25,7 +25,7 @@ use super::Plan;
 const LOOKED_AT_MAX: usize = 2000;
 /// Maximum number of members with which a search is tried; with more, its checks delay the reactor.
 const SEARCHED_MAX: usize = 7;
-/// Cost, in steps, of each member fewer that a configuration can lose than both ends can.
+/// Cost, in steps, of each loss that both ends of the path survive and a configuration does not.
 const FRAGILE: u32 = 10_000;
 /// Like [`FRAGILE`], but with members that are down but may recover counted as alive.
 const BARE: u32 = 1_000;

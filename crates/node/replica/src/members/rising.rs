@@ -276,8 +276,8 @@ mod tests {
         assert_eq!(due(&rising), Some(at(1_500)));
     }
 
-    /// [level-11] A raise needs no time if each process is the first in its folder, and the group is
-    /// as it was founded.
+    /// [level-11] A raise needs no time if each process is the first in its folder, and the group
+    /// is as it was founded.
     #[test]
     fn folders_that_no_older_release_has_used_need_no_time() {
         let nodes = || [NODE, NodeId(3)].into_iter();

@@ -34,8 +34,8 @@ pub struct Sequenced {
     pub acknowledged_below: u64,
 }
 
-/// Why a request got no reply. Up to [`Failure::Unavailable`], nothing was executed, and all but
-/// [`Failure::TooBig`] may succeed in a retry at this or another node.
+/// Why a request got no reply. In the cases up to [`Failure::Unavailable`], nothing was executed,
+/// and a retry at this or another node may succeed unless the command is too big.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.

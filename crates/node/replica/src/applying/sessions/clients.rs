@@ -238,7 +238,7 @@ impl ClientSessions {
         Some(encode_reply(reply.as_deref()))
     }
 
-    /// Returns the keys of all sessions, then those of all replies.
+    /// Iterates over the keys of all sessions, then of all replies.
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         let clients = self.table.keys().map(|id| Key::Client(*id));
         let replies = self.table.iter().flat_map(|(id, session)| {
