@@ -1,0 +1,196 @@
+//! Replies of commands and of scripts, and their bytes in the machine: a tag and what belongs to
+//! it, numbers with the lowest byte first (`machine/values.c`).
+
+use crate::{DEPTH_MAX, number};
+
+/// A reply, independent of the version of the protocol.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named after the types of RESP3")]
+pub enum Data {
+    Null,
+    Boolean(bool),
+    Integer(i64),
+    /// As text, so that it stays as the command wrote it.
+    Double(Vec<u8>),
+    Bulk(Vec<u8>),
+    Status(Vec<u8>),
+    Error(Vec<u8>),
+    Verbatim(Vec<u8>),
+    BigNumber(Vec<u8>),
+    Array(Vec<Self>),
+    Set(Vec<Self>),
+    Map(Vec<(Self, Self)>),
+    /// Pairs: a flat array in RESP2, an array of pairs in RESP3.
+    Pairs(Vec<(Self, Self)>),
+}
+
+/// Bytes that an element has in the machine, and more than it has here.
+const ELEMENT_BYTES: usize = 32;
+/// Maximum size of a script's reply: its bytes, and some for each element.
+const OUTPUT_BYTES_MAX: usize = 32 << 20;
+
+/// Size of a command's reply in the machine, at most. `None` if it is nested too deeply.
+pub(crate) fn size(data: &Data, depth: usize) -> Option<usize> {
+    let pairs = |list: &[(Data, Data)], depth| {
+        list.iter().try_fold(0, |sum, (one, other)| {
+            Some(sum + ELEMENT_BYTES + size(one, depth)? + size(other, depth)?)
+        })
+    };
+    let inner = match data {
+        Data::Null | Data::Boolean(_) | Data::Integer(_) => 0,
+        Data::Double(bytes)
+        | Data::Bulk(bytes)
+        | Data::Status(bytes)
+        | Data::Error(bytes)
+        | Data::Verbatim(bytes)
+        | Data::BigNumber(bytes) => bytes.len(),
+        _ if depth >= DEPTH_MAX => return None,
+        Data::Array(items) | Data::Set(items) => {
+            items.iter().try_fold(0, |sum, item| Some(sum + size(item, depth + 1)?))?
+        }
+        Data::Map(list) => pairs(list, depth + 1)?,
+        Data::Pairs(list) => pairs(list, depth + 2)?,
+    };
+    Some(ELEMENT_BYTES + inner)
+}
+
+fn count(number: usize, out: &mut Vec<u8>) {
+    // A reply has less than 2^32 bytes: its size is charged before.
+    out.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn text(tag: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(tag);
+    count(bytes.len(), out);
+    out.extend(bytes);
+}
+
+fn double(tag: u8, number: f64, out: &mut Vec<u8>) {
+    let number = if number.is_nan() { f64::from_bits(0x7ff8 << 48) } else { number };
+    out.push(tag);
+    out.extend(number.to_le_bytes());
+}
+
+fn list<'a>(
+    tag: u8,
+    items: impl ExactSizeIterator<Item = &'a Data>,
+    version: u32,
+    out: &mut Vec<u8>,
+) {
+    out.push(tag);
+    count(items.len(), out);
+    for item in items {
+        encode(item, version, out);
+    }
+}
+
+fn pairs(tag: u8, each: usize, list: &[(Data, Data)], version: u32, out: &mut Vec<u8>) {
+    out.push(tag);
+    count(list.len() * each, out);
+    for (one, other) in list {
+        encode(one, version, out);
+        encode(other, version, out);
+    }
+}
+
+/// Writes a command's reply for a script, as Redis converts it for this version of the protocol.
+pub(crate) fn encode(data: &Data, version: u32, out: &mut Vec<u8>) {
+    match data {
+        Data::Null => out.push(if version == 3 { b'n' } else { b'f' }),
+        Data::Boolean(value) if version == 3 => out.push(if *value { b't' } else { b'f' }),
+        Data::Boolean(value) => double(b':', f64::from(u8::from(*value)), out),
+        #[expect(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
+        Data::Integer(value) => double(b':', *value as f64, out),
+        Data::Double(bytes) if version == 3 => {
+            let number = str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
+            double(b',', number.unwrap_or(f64::NAN), out);
+        }
+        Data::Verbatim(bytes) if version == 3 => text(b'=', bytes, out),
+        Data::BigNumber(bytes) if version == 3 => text(b'(', bytes, out),
+        Data::Bulk(bytes)
+        | Data::Double(bytes)
+        | Data::Verbatim(bytes)
+        | Data::BigNumber(bytes) => text(b'$', bytes, out),
+        Data::Status(bytes) => text(b'+', bytes, out),
+        Data::Error(bytes) => text(b'-', bytes, out),
+        Data::Set(items) if version == 3 => list(b'~', items.iter(), version, out),
+        Data::Array(items) | Data::Set(items) => list(b'*', items.iter(), version, out),
+        Data::Map(items) if version == 3 => pairs(b'%', 1, items, version, out),
+        Data::Pairs(items) if version == 3 => {
+            out.push(b'*');
+            count(items.len(), out);
+            for (one, other) in items {
+                list(b'*', [one, other].into_iter(), version, out);
+            }
+        }
+        Data::Map(items) | Data::Pairs(items) => pairs(b'*', 2, items, version, out),
+    }
+}
+
+/// Reader of what the machine wrote. Its bytes are hostile.
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+    /// Version of the protocol that the script chose.
+    version: u32,
+    /// Size that the reply may still have.
+    left: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) const fn new(bytes: &'a [u8], version: u32) -> Self {
+        Self { bytes, version, left: OUTPUT_BYTES_MAX }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.bytes.split_at_checked(length)?;
+        self.bytes = rest;
+        Some(taken)
+    }
+
+    fn number<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    /// Returns the next text.
+    pub(crate) fn text(&mut self) -> Option<&'a [u8]> {
+        let length = u32::from_le_bytes(self.number()?);
+        self.take(usize::try_from(length).ok()?)
+    }
+
+    fn items<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = u32::from_le_bytes(self.number()?);
+        (0..count).map(|_| item(self)).collect()
+    }
+
+    /// Returns the next value. `None` if the bytes are no reply within its bounds.
+    pub(crate) fn value(&mut self, depth: usize) -> Option<Data> {
+        self.left = self.left.checked_sub(ELEMENT_BYTES)?;
+        let tag = self.number::<1>()?;
+        if matches!(&tag, b"*" | b"~" | b"%") && depth >= DEPTH_MAX {
+            return None;
+        }
+        Some(match &tag {
+            b"t" if self.version == 3 => Data::Boolean(true),
+            b"f" if self.version == 3 => Data::Boolean(false),
+            b"t" => Data::Integer(1),
+            b"n" | b"f" => Data::Null,
+            b":" => Data::Integer(i64::from_le_bytes(self.number()?)),
+            b"," => Data::Double(number::text(f64::from_le_bytes(self.number()?)).into_bytes()),
+            b"$" => Data::Bulk(self.text()?.to_vec()),
+            b"+" => Data::Status(self.text()?.to_vec()),
+            b"-" => Data::Error(self.text()?.to_vec()),
+            b"=" => Data::Verbatim(self.text()?.to_vec()),
+            b"(" => Data::BigNumber(self.text()?.to_vec()),
+            b"*" => Data::Array(self.items(|this| this.value(depth + 1))?),
+            b"~" => Data::Set(self.items(|this| this.value(depth + 1))?),
+            b"%" => Data::Map(
+                self.items(|this| Some((this.value(depth + 1)?, this.value(depth + 1)?)))?,
+            ),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,253 @@
+//! What the machine calls. Its pointers and lengths are taken for hostile, and everything is
+//! charged before it is done.
+
+use std::{fmt, ops::Range};
+
+use wasmi::{Caller, Error, Func, Global, Memory, Store, TrapCode, TypedFunc};
+
+use crate::{
+    COMMAND_BYTES_MAX, Data, MEMORY_BYTES_MAX, data,
+    host::Slot,
+    machine::{FUEL_PER_VISIT, PAGE_BYTES},
+    number,
+};
+
+/// Fuel of a command, next to what its host asks for.
+const CALL: u64 = 8 * FUEL_PER_VISIT;
+/// Fuel of a word, which may be a number whose text is made.
+const WORD: u64 = 64;
+/// Fuel of a byte in a command's words: it is copied several times, into the store and its log.
+const WORD_BYTE: u64 = 4;
+/// Fuel of a byte of a reply, which is encoded and copied.
+const REPLY_BYTE: u64 = 1;
+/// Bytes of new memory that are cleared for a unit of fuel.
+const CLEARED_BYTES_PER_FUEL: u64 = 4;
+/// Fuel of a protected call: it enters the machine anew.
+const PROTECT: u64 = 2 * FUEL_PER_VISIT;
+/// Protected calls within each other. Lua's own limit is lower.
+const PROTECT_DEPTH_MAX: u32 = 256;
+/// Length of a word that is a number.
+const NUMBER: u32 = u32::MAX;
+/// A word in the machine: where, and how long.
+const WORD_BYTES: usize = 8;
+/// Words that Lua's stack can have, and more.
+const WORDS_MAX: usize = 1 << 16;
+
+/// State of a machine, next to its memory.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) host: Slot,
+    pub(crate) exports: Option<Exports>,
+    reply: Vec<u8>,
+    pub(crate) depth: u32,
+}
+
+/// What the imports need of the machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Exports {
+    pub(crate) memory: Memory,
+    pub(crate) stack: Global,
+    pub(crate) enter: TypedFunc<(u32, u32, u32), ()>,
+}
+
+impl State {
+    /// Forgets what belongs to a run.
+    pub(crate) fn clear(&mut self) {
+        self.reply = Vec::new();
+        self.depth = 0;
+    }
+}
+
+/// An error of Lua, with the handler that it looks for.
+#[derive(Debug)]
+struct Thrown(u32);
+
+impl fmt::Display for Thrown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an error that no protected call caught")
+    }
+}
+impl wasmi::errors::HostError for Thrown {}
+
+/// Returns whether this is an error of Lua without a handler.
+pub(crate) fn is_thrown(error: &Error) -> bool {
+    error.downcast_ref::<Thrown>().is_some()
+}
+
+type Here<'a> = Caller<'a, State>;
+
+/// The functions, by name.
+pub(crate) fn all(store: &mut Store<State>) -> [(&'static str, Func); 5] {
+    [
+        ("protect", Func::wrap(&mut *store, protect)),
+        ("throw", Func::wrap(&mut *store, throw)),
+        ("grow", Func::wrap(&mut *store, grow)),
+        ("call", Func::wrap(&mut *store, call)),
+        ("take", Func::wrap(&mut *store, take)),
+    ]
+}
+
+fn bad_pointer() -> Error {
+    TrapCode::MemoryOutOfBounds.into()
+}
+
+fn exports(caller: &Here<'_>) -> Result<Exports, Error> {
+    caller.data().exports.ok_or_else(bad_pointer)
+}
+
+/// Takes fuel, or ends the run.
+fn charge(caller: &mut Here<'_>, fuel: u64) -> Result<(), Error> {
+    match caller.get_fuel()?.checked_sub(fuel) {
+        Some(left) => caller.set_fuel(left),
+        None => {
+            caller.set_fuel(0)?;
+            Err(TrapCode::OutOfFuel.into())
+        }
+    }
+}
+
+fn throw(handler: u32) -> Result<(), Error> {
+    Err(Error::host(Thrown(handler)))
+}
+
+/// Calls a function of the machine. Returns 1 if `throw` ended it.
+fn protect(
+    mut caller: Here<'_>,
+    function: u32,
+    lua: u32,
+    data: u32,
+    handler: u32,
+) -> Result<u32, Error> {
+    charge(&mut caller, PROTECT)?;
+    let exports = exports(&caller)?;
+    if caller.data().depth >= PROTECT_DEPTH_MAX {
+        return Err(TrapCode::StackOverflow.into());
+    }
+    let stack = exports.stack.get(&caller);
+    caller.data_mut().depth += 1;
+    let ended = exports.enter.call(&mut caller, (function, lua, data));
+    caller.data_mut().depth -= 1;
+    match ended {
+        Ok(()) => Ok(0),
+        Err(error) if error.downcast_ref().is_some_and(|Thrown(to)| *to == handler) => {
+            exports.stack.set(&mut caller, stack).map_err(|_| bad_pointer())?;
+            Ok(1)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the memory larger, by half at least. Returns 0 at the limit.
+fn grow(mut caller: Here<'_>, pages: u32) -> Result<u32, Error> {
+    let memory = exports(&caller)?.memory;
+    let (now, limit) = (memory.size(&caller), (MEMORY_BYTES_MAX / PAGE_BYTES) as u64);
+    let room = limit.saturating_sub(now);
+    if u64::from(pages) > room {
+        return Ok(0);
+    }
+    let pages = u64::from(pages).max(now / 2).min(room);
+    charge(&mut caller, pages * (PAGE_BYTES as u64 / CLEARED_BYTES_PER_FUEL))?;
+    // A script must not see that this node has no memory left: no other outcome is the same on all.
+    #[expect(clippy::panic, reason = "as where any other allocation fails")]
+    if memory.grow(&mut caller, pages).is_err() {
+        panic!("no memory left for a script");
+    }
+    Ok(1)
+}
+
+/// A word as the machine describes it.
+enum Word {
+    Bytes(Range<usize>),
+    Number(String),
+}
+
+impl Word {
+    fn length(&self) -> usize {
+        match self {
+            Self::Bytes(range) => range.len(),
+            Self::Number(text) => text.len(),
+        }
+    }
+
+    fn bytes<'a>(&'a self, memory: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Bytes(range) => memory.get(range.clone()).unwrap_or_default(),
+            Self::Number(text) => text.as_bytes(),
+        }
+    }
+}
+
+/// Returns a range of the memory, if it is one.
+fn range(memory: &[u8], at: u32, length: usize) -> Option<Range<usize>> {
+    let at = usize::try_from(at).ok()?;
+    let range = at..at.checked_add(length)?;
+    memory.get(range.clone()).map(|_| range)
+}
+
+fn word(memory: &[u8], from: &[u8]) -> Option<Word> {
+    let (at, length) = from.split_at_checked(4)?;
+    let at = u32::from_le_bytes(at.try_into().ok()?);
+    let length = u32::from_le_bytes(length.try_into().ok()?);
+    if length == NUMBER {
+        let bytes = memory.get(range(memory, at, 8)?)?.try_into().ok()?;
+        return Some(Word::Number(number::word(f64::from_le_bytes(bytes))));
+    }
+    Some(Word::Bytes(range(memory, at, usize::try_from(length).ok()?)?))
+}
+
+fn words(memory: &[u8], at: u32, count: usize) -> Option<Vec<Word>> {
+    let list = memory.get(range(memory, at, count * WORD_BYTES)?)?;
+    list.chunks_exact(WORD_BYTES).map(|from| word(memory, from)).collect()
+}
+
+/// Executes a command. Returns the length of its reply, which waits for `take`.
+fn call(mut caller: Here<'_>, at: u32, count: u32, version: u32) -> Result<u32, Error> {
+    let count = usize::try_from(count).ok().filter(|count| *count <= WORDS_MAX);
+    let count = count.ok_or_else(bad_pointer)?;
+    charge(&mut caller, CALL + count as u64 * WORD)?;
+    let memory = exports(&caller)?.memory;
+    let list = words(memory.data(&caller), at, count).ok_or_else(bad_pointer)?;
+    let bytes: usize = list.iter().map(Word::length).sum();
+    charge(&mut caller, bytes as u64 * WORD_BYTE)?;
+    if bytes > COMMAND_BYTES_MAX {
+        let long = Data::Error(b"ERR a command of a script is longer than 32 MiB".to_vec());
+        return answer(&mut caller, &long, version);
+    }
+    let (memory, state) = memory.data_and_store_mut(&mut caller);
+    let list: Vec<&[u8]> = list.iter().map(|word| word.bytes(memory)).collect();
+    let (reply, visits) = state.host.get().ok_or_else(bad_pointer)?.call(&list);
+    charge(&mut caller, visits.saturating_mul(FUEL_PER_VISIT))?;
+    answer(&mut caller, &reply, version)
+}
+
+/// Encodes a reply. One that is nested too deeply is an error instead.
+fn answer(caller: &mut Here<'_>, reply: &Data, version: u32) -> Result<u32, Error> {
+    let deep = Data::Error(b"ERR the reply of a command is nested too deeply".to_vec());
+    let (reply, size) = match data::size(reply, 0) {
+        Some(size) => (reply, size),
+        None => (&deep, 64),
+    };
+    charge(caller, size as u64 * REPLY_BYTE)?;
+    if size > MEMORY_BYTES_MAX {
+        return Err(TrapCode::OutOfFuel.into());
+    }
+    let out = &mut caller.data_mut().reply;
+    out.clear();
+    data::encode(reply, version, out);
+    Ok(u32::try_from(out.len()).unwrap_or(u32::MAX))
+}
+
+/// Copies the last reply into the machine.
+fn take(mut caller: Here<'_>, to: u32, length: u32) -> Result<(), Error> {
+    charge(&mut caller, u64::from(length) * REPLY_BYTE)?;
+    let reply = std::mem::take(&mut caller.data_mut().reply);
+    let memory = exports(&caller)?.memory.data_mut(&mut caller);
+    let to = usize::try_from(to).map_err(|_| bad_pointer())?;
+    let room = to.checked_add(reply.len()).and_then(|end| memory.get_mut(to..end));
+    match room {
+        Some(room) if usize::try_from(length) == Ok(reply.len()) => room.copy_from_slice(&reply),
+        _ => return Err(bad_pointer()),
+    }
+    caller.data_mut().reply = reply;
+    Ok(())
+}

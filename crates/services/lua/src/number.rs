@@ -1,0 +1,54 @@
+//! Texts of numbers, as Redis writes them.
+
+/// Digits below this exponent are written out, others get an exponent.
+const PLAIN_DIGITS_MORE: i32 = 7;
+/// Redis converts numbers below half of the largest 64-bit integer.
+const WHOLE_MAX: f64 = 4_611_686_018_427_387_904.0;
+
+/// Returns the text of a number that is a command's word. Whole numbers have no exponent.
+pub(crate) fn word(number: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, reason = "the comparison is for that")]
+    let whole = number as i64;
+    #[expect(clippy::cast_precision_loss, reason = "as above")]
+    match number.abs() < WHOLE_MAX && whole as f64 == number {
+        true => whole.to_string(),
+        false => text(number),
+    }
+}
+
+/// Returns the text of a double as a reply: the shortest decimal, as `fpconv_dtoa` lays it out.
+pub(crate) fn text(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
+    }
+    if number == 0.0 {
+        return "0".to_owned();
+    }
+    let (sign, scientific) = (if number < 0.0 { "-" } else { "" }, format!("{:e}", number.abs()));
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let digits = mantissa.replace('.', "");
+    format!("{sign}{}", layout(&digits, exponent.parse().unwrap_or(0)))
+}
+
+/// Lays out digits, the first of which stands before the point and is scaled by the exponent.
+fn layout(digits: &str, exponent: i32) -> String {
+    let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
+    let scale = exponent - (count - 1);
+    if scale >= 0 && exponent.abs() < count + PLAIN_DIGITS_MORE {
+        return format!("{digits}{}", "0".repeat(usize::try_from(scale).unwrap_or(0)));
+    }
+    if scale < 0 && (scale > -PLAIN_DIGITS_MORE || exponent.abs() < 4) {
+        let whole = count + scale;
+        return match usize::try_from(whole) {
+            Ok(whole) if whole > 0 => format!("{}.{}", &digits[..whole], &digits[whole..]),
+            _ => format!("0.{}{digits}", "0".repeat(usize::try_from(-whole).unwrap_or(0))),
+        };
+    }
+    let (first, rest) = digits.split_at(1);
+    let (point, sign) =
+        (if rest.is_empty() { "" } else { "." }, if exponent < 0 { '-' } else { '+' });
+    format!("{first}{point}{rest}e{sign}{}", exponent.abs())
+}
