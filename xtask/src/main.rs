@@ -9,6 +9,7 @@ mod area;
 mod ci;
 mod deny;
 mod fuzz;
+mod lua;
 mod mutants;
 mod nightly;
 mod offload;
@@ -114,6 +115,11 @@ const TASKS: &[(Run, &str)] = &[
         Here(fuzz::run_all),
         "fuzz [TARGET] [--seconds N]
                    hostile frames, requests, segments",
+    ),
+    (
+        Here(lua::run),
+        "lua [--write]    builds the machine that executes scripts from its sources, by clang and Debian's
+                   source package; the committed one must be equal, or is replaced",
     ),
     (
         Here(offload::run),

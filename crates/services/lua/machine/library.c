@@ -46,16 +46,29 @@ static int raise(lua_State *L, const char *text) {
   return lua_error(L);
 }
 
-/* Replaces the arguments by words in a block of memory that the collector owns. Returns NULL and
- * leaves an error on the stack if one is neither text nor number. */
-static Word *words_of(lua_State *L, int count) {
+/* A command's words. They point to Lua's arguments, which stay on the stack. */
+#define SHORT 16
+typedef struct Command {
+  Word *words;
+  Word few[SHORT];
+  double few_numbers[SHORT];
+} Command;
+
+/* Describes all arguments. Returns 0 and leaves an error on the stack if one is neither text nor
+ * number. */
+static int describe(lua_State *L, Command *command, int count) {
   if (count == 0) {
     push_error(L, "Please specify at least one argument for this redis lib call");
-    return NULL;
+    return 0;
   }
   luaL_checkstack(L, 4, "command");
-  Word *words = lua_newuserdata(L, (size_t)count * (sizeof(Word) + sizeof(double)));
-  double *numbers = (double *)(words + count);
+  Word *words = command->few;
+  double *numbers = command->few_numbers;
+  if (count > SHORT) {
+    words = lua_newuserdata(L, (size_t)count * (sizeof(Word) + sizeof(double)));
+    numbers = (double *)(words + count);
+  }
+  command->words = words;
   for (int at = 0; at < count; at++) {
     if (lua_type(L, at + 1) == LUA_TNUMBER) {
       numbers[at] = lua_tonumber(L, at + 1);
@@ -66,17 +79,17 @@ static Word *words_of(lua_State *L, int count) {
       words[at].length = (uint32_t)length;
     } else {
       push_error(L, "Lua redis lib command arguments must be strings or integers");
-      return NULL;
+      return 0;
     }
   }
-  return words;
+  return 1;
 }
 
-static int command(lua_State *L, int raises) {
+static int execute(lua_State *L, int raises) {
+  Command command;
   int count = lua_gettop(L);
-  Word *words = words_of(L, count);
-  if (words == NULL) return raises ? lua_error(L) : 1;
-  uint32_t length = machine_call(words, (uint32_t)count, machine_output.version);
+  if (!describe(L, &command, count)) return raises ? lua_error(L) : 1;
+  uint32_t length = machine_call(command.words, (uint32_t)count, machine_output.version);
   char small[512];
   char *reply = length <= sizeof small ? small : lua_newuserdata(L, length);
   machine_take(reply, length);
@@ -84,8 +97,8 @@ static int command(lua_State *L, int raises) {
   return raises && reply[0] == '-' ? lua_error(L) : 1;
 }
 
-static int redis_call(lua_State *L) { return command(L, 1); }
-static int redis_pcall(lua_State *L) { return command(L, 0); }
+static int redis_call(lua_State *L) { return execute(L, 1); }
+static int redis_pcall(lua_State *L) { return execute(L, 0); }
 
 /* For scripts older than Redis 7, a table with an error is its text. */
 static int protected_call(lua_State *L) {
@@ -161,7 +174,8 @@ static int redis_set_repl(lua_State *L) {
 
 /* A user who may execute a script may execute all that it calls. */
 static int redis_acl_check_cmd(lua_State *L) {
-  if (words_of(L, lua_gettop(L)) == NULL) return lua_error(L);
+  Command command;
+  if (!describe(L, &command, lua_gettop(L))) return lua_error(L);
   lua_pushboolean(L, 1);
   return 1;
 }

@@ -30,7 +30,7 @@ IMPORT("call") uint32_t machine_call(const Word *words, uint32_t count, uint32_t
 /* Copies the reply of the last command. */
 IMPORT("take") void machine_take(void *to, uint32_t length);
 
-/* How compilation and execution end. */
+/* Ends of compilation and execution. */
 enum Status { DONE, FAILED, BROKEN, MALFORMED, TOO_LARGE, TOO_DEEP };
 
 /* Bytes for the host. */

@@ -1,6 +1,6 @@
 //! A script's first line, `#!lua name=… flags=…`.
 
-/// What a script says about itself.
+/// A script's statements about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named after Redis' flags")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]

@@ -1,4 +1,4 @@
-//! What the machine calls. Its pointers and lengths are taken for hostile, and everything is
+//! The functions that the machine calls. Its pointers and lengths are taken for hostile, and everything is
 //! charged before it is done.
 
 use std::{fmt, ops::Range};
@@ -6,12 +6,11 @@ use std::{fmt, ops::Range};
 use wasmi::{Caller, Error, Func, Global, Memory, Store, TrapCode, TypedFunc};
 
 use crate::{
-    COMMAND_BYTES_MAX, Data, MEMORY_BYTES_MAX, data,
-    host::Slot,
-    machine::{FUEL_PER_VISIT, PAGE_BYTES},
-    number,
+    COMMAND_BYTES_MAX, Data, MEMORY_BYTES_MAX, data, fuel::FUEL_PER_VISIT, host::Slot, number,
 };
 
+/// Unit of the machine's memory.
+const PAGE_BYTES: usize = 1 << 16;
 /// Fuel of a command, next to what its host asks for.
 const CALL: u64 = 8 * FUEL_PER_VISIT;
 /// Fuel of a word, which may be a number whose text is made.
@@ -42,7 +41,7 @@ pub(crate) struct State {
     pub(crate) depth: u32,
 }
 
-/// What the imports need of the machine.
+/// Parts of the machine that the imports use.
 #[derive(Clone, Copy)]
 pub(crate) struct Exports {
     pub(crate) memory: Memory,

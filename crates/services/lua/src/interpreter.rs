@@ -3,29 +3,44 @@
 use std::sync::OnceLock;
 
 use crate::{
-    Host, INPUT_BYTES_MAX, Outcome, Run, TEXT_BYTES_MAX, header,
-    machine::{FUEL_PER_VISIT, Machine, Program, Trap},
-    outcome,
+    Host, Outcome, Run, TEXT_BYTES_MAX,
+    fuel::FUEL_PER_VISIT,
+    header,
+    images::Images,
+    input,
+    machine::{Machine, Program, Trap},
+    outcome, proof,
 };
 
-/// Cost of a run that does nothing, in visits: the machine's memory is restored after it.
+/// Cost of a run that does nothing, in visits: the machine's memory is restored for it.
 const START: u64 = 256;
 /// Bytes of text, keys and arguments that are copied in the time of a visit.
 const INPUT_BYTES_PER_VISIT: u64 = 64;
 /// Visits that a text may cost that is only compiled.
-const CHECK_VISITS: u64 = 1 << 20;
+const CHECK_VISITS: u64 = 1 << 17;
 
 /// Executes scripts. Its machine is made when the first one comes.
 #[derive(Default)]
 pub struct Interpreter {
-    /// A machine whose memory is the program's image.
+    /// A machine whose memory has the size of a new one's.
     machine: Option<Machine>,
+    images: Images,
 }
 
-/// Returns the program of all machines, which is translated once.
+/// Returns the program of all machines, which is translated and proved once.
 fn program() -> &'static Program {
     static PROGRAM: OnceLock<Program> = OnceLock::new();
-    PROGRAM.get_or_init(|| valid(Program::new()))
+    PROGRAM.get_or_init(|| {
+        let program = valid(Program::new());
+        proof::prove(&program);
+        program
+    })
+}
+
+/// Translates the machine's program, which takes some tens of milliseconds, at a better time than
+/// the first script's. Ends the process if this build of it does not do what all others do.
+pub fn prepare() {
+    program();
 }
 
 impl Interpreter {
@@ -37,7 +52,7 @@ impl Interpreter {
 
     /// Executes a script. Returns the visits that it cost, too.
     pub fn run(&mut self, run: &Run<'_>, host: &mut dyn Host) -> (Outcome, u64) {
-        let (body, input) = match prepare(run) {
+        let (body, input) = match input::prepare(run) {
             Ok(prepared) => prepared,
             Err(why) => return (Outcome::Failed(why), START.min(run.visits)),
         };
@@ -46,12 +61,13 @@ impl Interpreter {
             return (Trap::Fuel.outcome(), run.visits);
         };
         let fuel = left.saturating_mul(FUEL_PER_VISIT);
-        let mut machine = self.begin(fuel);
+        let mut machine = self.machine();
+        machine.set_fuel(fuel);
         let lent = machine.lend(host);
-        let ended = execute(&mut machine, run.text, body, &input);
+        let ended = execute(&mut machine, &mut self.images, run.text, body, &input);
         machine.take_back(lent);
         let used = fuel.saturating_sub(machine.fuel()).div_ceil(FUEL_PER_VISIT);
-        self.end(machine);
+        self.keep(machine);
         match ended {
             Err(Trap::Fuel) => (Trap::Fuel.outcome(), run.visits),
             Err(trap) => (trap.outcome(), start + used),
@@ -62,30 +78,27 @@ impl Interpreter {
     /// Compiles a script. Returns the error in its text, if there is one.
     pub fn check(&mut self, text: &[u8]) -> Result<(), String> {
         if text.len() > TEXT_BYTES_MAX {
-            return Err(TEXT_TOO_LONG.to_owned());
+            return Err(input::TEXT_TOO_LONG.to_owned());
         }
         let (_, body) = header::split(text)?;
-        let mut machine = self.begin(CHECK_VISITS * FUEL_PER_VISIT);
+        let mut machine = self.machine();
+        machine.restore(program().image());
+        machine.set_fuel(CHECK_VISITS * FUEL_PER_VISIT);
         let error = match machine.compile(body) {
             Ok(output) => output.malformed(),
             Err(_) => Some("its text takes too long to compile".to_owned()),
         };
-        self.end(machine);
+        self.keep(machine);
         error.map_or(Ok(()), Err)
     }
 
-    /// Returns a machine that is as new.
-    fn begin(&mut self, fuel: u64) -> Machine {
-        let mut machine = self.machine.take().unwrap_or_else(|| valid(Machine::new(program())));
-        machine.set_fuel(fuel);
-        machine
+    fn machine(&mut self) -> Machine {
+        self.machine.take().unwrap_or_else(|| valid(Machine::new(program())))
     }
 
-    /// Keeps a machine for the next run, if it can be made as new.
-    fn end(&mut self, mut machine: Machine) {
-        if machine.restore(program()) {
-            self.machine = Some(machine);
-        }
+    /// Keeps a machine for the next run, unless its memory grew: it would differ from a new one.
+    fn keep(&mut self, machine: Machine) {
+        self.machine = machine.is_small().then_some(machine);
     }
 }
 
@@ -95,43 +108,41 @@ fn valid<T>(made: Result<T, wasmi::Error>) -> T {
     made.expect("the machine's program is valid")
 }
 
-const TEXT_TOO_LONG: &str = "a script may have 256 KiB";
-const INPUT_TOO_LONG: &str = "the keys and arguments of a script may have 16 MiB together";
-
-/// Returns what is compiled, and keys and arguments as the machine reads them.
-fn prepare<'a>(run: &Run<'a>) -> Result<(&'a [u8], Vec<u8>), String> {
-    let failed = |why: &str| format!("ERR {why}");
-    if run.text.len() > TEXT_BYTES_MAX {
-        return Err(failed(TEXT_TOO_LONG));
-    }
-    let (_, body) = header::split(run.text).map_err(|why| failed(&why))?;
-    let lists = [run.keys, run.arguments];
-    let bytes: usize = lists.iter().flat_map(|list| list.iter()).map(|item| 4 + item.len()).sum();
-    if bytes > INPUT_BYTES_MAX {
-        return Err(failed(INPUT_TOO_LONG));
-    }
-    let mut input = Vec::with_capacity(bytes + 12);
-    #[expect(clippy::cast_possible_truncation, reason = "Redis' generator has a seed of 32 bits")]
-    input.extend(((run.seed ^ (run.seed >> 32)) as u32).to_le_bytes());
-    for list in lists {
-        number(list.len(), &mut input);
-        for item in list {
-            number(item.len(), &mut input);
-            input.extend(*item);
-        }
-    }
-    Ok((body, input))
-}
-
-/// Appends a number that is less than the limit of the input.
-fn number(number: usize, input: &mut Vec<u8>) {
-    input.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
-}
-
-fn execute(machine: &mut Machine, text: &[u8], body: &[u8], input: &[u8]) -> Result<Outcome, Trap> {
-    if let Some(error) = machine.compile(body)?.malformed() {
+/// Executes a script in a machine with enough fuel for its limit.
+fn execute(
+    machine: &mut Machine,
+    images: &mut Images,
+    text: &[u8],
+    body: &[u8],
+    input: &[u8],
+) -> Result<Outcome, Trap> {
+    if let Some(error) = compile(machine, images, body)? {
         return Ok(Outcome::Failed(outcome::compilation(&error)));
     }
     let output = machine.execute(input)?;
     Ok(output.outcome(text))
+}
+
+/// Compiles a script, or takes the memory of a machine that has compiled it, and its fuel.
+fn compile(
+    machine: &mut Machine,
+    images: &mut Images,
+    body: &[u8],
+) -> Result<Option<String>, Trap> {
+    if let Some((image, fuel)) = images.get(body) {
+        machine.restore(image);
+        machine.charge(fuel)?;
+        return Ok(None);
+    }
+    machine.restore(program().image());
+    let before = machine.fuel();
+    if let Some(error) = machine.compile(body)?.malformed() {
+        return Ok(Some(error));
+    }
+    machine.clear_stack();
+    let fuel = before - machine.fuel();
+    if machine.is_small() {
+        images.put(body, || (machine.image(), fuel));
+    }
+    Ok(None)
 }

@@ -8,18 +8,24 @@
 //! the test `costs` finds it.
 
 mod data;
+mod fuel;
 mod header;
 mod host;
+#[doc(hidden)]
+pub mod hostile;
+mod images;
 mod imports;
+mod input;
 mod interpreter;
 mod machine;
 mod number;
 mod outcome;
+mod proof;
 
 pub use self::{
     data::Data,
     header::{Flags, flags},
-    interpreter::Interpreter,
+    interpreter::{Interpreter, prepare},
 };
 
 /// Maximum length of a script.
@@ -48,13 +54,13 @@ pub struct Run<'a> {
     pub visits: u64,
 }
 
-/// What a script calls.
+/// Executor of a script's commands.
 pub trait Host {
     /// Executes a command. Returns its reply and the visits that it cost.
     fn call(&mut self, words: &[&[u8]]) -> (Data, u64);
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// The script returned.

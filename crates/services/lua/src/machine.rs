@@ -15,15 +15,11 @@ use crate::{
     imports::{self, Exports, State},
 };
 
-/// Fuel of a visit: what the machine executes in about a tenth of a microsecond.
-pub(crate) const FUEL_PER_VISIT: u64 = 192;
-/// Unit of the machine's memory.
-pub(crate) const PAGE_BYTES: usize = 1 << 16;
 /// Nested calls within the machine, and bytes of their values. Lua's own limits are lower, but for
 /// patterns that match by themselves in themselves.
 const CALLS_MAX: usize = 1 << 16;
 const VALUE_BYTES_MAX: usize = 8 << 20;
-/// What copies cost.
+/// Costs of copies.
 const COPIES: CustomFuelCosts = CustomFuelCosts {
     bytes_copied_per_fuel: 4,
     fuel_per_bytes_translated: 0,
@@ -33,14 +29,57 @@ const COPIES: CustomFuelCosts = CustomFuelCosts {
 /// The machine's program.
 static PROGRAM: &[u8] = include_bytes!("../machine/lua.wasm");
 
-/// What all machines of a process have in common: the translated program, and the memory that each
+/// The part that all machines of a process share: the translated program, and the memory that each
 /// run begins with.
 pub(crate) struct Program {
     engine: Engine,
     module: Module,
-    /// Memory above the stack after `prepare`, up to its last byte that is not zero.
-    image: Vec<u8>,
+    image: Image,
+}
+
+/// Contents of a memory.
+#[derive(Default)]
+pub(crate) struct Image {
+    /// Bytes that are not all zero, by where they begin, in order.
+    parts: Vec<(usize, Vec<u8>)>,
     stack: u32,
+}
+
+/// Zeros between two parts of an image.
+const GAP_BYTES: usize = 4096;
+
+impl Image {
+    fn new(memory: &[u8], stack: u32) -> Self {
+        let mut parts: Vec<(usize, Vec<u8>)> = Vec::new();
+        for (number, chunk) in memory.chunks(GAP_BYTES).enumerate() {
+            let at = number * GAP_BYTES;
+            if chunk.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            match parts.last_mut() {
+                Some((start, bytes)) if *start + bytes.len() == at => bytes.extend(chunk),
+                _ => parts.push((at, chunk.to_vec())),
+            }
+        }
+        Self { parts, stack }
+    }
+
+    /// Makes a memory what it was, all of it.
+    fn restore(&self, mut memory: &mut [u8]) {
+        let mut done = 0;
+        for (start, bytes) in &self.parts {
+            let (zeros, rest) = memory.split_at_mut(start - done);
+            let (part, rest) = rest.split_at_mut(bytes.len());
+            zeros.fill(0);
+            part.copy_from_slice(bytes);
+            (memory, done) = (rest, start + bytes.len());
+        }
+        memory.fill(0);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.parts.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
 }
 
 impl Program {
@@ -56,20 +95,19 @@ impl Program {
             .set_max_stack_height(VALUE_BYTES_MAX);
         let engine = Engine::new(&config);
         let module = Module::new(&engine, PROGRAM)?;
-        let mut this = Self { engine, module, image: Vec::new(), stack: 0 };
+        let mut this = Self { engine, module, image: Image::default() };
         let mut machine = Machine::new(&this)?;
-        let pages = machine.exports.memory.size(&machine.store);
-        this.stack = machine.stack();
         machine.store.set_fuel(u64::MAX)?;
         machine.function::<(), ()>("prepare")?.call(&mut machine.store, ())?;
-        assert!(
-            machine.stack() == this.stack && machine.exports.memory.size(&machine.store) == pages,
-            "the machine is prepared within its first memory"
-        );
-        let memory = machine.exports.memory.data(&machine.store);
-        let used = memory.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        this.image = memory.get(this.stack as usize..used).unwrap_or_default().to_vec();
+        assert!(machine.is_small(), "the machine is prepared within its first memory");
+        machine.clear_stack();
+        this.image = machine.image();
         Ok(this)
+    }
+
+    /// Returns the memory of a machine that knows no script.
+    pub(crate) const fn image(&self) -> &Image {
+        &self.image
     }
 }
 
@@ -123,7 +161,7 @@ impl From<Error> for Trap {
     }
 }
 
-/// What the machine wrote for the host.
+/// Bytes that the machine wrote for the host.
 pub(crate) struct Output<'a> {
     pub(crate) status: u32,
     pub(crate) bytes: &'a [u8],
@@ -162,7 +200,9 @@ impl Machine {
             compile: this.function("compile")?,
             execute: this.function("execute")?,
         });
-        this.restore(program);
+        if program.image.bytes() > 0 {
+            this.restore(&program.image);
+        }
         Ok(this)
     }
 
@@ -180,29 +220,36 @@ impl Machine {
         }
     }
 
-    /// Returns everything to the state in which each run begins. Returns false if the memory grew:
-    /// this machine would differ from a new one.
-    pub(crate) fn restore(&mut self, program: &Program) -> bool {
+    /// Returns whether the memory has the size of a new one.
+    pub(crate) fn is_small(&self) -> bool {
+        self.exports.memory.size(&self.store) == self.pages
+    }
+
+    /// Returns everything to the state in which a run begins. The image is of a machine like this.
+    pub(crate) fn restore(&mut self, image: &Image) {
         self.store.data_mut().clear();
-        if self.exports.memory.size(&self.store) != self.pages {
-            return false;
+        image.restore(self.exports.memory.data_mut(&mut self.store));
+        let _ = self.exports.stack.set(&mut self.store, Val::I32(image.stack.cast_signed()));
+    }
+
+    /// Forgets what calls have left on the stack.
+    pub(crate) fn clear_stack(&mut self) {
+        let stack = self.stack() as usize;
+        if let Some(below) = self.exports.memory.data_mut(&mut self.store).get_mut(..stack) {
+            below.fill(0);
         }
-        if program.image.is_empty() {
-            return true;
-        }
-        let stack = Val::I32(program.stack.cast_signed());
-        let (start, memory) =
-            (program.stack as usize, self.exports.memory.data_mut(&mut self.store));
-        let Some((below, above)) = memory.split_at_mut_checked(start) else {
-            return false;
-        };
-        let Some((image, heap)) = above.split_at_mut_checked(program.image.len()) else {
-            return false;
-        };
-        below.fill(0);
-        image.copy_from_slice(&program.image);
-        heap.fill(0);
-        self.exports.stack.set(&mut self.store, stack).is_ok()
+    }
+
+    /// Returns the memory, whose stack is empty.
+    pub(crate) fn image(&self) -> Image {
+        Image::new(self.exports.memory.data(&self.store), self.stack())
+    }
+
+    /// Takes fuel, or ends the run.
+    pub(crate) fn charge(&mut self, fuel: u64) -> Result<(), Trap> {
+        let left = self.fuel().checked_sub(fuel).ok_or(Trap::Fuel)?;
+        self.set_fuel(left);
+        Ok(())
     }
 
     pub(crate) fn lend<'a>(&mut self, host: &'a mut (dyn Host + 'a)) -> Lent<'a> {
@@ -211,6 +258,10 @@ impl Machine {
 
     pub(crate) fn take_back(&mut self, lent: Lent<'_>) {
         self.store.data_mut().host.clear(lent);
+    }
+
+    pub(crate) const fn store_mut(&mut self) -> &mut Store<State> {
+        &mut self.store
     }
 
     pub(crate) fn set_fuel(&mut self, fuel: u64) {

@@ -1,4 +1,4 @@
-//! What a run's end is for a client.
+//! Ends of runs, as clients see them.
 
 use sha1_smol::Sha1;
 
@@ -8,7 +8,7 @@ use crate::{
     machine::{Output, Trap},
 };
 
-/// How compilation and execution end (`enum Status` in `machine.h`).
+/// Ends of compilation and execution (`enum Status` in `machine.h`).
 const DONE: u32 = 0;
 const FAILED: u32 = 1;
 const BROKEN: u32 = 2;

@@ -137,3 +137,19 @@ fn input_is_bounded() {
     let one = Run { text: &text, arguments: &[], ..one };
     assert!(matches!(interpreter.run(&one, &mut Echo::default()).0, Outcome::Failed(_)));
 }
+
+/// Lua's own limits are reached before the machine's stack ends.
+#[test]
+fn lua_ends_nested_calls_before_the_machine_does() {
+    for text in [
+        "local function f(s) return s:gsub('x', f) end return f('x')",
+        "local function f(s) return (s:gsub('(x)(x)(x)(x)', function() return f(s) end)) end return f('xxxx')",
+        "local function f() return coroutine.wrap(f)() end return f()",
+        "local t = setmetatable({}, {}) getmetatable(t).__index = function(t, k) return t[k + 1] end return t[1]",
+        "local function f() return ('%s'):format((('x'):gsub('x', f))) end return f()",
+    ] {
+        let (outcome, _) = run(&mut Interpreter::new(), text);
+        let lua = matches!(&outcome, Outcome::Failed(why) if why.contains("overflow"));
+        assert!(lua, "{text}: {outcome:?}");
+    }
+}

@@ -128,7 +128,7 @@ fn order_is_that_of_keys() {
         ),
         ("local n = 0; for k in next, {a=1, b=2} do n = n + 1 end; return n", ":2"),
         ("return {tostring({}), tostring(print_ or nil)}", "! ERR Script attempted"),
-        ("return tostring({}) .. tostring(function() end)", "table: 0x4cf80function: 0x4d010"),
+        ("return tostring({}):match('^table: 0x%x+$') and 'yes'", "yes"),
         ("for k in pairs({[{}]=1, a=2}) do return k end", "[]"),
         ("return next({[print or function() end]=1})", "! ERR Script attempted"),
         ("return next({[function() end]=1})", "nil"),

@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 mod attacks;
+mod blob;
+mod costs;
 mod equality;
+mod hostile;
 mod language;
 mod libraries;
 mod limits;
+mod redis;
 
 use quorate_lua::{Data, Host, Interpreter, Outcome, Run};
 

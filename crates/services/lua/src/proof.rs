@@ -1,0 +1,56 @@
+//! A run that shows, when the first machine is made, that this build's machine is the one of all
+//! nodes.
+//!
+//! The interpreter's instructions call one another in place of returning, which is only right where
+//! the compiler makes jumps of that. A build in which it does not, or in which a dependency counts
+//! otherwise, must not begin to execute scripts: here it fails at once, on a thread whose stack has
+//! no room for a mistake.
+
+use crate::{
+    Data, Outcome, Run, input,
+    machine::{Machine, Program},
+};
+
+/// Stack of the thread: a fraction of what the script would need at a few bytes an instruction.
+const STACK_BYTES: usize = 256 << 10;
+
+const SCRIPT: &[u8] = b"local t, s = {}, ''
+for i = 1, 300 do
+  t[i] = (i * 7919) % 1009 + i / 3
+  s = string.format('%s%x', s:sub(-40), i)
+  if i % 20 == 0 then pcall(error, {i}) end
+end
+table.sort(t, function(a, b) return a > b end)
+local c = coroutine.wrap(function() for i = 1, 50 do coroutine.yield(math.sin(i) ^ 0.37) end end)
+for i = 1, 50 do t[#t + 1] = tostring(c()) end
+return redis.sha1hex(cjson.encode(t) .. cmsgpack.pack(t) .. struct.pack('>dI4', 0.1, 7) .. s:gsub('%d', '%0%0'))";
+/// The script's result, and its fuel.
+const RESULT: &str = "7ad11949e6e3a2988ebe8b3cec59e57143b5cf83";
+const FUEL: u64 = 9_636_326;
+
+/// Ends the process if a machine does anything but what it does everywhere.
+#[expect(clippy::panic, reason = "see above")]
+pub(crate) fn prove(program: &Program) {
+    let run = Run { text: SCRIPT, keys: &[], arguments: &[], seed: 1, visits: u64::MAX };
+    let found = std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let thread = builder.spawn_scoped(scope, || execute(program, &run));
+        thread.ok().and_then(|thread| thread.join().ok()).flatten()
+    });
+    let expected = Outcome::Returned(Data::Bulk(RESULT.into()));
+    if found != Some((expected, FUEL)) {
+        panic!("the machine for scripts is not that of other nodes: {found:?}");
+    }
+}
+
+/// Returns what the script does, and its fuel.
+fn execute(program: &Program, run: &Run<'_>) -> Option<(Outcome, u64)> {
+    let (body, input) = input::prepare(run).ok()?;
+    let mut machine = Machine::new(program).ok()?;
+    machine.set_fuel(u64::MAX);
+    if machine.compile(body).ok()?.malformed().is_some() {
+        return None;
+    }
+    let outcome = machine.execute(&input).ok()?.outcome(run.text);
+    Some((outcome, u64::MAX - machine.fuel()))
+}

@@ -1,0 +1,39 @@
+//! Calls that the program would not make unless it were broken. Each ends the run or is refused;
+//! none reads or writes outside of the machine's memory.
+
+use quorate_lua::hostile::import;
+
+use crate::Echo;
+
+fn call(name: &str, arguments: &[u32]) -> Result<Option<u32>, String> {
+    import(name, arguments, &mut Echo::default())
+}
+
+#[test]
+fn pointers_and_lengths_are_not_believed() {
+    const FAR: u32 = u32::MAX;
+    for (name, arguments) in [
+        ("call", &[FAR, 1, 2][..]),
+        ("call", &[FAR - 7, 1, 2]),
+        ("call", &[524_288 - 7, 1, 2]),
+        ("call", &[0, FAR, 2]),
+        ("call", &[0, 65_536, 2]),
+        ("call", &[524_284, 65_536, 3]),
+        ("take", &[0, FAR]),
+        ("take", &[FAR, 0]),
+        ("take", &[0, 1]),
+        ("protect", &[FAR, 0, 0, 0]),
+        ("protect", &[0, 0, 0, 0]),
+        ("protect", &[1, FAR, FAR, FAR]),
+        ("throw", &[0]),
+    ] {
+        assert!(call(name, arguments).is_err(), "{name} {arguments:?}");
+    }
+}
+
+#[test]
+fn memory_has_a_limit() {
+    assert_eq!(call("grow", &[u32::MAX]), Ok(Some(0)));
+    assert_eq!(call("grow", &[1024 - 7]), Ok(Some(0)));
+    assert_eq!(call("grow", &[1024 - 8]), Ok(Some(1)));
+}

@@ -1,0 +1,176 @@
+//! Makes the machine that executes scripts from its sources: `cargo xtask lua`.
+//!
+//! The machine is committed, because another byte in it may change what scripts cost, and because
+//! building Quorate needs no compiler for WebAssembly. This task shows that it is what its sources
+//! say, or makes a new one.
+
+mod module;
+mod regions;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::shell::{Failed, judge, root, target};
+
+/// Debian's source package, whose patches mend Lua and its libraries.
+const PACKAGE: &str = "redis=5:7.0.15-1~deb12u10";
+const LIST: &str = "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main
+deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian-security bookworm-security main
+";
+
+/// Files of Lua and its libraries, in `deps/lua/src`.
+const LUA: [&str; 30] = [
+    "fpconv",
+    "lapi",
+    "lauxlib",
+    "lbaselib",
+    "lcode",
+    "ldebug",
+    "ldo",
+    "ldump",
+    "lfunc",
+    "lgc",
+    "llex",
+    "lmathlib",
+    "lmem",
+    "lobject",
+    "lopcodes",
+    "lparser",
+    "lstate",
+    "lstring",
+    "lstrlib",
+    "ltable",
+    "ltablib",
+    "ltm",
+    "lua_bit",
+    "lua_cjson",
+    "lua_cmsgpack",
+    "lua_struct",
+    "lundump",
+    "lvm",
+    "lzio",
+    "strbuf",
+];
+/// Files of Redis, in `src`.
+const REDIS: [&str; 2] = ["rand", "sha1"];
+/// Files of ours.
+const OWN: [&str; 5] = ["library", "memory", "run", "streams", "values"];
+
+/// Numbers out of range become the lowest integer, as on x86, only without `nontrapping-fptoint`.
+const COMPILE: [&str; 11] = [
+    "--target=wasm32-wasi",
+    "-O2",
+    "-mbulk-memory",
+    "-msign-ext",
+    "-mno-nontrapping-fptoint",
+    "-ftls-model=local-exec",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fno-strict-aliasing",
+    "-DNDEBUG",
+    "-w",
+];
+
+/// The stack lies below everything else, so that its overflow leaves the memory.
+const LINK: &str = "-Wl,--no-entry,--gc-sections,--strip-all,--stack-first,-z,stack-size=196608,\
+                    --initial-memory=524288,--max-memory=67108864,--export=__stack_pointer,\
+                    --wrap=strtod,--wrap=__wasi_fd_close,--wrap=__wasi_fd_read,\
+                    --wrap=__wasi_fd_write,--wrap=__wasi_fd_seek";
+
+/// Header of this name that `sha1.c` includes.
+const CONFIG: &str = "#define LITTLE_ENDIAN 1234\n#define BIG_ENDIAN 4321\n#undef BYTE_ORDER\n\
+                      #define BYTE_ORDER LITTLE_ENDIAN\n";
+
+/// Builds the machine and compares it with the committed one, or replaces that.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    let (keep, source) = match words {
+        [] => (true, fetch()?),
+        ["--write"] => (false, fetch()?),
+        _ => return Err(Failed("lua [--write]".to_owned())),
+    };
+    let own = root().join("crates/services/lua/machine");
+    patch(&source, &own)?;
+    let linked = build(&source, &own)?;
+    let made = regions::separate(&fs::read(linked)?).map_err(Failed)?;
+    let committed = own.join("lua.wasm");
+    if fs::read(&committed)? == made {
+        println!("the committed machine is what its sources say");
+        return Ok(());
+    }
+    if keep {
+        return Err(Failed("the committed machine differs from its sources: --write".to_owned()));
+    }
+    println!("written; if scripts may cost or do something else, this needs a feature level");
+    Ok(fs::write(committed, made)?)
+}
+
+/// Fetches the source package, and returns the folder with Debian's patches applied.
+fn fetch() -> Result<PathBuf, Failed> {
+    let folder = target().join("lua");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(folder.join("lists/partial"))?;
+    fs::write(folder.join("list"), LIST)?;
+    let option =
+        |name: &str, value: &str| format!("-oDir::{name}={}", folder.join(value).display());
+    for words in [&["update"][..], &["source", PACKAGE]] {
+        let mut command = Command::new("apt-get");
+        command.args([option("Etc::SourceList", "list"), option("State::Lists", "lists")]);
+        command.args(["-oDir::Etc::SourceParts=-", "-qq"]).args(words).current_dir(&folder);
+        judge(command, &format!("apt-get {}", words.join(" ")))?;
+    }
+    Ok(folder.join("redis-7.0.15"))
+}
+
+fn patch(source: &Path, own: &Path) -> Result<(), Failed> {
+    let mut command = Command::new("patch");
+    command.args(["--strip=1", "--silent", "--directory"]).arg(source.join("deps/lua"));
+    command.arg("--input").arg(own.join("lua.patch"));
+    judge(command, "patch lua.patch")
+}
+
+/// Compiles and links. Paths are relative, so that none of this machine gets into the result.
+fn build(source: &Path, own: &Path) -> Result<PathBuf, Failed> {
+    fs::create_dir_all(source.join("own"))?;
+    for entry in fs::read_dir(own)? {
+        let path = entry?.path();
+        fs::copy(&path, source.join("own").join(path.file_name().unwrap_or_default()))?;
+    }
+    fs::create_dir_all(source.join("own/config"))?;
+    fs::write(source.join("own/config/config.h"), CONFIG)?;
+    fs::write(source.join("own/config/solarisfixes.h"), "")?;
+    let folders = [("deps/lua/src", &LUA[..]), ("own", &OWN), ("own/config", &REDIS)];
+    for name in REDIS {
+        for ending in ["c", "h"] {
+            let from = source.join(format!("src/{name}.{ending}"));
+            fs::copy(from, source.join(format!("own/config/{name}.{ending}")))?;
+        }
+    }
+    let mut objects = Vec::new();
+    for (folder, names) in folders {
+        for name in names {
+            let object = format!("own/{}-{name}.o", objects.len());
+            compile(source, &format!("{folder}/{name}.c"), &object)?;
+            objects.push(object);
+        }
+    }
+    let mut command = Command::new("clang");
+    command.args(["--target=wasm32-wasi", "-nostartfiles", LINK, "-o", "own/linked.wasm"]);
+    command.args(objects).current_dir(source);
+    judge(command, "clang (link)")?;
+    Ok(source.join("own/linked.wasm"))
+}
+
+fn compile(source: &Path, file: &str, object: &str) -> Result<(), Failed> {
+    let mut command = Command::new("clang");
+    command.args(COMPILE).args(["-I", "deps/lua/src", "-I", "own", "-I", "own/config"]);
+    if !file.starts_with("own/config") {
+        command.args(["-include", "own/settings.h"]);
+    }
+    command.args(["-c", file, "-o", object]).current_dir(source);
+    judge(command, &format!("clang {file}"))
+}

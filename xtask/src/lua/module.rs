@@ -1,0 +1,146 @@
+//! The binary format of WebAssembly, as far as [`super::regions`] reads and writes it.
+
+/// Section of types, of imports, of functions and of code.
+pub(super) const TYPES: u8 = 1;
+pub(super) const IMPORTS: u8 = 2;
+pub(super) const FUNCTIONS: u8 = 3;
+pub(super) const CODE: u8 = 10;
+
+/// Reads bytes in order. Everything that is not there is an error.
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+pub(super) type Result<T> = std::result::Result<T, String>;
+
+impl<'a> Reader<'a> {
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(super) const fn at(&self) -> usize {
+        self.at
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.at >= self.bytes.len()
+    }
+
+    pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8]> {
+        let taken = self.bytes.get(self.at..self.at + length);
+        self.at += length;
+        taken.ok_or_else(|| "the module ends too early".to_owned())
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    /// Reads a number of at most 64 bits, without its sign.
+    pub(super) fn number(&mut self) -> Result<u64> {
+        let (mut value, mut shift) = (0, 0);
+        loop {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+            shift += 7;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+    }
+
+    pub(super) fn index(&mut self) -> Result<usize> {
+        usize::try_from(self.number()?).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn text(&mut self) -> Result<&'a [u8]> {
+        let length = self.index()?;
+        self.take(length)
+    }
+
+    /// Returns the bytes that were read since then.
+    pub(super) fn since(&self, at: usize) -> &'a [u8] {
+        self.bytes.get(at..self.at).unwrap_or_default()
+    }
+}
+
+/// Appends a number as the format writes it.
+pub(super) fn write_number(mut value: usize, out: &mut Vec<u8>) {
+    loop {
+        let low = u8::try_from(value & 0x7f).unwrap_or(0);
+        value >>= 7;
+        out.push(if value == 0 { low } else { low | 0x80 });
+        if value == 0 {
+            return;
+        }
+    }
+}
+
+/// Numbers of parameters and of results.
+pub(super) type Signature = (usize, usize);
+
+/// Type of a block that leaves nothing.
+pub(super) const NO_RESULT: u8 = 0x40;
+
+/// Type of a function, and of a block that ends like it.
+#[derive(Clone, Copy)]
+pub(super) struct Type {
+    pub(super) signature: Signature,
+    pub(super) kind: u8,
+}
+
+/// The types of a module's functions, imported ones first.
+#[derive(Default)]
+pub(super) struct Signatures {
+    pub(super) types: Vec<Type>,
+    pub(super) functions: Vec<Type>,
+    pub(super) imported: usize,
+}
+
+impl Signatures {
+    /// Takes what a section says.
+    pub(super) fn learn(&mut self, section: u8, from: &mut Reader<'_>) -> Result<()> {
+        if ![TYPES, IMPORTS, FUNCTIONS].contains(&section) {
+            return Ok(());
+        }
+        for _ in 0..from.index()? {
+            match section {
+                TYPES => self.learn_type(from)?,
+                IMPORTS => self.learn_import(from)?,
+                _ => self.learn_function(from)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn learn_type(&mut self, from: &mut Reader<'_>) -> Result<()> {
+        if from.byte()? != 0x60 {
+            return Err("a type that is no function's".to_owned());
+        }
+        let (parameters, results) = (from.text()?.len(), from.text()?);
+        let kind = match results {
+            [] => NO_RESULT,
+            [kind] => *kind,
+            _ => return Err("a function with several results".to_owned()),
+        };
+        self.types.push(Type { signature: (parameters, results.len()), kind });
+        Ok(())
+    }
+
+    fn learn_import(&mut self, from: &mut Reader<'_>) -> Result<()> {
+        from.text()?;
+        from.text()?;
+        if from.byte()? != 0 {
+            return Err("an import that is no function".to_owned());
+        }
+        self.imported += 1;
+        self.learn_function(from)
+    }
+
+    fn learn_function(&mut self, from: &mut Reader<'_>) -> Result<()> {
+        let index = from.index()?;
+        self.functions.push(*self.types.get(index).ok_or("a type that is not there")?);
+        Ok(())
+    }
+}
