@@ -1,4 +1,4 @@
-//! The imports as a broken machine would call them, for tests.
+//! A broken machine, for tests: its imports called with anything, its memory full of anything.
 
 use wasmi::Val;
 
@@ -17,6 +17,17 @@ pub fn import(name: &str, arguments: &[u32], host: &mut dyn Host) -> Result<Opti
     let ended = machine.import(name, arguments);
     machine.take_back(lent);
     ended
+}
+
+/// Returns whether a machine whose whole memory was overwritten is made as new.
+#[doc(hidden)]
+pub fn restores_everything() -> Result<bool, String> {
+    let program = Program::new().map_err(|error| error.to_string())?;
+    let mut machine = Machine::new(&program).map_err(|error| error.to_string())?;
+    let new = machine.memory_mut().to_vec();
+    machine.memory_mut().fill(0xaa);
+    machine.restore(program.image());
+    Ok(machine.memory_mut() == new)
 }
 
 impl Machine {

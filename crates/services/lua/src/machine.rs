@@ -91,6 +91,7 @@ impl Program {
             .compilation_mode(CompilationMode::Eager)
             .ignore_custom_sections(true)
             .fuel_cost(COPIES)
+            .set_max_cached_stacks(16)
             .set_max_recursion_depth(CALLS_MAX)
             .set_max_stack_height(VALUE_BYTES_MAX);
         let engine = Engine::new(&config);
@@ -228,14 +229,14 @@ impl Machine {
     /// Returns everything to the state in which a run begins. The image is of a machine like this.
     pub(crate) fn restore(&mut self, image: &Image) {
         self.store.data_mut().clear();
-        image.restore(self.exports.memory.data_mut(&mut self.store));
+        image.restore(self.memory_mut());
         let _ = self.exports.stack.set(&mut self.store, Val::I32(image.stack.cast_signed()));
     }
 
     /// Forgets what calls have left on the stack.
     pub(crate) fn clear_stack(&mut self) {
         let stack = self.stack() as usize;
-        if let Some(below) = self.exports.memory.data_mut(&mut self.store).get_mut(..stack) {
+        if let Some(below) = self.memory_mut().get_mut(..stack) {
             below.fill(0);
         }
     }
@@ -258,6 +259,10 @@ impl Machine {
 
     pub(crate) fn take_back(&mut self, lent: Lent<'_>) {
         self.store.data_mut().host.clear(lent);
+    }
+
+    pub(crate) fn memory_mut(&mut self) -> &mut [u8] {
+        self.exports.memory.data_mut(&mut self.store)
     }
 
     pub(crate) const fn store_mut(&mut self) -> &mut Store<State> {

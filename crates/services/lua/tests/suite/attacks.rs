@@ -114,7 +114,7 @@ fn nesting_ends_within_a_small_stack() {
         "return loadstring(('return function() '):rep(190) .. ('end '):rep(190))",
     ];
     let nest = move || texts.map(|text| run(&mut Interpreter::new(), text));
-    let small = std::thread::Builder::new().stack_size(2 << 20).spawn(nest).unwrap();
+    let small = std::thread::Builder::new().stack_size(1 << 20).spawn(nest).unwrap();
     let deep = std::thread::Builder::new().stack_size(16 << 20).spawn(nest).unwrap();
     let (small, deep) = (small.join().unwrap(), deep.join().unwrap());
     assert_eq!(small, deep);

@@ -76,3 +76,22 @@ fn threads_agree() {
         assert_eq!(thread.join().unwrap(), expected);
     }
 }
+
+/// A text that was compiled before costs the same, and ends at the same limits.
+#[test]
+fn compiled_scripts_cost_what_compilation_costs() {
+    let text = format!("local n = 0 {} return n", "n = n + 1 ".repeat(100));
+    let mut used = Interpreter::new();
+    let (_, all) = run(&mut used, &text, VISITS);
+    assert!(all > 600, "compilation is most of it: {all}");
+    for visits in (0..all + 20).step_by(7).chain(all - 3..all + 3) {
+        let expected = run(&mut Interpreter::new(), &text, visits);
+        assert_eq!(run(&mut used, &text, visits), expected, "{visits}");
+        assert_eq!(matches!(expected.0, Outcome::Returned(_)), visits >= all, "{visits}");
+    }
+    for number in 0..300 {
+        let other = format!("return {number} {}", " ".repeat(number * 800));
+        assert_eq!(run(&mut used, &other, VISITS), run(&mut used, &other, VISITS));
+    }
+    assert_eq!(run(&mut used, &text, VISITS).1, all, "also after others took its place");
+}

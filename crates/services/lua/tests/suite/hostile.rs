@@ -1,7 +1,7 @@
 //! Calls that the program would not make unless it were broken. Each ends the run or is refused;
 //! none reads or writes outside of the machine's memory.
 
-use quorate_lua::hostile::import;
+use quorate_lua::hostile::{import, restores_everything};
 
 use crate::Echo;
 
@@ -36,4 +36,10 @@ fn memory_has_a_limit() {
     assert_eq!(call("grow", &[u32::MAX]), Ok(Some(0)));
     assert_eq!(call("grow", &[1024 - 7]), Ok(Some(0)));
     assert_eq!(call("grow", &[1024 - 8]), Ok(Some(1)));
+}
+
+/// Also bytes that no honest program writes, above its heap and below its stack.
+#[test]
+fn the_whole_memory_is_restored() {
+    assert_eq!(restores_everything(), Ok(true));
 }

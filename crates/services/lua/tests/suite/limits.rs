@@ -57,6 +57,18 @@ fn endless_scripts_end_at_the_same_place() {
     }
 }
 
+/// A limit of the machine ends the run, whatever the script protects itself with.
+#[test]
+fn limits_are_not_caught() {
+    for text in [
+        "return pcall(string.match, ('a'):rep(300000), ('a?'):rep(100000))",
+        "return coroutine.wrap(function() return pcall(string.match, ('a'):rep(300000), ('a?'):rep(100000)) end)()",
+        "return xpcall(function() while true do end end, function() return 1 end)",
+    ] {
+        assert!(matches!(outcome(text).0, Outcome::Stopped(_)), "{text}");
+    }
+}
+
 #[test]
 fn recursion_and_nonsense_fail() {
     for text in FAILING {
