@@ -149,10 +149,12 @@ pub enum SubscriptionKind {
 /// Form in which a client names the script to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptBy {
-    /// By the text of the script, as in EVAL.
-    Text,
-    /// By the hash of the script, as in EVALSHA.
-    Hash,
+    /// By the text of the script, as in EVAL; as in EVAL_RO, if it only reads.
+    #[expect(missing_docs, reason = "see above")]
+    Text { reads: bool },
+    /// By the hash of the script, as in EVALSHA and EVALSHA_RO.
+    #[expect(missing_docs, reason = "see above")]
+    Hash { reads: bool },
 }
 
 /// Component that executes a command.
@@ -264,6 +266,11 @@ impl Spec {
             Handler::Data(_) | Handler::Script(_) => true,
             Handler::Local(_) => false,
         }
+    }
+
+    /// Returns whether only operators may execute the command: it removes the data of all clients.
+    pub fn is_of_operators(&self) -> bool {
+        matches!(self.name, "flushall" | "flushdb")
     }
 
     pub fn takes(&self, count: usize) -> bool {

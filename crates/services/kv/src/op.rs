@@ -59,6 +59,7 @@ pub enum Op {
     Look = 45,
     Sort = 46,
     HTtl = 47,
+    ScriptRo = 48,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -122,10 +123,11 @@ pub enum Op {
     HExpire = 124,
     /// Prefix of a command that fails rather than exceed its limits ([visit-2]).
     Bounded = 125,
+    Script = 126,
 }
 
 impl Op {
-    pub const ALL: [Self; 109] = [
+    pub const ALL: [Self; 111] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -173,6 +175,7 @@ impl Op {
         Self::Look,
         Self::Sort,
         Self::HTtl,
+        Self::ScriptRo,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -235,6 +238,7 @@ impl Op {
         Self::PublishShard,
         Self::HExpire,
         Self::Bounded,
+        Self::Script,
     ];
     /// Lowest operation number that may write.
     pub const FIRST_WRITE: u8 = 64;
@@ -253,6 +257,18 @@ impl Op {
 
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::BY_NUMBER[usize::from(byte)]
+    }
+
+    /// Splits a replicated command into its operation and what follows, and says whether it has the
+    /// prefix of a bounded command. A second prefix is malformed, so commands do not nest.
+    pub(crate) fn split(command: &[u8]) -> Option<(Self, Decoder<'_>, bool)> {
+        let mut from = Decoder(command);
+        let first = Self::from_byte(from.byte().ok()?)?;
+        if first != Self::Bounded {
+            return Some((first, from, false));
+        }
+        let op = Self::from_byte(from.byte().ok()?).filter(|op| *op != Self::Bounded)?;
+        Some((op, from, true))
     }
 
     /// Returns whether the operation is forbidden in transactions, e.g. one on the queue of blocked
@@ -369,6 +385,10 @@ impl Op {
         )
     }
 
+    pub const fn is_script(self) -> bool {
+        matches!(self, Self::Script | Self::ScriptRo)
+    }
+
     pub const fn is_read(self) -> bool {
         (self as u8) < Self::FIRST_WRITE
     }
@@ -387,25 +407,25 @@ pub enum Kind {
 
 impl Kind {
     pub fn of(command: &[u8]) -> Self {
-        let mut decoder = Decoder(command);
-        match decoder.byte().ok().and_then(Op::from_byte) {
-            Some(Op::Bounded) => Self::of(decoder.0),
-            Some(op) if op.is_read() => Self::Read,
-            Some(
-                Op::GetDel
-                | Op::GetEx
-                | Op::Exec
-                | Op::LPop
-                | Op::LMove
-                | Op::LMpop
-                | Op::SPop
-                | Op::ZPop
-                | Op::ZMpop
-                | Op::Attempt
-                | Op::Await
-                | Op::Claim,
-            ) => Self::WriteReturning,
-            Some(Op::Set) if decoder.byte().is_ok_and(|flags| flags & set_flag::GET != 0) => {
+        let Some((op, mut from, _)) = Op::split(command) else {
+            return Self::Write;
+        };
+        match op {
+            op if op.is_read() => Self::Read,
+            Op::GetDel
+            | Op::GetEx
+            | Op::Exec
+            | Op::Script
+            | Op::LPop
+            | Op::LMove
+            | Op::LMpop
+            | Op::SPop
+            | Op::ZPop
+            | Op::ZMpop
+            | Op::Attempt
+            | Op::Await
+            | Op::Claim => Self::WriteReturning,
+            Op::Set if from.byte().is_ok_and(|flags| flags & set_flag::GET != 0) => {
                 Self::WriteReturning
             }
             _ => Self::Write,
@@ -471,7 +491,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 48, 63, 126, 255] {
+        for byte in [0, 49, 63, 127, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }
@@ -486,7 +506,7 @@ mod tests {
         });
         assert_eq!(
             new.collect::<Vec<_>>(),
-            [Op::Bounded],
+            [Op::ScriptRo, Op::Bounded, Op::Script],
             "let Service::level_of say the level of a command with it, in transactions and scripts, too"
         );
     }

@@ -1,8 +1,9 @@
 //! The service: executes commands in log order and answers queries.
 
-use std::collections::VecDeque;
+use std::{cell::RefCell, collections::VecDeque};
 
 use quorate_core::{level::Level, slot::Slot};
+use quorate_lua::Interpreter;
 use quorate_replica::service::{
     CommandId, Health, Imaged, LoadError, MetaChange, Scrubbed, StateMachine, Weight,
 };
@@ -12,6 +13,7 @@ use crate::{
         Budget,
         events::Setting,
         exec, execute, first_key, may_change, read,
+        scripts::{self, Costs},
         state::{Notice, ReadContext, WriteContext, notice},
         transactions::ABSENT_LEVEL,
         visits::{self, VISITS_MAX, execute_bounded, within},
@@ -34,6 +36,9 @@ pub struct Service {
     store: Box<dyn Store>,
     applied_to: Slot,
     budget: Budget,
+    /// Interpreter of scripts, which queries need, too.
+    interpreter: RefCell<Interpreter>,
+    costs: Costs,
     /// Scratch buffer of the keys to prefetch.
     prefetched: Vec<Position>,
     /// Notices that commands have produced since the fronts last took them.
@@ -54,6 +59,8 @@ impl Service {
             store,
             applied_to: Slot::FIRST,
             budget: Budget::default(),
+            interpreter: RefCell::new(Interpreter::new()),
+            costs: Costs::default(),
             prefetched: Vec::new(),
             notices: Vec::new(),
             events: Setting::default(),
@@ -138,17 +145,23 @@ impl StateMachine for Service {
     }
 
     /// Returns the feature level that a command needs: the base level, except for transactions that
-    /// watch absent keys ([watch-4]) and bounded commands ([visit-2]).
+    /// watch absent keys ([watch-4]), bounded commands ([visit-2]) and scripts.
     fn level_of(&self, command: &[u8]) -> Level {
         let bounded = command.first() == Some(&(Op::Bounded as u8));
-        match bounded || exec::watches_absent_keys(command) {
+        match bounded || exec::watches_absent_keys(command) || scripts::is_in(command) {
             true => ABSENT_LEVEL,
             false => Level::BASE,
         }
     }
 
     fn weigh(&self, command: &[u8]) -> Weight {
-        visits::weigh(self.visits(command))
+        let mut weight = visits::weigh(self.visits(command));
+        scripts::each_text(command, |text| {
+            if weight == Weight::Light {
+                weight = self.costs.weigh(text);
+            }
+        });
+        weight
     }
 
     fn grows(&self, command: &[u8]) -> bool {
@@ -160,38 +173,40 @@ impl StateMachine for Service {
     }
 
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
-        let start = reply.len();
-        let mut decoder = Decoder(command);
         self.uncommitted = true;
         self.budget.enter(id.slot.0);
-        let mut state = WriteContext {
+        let visits_left = self.budget.visits_left();
+        let Some((op, mut from, bounded)) = Op::split(command) else {
+            Reply(reply).error(Fault::Malformed.text());
+            return;
+        };
+        let (start, reply) = (reply.len(), &mut Reply(reply));
+        let state = &mut WriteContext {
             store: &mut *self.store,
             applied_to: self.applied_to,
             version: id.into(),
             budget: &mut self.budget,
-            bounded: false,
+            bounded,
             begun: 0,
             events: self.events.wanted(),
             notices: &mut self.notices,
             waits: &mut self.waits,
+            interpreter: &self.interpreter,
         };
-        let mut op = decoder.byte().ok().and_then(Op::from_byte);
-        if op == Some(Op::Bounded) {
-            state.bounded = true;
-            op = decoder.byte().ok().and_then(Op::from_byte);
-        }
         let done = match op {
-            None | Some(Op::Bounded) => Err(Fault::Malformed),
-            Some(Op::Exec) => exec::exec(&mut decoder, &mut state, &mut Reply(reply)),
-            Some(Op::Versions | Op::Look) => Err(Fault::Malformed),
-            Some(op) if state.bounded => {
-                execute_bounded(op, &mut decoder, &mut state, &mut Reply(reply))
-            }
-            Some(op) => execute(op, &mut decoder, &mut state, &mut Reply(reply)),
+            Op::Exec => exec::exec(&mut from, state, reply),
+            Op::Script | Op::ScriptRo => scripts::run::apply(op, &mut from, state, reply),
+            Op::Versions | Op::Look => Err(Fault::Malformed),
+            op if bounded => execute_bounded(op, &mut from, state, reply),
+            op => execute(op, &mut from, state, reply),
         };
         if let Err(fault) = done {
-            reply.truncate(start);
-            Reply(reply).error(fault.text());
+            reply.0.truncate(start);
+            reply.error(fault.text());
+        }
+        if op == Op::Exec || op.is_script() {
+            let cost = visits_left - self.budget.visits_left();
+            scripts::each_text(command, |text| self.costs.learn(text, cost));
         }
     }
 
@@ -208,7 +223,13 @@ impl StateMachine for Service {
             // A digest reads all data, so its visits are not limited.
             Some(Op::Digest) => read(Op::Digest, &mut decoder, &state, &mut Reply(reply)),
             Some(op) => {
-                let answer = || read(op, &mut decoder, &state, &mut Reply(reply));
+                let answer = || match op {
+                    Op::ScriptRo => {
+                        let (interpreter, reply) = (&self.interpreter, &mut Reply(reply));
+                        scripts::run::read(&mut decoder, &state, interpreter, reply)
+                    }
+                    op => read(op, &mut decoder, &state, &mut Reply(reply)),
+                };
                 within(VISITS_MAX, &*self.store, answer).map(|_| ())
             }
             None => Err(Fault::Malformed),

@@ -40,7 +40,7 @@ public final class Locks {
         }
         several(nodes);
         counts(nodes);
-        refused(() -> nodes.get(0).getReadWriteLock("redisson:rw").writeLock().tryLock(), "this script is unknown here");
+        check(nodes.get(0).getReadWriteLock("redisson:rw").writeLock().tryLock(), "its scripts are executed");
         nodes.forEach(RedissonClient::shutdown);
         OTHERS.shutdown();
         System.out.println("redisson: locks on " + ports.length + " nodes");

@@ -3,6 +3,7 @@
 use crate::{
     commands::{
         execute,
+        scripts::run,
         state::{WriteContext, too_large},
         transactions::{commands, seen, watched},
         visits::execute_bounded,
@@ -52,28 +53,37 @@ pub fn exec(
 
 /// [watch-4] Returns whether a command is a transaction that contains versions of absent keys.
 pub fn watches_absent_keys(command: &[u8]) -> bool {
-    let mut from = Decoder(command);
-    let mut op = from.byte();
-    if op == Ok(Op::Bounded as u8) {
-        op = from.byte();
-    }
-    if op != Ok(Op::Exec as u8) {
+    let Some((Op::Exec, mut from, _)) = Op::split(command) else {
         return false;
-    }
+    };
     let keys = 0..from.length().unwrap_or(0);
     let mut all = keys.map_while(|_| watched(&mut from).ok());
     all.any(|(_, seen)| seen.has_absent_version())
 }
 
+/// Passes the operations of a command to `each`: its own, or those of a transaction. Malformed ones,
+/// which do nothing, are left out.
+pub(crate) fn each_operation<'a>(command: &'a [u8], mut each: impl FnMut(Op, Decoder<'a>)) {
+    match Op::split(command) {
+        None => {}
+        Some((Op::Exec, from, _)) => {
+            for command in commands(from).into_iter().flatten() {
+                let mut from = Decoder(command);
+                match from.byte().ok().and_then(Op::from_byte) {
+                    Some(op) if !op.stands_alone() => each(op, from),
+                    _ => {}
+                }
+            }
+        }
+        Some((op, from, _)) => each(op, from),
+    }
+}
+
 /// Returns whether a command may add data: one of a transaction is enough.
 pub fn grows(command: &[u8]) -> bool {
-    let mut from = Decoder(command);
-    match from.byte().ok().and_then(Op::from_byte) {
-        Some(Op::Bounded) => grows(from.0),
-        Some(Op::Exec) => commands(from).into_iter().flatten().any(grows),
-        Some(op) => !op.only_removes(),
-        None => false,
-    }
+    let mut grows = false;
+    each_operation(command, |op, _| grows |= !op.only_removes());
+    grows
 }
 
 /// Executes one command of a transaction and writes exactly one reply.
@@ -83,6 +93,7 @@ fn one(command: &[u8], state: &mut WriteContext<'_>, reply: &mut Reply<'_>) {
     let done = match decoder.byte().ok().and_then(Op::from_byte) {
         None => Err(Fault::Malformed),
         Some(op) if op.stands_alone() => Err(Fault::Malformed),
+        Some(op @ (Op::Script | Op::ScriptRo)) => run::apply(op, &mut decoder, state, reply),
         Some(op) if state.bounded => execute_bounded(op, &mut decoder, state, reply),
         Some(op) => execute(op, &mut decoder, state, reply),
     };

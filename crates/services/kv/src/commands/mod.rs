@@ -1,10 +1,15 @@
 //! Commands, one file per family: how requests are encoded and how every node executes them.
 
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+
 use self::{
     family::{Family, Run},
     state::{ReadContext, WriteContext},
 };
 use crate::{
+    command::Spec,
     encode::{Decoder, Fault},
     op::{Deadline, Op},
     resp::reply::Reply,
@@ -68,7 +73,17 @@ pub const FAMILIES: [&Family; 20] = [
     &transactions::FAMILY,
 ];
 
-/// Functions by operation number. EXEC, which contains other operations, is in [`exec`].
+/// Looks up a command by its name, ignoring case.
+pub(crate) fn lookup(name: &[u8]) -> Option<&'static Spec> {
+    static TABLE: LazyLock<FxHashMap<&[u8], &Spec>> = LazyLock::new(|| {
+        let specs = FAMILIES.iter().flat_map(|family| family.commands);
+        specs.map(|spec| (spec.name.as_bytes(), spec)).collect()
+    });
+    TABLE.get(&*name.to_ascii_lowercase()).copied()
+}
+
+/// Functions by operation number. EXEC and scripts, which contain other operations, are in [`exec`]
+/// and [`scripts::run`].
 static RUNS: [Option<Run>; 256] = {
     let mut runs = [None; 256];
     let mut family = 0;
@@ -172,7 +187,7 @@ mod tests {
     #[test]
     fn each_operation_is_of_one_family() {
         for op in Op::ALL {
-            let wraps = matches!(op, Op::Exec | Op::Bounded);
+            let wraps = matches!(op, Op::Exec | Op::Bounded | Op::Script | Op::ScriptRo);
             assert_eq!(RUNS[op as usize].is_some(), !wraps, "{op:?}");
         }
     }

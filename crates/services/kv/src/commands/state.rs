@@ -1,8 +1,9 @@
 //! Execution context of an operation: the data it reads or changes.
 
-use std::ops::ControlFlow;
+use std::{cell::RefCell, ops::ControlFlow};
 
 use quorate_core::slot::Slot;
+use quorate_lua::Interpreter;
 
 use super::{budget::Budget, lock};
 use crate::{
@@ -85,6 +86,8 @@ pub struct WriteContext<'a> {
     /// Notices for the fronts, not part of the data.
     pub notices: &'a mut Vec<Notice>,
     pub waits: &'a mut Waits,
+    /// Interpreter of scripts.
+    pub interpreter: &'a RefCell<Interpreter>,
 }
 
 impl WriteContext<'_> {

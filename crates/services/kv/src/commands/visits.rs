@@ -9,6 +9,7 @@ use quorate_replica::service::Weight;
 pub use super::budget::VISITS_MAX;
 use super::{
     budget::CHANGED_ROW,
+    exec::each_operation,
     execute, list,
     state::{ReadContext, WriteContext},
     waiting::Attempt,
@@ -71,18 +72,12 @@ pub const fn weigh(visits: u64) -> Weight {
 /// [visit-1] Returns an upper bound on the visits of a replicated command beyond its arguments. The
 /// bound is not exact above `allowed`.
 pub fn visits(command: &[u8], state: &ReadContext<'_>, allowed: u64) -> u64 {
-    let mut from = Decoder(command);
-    match from.byte().ok().and_then(Op::from_byte) {
-        Some(Op::Bounded) => visits(from.0, state, allowed),
-        Some(Op::Exec) => {
-            let commands = super::transactions::commands(from);
-            commands.into_iter().flatten().fold(0, |sum: u64, command| {
-                sum.saturating_add(visits(command, state, allowed.saturating_sub(sum)))
-            })
-        }
-        Some(op) => of(op, from, state, allowed).unwrap_or(0),
-        None => 0,
-    }
+    let mut sum = 0_u64;
+    each_operation(command, |op, from| {
+        let more = of(op, from, state, allowed.saturating_sub(sum)).unwrap_or(0);
+        sum = sum.saturating_add(more);
+    });
+    sum
 }
 
 /// Returns whether a read may visit more elements than its arguments name.

@@ -190,11 +190,10 @@ fn changes_setting(arguments: &Arguments<'_>) -> bool {
 }
 
 fn of_data(spec: &Spec) -> Role {
-    match spec.name {
-        // Removes the data of all clients.
-        "flushall" | "flushdb" => Role::Operator,
-        _ if spec.flags == READS => Role::Reader,
-        _ => Role::Writer,
+    match spec.flags == READS {
+        _ if spec.is_of_operators() => Role::Operator,
+        true => Role::Reader,
+        false => Role::Writer,
     }
 }
 
@@ -220,7 +219,9 @@ mod tests {
             let role = of_data(spec);
             match spec.handler {
                 Handler::Data(_) => assert_eq!(role == Role::Reader, is_read, "{}", spec.name),
-                Handler::Script(_) => assert_eq!(role, Role::Writer, "{}", spec.name),
+                Handler::Script(_) => {
+                    assert_eq!(role == Role::Reader, spec.name.ends_with("_ro"), "{}", spec.name);
+                }
                 Handler::Local(_) => {}
             }
             if role == Role::Reader {

@@ -145,9 +145,9 @@ pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
 pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match (&*sub, arguments.len()) {
-        (b"load", 3) => match scripts.learn(arguments.at(2)) {
-            Some(_) => r.bulk(scripts::hash_of(arguments.at(2)).as_bytes()),
-            None => r.error(scripts::UNKNOWN),
+        (b"load", 3) => match scripts.load(arguments.at(2)) {
+            Ok(()) => r.bulk(scripts::hash_of(arguments.at(2)).as_bytes()),
+            Err(refusal) => r.error(&refusal.text("script|load")),
         },
         (b"exists", 3..) => {
             r.array(arguments.len() - 2);

@@ -687,7 +687,8 @@ impl Connection {
         match spec.handler {
             Handler::Local(local) => self.local(local, arguments, shared, requests),
             Handler::Script(by) => {
-                let encoded = shared.encode_script(by, spec.name, arguments, requests);
+                let name = (spec.name, self.is_operator(requests));
+                let encoded = shared.encode_script(by, name, arguments, requests);
                 self.encoded(encoded, spec.name, shared, requests);
             }
             Handler::Data(encode) => {
@@ -703,6 +704,11 @@ impl Connection {
                 self.encoded(encoded, spec.name, shared, requests);
             }
         }
+    }
+
+    /// Returns whether a script of this client may execute commands that only operators may.
+    fn is_operator(&mut self, requests: &dyn Requests) -> bool {
+        matches!(self.login.standing(requests), Standing::May(role) if role >= Role::Operator)
     }
 
     fn encoded(

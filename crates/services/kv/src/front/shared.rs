@@ -23,12 +23,16 @@ use super::{
 };
 use crate::{
     command::{Refusal, Request, ScriptBy, Spec},
-    commands::events::Setting,
+    commands::{events::Setting, scripts::is_in, transactions::ABSENT_LEVEL},
     encode::Encoder,
     key::Key,
     resp::{reply::Reply, request::Arguments},
-    scripts::{self, Scripts},
+    scripts::Scripts,
 };
+
+/// Error for a script in a group that still has nodes of an earlier release ([level-9]).
+const NEEDS_LEVEL: &str = "ERR not executed: scripts need feature level 10, which the cluster reaches once all nodes \
+    are upgraded; see `quorate member feature`";
 
 /// Connection, and the part of it that waits for a completion.
 #[derive(Clone, Copy, Debug)]
@@ -219,14 +223,10 @@ impl Shared {
     pub(super) fn encode_script(
         &mut self,
         by: ScriptBy,
-        name: &'static str,
+        (name, operator): (&'static str, bool),
         words: &Arguments<'_>,
         requests: &dyn Requests,
     ) -> Result<(), Refusal> {
-        let meaning = match by {
-            ScriptBy::Text => self.scripts.learn(words.at(1)).ok_or(scripts::UNKNOWN),
-            ScriptBy::Hash => self.scripts.find(words.at(1)).ok_or(scripts::NO_SCRIPT),
-        };
         let request = Request {
             name,
             arguments: words.from(2),
@@ -235,7 +235,12 @@ impl Shared {
             seed: self.seed(requests.wall_ms()),
         };
         fresh(&mut self.command);
-        scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
+        let out = &mut Encoder(&mut self.command);
+        self.scripts.encode(by, words.at(1), operator, &request, out)?;
+        match is_in(&self.command) && requests.level() < ABSENT_LEVEL {
+            true => Err(NEEDS_LEVEL.into()),
+            false => Ok(()),
+        }
     }
 
     /// Tracks keys for a client, in place of those so far.

@@ -148,7 +148,7 @@ pub(super) fn key_places(spec: &Spec, command: &Arguments<'_>) -> Option<Vec<usi
 fn counted(name: &str) -> Option<usize> {
     match name {
         "lmpop" | "zmpop" | "zunion" | "zinter" | "zdiff" | "zintercard" | "sintercard" => Some(1),
-        "blmpop" | "bzmpop" | "eval" | "evalsha" => Some(2),
+        "blmpop" | "bzmpop" | "eval" | "evalsha" | "eval_ro" | "evalsha_ro" => Some(2),
         "zunionstore" | "zinterstore" | "zdiffstore" => Some(2),
         _ => None,
     }

@@ -102,6 +102,11 @@ impl Reply<'_> {
         self.line(b',', text.as_bytes());
     }
 
+    /// Appends an integer of any length, given as its digits.
+    pub fn big_number(&mut self, digits: &str) {
+        self.line(b'(', digits.as_bytes());
+    }
+
     pub fn null_array(&mut self) {
         self.0.extend_from_slice(NULL_ARRAY);
     }
@@ -164,14 +169,14 @@ fn one<'a>(
     let count = || std::str::from_utf8(text).ok()?.parse::<usize>().ok();
     match (line[0], version) {
         (b'+' | b'-' | b':', _) => out.extend_from_slice(line),
-        (b'_' | b'#' | b',', Version::Resp3) => out.extend_from_slice(line),
+        (b'_' | b'#' | b',' | b'(', Version::Resp3) => out.extend_from_slice(line),
         (b'N', Version::Resp3) => out.extend_from_slice(NULL),
         (b'_', Version::Resp2) => out.extend_from_slice(b"$-1\r\n"),
         (b'N', Version::Resp2) => out.extend_from_slice(b"*-1\r\n"),
         (b'#', Version::Resp2) => {
             out.extend_from_slice(if text == b"t" { b":1\r\n" } else { b":0\r\n" });
         }
-        (b',', Version::Resp2) => Reply(out).bulk(text),
+        (b',' | b'(', Version::Resp2) => Reply(out).bulk(text),
         (b'$', _) | (b'=', Version::Resp3) => {
             let body = rest.get(..count()?.checked_add(2)?)?;
             out.extend_from_slice(line);
@@ -284,6 +289,7 @@ mod tests {
             "*1\r\n$1\r\na\r\n",
             "~1\r\n$1\r\na\r\n",
         );
+        check(|r| r.big_number("-12"), "$3\r\n-12\r\n", "(-12\r\n");
         check(|r| r.0.extend_from_slice(b"#t\r\n"), ":1\r\n", "#t\r\n");
         check(|r| r.0.extend_from_slice(b",1.5\r\n"), "$3\r\n1.5\r\n", ",1.5\r\n");
     }

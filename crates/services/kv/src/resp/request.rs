@@ -103,6 +103,29 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// Arguments that do not come from a client's bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl Words {
+    pub(crate) fn set(&mut self, words: &[&[u8]]) {
+        self.bytes.clear();
+        self.spans.clear();
+        for word in words {
+            let from = self.bytes.len();
+            self.bytes.extend_from_slice(word);
+            self.spans.push(Span { from, to: self.bytes.len() });
+        }
+    }
+
+    pub(crate) fn arguments(&self) -> Arguments<'_> {
+        Arguments::new(&self.bytes, &self.spans)
+    }
+}
+
 impl fmt::Debug for Arguments<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()

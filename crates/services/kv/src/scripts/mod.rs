@@ -1,17 +1,25 @@
-//! Scripts of lock libraries, each executed as one operation of the log.
+//! Scripts that a node knows, by their hashes.
 //!
-//! Lua is not executed. But common libraries release locks by a script, for which Redis long had no
-//! command. Those scripts are recognised by the SHA-1 of their text (EVALSHA), or of their tokens,
-//! which do not depend on blanks, comments and the kind of quotes (EVAL, SCRIPT LOAD). `table` maps
-//! each to an operation. All others are refused.
+//! A script of a lock library is one operation of its own, as it was before scripts could be
+//! executed: locks that are held while a cluster is upgraded stay what they are, and are released
+//! without an interpreter. Such scripts are recognised by the SHA-1 of their text (EVALSHA), or of
+//! their tokens, which do not depend on blanks, comments and the kind of quotes (EVAL, SCRIPT
+//! LOAD). `table` maps each to an operation. All others are Lua
+//! ([`crate::commands::scripts`]).
 
-use std::fmt::Write as _;
+use std::{
+    collections::VecDeque,
+    fmt::{self, Write as _},
+    rc::Rc,
+};
 
+use quorate_lua::Interpreter;
 use rustc_hash::FxHashMap;
 use sha1_smol::Sha1;
 
 use crate::{
-    command::{NOT_AN_INTEGER, Refusal, Request},
+    command::{Refusal, Request, ScriptBy},
+    commands::scripts::{encode, key_count},
     encode::Encoder,
 };
 
@@ -20,53 +28,144 @@ mod words;
 
 pub use table::Meaning;
 
-/// Maximum number of script texts that a node remembers.
+/// Maximum number of scripts that a node remembers, and of the bytes of their texts. The oldest are
+/// forgotten first, and their clients send the text again.
 const LOADED_MAX: usize = 1024;
-/// Maximum length of a script to examine; all known ones are much shorter.
-const TEXT_BYTES_MAX: usize = 8192;
+const LOADED_BYTES_MAX: usize = 16 << 20;
+/// Maximum length of a lock script to examine; all known ones are much shorter.
+const LOCK_BYTES_MAX: usize = 8192;
 
-pub const UNKNOWN: &str = "ERR this script is unknown here: Lua is not executed, only the lock scripts of \
-    redis-py, node-redlock and Redisson are known; see docs/commands.md";
 /// Redis' error for an unknown hash, after which clients send the text.
 pub const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+pub(crate) const WRITES: &str = "ERR Write commands are not allowed from read-only scripts.";
+const MAY_WRITE: &str = "ERR Can not execute a script with write flag using *_ro command.";
+const TOO_LONG: &str = "ERR a script may have 256 KiB; pass data as arguments";
+
+/// Script that a node can execute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// A lock script, as one operation.
+    Lock(Meaning),
+    /// A text of Lua.
+    Lua(Rc<[u8]>),
+}
+
+impl Known {
+    fn of(text: &[u8]) -> Result<Self, Refusal> {
+        if text.len() > quorate_lua::TEXT_BYTES_MAX {
+            return Err(TOO_LONG.into());
+        }
+        flags(text)?;
+        let words = |text| Sha1::from(words::canonical(text)).digest().bytes();
+        let lock = Some(text)
+            .filter(|text| text.len() <= LOCK_BYTES_MAX)
+            .map(words)
+            .and_then(table::of_words);
+        Ok(lock.map_or_else(|| Self::Lua(text.into()), Self::Lock))
+    }
+}
+
+/// Returns what a script says about itself in its first line.
+fn flags(text: &[u8]) -> Result<quorate_lua::Flags, Refusal> {
+    quorate_lua::flags(text).map_err(|why| Refusal::Text(format!("ERR {why}").into()))
+}
 
 /// Scripts that a node can execute.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Scripts {
-    /// Operations of texts that clients sent, for hashes that are not in the table.
-    loaded: FxHashMap<[u8; 20], Meaning>,
+    /// Texts that clients sent, and the operations of those that are lock scripts.
+    loaded: FxHashMap<[u8; 20], Known>,
+    /// The hashes, oldest first.
+    order: VecDeque<[u8; 20]>,
+    bytes: usize,
+    /// Compiles texts to find their errors.
+    interpreter: Interpreter,
+}
+
+impl fmt::Debug for Scripts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scripts").field("loaded", &self.loaded.len()).finish_non_exhaustive()
+    }
 }
 
 impl Scripts {
-    /// Returns the operation of a script, and remembers it by the hash of the text.
-    pub fn learn(&mut self, text: &[u8]) -> Option<Meaning> {
-        if text.len() > TEXT_BYTES_MAX {
-            return None;
-        }
+    /// Returns a script, and remembers it by the hash of its text. Fails if its first line is
+    /// malformed or its text is too long. Its other errors show when it is executed, which counts
+    /// the work of compiling it.
+    pub fn learn(&mut self, text: &[u8]) -> Result<Known, Refusal> {
         let hash = Sha1::from(text).digest().bytes();
-        if let Some(meaning) = self.by_hash(hash) {
-            return Some(meaning);
+        if let Some(known) = self.by_hash(hash) {
+            return Ok(known);
         }
-        let words = Sha1::from(words::canonical(text)).digest().bytes();
-        let meaning = table::of_words(words)?;
-        if self.loaded.len() < LOADED_MAX {
-            self.loaded.insert(hash, meaning);
+        let known = Known::of(text)?;
+        self.bytes += size(&known);
+        self.loaded.insert(hash, known.clone());
+        self.order.push_back(hash);
+        while self.order.len() > LOADED_MAX || self.bytes > LOADED_BYTES_MAX {
+            let oldest = self.order.pop_front().and_then(|hash| self.loaded.remove(&hash));
+            self.bytes -= oldest.as_ref().map_or(0, size);
         }
-        Some(meaning)
+        Ok(known)
     }
 
-    fn by_hash(&self, hash: [u8; 20]) -> Option<Meaning> {
-        table::of_text(hash).or_else(|| self.loaded.get(&hash).copied())
+    /// Remembers a script like [`Self::learn`], but only if it compiles.
+    pub fn load(&mut self, text: &[u8]) -> Result<(), Refusal> {
+        if let Known::Lua(_) = Known::of(text)? {
+            let failed = |why| format!("ERR Error compiling script (new function): {why}");
+            self.interpreter.check(text).map_err(|why| Refusal::Text(failed(why).into()))?;
+        }
+        self.learn(text).map(drop)
     }
 
-    /// Returns the operation of the script with this hexadecimal hash.
-    pub fn find(&self, hex: &[u8]) -> Option<Meaning> {
+    fn by_hash(&self, hash: [u8; 20]) -> Option<Known> {
+        let lock = table::of_text(hash).map(Known::Lock);
+        lock.or_else(|| self.loaded.get(&hash).cloned())
+    }
+
+    /// Returns the script with this hexadecimal hash.
+    pub fn find(&self, hex: &[u8]) -> Option<Known> {
         self.by_hash(parse_hash(hex)?)
     }
 
     /// Forgets the texts that clients sent.
     pub fn flush(&mut self) {
         self.loaded.clear();
+        self.order.clear();
+        self.bytes = 0;
+    }
+
+    /// Encodes `EVAL text …` or `EVALSHA hash …`, given the text or hash and what follows it.
+    pub(crate) fn encode(
+        &mut self,
+        by: ScriptBy,
+        script: &[u8],
+        operator: bool,
+        request: &Request<'_>,
+        out: &mut Encoder<'_>,
+    ) -> Result<(), Refusal> {
+        let (known, reads) = match by {
+            ScriptBy::Text { reads } => (self.learn(script)?, reads),
+            ScriptBy::Hash { reads } => (self.find(script).ok_or(Refusal::from(NO_SCRIPT))?, reads),
+        };
+        match known {
+            Known::Lock(_) if reads => Err(WRITES.into()),
+            Known::Lock(meaning) => encode_lock(meaning, request, out),
+            Known::Lua(text) => {
+                let only_reads = flags(&text)?.no_writes;
+                // A text that says nothing about itself may do both, as before Redis 7.
+                if reads && !only_reads && text.starts_with(b"#!") {
+                    return Err(MAY_WRITE.into());
+                }
+                encode((&text, reads || only_reads), operator, request, out)
+            }
+        }
+    }
+}
+
+fn size(known: &Known) -> usize {
+    match known {
+        Known::Lock(_) => 0,
+        Known::Lua(text) => text.len(),
     }
 }
 
@@ -91,19 +190,13 @@ fn parse_hash(hex: &[u8]) -> Option<[u8; 20]> {
     Some(hash)
 }
 
-/// Encodes `EVAL text numkeys key… argument…`, given what follows the text.
-pub fn encode(
+/// Encodes a lock script, given what follows the text.
+fn encode_lock(
     meaning: Meaning,
     request: &Request<'_>,
     out: &mut Encoder<'_>,
 ) -> Result<(), Refusal> {
-    let count = request.integer(0).map_err(|_| Refusal::from(NOT_AN_INTEGER))?;
-    let Ok(count) = usize::try_from(count) else {
-        return Err("ERR Number of keys can't be negative".into());
-    };
-    if count >= request.arguments.len() {
-        return Err("ERR Number of keys can't be greater than number of args".into());
-    }
+    let count = key_count(request)?;
     let rest = Request { arguments: request.arguments.from(1), ..*request };
     table::encode(meaning, &rest, count, out)
 }
@@ -120,17 +213,20 @@ mod tests {
             return redis.call(\"del\", KEYS[1]);\n else --[[ not\n ours ]] return 0\n end\n";
         let hash = hash_of(written.as_bytes());
         assert_eq!(scripts.find(hash.as_bytes()), None);
-        assert_eq!(scripts.learn(written.as_bytes()), Some(Meaning::DeleteEqual));
-        assert_eq!(scripts.find(hash.as_bytes()), Some(Meaning::DeleteEqual));
-        assert_eq!(scripts.find(hash.to_uppercase().as_bytes()), Some(Meaning::DeleteEqual));
-        assert_eq!(scripts.learn(plain.as_bytes()), Some(Meaning::DeleteEqual));
+        assert_eq!(scripts.learn(written.as_bytes()).ok(), Some(Known::Lock(Meaning::DeleteEqual)));
+        assert_eq!(scripts.find(hash.as_bytes()), Some(Known::Lock(Meaning::DeleteEqual)));
+        assert_eq!(
+            scripts.find(hash.to_uppercase().as_bytes()),
+            Some(Known::Lock(Meaning::DeleteEqual))
+        );
+        assert_eq!(scripts.learn(plain.as_bytes()).ok(), Some(Known::Lock(Meaning::DeleteEqual)));
         scripts.flush();
         assert_eq!(scripts.find(hash.as_bytes()), None);
     }
 
-    /// A script with a token more or less than a known one is unknown.
+    /// A script with a token more or less than a known one is no lock script.
     #[test]
-    fn what_says_something_else_is_unknown() {
+    fn what_says_something_else_is_lua() {
         let mut scripts = Scripts::default();
         for text in [
             "",
@@ -140,11 +236,22 @@ mod tests {
             "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 1 end",
             "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end return 5",
             "if redis.call('get',KEYS[1])=='ARGV[1]' then return redis.call('del',KEYS[1]) else return 0 end",
-            "ifredis.call('get',KEYS[1])==ARGV[1]thenreturn redis.call('del',KEYS[1])elsereturn 0end",
         ] {
-            assert_eq!(scripts.learn(text.as_bytes()), None, "{text}");
+            assert_eq!(
+                scripts.learn(text.as_bytes()),
+                Ok(Known::Lua(text.as_bytes().into())),
+                "{text}"
+            );
         }
-        assert_eq!(scripts.learn(&vec![b' '; TEXT_BYTES_MAX + 1]), None);
+        let joined = "ifredis.call('get',KEYS[1])==ARGV[1]thenreturn redis.call('del',KEYS[1])elsereturn 0end";
+        assert!(scripts.load(joined.as_bytes()).is_err(), "it does not compile");
+        assert_eq!(scripts.find(hash_of(joined.as_bytes()).as_bytes()), None);
+        assert!(scripts.learn(joined.as_bytes()).is_ok(), "a node finds out when it executes it");
+        assert!(scripts.load(joined.as_bytes()).is_err(), "also of a text that is known");
+        assert_eq!(
+            scripts.learn(&vec![b' '; quorate_lua::TEXT_BYTES_MAX + 1]),
+            Err(TOO_LONG.into())
+        );
         assert_eq!(scripts.find(b"zz"), None);
         assert_eq!(scripts.find(&[b'g'; 40]), None);
     }
@@ -152,13 +259,20 @@ mod tests {
     #[test]
     fn strangers_cannot_fill_the_memory() {
         let mut scripts = Scripts::default();
-        for blanks in 0..3000 {
+        for blanks in 0..1100 {
             let text = format!(
                 "{}if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end",
                 " ".repeat(blanks)
             );
-            assert!(scripts.learn(text.as_bytes()).is_some());
+            assert!(scripts.learn(text.as_bytes()).is_ok());
         }
-        assert_eq!(scripts.loaded.len(), LOADED_MAX);
+        assert_eq!((scripts.loaded.len(), scripts.bytes), (LOADED_MAX, 0));
+        for count in 0..70 {
+            let text = format!("return {count} --{}", "x".repeat(250_000));
+            assert!(scripts.learn(text.as_bytes()).is_ok());
+            assert!(scripts.bytes <= LOADED_BYTES_MAX);
+            assert!(scripts.find(hash_of(text.as_bytes()).as_bytes()).is_some());
+        }
+        assert!(scripts.loaded.len() < 70 && scripts.loaded.len() == scripts.order.len());
     }
 }

@@ -33,6 +33,11 @@ impl Meter {
         self.spend(1 + bytes as u64 / BYTES_PER_VISIT)
     }
 
+    /// Returns the number of visits left, plus one.
+    pub(crate) const fn left(&self) -> u64 {
+        self.0.get()
+    }
+
     pub fn is_over(&self) -> bool {
         self.0.get() == 0
     }

@@ -27,6 +27,7 @@ mod page;
 mod parser;
 mod power;
 mod renewal;
+mod scripts;
 mod sessions;
 mod tallies;
 mod topology;

@@ -18,7 +18,7 @@ const MISSING: [(&str, &str); 11] = [
     ),
     ("debug", "for tests of Redis itself"),
     ("dump migrate restore restore-asking", "Redis' format of files is not spoken"),
-    ("eval_ro evalsha_ro fcall fcall_ro", "there is no Lua"),
+    ("fcall fcall_ro", "no functions yet: `EVAL`"),
     (
         "geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore",
         "no geo types yet",

@@ -1,9 +1,15 @@
 //! Bounds on the visits of commands ([visit-1] to [visit-3]). The harness compares them with the
 //! actual visits in every test.
 
-use quorate_kv::commands::{transactions::ABSENT_LEVEL, visits::VISITS_MAX};
+use quorate_core::slot::Slot;
+use quorate_kv::{
+    commands::{transactions::ABSENT_LEVEL, visits::VISITS_MAX},
+    encode::Encoder,
+    op::{Kind, Op},
+};
+use quorate_replica::service::{CommandId, StateMachine as _, Weight};
 
-use crate::common::{Node, on_both_stores};
+use crate::common::{Node, World, on_both_stores};
 
 /// Returns a command with the same name `times` times.
 fn named<'a>(before: &[&'a str], name: &'a str, times: usize) -> Vec<&'a str> {
@@ -133,4 +139,28 @@ fn what_has_grown_meanwhile_is_refused_in_the_log() {
     node.settle();
     assert!(node.take(client).starts_with(TOO_MANY));
     assert_eq!(node.say(client, "EXISTS d"), ":0|");
+}
+
+/// A node that lies can send commands that no front encodes. They are refused, however deep they
+/// nest.
+#[test]
+fn a_prefix_before_a_prefix_and_a_transaction_in_a_transaction_do_nothing() {
+    let mut service = World::memory().service;
+    let mut transactions = vec![Op::Flush as u8];
+    for _ in 0..20_000 {
+        let inner = std::mem::take(&mut transactions);
+        let mut out = Encoder(&mut transactions);
+        out.byte(Op::Exec as u8).length(0).length(1).bytes(&inner);
+    }
+    let prefixes = vec![Op::Bounded as u8; 1_000_000];
+    for (command, expected) in [(prefixes, "-ERR"), (transactions, "*1\r\n-ERR")] {
+        assert_eq!(service.visits(&command), 0);
+        assert_eq!(service.weigh(&command), Weight::Light);
+        assert!(!service.grows(&command) && Kind::of(&command) != Kind::Read);
+        service.level_of(&command);
+        let mut reply = Vec::new();
+        service.apply(CommandId { slot: Slot(1), index: 0 }, &command, &mut reply);
+        let reply = String::from_utf8(reply).unwrap();
+        assert!(reply.starts_with(expected), "{reply}");
+    }
 }

@@ -188,7 +188,8 @@ impl Connection {
             self.exec(Some(at), shared, requests);
             return;
         }
-        match encode_inner(&arguments.from(3), shared, requests) {
+        let operator = self.is_operator(requests);
+        match encode_inner(&arguments.from(3), operator, shared, requests) {
             Ok(()) => {
                 let returning = Kind::of(&shared.command) != Kind::Write;
                 let command = shared.command.clone();
@@ -216,6 +217,7 @@ fn parse_session(text: &[u8]) -> Option<SessionId> {
 /// Encodes the command that follows `SEQ n` into the scratch buffer.
 fn encode_inner(
     inner: &Arguments<'_>,
+    operator: bool,
     shared: &mut Shared,
     requests: &mut dyn Requests,
 ) -> Result<(), String> {
@@ -237,7 +239,7 @@ fn encode_inner(
             fresh(&mut shared.command);
             encode(&request, &mut Encoder(&mut shared.command))
         }
-        Handler::Script(by) => shared.encode_script(by, spec.name, inner, requests),
+        Handler::Script(by) => shared.encode_script(by, (spec.name, operator), inner, requests),
         Handler::Local(_) => return Ok(()),
     };
     encoded.map_err(text)

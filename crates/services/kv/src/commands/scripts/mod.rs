@@ -1,0 +1,166 @@
+//! EVAL, EVALSHA and SCRIPT. A script is one operation of the log, which every node executes
+//! ([decision 33](../../../../../../docs/decisions/0033-scripts-run-in-a-machine-that-counts.md)).
+
+mod costs;
+mod replies;
+pub(crate) mod run;
+
+pub(crate) use self::costs::Costs;
+
+use crate::{
+    command::{Doc, Handler, Local, Refusal, Request, ScriptBy, Spec},
+    commands::{exec::each_operation, family::Family},
+    encode::{Decoder, Encoder, List, Malformed},
+    op::Op,
+};
+
+pub const FAMILY: Family = Family { commands: COMMANDS, operations: &[] };
+
+const fn script(name: &'static str, by: ScriptBy, reads: bool, doc: Doc) -> Spec {
+    Spec {
+        flags: if reads { crate::command::READS } else { &["noscript", "movablekeys"] },
+        handler: Handler::Script(by),
+        ..Spec::local(name, -3, Local::Script, doc)
+    }
+}
+
+const fn doc(since: &'static str, summary: &'static str) -> Doc {
+    Doc::new("scripting", since, "Depends on the script that is executed.", summary)
+}
+
+const COMMANDS: &[Spec] = &[
+    script(
+        "eval",
+        ScriptBy::Text { reads: false },
+        false,
+        doc("2.6.0", "Executes a server-side Lua script.").differs("limits: see above"),
+    ),
+    script(
+        "evalsha",
+        ScriptBy::Hash { reads: false },
+        false,
+        doc("2.6.0", "Executes a server-side Lua script by SHA1 digest.")
+            .differs("as `EVAL`; each node knows the scripts that it was sent"),
+    ),
+    script(
+        "eval_ro",
+        ScriptBy::Text { reads: true },
+        true,
+        doc("7.0.0", "Executes a read-only server-side Lua script.").differs("as `EVAL`"),
+    ),
+    script(
+        "evalsha_ro",
+        ScriptBy::Hash { reads: true },
+        true,
+        doc("7.0.0", "Executes a read-only server-side Lua script by SHA1 digest.")
+            .differs("as `EVALSHA`"),
+    ),
+    Spec::local(
+        "script",
+        -2,
+        Local::Script,
+        Doc::new(
+            "scripting",
+            "2.6.0",
+            "Depends on subcommand.",
+            "A container for Lua scripts management commands.",
+        )
+        .differs("of this node; nothing runs that `KILL` could end"),
+    ),
+    Spec::local(
+        "function",
+        -2,
+        Local::Function,
+        Doc::new(
+            "scripting",
+            "7.0.0",
+            "Depends on subcommand.",
+            "A container for function commands.",
+        )
+        .differs("there are none"),
+    ),
+];
+
+/// Version of what scripts can observe: the interpreter, its libraries, the limits. A node that
+/// does not know a script's version has not been upgraded, and never gets it ([level-9]).
+const VERSION: u8 = 1;
+
+/// A script as it stands in the log: complete, so that nothing else has to be there.
+pub(crate) struct Script<'a> {
+    /// Clock of the front, for deadlines and TIME.
+    wall_ms: u64,
+    seed: u64,
+    value_bytes_max: usize,
+    /// The client may execute commands that only operators may.
+    operator: bool,
+    text: &'a [u8],
+    keys: List<'a>,
+    arguments: List<'a>,
+}
+
+impl<'a> Script<'a> {
+    /// Decodes what follows the operation number.
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        if from.byte()? != VERSION {
+            return Err(Malformed);
+        }
+        let script = Self {
+            wall_ms: from.word()?,
+            seed: from.word()?,
+            value_bytes_max: from.length()?,
+            operator: from.byte()? != 0,
+            text: from.bytes()?,
+            keys: from.list()?,
+            arguments: from.list()?,
+        };
+        from.end()?;
+        Ok(script)
+    }
+}
+
+/// Returns the number of keys in `numkeys key… argument…`.
+pub(crate) fn key_count(request: &Request<'_>) -> Result<usize, Refusal> {
+    let count = request.integer(0)?;
+    match usize::try_from(count) {
+        Err(_) => Err("ERR Number of keys can't be negative".into()),
+        Ok(count) if count >= request.arguments.len() => {
+            Err("ERR Number of keys can't be greater than number of args".into())
+        }
+        Ok(count) => Ok(count),
+    }
+}
+
+/// Encodes the execution of a script, given `numkeys key… argument…`.
+pub(crate) fn encode(
+    (text, reads): (&[u8], bool),
+    operator: bool,
+    r: &Request<'_>,
+    out: &mut Encoder<'_>,
+) -> Result<(), Refusal> {
+    let keys = key_count(r)?;
+    let op = if reads { Op::ScriptRo } else { Op::Script };
+    out.byte(op as u8).byte(VERSION).word(r.wall_ms).word(r.seed);
+    out.length(r.value_bytes_max).byte(u8::from(operator)).bytes(text);
+    let words: Vec<&[u8]> = r.arguments.iter().skip(1).collect();
+    let (keys, arguments) = words.split_at(keys);
+    out.keys(keys).keys(arguments);
+    Ok(())
+}
+
+/// Passes the text of each script of a command to `each`.
+pub(crate) fn each_text(command: &[u8], mut each: impl FnMut(&[u8])) {
+    each_operation(command, |op, mut from| {
+        if op.is_script()
+            && let Ok(script) = Script::decode(&mut from)
+        {
+            each(script.text);
+        }
+    });
+}
+
+/// Returns whether a command is or contains a script.
+pub(crate) fn is_in(command: &[u8]) -> bool {
+    let mut found = false;
+    each_operation(command, |op, _| found |= op.is_script());
+    found
+}

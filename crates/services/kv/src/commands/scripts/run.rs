@@ -1,0 +1,246 @@
+//! Execution of a script on every node, or of a read-only script on one.
+
+use std::cell::RefCell;
+
+use quorate_lua::{Data, Host, Interpreter, Outcome, Run};
+
+use super::{Script, replies};
+use crate::{
+    command::{Handler, Local, Refusal, Request, Spec},
+    commands::{
+        self,
+        budget::VISITS_MAX,
+        lookup,
+        state::{ReadContext, WriteContext, too_large},
+        visits::{execute_bounded, within},
+    },
+    encode::{Decoder, Encoder, Fault},
+    op::Op,
+    resp::{reply::Reply, request::Words},
+    scripts::WRITES,
+};
+
+/// The commands of a script: encoded like those of clients, and executed like those of the log.
+struct Calls<'a> {
+    script: &'a Script<'a>,
+    /// The group's time, or the front's clock if that is later.
+    now_ms: u64,
+    reads: bool,
+    made: u64,
+    words: Words,
+    command: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+fn refused(text: &str) -> Data {
+    Data::Error(text.as_bytes().to_vec())
+}
+
+impl<'a> Calls<'a> {
+    fn new(script: &'a Script<'a>, group_ms: u64, reads: bool) -> Self {
+        let now_ms = script.wall_ms.max(group_ms);
+        let (words, command, reply) = Default::default();
+        Self { script, now_ms, reads, made: 0, words, command, reply }
+    }
+
+    /// Encodes a command. Returns its operation, or the reply if nothing is to be executed.
+    fn encode(&mut self, words: &[&[u8]]) -> Result<Op, Data> {
+        self.made += 1;
+        let name = words.first().copied().unwrap_or_default();
+        let spec =
+            lookup(name).ok_or_else(|| refused("ERR Unknown Redis command called from script"))?;
+        let encode = match spec.handler {
+            Handler::Data(encode) => encode,
+            Handler::Local(local) => return Err(self.local(local, spec, words)),
+            Handler::Script(_) => return Err(refused(NOT_ALLOWED)),
+        };
+        if spec.is_of_operators() && !self.script.operator {
+            let text = format!(
+                "NOPERM the script may not run '{}': it needs the role operator",
+                spec.name
+            );
+            return Err(refused(&text));
+        }
+        self.words.set(words);
+        let arguments = self.words.arguments();
+        let told = |refusal: Refusal| match refusal {
+            Refusal::Arity => refused("ERR Wrong number of args calling Redis command from script"),
+            other => refused(&other.text(spec.name)),
+        };
+        spec.check(&arguments).map_err(told)?;
+        self.command.clear();
+        let request = Request {
+            name: spec.name,
+            arguments: arguments.from(1),
+            wall_ms: self.now_ms,
+            value_bytes_max: self.script.value_bytes_max,
+            seed: self.script.seed ^ self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        };
+        encode(&request, &mut Encoder(&mut self.command)).map_err(told)?;
+        let op =
+            self.command.first().copied().and_then(Op::from_byte).filter(|op| !op.stands_alone());
+        let op = op.ok_or_else(|| refused(NOT_ALLOWED))?;
+        if self.reads && !op.is_read() {
+            return Err(refused(WRITES));
+        }
+        Ok(op)
+    }
+
+    fn local(&self, local: Local, spec: &Spec, words: &[&[u8]]) -> Data {
+        match local {
+            _ if !spec.takes(words.len()) => {
+                refused("ERR Wrong number of args calling Redis command from script")
+            }
+            Local::Time => {
+                let (seconds, micros) = (self.now_ms / 1000, self.now_ms % 1000 * 1000);
+                Data::Array(
+                    [seconds, micros].map(|part| Data::Bulk(part.to_string().into_bytes())).into(),
+                )
+            }
+            Local::Ping if words.len() == 1 => Data::Status(b"PONG".to_vec()),
+            Local::Ping | Local::Echo => Data::Bulk(words[1].to_vec()),
+            Local::Select if words[1] == b"0" => Data::Status(b"OK".to_vec()),
+            _ => refused(NOT_ALLOWED),
+        }
+    }
+
+    /// Returns the arguments of the encoded command, and an empty buffer for its reply.
+    fn parts(&mut self) -> (&[u8], &mut Vec<u8>) {
+        self.reply.clear();
+        (&self.command[1..], &mut self.reply)
+    }
+
+    /// Returns the reply of a command that has made `visits`, and its cost with that of its bytes.
+    fn answer(&self, done: Result<(), Fault>, visits: u64) -> (Data, u64) {
+        let bytes = (self.command.len() + self.reply.len()) as u64;
+        let reply = match done {
+            Ok(()) => replies::parse(&self.reply),
+            Err(fault) => refused(fault.text()),
+        };
+        (reply, visits.saturating_add(bytes / BYTES_PER_VISIT))
+    }
+}
+
+/// Bytes of commands and replies that are copied in the time of a visit. No log entry and no
+/// client limits them: a script makes them.
+const BYTES_PER_VISIT: u64 = 64;
+
+const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
+
+struct Writing<'a, 'w, 's> {
+    calls: Calls<'a>,
+    state: &'w mut WriteContext<'s>,
+}
+
+impl Host for Writing<'_, '_, '_> {
+    fn call(&mut self, words: &[&[u8]]) -> (Data, u64) {
+        let op = match self.calls.encode(words) {
+            Ok(op) => op,
+            Err(reply) => return (reply, 0),
+        };
+        let before = self.state.budget.visits_left();
+        let (from, reply) = self.calls.parts();
+        let done = execute_bounded(op, &mut Decoder(from), self.state, &mut Reply(reply));
+        self.calls.answer(done, before - self.state.budget.visits_left())
+    }
+}
+
+struct Reading<'a> {
+    calls: Calls<'a>,
+    state: ReadContext<'a>,
+}
+
+impl Host for Reading<'_> {
+    fn call(&mut self, words: &[&[u8]]) -> (Data, u64) {
+        let op = match self.calls.encode(words) {
+            Ok(op) => op,
+            Err(reply) => return (reply, 0),
+        };
+        let meter = self.state.store.meter();
+        let before = meter.left();
+        let (from, reply) = self.calls.parts();
+        let done = commands::read(op, &mut Decoder(from), &self.state, &mut Reply(reply));
+        // Beyond the limit, reads find nothing; the whole query fails.
+        let cost = if meter.is_over() { u64::MAX } else { before - meter.left() };
+        self.calls.answer(done, cost)
+    }
+}
+
+/// Executes a script and replies. Returns the visits that it cost besides those of its commands.
+fn execute(
+    script: &Script<'_>,
+    interpreter: &RefCell<Interpreter>,
+    host: &mut dyn Host,
+    reply: &mut Reply<'_>,
+) -> u64 {
+    let (keys, arguments): (Vec<&[u8]>, Vec<&[u8]>) =
+        (script.keys.collect(), script.arguments.collect());
+    let run = Run { text: script.text, keys: &keys, arguments: &arguments, visits: VISITS_MAX };
+    let (outcome, used) = interpreter.borrow_mut().run(&run, host);
+    let start = reply.0.len();
+    match outcome {
+        Outcome::Returned(data) => replies::write(&data, reply),
+        Outcome::Failed(text) => reply.error(&text),
+        Outcome::Stopped(limit) => reply.error(&format!(
+            "TOOBIG the script was stopped, and what it wrote before stays: it reached {limit}"
+        )),
+    }
+    too_large(reply, start);
+    used
+}
+
+fn write(
+    from: &mut Decoder<'_>,
+    state: &mut WriteContext<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let script = Script::decode(from)?;
+    // A script that begins may go to its own limit: it is not stopped half-way for what others of
+    // its batch did.
+    if state.budget.visits_left() < VISITS_MAX {
+        return Err(Fault::Visits);
+    }
+    let before = state.budget.visits_left();
+    let calls = Calls::new(&script, state.store.time(), false);
+    let interpreter = state.interpreter;
+    let used = execute(&script, interpreter, &mut Writing { calls, state }, reply);
+    // Its commands have paid for themselves.
+    let paid = before - state.budget.visits_left();
+    state.budget.spend(used.saturating_sub(paid).min(state.budget.visits_left()))
+}
+
+/// Executes a script of the log.
+pub(crate) fn apply(
+    op: Op,
+    from: &mut Decoder<'_>,
+    state: &mut WriteContext<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    if op != Op::ScriptRo {
+        return write(from, state, reply);
+    }
+    let (allowed, reading) = (state.budget.visits_left().min(VISITS_MAX), state.reading());
+    let run = || read(from, &reading, state.interpreter, reply);
+    let used = within(allowed, reading.store, run)?;
+    state.budget.spend(used)
+}
+
+/// Executes a read-only script, within the limit of visits that is set for the store.
+pub(crate) fn read(
+    from: &mut Decoder<'_>,
+    state: &ReadContext<'_>,
+    interpreter: &RefCell<Interpreter>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let script = Script::decode(from)?;
+    let calls = Calls::new(&script, state.store.time(), true);
+    let meter = state.store.meter();
+    let before = meter.left();
+    let used = execute(&script, interpreter, &mut Reading { calls, state: *state }, reply);
+    // A script that stopped at its own limit says so itself.
+    if !meter.is_over() {
+        let left = meter.left();
+        meter.spend(used.saturating_sub(before - left).min(left - 1));
+    }
+    Ok(())
+}
