@@ -93,12 +93,14 @@ pub struct WriteContext<'a> {
 impl WriteContext<'_> {
     pub fn put(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>) {
         self.about_to_change(key, true);
+        self.store.meter().moves(value.len());
         self.store.put(key, value, self.version, deadline);
     }
 
     pub fn set(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>, kind: Kind) {
         let stamp = Stamp { version: self.version, deadline, kind };
         self.about_to_change(key, true);
+        self.store.meter().moves(value.len());
         self.store.set(key, value, stamp);
         // Every addition of elements passes here, so blocked clients are marked ready here.
         if matches!(kind, Kind::List | Kind::Zset) && !self.waits.is_empty() {

@@ -58,10 +58,11 @@ impl Reply<'_> {
     }
 
     /// Appends a text for people, which RESP3 marks as such.
-    pub fn verbatim(&mut self, text: &str) {
+    pub fn verbatim(&mut self, text: impl AsRef<[u8]>) {
+        let text = text.as_ref();
         self.header(b'=', text.len() + 4);
         self.0.extend_from_slice(b"txt:");
-        self.0.extend_from_slice(text.as_bytes());
+        self.0.extend_from_slice(text);
         self.0.extend_from_slice(b"\r\n");
     }
 
@@ -102,11 +103,6 @@ impl Reply<'_> {
         self.line(b',', text.as_bytes());
     }
 
-    /// Appends an integer of any length, given as its digits.
-    pub fn big_number(&mut self, digits: &str) {
-        self.line(b'(', digits.as_bytes());
-    }
-
     pub fn null_array(&mut self) {
         self.0.extend_from_slice(NULL_ARRAY);
     }
@@ -116,7 +112,8 @@ impl Reply<'_> {
         self.header(b'>', count);
     }
 
-    fn line(&mut self, kind: u8, text: &[u8]) {
+    /// Appends a reply of one line, such as `(` and the digits of a big number.
+    pub(crate) fn line(&mut self, kind: u8, text: &[u8]) {
         self.0.push(kind);
         // A line break would begin another reply.
         self.0.extend(text.iter().map(|&byte| if byte < b' ' { b' ' } else { byte }));
@@ -289,7 +286,7 @@ mod tests {
             "*1\r\n$1\r\na\r\n",
             "~1\r\n$1\r\na\r\n",
         );
-        check(|r| r.big_number("-12"), "$3\r\n-12\r\n", "(-12\r\n");
+        check(|r| r.line(b'(', b"-12"), "$3\r\n-12\r\n", "(-12\r\n");
         check(|r| r.0.extend_from_slice(b"#t\r\n"), ":1\r\n", "#t\r\n");
         check(|r| r.0.extend_from_slice(b",1.5\r\n"), "$3\r\n1.5\r\n", ",1.5\r\n");
     }

@@ -1,29 +1,35 @@
 //! Counts the data that a command visits, to stop it at its limit.
 
+use std::cell::Cell;
+
 /// Bytes of a value that count as one more visit.
 const BYTES_PER_VISIT: u64 = 1024;
 
 /// Counter of the visits that a command has left.
 #[derive(Debug)]
-pub struct Meter(std::cell::Cell<u64>);
+pub struct Meter {
+    left: Cell<u64>,
+    /// Bytes of keys' values that commands have got or put.
+    moved: Cell<u64>,
+}
 
 impl Default for Meter {
     fn default() -> Self {
-        Self(u64::MAX.into())
+        Self { left: u64::MAX.into(), moved: 0.into() }
     }
 }
 
 impl Meter {
     /// Sets the number of visits allowed; `None` removes the limit.
     pub fn allow(&self, visits: Option<u64>) {
-        self.0.set(visits.map_or(u64::MAX, |visits| visits + 1));
+        self.left.set(visits.map_or(u64::MAX, |visits| visits + 1));
     }
 
     /// Counts visits and returns whether they are within the limit.
     pub fn spend(&self, visits: u64) -> bool {
-        let left = self.0.get();
+        let left = self.left.get();
         if left < u64::MAX {
-            self.0.set(left.saturating_sub(visits));
+            self.left.set(left.saturating_sub(visits));
         }
         !self.is_over()
     }
@@ -35,15 +41,25 @@ impl Meter {
 
     /// Returns the number of visits left, plus one.
     pub(crate) const fn left(&self) -> u64 {
-        self.0.get()
+        self.left.get()
+    }
+
+    /// Counts the bytes of a key's value that a command gets or puts.
+    pub(crate) fn moves(&self, bytes: usize) {
+        self.moved.set(self.moved.get().wrapping_add(bytes as u64));
+    }
+
+    /// Returns the number of bytes moved so far, which wraps around.
+    pub(crate) const fn moved(&self) -> u64 {
+        self.moved.get()
     }
 
     pub fn is_over(&self) -> bool {
-        self.0.get() == 0
+        self.left.get() == 0
     }
 
     /// Returns the number of visits used, given the number allowed at the start.
     pub(crate) fn used(&self, allowed: u64) -> u64 {
-        (allowed + 1).saturating_sub(self.0.get())
+        (allowed + 1).saturating_sub(self.left.get())
     }
 }

@@ -100,7 +100,9 @@ pub trait Store: Send {
     /// Returns the entry of `key` if it exists.
     fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let group_ms = self.time();
-        self.stored(key).filter(|entry| entry.exists_at(group_ms))
+        let entry = self.stored(key).filter(|entry| entry.exists_at(group_ms))?;
+        self.meter().moves(entry.value.len());
+        Some(entry)
     }
 
     fn contains(&self, key: Key<'_>) -> bool {

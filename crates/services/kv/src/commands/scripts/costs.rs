@@ -15,16 +15,18 @@ const TOGETHER: u64 = VISITS_MAX / 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Costs {
-    last: FxHashMap<u64, u64>,
+    /// Highest costs, of which each later execution takes back an eighth: what a script costs may
+    /// depend on its arguments.
+    highest: FxHashMap<u64, u64>,
     /// Visits of the scripts admitted since the last heavy one.
     together: Cell<u64>,
 }
 
 impl Costs {
-    /// Returns the weight of a script: of its last execution, or heavy if there was none. Also
+    /// Returns the weight of a script by its costs, or heavy if it has not been executed here. Also
     /// heavy, and so in a batch of its own, is the one that makes a batch too long.
     pub(crate) fn weigh(&self, text: &[u8]) -> Weight {
-        let Some(&cost) = self.last.get(&xxh3_64(text)) else {
+        let Some(&cost) = self.highest.get(&xxh3_64(text)) else {
             return Weight::Heavy;
         };
         let together = self.together.get() + cost;
@@ -34,9 +36,10 @@ impl Costs {
     }
 
     pub(crate) fn learn(&mut self, text: &[u8], cost: u64) {
-        if self.last.len() >= SCRIPTS_MAX {
-            self.last.clear();
+        if self.highest.len() >= SCRIPTS_MAX {
+            self.highest.clear();
         }
-        self.last.insert(xxh3_64(text), cost);
+        let highest = self.highest.entry(xxh3_64(text)).or_default();
+        *highest = cost.max(*highest - *highest / 8);
     }
 }

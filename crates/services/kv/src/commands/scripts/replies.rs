@@ -59,19 +59,18 @@ pub(super) fn parse(neutral: &[u8]) -> Data {
 
 /// Writes a script's reply.
 pub(super) fn write(data: &Data, reply: &mut Reply<'_>) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match data {
         Data::Null => reply.null(),
         Data::Boolean(value) => {
             reply.0.extend_from_slice(if *value { b"#t\r\n" } else { b"#f\r\n" })
         }
         Data::Integer(value) => reply.integer(*value),
-        Data::Double(value) => reply.double(&text(value)),
+        Data::Double(value) => reply.line(b',', value),
         Data::Bulk(bytes) => reply.bulk(bytes),
-        Data::BigNumber(digits) => reply.big_number(&text(digits)),
-        Data::Status(bytes) => reply.simple(&text(bytes)),
-        Data::Error(bytes) => reply.error(&text(bytes)),
-        Data::Verbatim(bytes) => reply.verbatim(&text(bytes)),
+        Data::BigNumber(digits) => reply.line(b'(', digits),
+        Data::Status(bytes) => reply.line(b'+', bytes),
+        Data::Error(bytes) => reply.line(b'-', bytes),
+        Data::Verbatim(bytes) => reply.verbatim(bytes),
         Data::Array(items) => {
             reply.array(items.len());
             items.iter().for_each(|item| write(item, reply));

@@ -92,7 +92,10 @@ impl<'a> Calls<'a> {
                 refused("ERR Wrong number of args calling Redis command from script")
             }
             Local::Time => {
-                let (seconds, micros) = (self.now_ms / 1000, self.now_ms % 1000 * 1000);
+                // The clock has milliseconds. What follows them differs between the requests of a
+                // front, as programs expect that take it for unique.
+                let micros = self.now_ms % 1000 * 1000 + self.script.seed % 1000;
+                let seconds = self.now_ms / 1000;
                 Data::Array(
                     [seconds, micros].map(|part| Data::Bulk(part.to_string().into_bytes())).into(),
                 )
@@ -110,20 +113,25 @@ impl<'a> Calls<'a> {
         (&self.command[1..], &mut self.reply)
     }
 
-    /// Returns the reply of a command that has made `visits`, and its cost with that of its bytes.
-    fn answer(&self, done: Result<(), Fault>, visits: u64) -> (Data, u64) {
-        let bytes = (self.command.len() + self.reply.len()) as u64;
+    /// Returns the reply of a command that has made `visits` and moved `bytes` of keys' values, and
+    /// what it costs.
+    fn answer(&self, done: Result<(), Fault>, visits: u64, bytes: u64) -> (Data, u64) {
+        let talked = (self.command.len() + self.reply.len()) as u64;
         let reply = match done {
             Ok(()) => replies::parse(&self.reply),
             Err(fault) => refused(fault.text()),
         };
-        (reply, visits.saturating_add(bytes / BYTES_PER_VISIT))
+        let more = bytes / VALUE_BYTES_PER_VISIT + talked / TALK_BYTES_PER_VISIT;
+        (reply, visits.saturating_add(more))
     }
 }
 
-/// Bytes of commands and replies that are copied in the time of a visit. No log entry and no
-/// client limits them: a script makes them.
-const BYTES_PER_VISIT: u64 = 64;
+// A client sends each command through the network, so its bytes are limited there. A script makes
+// commands from nothing.
+/// Bytes of keys' values that are copied or searched in the time of a visit.
+const VALUE_BYTES_PER_VISIT: u64 = 128;
+/// Bytes of commands and replies that are written and parsed in the time of a visit.
+const TALK_BYTES_PER_VISIT: u64 = 256;
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 
@@ -139,9 +147,15 @@ impl Host for Writing<'_, '_, '_> {
             Err(reply) => return (reply, 0),
         };
         let before = self.state.budget.visits_left();
+        let moved = self.state.store.meter().moved();
         let (from, reply) = self.calls.parts();
         let done = execute_bounded(op, &mut Decoder(from), self.state, &mut Reply(reply));
-        self.calls.answer(done, before - self.state.budget.visits_left())
+        let cost = match done {
+            // The work before the refusal stands in no account, and a script could repeat it.
+            Err(Fault::Visits | Fault::Budget) => u64::MAX,
+            _ => before - self.state.budget.visits_left(),
+        };
+        self.calls.answer(done, cost, self.state.store.meter().moved().wrapping_sub(moved))
     }
 }
 
@@ -157,12 +171,12 @@ impl Host for Reading<'_> {
             Err(reply) => return (reply, 0),
         };
         let meter = self.state.store.meter();
-        let before = meter.left();
+        let (before, moved) = (meter.left(), meter.moved());
         let (from, reply) = self.calls.parts();
         let done = commands::read(op, &mut Decoder(from), &self.state, &mut Reply(reply));
         // Beyond the limit, reads find nothing; the whole query fails.
         let cost = if meter.is_over() { u64::MAX } else { before - meter.left() };
-        self.calls.answer(done, cost)
+        self.calls.answer(done, cost, meter.moved().wrapping_sub(moved))
     }
 }
 
@@ -175,7 +189,13 @@ fn execute(
 ) -> u64 {
     let (keys, arguments): (Vec<&[u8]>, Vec<&[u8]>) =
         (script.keys.collect(), script.arguments.collect());
-    let run = Run { text: script.text, keys: &keys, arguments: &arguments, visits: VISITS_MAX };
+    let run = Run {
+        text: script.text,
+        keys: &keys,
+        arguments: &arguments,
+        seed: script.seed,
+        visits: VISITS_MAX,
+    };
     let (outcome, used) = interpreter.borrow_mut().run(&run, host);
     let start = reply.0.len();
     match outcome {
