@@ -41,7 +41,12 @@ pub(crate) struct Reading {
     waiting_max: usize,
     /// [read-9] Time before which no read is released ahead of its slots.
     ahead_at: Option<Time>,
+    /// Visits of the queries of this turn.
+    turn_visits: u64,
 }
+
+/// Visits of queries after which a turn answers no more of them, so that heartbeats go out.
+const TURN_VISITS: u64 = 1 << 17;
 
 impl Reading {
     pub(crate) fn new(
@@ -62,7 +67,22 @@ impl Reading {
             patience_ms,
             waiting_max: limits.waiting_requests,
             ahead_at: None,
+            turn_visits: 0,
         }
+    }
+
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn_visits = 0;
+    }
+
+    /// Counts the visits of a query.
+    pub(crate) fn spend(&mut self, visits: u64) {
+        self.turn_visits = self.turn_visits.saturating_add(visits);
+    }
+
+    /// [read-10] Returns whether further queries must wait for the next turn.
+    pub(crate) fn turn_is_over(&self) -> bool {
+        self.turn_visits >= TURN_VISITS
     }
 
     /// Queues a client's read. Returns [`Failure::Busy`] if the queue is full.

@@ -1,6 +1,9 @@
 //! The service: executes commands in log order and answers queries.
 
-use std::{cell::RefCell, collections::VecDeque};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+};
 
 use quorate_core::{level::Level, slot::Slot};
 use quorate_lua::Interpreter;
@@ -39,6 +42,8 @@ pub struct Service {
     /// Interpreter of scripts, which queries need, too.
     interpreter: RefCell<Interpreter>,
     costs: Costs,
+    /// Visits of the last query.
+    queried: Cell<u64>,
     /// Scratch buffer of the keys to prefetch.
     prefetched: Vec<Position>,
     /// Notices that commands have produced since the fronts last took them.
@@ -61,6 +66,7 @@ impl Service {
             budget: Budget::default(),
             interpreter: RefCell::new(Interpreter::new()),
             costs: Costs::default(),
+            queried: Cell::new(0),
             prefetched: Vec::new(),
             notices: Vec::new(),
             events: Setting::default(),
@@ -213,6 +219,7 @@ impl StateMachine for Service {
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>) {
         let start = reply.len();
         let mut decoder = Decoder(query);
+        self.queried.set(VISITS_MAX);
         let state = ReadContext {
             store: &*self.store,
             applied_to: self.applied_to,
@@ -230,7 +237,7 @@ impl StateMachine for Service {
                     }
                     op => read(op, &mut decoder, &state, &mut Reply(reply)),
                 };
-                within(VISITS_MAX, &*self.store, answer).map(|_| ())
+                within(VISITS_MAX, &*self.store, answer).map(|visits| self.queried.set(visits))
             }
             None => Err(Fault::Malformed),
         };
@@ -238,6 +245,10 @@ impl StateMachine for Service {
             reply.truncate(start);
             Reply(reply).error(fault.text());
         }
+    }
+
+    fn query_visits(&self) -> u64 {
+        self.queried.get()
     }
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {

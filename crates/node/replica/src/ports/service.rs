@@ -180,6 +180,12 @@ pub trait StateMachine {
     /// deadline, never for decisions.
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>);
 
+    /// Returns the work of the last query in visits, each about a tenth of a microsecond; 0 if the
+    /// service does not count them ([read-10]).
+    fn query_visits(&self) -> u64 {
+        0
+    }
+
     /// Commits all changes. Every slot below `applied_to` has been applied since the last call. A
     /// persistent service commits its changes, this position and `meta` as one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {

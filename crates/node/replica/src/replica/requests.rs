@@ -40,6 +40,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return false;
         };
         let wall_ms = self.spine.look_at_clocks(now, wall_ms);
+        self.reading.begin_turn();
         while let Some((completion, evidence)) =
             ended.next_not_forgotten(&mut self.spine.completions)
         {
@@ -245,7 +246,12 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
             self.replica.reading.must_wait(self.now);
             return Err(Failure::Overtaken);
         }
+        // [read-10] Peers wait for heartbeats: the rest is requested again.
+        if self.replica.reading.turn_is_over() {
+            return Err(Failure::Overtaken);
+        }
         self.query(query, reply)?;
+        self.replica.reading.spend(self.replica.spine.applying.service().query_visits());
         // [read-4] The check comes last, because the process may be suspended during the query.
         let replica = &mut *self.replica;
         let (node, applied_to) = (replica.spine.node(), replica.spine.applying.applied_to());

@@ -1,5 +1,7 @@
 //! Reads by leases, and with a bound on staleness ([read-4], [read-6]), in whole clusters.
 
+use std::cell::Cell;
+
 use quorate_core::{lease::Leases, level::Level, node_id::NodeId, record::Class};
 use quorate_replica::{
     front::{Failure, Tag},
@@ -7,9 +9,9 @@ use quorate_replica::{
     testing::{Cluster, Outcome, note_query},
 };
 
-/// Stores the last command, which is the reply to every query.
+/// Stores the last command, which is the reply to every query, and the visits of the last query.
 #[derive(Default)]
-struct Last(Vec<u8>);
+struct Last(Vec<u8>, Cell<u64>);
 
 impl StateMachine for Last {
     fn apply(&mut self, _id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
@@ -21,9 +23,14 @@ impl StateMachine for Last {
         query != b"unrelated"
     }
 
-    fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
+    fn query(&self, query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
         note_query();
         reply.extend_from_slice(&self.0);
+        self.1.set(if query == b"long" { 1 << 20 } else { 1 });
+    }
+
+    fn query_visits(&self) -> u64 {
+        self.1.get()
     }
 }
 
@@ -102,6 +109,21 @@ fn lease_that_ended_while_the_state_was_read_answers_nothing() {
     assert_eq!(cluster.outcome(leader, tag).cloned(), read("one"));
     let after = cluster.replica(leader).counters();
     assert_eq!(after.reads_overtaken, before.reads_overtaken + 1);
+}
+
+/// [read-10] A turn answers one long query, and any number of short ones.
+#[test]
+fn long_reads_wait_for_the_next_turn() {
+    for (query, leased) in [(&b"long"[..], 4 + 3 + 2 + 1), (b"", 4)] {
+        let (mut cluster, leader) = cluster(true);
+        let before = cluster.replica(leader).counters().reads_leased;
+        let tags = [(); 4].map(|()| cluster.read(leader, query));
+        for tag in tags {
+            assert!(ends(&mut cluster, leader, tag, 100));
+            assert_eq!(cluster.outcome(leader, tag).cloned(), read("one"));
+        }
+        assert_eq!(cluster.replica(leader).counters().reads_leased - before, leased);
+    }
 }
 
 /// A leader without answers from its peers keeps its lease no longer than it was granted.
