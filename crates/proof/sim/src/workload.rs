@@ -29,7 +29,7 @@ const PIPELINE_MAX: usize = 12;
 pub enum Kind {
     /// SET, GET and DEL on keys shared with other clients.
     Register,
-    /// INCR on counters shared with other clients.
+    /// INCR on counters shared with other clients, as a command or as a script.
     Counter,
     /// INCR numbered within a session, retried on any node until it is answered.
     Session,
@@ -336,6 +336,10 @@ impl Client {
                     && !self.ready
                     && text.contains(": this connection has no session;") =>
             {
+                books.refused += 1;
+                Ok(())
+            }
+            "ERR" if text.contains(": scripts need feature level ") => {
                 books.refused += 1;
                 Ok(())
             }

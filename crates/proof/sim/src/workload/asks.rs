@@ -3,6 +3,13 @@
 use super::{Books, Client, Kind, PendingRequest};
 use crate::{history::Act, node::COMMAND_BYTES_MAX, resp::request};
 
+/// INCR as a script, which leaves more that nodes could disagree about.
+const INCREMENT: &[u8] = b"local n = redis.call('incr', KEYS[1]) \
+    local t = {n, x = math.random(1000), [KEYS[1]] = n % 7.3, y = tostring(n / 3)} \
+    for k, v in pairs(t) do redis.call('hset', 'h' .. n % 5, k, v) end \
+    redis.call('set', 'j', cjson.encode(t), 'px', 500) \
+    return n";
+
 impl Client {
     /// Returns the client's next requests as bytes. The client must be connected. Unless it
     /// pipelines, it must not have outstanding requests.
@@ -58,8 +65,14 @@ impl Client {
     fn ask_counter(&mut self, books: &mut Books, out: &mut Vec<u8>) {
         let key = books.key(1, &mut self.dice);
         let act = if self.dice.chance(3, 4) { Act::Increment } else { Act::Get };
-        let word: &[u8] = if act == Act::Increment { b"INCR" } else { b"GET" };
-        request(&[word, key.as_bytes()], out);
+        match act {
+            // In a group below the level of scripts, they are refused and not executed.
+            Act::Increment if self.dice.chance(1, 3) => {
+                request(&[b"EVAL", INCREMENT, b"1", key.as_bytes()], out);
+            }
+            Act::Increment => request(&[b"INCR", key.as_bytes()], out),
+            _ => request(&[b"GET", key.as_bytes()], out),
+        }
         self.on_key(books, key, act);
     }
 
