@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use quorate_testbed::interrupt;
+use quorate_testbed::{interrupt, nodes::Nodes};
 
 use crate::{
     go::{Go, NO_GO},
@@ -42,40 +42,63 @@ pub(crate) fn run() -> Result<(), Failed> {
     drop(nodes);
     finding_nodes()?;
     println!("done: clients in Sentinel and cluster mode");
+    running_scripts()?;
+    println!("done: programs that consist of scripts");
     Ok(())
 }
 
-/// Kills the leader below each client that finds the nodes by Sentinel or in cluster mode.
+/// Clients that find the nodes by Sentinel or in cluster mode.
 fn finding_nodes() -> Result<(), Failed> {
     let mut nodes = nodes::serving(3, &["--cluster-mode", "emulated"])?;
-    let ports = nodes.client_ports();
-    let scripts = [
-        python_script("redis-py by Sentinel", "redis_py_sentinel.py")?,
+    let clients = [
+        python_script("redis-py by Sentinel", "redis_py_sentinel.py", "redis")?,
         node_script("ioredis by Sentinel", "ioredis_sentinel.mjs", &["ioredis"])?,
-        python_script("redis-py in cluster mode", "redis_py_cluster.py")?,
+        python_script("redis-py in cluster mode", "redis_py_cluster.py", "redis")?,
         node_script("ioredis in cluster mode", "ioredis_cluster.mjs", &["ioredis"])?,
         java_program("Jedis by Sentinel", "jedis", "Sentinels")?,
     ];
-    for mut script in scripts.into_iter().flatten() {
-        script.args(ports.iter().map(u16::to_string)).stdout(Stdio::piped());
-        let mut script = script.spawn()?;
-        let mut said = BufReader::new(script.stdout.take().expect("piped above")).lines();
-        let is_ready = said.next().transpose()?.as_deref() == Some("ready");
-        if is_ready {
-            let leader = nodes.leader()?;
-            nodes.kill(&[leader])?;
-            for line in said {
-                println!("  {}", line?);
-            }
-            nodes.restart(&[leader])?;
+    clients.into_iter().flatten().try_for_each(|client| over_a_kill(client, &mut nodes))
+}
+
+/// Job queues and a rate limiter, whose steps are Lua.
+fn running_scripts() -> Result<(), Failed> {
+    let mut nodes = nodes::serving(3, &[])?;
+    let address = format!("127.0.0.1:{}", nodes.client_ports()[0]);
+    nodes::wait_for("the feature level of scripts", || {
+        let mut ask = Command::new(nodes::program());
+        let said = read(ask.args(["kv", "--client", &address, "EVAL", "return 1", "0"]));
+        said.is_ok_and(|said| said.contains('1')).then_some(())
+    })?;
+    let programs = [
+        python_script("redis-py's scripts", "redis_py_scripts.py", "redis")?,
+        node_script("rate-limiter-flexible", "rate_limiter.mjs", &["rate-limiter-flexible"])?,
+        node_script("Bull", "bull.mjs", &["bull", "ioredis"])?,
+        node_script("Bee-Queue", "bee_queue.mjs", &["bee-queue", "ioredis"])?,
+        python_script("Dramatiq", "dramatiq_actors.py", "dramatiq")?,
+        python_script("Huey", "huey_tasks.py", "huey")?,
+    ];
+    programs.into_iter().flatten().try_for_each(|program| over_a_kill(program, &mut nodes))
+}
+
+/// Kills the leader below a client once it says that it is ready.
+fn over_a_kill(mut client: Command, nodes: &mut Nodes) -> Result<(), Failed> {
+    let ports = nodes.client_ports();
+    client.args(ports.iter().map(u16::to_string)).stdout(Stdio::piped());
+    let mut client = client.spawn()?;
+    let mut said = BufReader::new(client.stdout.take().expect("piped above")).lines();
+    let is_ready = said.next().transpose()?.as_deref() == Some("ready");
+    if is_ready {
+        let leader = nodes.leader()?;
+        nodes.kill(&[leader])?;
+        for line in said {
+            println!("  {}", line?);
         }
-        if !script.wait()?.success() || !is_ready {
-            return Err(Failed(
-                "a client that finds the nodes failed; it says why above".to_owned(),
-            ));
-        }
+        nodes.restart(&[leader])?;
     }
-    Ok(())
+    if client.wait()?.success() && is_ready {
+        return Ok(());
+    }
+    Err(Failed("a client failed over a change of leader; it says why above".to_owned()))
 }
 
 fn redis_cli(ports: &[u16]) -> Result<(), Failed> {
@@ -159,14 +182,16 @@ fn redis_py_locks(ports: &[u16]) -> Result<(), Failed> {
 }
 
 fn python(what: &str, file: &str, ports: &[u16]) -> Result<(), Failed> {
-    python_script(what, file)?.map_or(Ok(()), |mut command| script(&mut command, ports))
+    python_script(what, file, "redis")?.map_or(Ok(()), |mut command| script(&mut command, ports))
 }
 
 /// Returns the command that runs one of our scripts; `None` if it is skipped.
-fn python_script(what: &str, file: &str) -> Result<Option<Command>, Failed> {
+fn python_script(what: &str, file: &str, package: &str) -> Result<Option<Command>, Failed> {
     let python = clients_folder().join("venv/bin/python");
-    if !python.is_file() {
-        skip(what, "not installed; ./setup does it (pip: redis)")?;
+    let is_there =
+        || read(Command::new(&python).args(["-c", &format!("import {package}")])).is_ok();
+    if !python.is_file() || !is_there() {
+        skip(what, &format!("not installed; ./setup does it (pip: {package})"))?;
         return Ok(None);
     }
     let mut command = Command::new(python);
