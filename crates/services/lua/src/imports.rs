@@ -1,7 +1,12 @@
 //! The functions that the machine calls. Its pointers and lengths are taken for hostile, and everything is
 //! charged before it is done.
 
-use std::{fmt, ops::Range};
+use std::{
+    any::Any,
+    fmt,
+    ops::Range,
+    panic::{self, AssertUnwindSafe},
+};
 
 use wasmi::{Caller, Error, Func, Global, Memory, Store, TrapCode, TypedFunc};
 
@@ -15,8 +20,8 @@ const PAGE_BYTES: usize = 1 << 16;
 const CALL: u64 = 8 * FUEL_PER_VISIT;
 /// Fuel of a word, which may be a number whose text is made.
 const WORD: u64 = 64;
-/// Fuel of a byte in a command's words: it is copied several times, into the store and its log.
-const WORD_BYTE: u64 = 4;
+/// Fuel of a byte in a command's words. The host charges its own copies.
+const WORD_BYTE: u64 = 1;
 /// Fuel of a byte of a reply, which is encoded and copied.
 const REPLY_BYTE: u64 = 1;
 /// Bytes of new memory that are cleared for a unit of fuel.
@@ -38,7 +43,9 @@ pub(crate) struct State {
     pub(crate) host: Slot,
     pub(crate) exports: Option<Exports>,
     reply: Vec<u8>,
-    pub(crate) depth: u32,
+    depth: u32,
+    /// Panic of the host, until wasmi has returned: its functions cannot be unwound everywhere.
+    pub(crate) panic: Option<Box<dyn Any + Send>>,
 }
 
 /// Parts of the machine that the imports use.
@@ -67,6 +74,31 @@ impl fmt::Display for Thrown {
     }
 }
 impl wasmi::errors::HostError for Thrown {}
+
+/// A panic that waits in the state.
+#[derive(Debug)]
+struct Panicked;
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the host of a script panicked")
+    }
+}
+impl wasmi::errors::HostError for Panicked {}
+
+/// Calls the process around the machine. A panic of it goes on when the machine has returned.
+fn outside<T>(state: &mut State, work: impl FnOnce(&mut State) -> T) -> Result<T, Error> {
+    let done = panic::catch_unwind(AssertUnwindSafe(|| work(state)));
+    done.map_err(|payload| {
+        state.panic = Some(payload);
+        Error::host(Panicked)
+    })
+}
+
+/// Returns whether a panic ended the machine.
+pub(crate) fn is_panic(error: &Error) -> bool {
+    error.downcast_ref::<Panicked>().is_some()
+}
 
 /// Returns whether this is an error of Lua without a handler.
 pub(crate) fn is_thrown(error: &Error) -> bool {
@@ -147,9 +179,10 @@ fn grow(mut caller: Here<'_>, pages: u32) -> Result<u32, Error> {
     let pages = u64::from(pages).max(now / 2).min(room);
     charge(&mut caller, pages * (PAGE_BYTES as u64 / CLEARED_BYTES_PER_FUEL))?;
     // A script must not see that this node has no memory left: no other outcome is the same on all.
-    #[expect(clippy::panic, reason = "as where any other allocation fails")]
     if memory.grow(&mut caller, pages).is_err() {
-        panic!("no memory left for a script");
+        let text = "no memory left for a script";
+        caller.data_mut().panic = Some(Box::new(text));
+        return Err(Error::host(Panicked));
     }
     Ok(1)
 }
@@ -214,7 +247,8 @@ fn call(mut caller: Here<'_>, at: u32, count: u32, version: u32) -> Result<u32, 
     }
     let (memory, state) = memory.data_and_store_mut(&mut caller);
     let list: Vec<&[u8]> = list.iter().map(|word| word.bytes(memory)).collect();
-    let (reply, visits) = state.host.get().ok_or_else(bad_pointer)?.call(&list);
+    let done = outside(state, |state| state.host.get().map(|host| host.call(&list)))?;
+    let (reply, visits) = done.ok_or_else(bad_pointer)?;
     charge(&mut caller, visits.saturating_mul(FUEL_PER_VISIT))?;
     answer(&mut caller, &reply, version)
 }

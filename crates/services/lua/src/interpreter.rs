@@ -66,6 +66,7 @@ impl Interpreter {
         let lent = machine.lend(host);
         let ended = execute(&mut machine, &mut self.images, run.text, body, &input);
         machine.take_back(lent);
+        machine.resume_panic();
         let used = fuel.saturating_sub(machine.fuel()).div_ceil(FUEL_PER_VISIT);
         self.keep(machine);
         match ended {

@@ -156,7 +156,7 @@ impl From<Error> for Trap {
                 | TrapCode::StackOverflow
                 | TrapCode::BadSignature,
             ) => Self::Other,
-            _ if imports::is_thrown(&error) => Self::Other,
+            _ if imports::is_thrown(&error) || imports::is_panic(&error) => Self::Other,
             _ => panic!("a script cannot go on: {error}"),
         }
     }
@@ -259,6 +259,13 @@ impl Machine {
 
     pub(crate) fn take_back(&mut self, lent: Lent<'_>) {
         self.store.data_mut().host.clear(lent);
+    }
+
+    /// Goes on with a panic of the host, if that ended the machine.
+    pub(crate) fn resume_panic(&mut self) {
+        if let Some(payload) = self.store.data_mut().panic.take() {
+            std::panic::resume_unwind(payload);
+        }
     }
 
     pub(crate) fn memory_mut(&mut self) -> &mut [u8] {

@@ -2,7 +2,7 @@
 
 /// Digits below this exponent are written out, others get an exponent.
 const PLAIN_DIGITS_MORE: i32 = 7;
-/// Redis converts numbers below half of the largest 64-bit integer.
+/// Redis converts numbers up to half of the largest 64-bit integer.
 const WHOLE_MAX: f64 = 4_611_686_018_427_387_904.0;
 
 /// Returns the text of a number that is a command's word. Whole numbers have no exponent.
@@ -10,7 +10,7 @@ pub(crate) fn word(number: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "the comparison is for that")]
     let whole = number as i64;
     #[expect(clippy::cast_precision_loss, reason = "as above")]
-    match number.abs() < WHOLE_MAX && whole as f64 == number {
+    match number.abs() <= WHOLE_MAX && whole as f64 == number {
         true => whole.to_string(),
         false => text(number),
     }

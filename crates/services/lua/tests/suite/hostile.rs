@@ -1,9 +1,14 @@
 //! Calls that the program would not make unless it were broken. Each ends the run or is refused;
 //! none reads or writes outside of the machine's memory.
 
-use quorate_lua::hostile::{import, restores_everything};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::Echo;
+use quorate_lua::{
+    Data, Host, Interpreter, Run,
+    hostile::{import, restores_everything},
+};
+
+use crate::{Echo, VISITS};
 
 fn call(name: &str, arguments: &[u32]) -> Result<Option<u32>, String> {
     import(name, arguments, &mut Echo::default())
@@ -42,4 +47,24 @@ fn memory_has_a_limit() {
 #[test]
 fn the_whole_memory_is_restored() {
     assert_eq!(restores_everything(), Ok(true));
+}
+
+struct Panics;
+
+impl Host for Panics {
+    fn call(&mut self, _: &[&[u8]]) -> (Data, u64) {
+        panic!("a command");
+    }
+}
+
+/// Below a protected call, too. The interpreter goes on with a new machine.
+#[test]
+fn a_panic_of_the_host_reaches_its_caller() {
+    let mut interpreter = Interpreter::new();
+    let text = b"return pcall(redis.call, 'x')";
+    let run = Run { text, keys: &[], arguments: &[], seed: 1, visits: VISITS };
+    let caught = catch_unwind(AssertUnwindSafe(|| interpreter.run(&run, &mut Panics)));
+    assert_eq!(caught.unwrap_err().downcast_ref(), Some(&"a command"));
+    let fine = interpreter.run(&run, &mut Echo::default());
+    assert_eq!(fine, Interpreter::new().run(&run, &mut Echo::default()));
 }

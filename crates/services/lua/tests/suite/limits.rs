@@ -1,7 +1,8 @@
 //! Hostile scripts. Each ends at a limit or fails, and costs the same each time.
 
-use crate::{VISITS, outcome};
-use quorate_lua::Outcome;
+use quorate_lua::{Data, Interpreter, Outcome, Run};
+
+use crate::{Echo, VISITS, outcome};
 
 /// Scripts that must reach a limit of work or of memory.
 const ENDLESS: [&str; 21] = [
@@ -112,9 +113,17 @@ fn long_lists_are_no_panic() {
         let (outcome, _) = outcome(&text);
         let failed = (call.starts_with("error") || call.starts_with("pcall"))
             && matches!(outcome, Outcome::Failed(_));
-        assert!(
-            failed || outcome == Outcome::Returned(quorate_lua::Data::Integer(5)),
-            "{call}: {outcome:?}"
-        );
+        assert!(failed || outcome == Outcome::Returned(Data::Integer(5)), "{call}: {outcome:?}");
     }
+}
+
+/// A value of 8 MiB goes in, to a command, and back, within one script's limit.
+#[test]
+fn large_values_pass() {
+    let value = vec![b'x'; 8 << 20];
+    let text = b"return #redis.call('echo', ARGV[1])";
+    let one = Run { text, keys: &[], arguments: &[&value], seed: 1, visits: VISITS };
+    let (outcome, visits) = Interpreter::new().run(&one, &mut Echo::default());
+    assert_eq!(outcome, Outcome::Returned(Data::Integer(8 << 20)), "{visits}");
+    assert!(visits < VISITS, "{visits}");
 }
