@@ -212,7 +212,10 @@ impl StateMachine for Service {
         }
         if op == Op::Exec || op.is_script() {
             let cost = visits_left - self.budget.visits_left();
-            scripts::each_text(command, |text| self.costs.learn(text, cost));
+            // One that was refused has shown nothing.
+            if cost > 0 {
+                scripts::each_text(command, |text| self.costs.learn(text, cost));
+            }
         }
     }
 

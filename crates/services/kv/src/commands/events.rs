@@ -174,7 +174,10 @@ impl WriteContext<'_> {
 
     #[cold]
     fn emit_before_change(&mut self, key: Key<'_>, set: bool) {
-        let exists = self.store.contains(key);
+        // Not counted as work: the setting of events is the node's own, and the cost of a script must
+        // be the same on all nodes.
+        let group_ms = self.store.time();
+        let exists = self.store.stored(key).is_some_and(|entry| entry.exists_at(group_ms));
         if !exists {
             self.tell_ended(key);
         }

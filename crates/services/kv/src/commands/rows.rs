@@ -139,6 +139,7 @@ impl<'w, 'a> Change<'w, 'a> {
             }
         };
         self.header.bytes = self.header.bytes.saturating_add(added);
+        self.state.store.meter().moves(value.len());
         self.state.store.put_row(self.header.id, name, value);
     }
 

@@ -34,7 +34,9 @@ impl<'s> View<'s> {
             return None;
         }
         self.store.meter().spend(2);
-        self.store.row(self.header.id, name)
+        let row = self.store.row(self.header.id, name)?;
+        self.store.meter().moves(row.len());
+        Some(row)
     }
 
     pub(super) fn rows(&self, span: Span<'_>, visit: &mut VisitRow<'_>) {

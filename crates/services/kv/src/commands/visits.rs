@@ -276,11 +276,17 @@ pub(crate) fn execute_bounded(
     let allowed = state.budget.visits_left().min(VISITS_MAX);
     if op.is_read() {
         let reading = state.reading();
-        let used = within(allowed, reading.store, || super::read(op, from, &reading, reply))?;
-        return state.budget.spend(used);
+        let done = within(allowed, reading.store, || super::read(op, from, &reading, reply));
+        if matches!(done, Err(Fault::Visits)) {
+            state.budget.spend(allowed)?;
+        }
+        return state.budget.spend(done?);
     }
     let visits = of(op, *from, &state.reading(), allowed)?;
     if visits > allowed {
+        // To find that out took up to as many. A command that was admitted is refused only if
+        // its data has grown since, so its batch loses little.
+        state.budget.spend(allowed)?;
         return Err(Fault::Visits);
     }
     state.budget.spend(visits)?;

@@ -2,7 +2,9 @@
 
 use quorate_replica::front::Sequenced;
 
-use crate::{command::SubscriptionKind, commands::transactions::encode_versions, encode::Encoder};
+use crate::{
+    command::SubscriptionKind, commands::transactions::encode_versions, encode::Encoder, op::Op,
+};
 
 /// Use of the answer to a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,23 @@ impl Read {
 
     pub(super) const fn plain(query: Vec<u8>, fresh: Freshness) -> Self {
         Self { query, fresh, alone: false, what: Query::Reply }
+    }
+
+    /// A client's read. A script is confirmed like other reads even after READONLY, and is never
+    /// executed among writes, since only the answers of confirmed reads share a turn ([read-10]).
+    pub(super) fn of(query: Vec<u8>, fresh: Freshness) -> Self {
+        let plain = Self::plain(query, fresh);
+        match plain.query.first() == Some(&(Op::ScriptRo as u8)) {
+            true => Self {
+                alone: true,
+                fresh: match fresh {
+                    Freshness::Stale => Freshness::Linearizable,
+                    fresh => fresh,
+                },
+                ..plain
+            },
+            false => plain,
+        }
     }
 }
 

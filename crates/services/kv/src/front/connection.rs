@@ -736,7 +736,7 @@ impl Connection {
         }
         match Kind::of(&shared.command) {
             Kind::Read => {
-                let read = Read::plain(shared.query(), self.fresh);
+                let read = Read::of(shared.query(), self.fresh);
                 self.order.push_read(read, self.version);
             }
             kind => {

@@ -26,6 +26,7 @@ use crate::{
 mod table;
 mod words;
 
+pub use quorate_lua::prepare;
 pub use table::Meaning;
 
 /// Maximum number of scripts that a node remembers, and of the bytes of their texts. The oldest are

@@ -316,7 +316,7 @@ fn ttl(
     let now_ms = state.wall_ms.unwrap_or(asked_ms);
     reply.array(fields.len());
     for field in fields {
-        let there = hash.as_ref().filter(|hash| hash.value(field).is_some());
+        let there = hash.as_ref().filter(|hash| hash.length(field).is_some());
         reply.integer(match there {
             None => answer::NO_FIELD,
             Some(hash) => match hash.deadline(field) {

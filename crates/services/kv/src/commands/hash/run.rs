@@ -48,6 +48,14 @@ impl<'s> Hash<'s> {
         }
     }
 
+    /// Returns the length of a field's value.
+    pub(super) fn length(&self, field: &[u8]) -> Option<usize> {
+        match self {
+            Self::Rows(view) => view.row(&placed(b"", field)).map(|value| value.len()),
+            Self::Lock(holder, count) => (holder == field).then_some(count.len()),
+        }
+    }
+
     /// Returns the deadline of an existing field.
     pub(super) fn deadline(&self, field: &[u8]) -> Option<u64> {
         match self {
@@ -160,8 +168,7 @@ pub(super) fn length(
     let (key, field) = (from.key()?, from.bytes()?);
     from.end()?;
     if let Ok(hash) = Hash::at(state.store, key, reply) {
-        let value = hash.and_then(|hash| hash.value(field));
-        reply.count(value.map_or(0, |value| value.len()));
+        reply.count(hash.and_then(|hash| hash.length(field)).unwrap_or(0));
     }
     Ok(())
 }

@@ -122,12 +122,17 @@ impl<'a> Calls<'a> {
             Err(fault) => refused(fault.text()),
         };
         let more = bytes / VALUE_BYTES_PER_VISIT + talked / TALK_BYTES_PER_VISIT;
-        (reply, visits.saturating_add(more))
+        let base = COMMAND_VISITS + self.words.arguments().len() as u64 * WORD_VISITS;
+        (reply, visits.saturating_add(more).saturating_add(base))
     }
 }
 
 // A client sends each command through the network, so its bytes are limited there. A script makes
 // commands from nothing.
+/// Cost of a command and of each of its words, in visits: a key or an element of which the store has
+/// nothing in memory is read from the disk.
+const COMMAND_VISITS: u64 = 64;
+const WORD_VISITS: u64 = 8;
 /// Bytes of keys' values that are copied or searched in the time of a visit.
 const VALUE_BYTES_PER_VISIT: u64 = 128;
 /// Bytes of commands and replies that are written and parsed in the time of a visit.
@@ -209,17 +214,22 @@ fn execute(
     used
 }
 
+/// Refuses a script that its batch leaves less than a script's limit: one that begins may go to that
+/// limit, and is not stopped half-way for what others of its batch did.
+fn may_begin(state: &WriteContext<'_>) -> Result<(), Fault> {
+    match state.budget.visits_left() < VISITS_MAX {
+        true => Err(Fault::Visits),
+        false => Ok(()),
+    }
+}
+
 fn write(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let script = Script::decode(from)?;
-    // A script that begins may go to its own limit: it is not stopped half-way for what others of
-    // its batch did.
-    if state.budget.visits_left() < VISITS_MAX {
-        return Err(Fault::Visits);
-    }
+    may_begin(state)?;
     let before = state.budget.visits_left();
     let calls = Calls::new(&script, state.store.time(), false);
     let interpreter = state.interpreter;
@@ -239,10 +249,11 @@ pub(crate) fn apply(
     if op != Op::ScriptRo {
         return write(from, state, reply);
     }
-    let (allowed, reading) = (state.budget.visits_left().min(VISITS_MAX), state.reading());
-    let run = || read(from, &reading, state.interpreter, reply);
-    let used = within(allowed, reading.store, run)?;
-    state.budget.spend(used)
+    may_begin(state)?;
+    let reading = state.reading();
+    let done = within(VISITS_MAX, reading.store, || read(from, &reading, state.interpreter, reply));
+    state.budget.spend(*done.as_ref().unwrap_or(&VISITS_MAX))?;
+    done.map(drop)
 }
 
 /// Executes a read-only script, within the limit of visits that is set for the store.
