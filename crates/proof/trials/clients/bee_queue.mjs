@@ -25,10 +25,16 @@ worker.process(5, async ({ data }) => {
   return data.key.length;
 });
 
+/** Numbers of jobs. ioredis answers a transaction with pairs, of which Bee-Queue takes no notice. */
+async function health() {
+  const counts = Object.entries(await producer.checkHealth());
+  return Object.fromEntries(counts.map(([name, count]) => [name, Array.isArray(count) ? count[1] : count]));
+}
+
 async function until(what, condition) {
   const deadline = Date.now() + 60_000;
   while (!(await condition())) {
-    assert(Date.now() < deadline, `${what}: ${JSON.stringify(await producer.checkHealth())}`);
+    assert(Date.now() < deadline, `${what}: ${JSON.stringify(await health())}`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
@@ -58,9 +64,9 @@ const result = new Promise((resolve) => producer.once("job succeeded", (id, leng
 await add("told");
 assert.deepEqual(await result, ["told", 4], "a message on a channel");
 await add("failing", undefined, 1000);
-await until("failure", async () => (await producer.checkHealth()).failed === 1);
+await until("failure", async () => (await health()).failed === 1);
 await producer.removeJob("failing");
-assert.equal((await producer.checkHealth()).failed, 0);
+assert.equal((await health()).failed, 0);
 
 console.log("ready");
 const begin = Date.now();
@@ -69,7 +75,7 @@ const rounds = [];
 while (Date.now() < begin + 4000) rounds.push(...(await round(`kill:${rounds.length}`)));
 await finished(rounds);
 await until("states", async () => {
-  const { waiting, active, delayed } = await producer.checkHealth();
+  const { waiting, active, delayed } = await health();
   return waiting + active + delayed === 0;
 });
 const twice = rounds.filter((key) => done.get(key) > 1).length;

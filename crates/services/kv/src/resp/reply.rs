@@ -58,8 +58,11 @@ impl Reply<'_> {
     }
 
     /// Appends a text for people, which RESP3 marks as such.
-    pub fn verbatim(&mut self, text: impl AsRef<[u8]>) {
-        let text = text.as_ref();
+    pub fn verbatim(&mut self, text: &str) {
+        self.verbatim_bytes(text.as_bytes());
+    }
+
+    pub(crate) fn verbatim_bytes(&mut self, text: &[u8]) {
         self.header(b'=', text.len() + 4);
         self.0.extend_from_slice(b"txt:");
         self.0.extend_from_slice(text);

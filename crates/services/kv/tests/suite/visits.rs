@@ -152,7 +152,8 @@ fn a_prefix_before_a_prefix_and_a_transaction_in_a_transaction_do_nothing() {
         let mut out = Encoder(&mut transactions);
         out.byte(Op::Exec as u8).length(0).length(1).bytes(&inner);
     }
-    let prefixes = vec![Op::Bounded as u8; 1_000_000];
+    let set = [Op::Set as u8, 0, 0, 1, b'k', 1, b'v'];
+    let prefixes = [vec![Op::Bounded as u8; 1_000_000], set.to_vec()].concat();
     for (command, expected) in [(prefixes, "-ERR"), (transactions, "*1\r\n-ERR")] {
         assert_eq!(service.visits(&command), 0);
         assert_eq!(service.weigh(&command), Weight::Light);

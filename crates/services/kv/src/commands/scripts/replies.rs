@@ -70,7 +70,7 @@ pub(super) fn write(data: &Data, reply: &mut Reply<'_>) {
         Data::BigNumber(digits) => reply.line(b'(', digits),
         Data::Status(bytes) => reply.line(b'+', bytes),
         Data::Error(bytes) => reply.line(b'-', bytes),
-        Data::Verbatim(bytes) => reply.verbatim(bytes),
+        Data::Verbatim(bytes) => reply.verbatim_bytes(bytes),
         Data::Array(items) => {
             reply.array(items.len());
             items.iter().for_each(|item| write(item, reply));
