@@ -15,7 +15,7 @@ use crate::{
     commands::{
         Budget,
         events::Setting,
-        exec, execute, first_key, may_change, read,
+        exec, execute, first_key, may_change, operations, read,
         scripts::{self, Costs},
         state::{Notice, ReadContext, WriteContext, notice},
         transactions::ABSENT_LEVEL,
@@ -154,7 +154,7 @@ impl StateMachine for Service {
     /// watch absent keys ([watch-4]), bounded commands ([visit-2]) and scripts.
     fn level_of(&self, command: &[u8]) -> Level {
         let bounded = command.first() == Some(&(Op::Bounded as u8));
-        match bounded || exec::watches_absent_keys(command) || scripts::is_in(command) {
+        match bounded || operations::watches_absent_keys(command) || scripts::is_in(command) {
             true => ABSENT_LEVEL,
             false => Level::BASE,
         }
@@ -171,7 +171,7 @@ impl StateMachine for Service {
     }
 
     fn grows(&self, command: &[u8]) -> bool {
-        exec::grows(command)
+        operations::grows(command)
     }
 
     fn may_change(&self, command: &[u8], query: &[u8]) -> bool {

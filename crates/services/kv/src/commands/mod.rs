@@ -33,6 +33,7 @@ pub mod keys;
 pub mod list;
 mod lock;
 pub mod locks;
+pub mod operations;
 mod rows;
 mod score;
 pub mod scripts;

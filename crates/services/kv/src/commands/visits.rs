@@ -9,8 +9,8 @@ use quorate_replica::service::Weight;
 pub use super::budget::VISITS_MAX;
 use super::{
     budget::CHANGED_ROW,
-    exec::each_operation,
     execute, list,
+    operations::each_operation,
     state::{ReadContext, WriteContext},
     waiting::Attempt,
     zset,

@@ -41,7 +41,7 @@ pub(super) fn client(
         },
         b"info" => {
             let guest = shared.roster.guest(seat);
-            r.verbatim(guest.map_or_else(String::new, |guest| guest.line(now_ms)));
+            r.verbatim(&guest.map_or_else(String::new, |guest| guest.line(now_ms)));
         }
         b"list" => {
             list(arguments, shared, now_ms, r);
@@ -213,5 +213,5 @@ fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'
     };
     let guests = shared.roster.all();
     let lines = guests.into_iter().filter(wanted).map(|guest| guest.line(now_ms));
-    r.verbatim(lines.collect::<String>());
+    r.verbatim(&lines.collect::<String>());
 }

@@ -61,8 +61,8 @@ pub(super) fn cluster(
     match &*arguments.at(1).to_ascii_lowercase() {
         b"slots" => slots(status, &shares, r),
         b"shards" => shards(status, &shares, r),
-        b"nodes" => r.verbatim(nodes(status, &shares)),
-        b"info" => r.verbatim(info(status, &shares)),
+        b"nodes" => r.verbatim(&nodes(status, &shares)),
+        b"info" => r.verbatim(&info(status, &shares)),
         b"myid" => r.bulk(run_id(status, status.member.node).as_bytes()),
         b"keyslot" => r.integer(i64::from(slot_of(arguments.at(2)))),
         // Each node is the master of its slots, as far as clients can see.

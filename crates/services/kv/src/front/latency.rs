@@ -101,7 +101,7 @@ impl Latency {
                 let events = self.0.iter_mut().filter(|event| wanted(event));
                 r.count(events.filter_map(|event| event.reset().then_some(())).count());
             }
-            b"doctor" => r.verbatim(self.report()),
+            b"doctor" => r.verbatim(&self.report()),
             b"graph" => r.error(NO_GRAPH),
             b"histogram" => r.error(NO_HISTOGRAM),
             _ => subcommands::help(Local::Latency, r),

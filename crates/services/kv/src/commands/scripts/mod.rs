@@ -9,7 +9,7 @@ pub(crate) use self::costs::Costs;
 
 use crate::{
     command::{Doc, Handler, Local, Refusal, Request, ScriptBy, Spec},
-    commands::{exec::each_operation, family::Family},
+    commands::{family::Family, operations::each_operation},
     encode::{Decoder, Encoder, List, Malformed},
     op::Op,
 };

@@ -127,8 +127,8 @@ impl<'a> Calls<'a> {
     }
 }
 
-// A client sends each command through the network, so its bytes are limited there. A script makes
-// commands from nothing.
+// [visit-4] A client sends each command through the network, so its bytes are limited there. A
+// script makes commands from nothing.
 /// Cost of a command and of each of its words, in visits: a key or an element of which the store has
 /// nothing in memory is read from the disk.
 const COMMAND_VISITS: u64 = 64;

@@ -1,0 +1,39 @@
+//! Operations of a replicated command, which may be a transaction of several.
+
+use super::transactions::{commands, watched};
+use crate::{encode::Decoder, op::Op};
+
+/// [watch-4] Returns whether a command is a transaction that contains versions of absent keys.
+pub fn watches_absent_keys(command: &[u8]) -> bool {
+    let Some((Op::Exec, mut from, _)) = Op::split(command) else {
+        return false;
+    };
+    let keys = 0..from.length().unwrap_or(0);
+    let mut all = keys.map_while(|_| watched(&mut from).ok());
+    all.any(|(_, seen)| seen.has_absent_version())
+}
+
+/// Passes the operations of a command to `each`: its own, or those of a transaction. Malformed ones,
+/// which do nothing, are left out.
+pub(crate) fn each_operation<'a>(command: &'a [u8], mut each: impl FnMut(Op, Decoder<'a>)) {
+    match Op::split(command) {
+        None => {}
+        Some((Op::Exec, from, _)) => {
+            for command in commands(from).into_iter().flatten() {
+                let mut from = Decoder(command);
+                match from.byte().ok().and_then(Op::from_byte) {
+                    Some(op) if !op.stands_alone() => each(op, from),
+                    _ => {}
+                }
+            }
+        }
+        Some((op, from, _)) => each(op, from),
+    }
+}
+
+/// Returns whether a command may add data: one of a transaction is enough.
+pub fn grows(command: &[u8]) -> bool {
+    let mut grows = false;
+    each_operation(command, |op, _| grows |= !op.only_removes());
+    grows
+}
