@@ -73,7 +73,6 @@ fn running_scripts() -> Result<(), Failed> {
         python_script("redis-py's scripts", "redis_py_scripts.py", "redis")?,
         node_script("rate-limiter-flexible", "rate_limiter.mjs", &["rate-limiter-flexible"])?,
         node_script("Bull", "bull.mjs", &["bull", "ioredis"])?,
-        node_script("Bee-Queue", "bee_queue.mjs", &["bee-queue", "ioredis"])?,
         python_script("Dramatiq", "dramatiq_actors.py", "dramatiq")?,
         python_script("Huey", "huey_tasks.py", "huey")?,
     ];
