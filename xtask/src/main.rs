@@ -147,7 +147,7 @@ const TASKS: &[(Run, &str)] = &[
     ),
     (
         Trials,
-        "clients          unmodified Redis clients against a fresh cluster",
+        "clients [queues] unmodified Redis clients against a fresh cluster, or programs of Lua",
     ),
     (
         Trials,

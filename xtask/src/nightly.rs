@@ -25,6 +25,7 @@ const STEPS: &[Step] = &[
     &["xtask", "etcd", "tests"],
     &["xtask", "redis-suite"],
     &["xtask", "client-suites"],
+    &["xtask", "clients", "queues"],
     &["xtask", "page"],
     &["xtask", "model", "--deep"],
     &["xtask", "hunt", "20000"],

@@ -7,7 +7,7 @@ import { RateLimiterQueue, RateLimiterRedis } from "rate-limiter-flexible";
 const ports = process.argv.slice(2).map(Number);
 const sentinels = ports.map((port) => ({ host: "127.0.0.1", port }));
 const nodes = ports.map((port) => new Redis(port));
-const master = new Redis({ sentinels, name: "mymaster", maxRetriesPerRequest: 1, autoResendUnfulfilledCommands: false });
+const master = new Redis({ sentinels, name: "mymaster", maxRetriesPerRequest: 1 });
 const all = [...nodes, master];
 for (const client of all) client.on("error", () => {});
 const limiter = (storeClient, options) => new RateLimiterRedis({ storeClient, keyPrefix: "limit", points: 5, duration: 1, ...options });
@@ -68,6 +68,7 @@ while (refused < 20) {
   assert(Date.now() < deadline, "there is no end to what is allowed");
   await consume(20);
 }
-assert(allowed <= 400 && allowed + unknown >= 400, `${allowed} allowed, ${unknown} unknown`);
+// ioredis sends a command without an answer again, so one may count twice.
+assert(allowed <= 400 && allowed + unknown >= 399, `${allowed} allowed, ${unknown} unknown`);
 console.log(`rate-limiter-flexible: ${allowed} of 400 allowed, ${unknown} without an answer, over a change of leader`);
 all.forEach((client) => client.disconnect());

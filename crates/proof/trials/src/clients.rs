@@ -42,9 +42,22 @@ pub(crate) fn run() -> Result<(), Failed> {
     drop(nodes);
     finding_nodes()?;
     println!("done: clients in Sentinel and cluster mode");
-    running_scripts()?;
-    println!("done: programs that consist of scripts");
+    let scripts = [python_script("redis-py's scripts", "redis_py_scripts.py", "redis")?];
+    running_scripts(scripts)?;
+    println!("done: scripts");
     Ok(())
+}
+
+/// Runs `cargo xtask clients queues`: job queues and a rate limiter, whose steps are Lua.
+pub(crate) fn queues() -> Result<(), Failed> {
+    shell::build_programs()?;
+    interrupt::clean_up_on_signals()?;
+    running_scripts([
+        node_script("rate-limiter-flexible", "rate_limiter.mjs", &["rate-limiter-flexible"])?,
+        node_script("Bull", "bull.mjs", &["bull", "ioredis"])?,
+        python_script("Dramatiq", "dramatiq_actors.py", "dramatiq")?,
+        python_script("Huey", "huey_tasks.py", "huey")?,
+    ])
 }
 
 /// Clients that find the nodes by Sentinel or in cluster mode.
@@ -60,8 +73,8 @@ fn finding_nodes() -> Result<(), Failed> {
     clients.into_iter().flatten().try_for_each(|client| over_a_kill(client, &mut nodes))
 }
 
-/// Job queues and a rate limiter, whose steps are Lua.
-fn running_scripts() -> Result<(), Failed> {
+/// Kills the leader below programs that consist of scripts.
+fn running_scripts(programs: impl IntoIterator<Item = Option<Command>>) -> Result<(), Failed> {
     let mut nodes = nodes::serving(3, &[])?;
     let address = format!("127.0.0.1:{}", nodes.client_ports()[0]);
     nodes::wait_for("the feature level of scripts", || {
@@ -69,19 +82,16 @@ fn running_scripts() -> Result<(), Failed> {
         let said = read(ask.args(["kv", "--client", &address, "EVAL", "return 1", "0"]));
         said.is_ok_and(|said| said.contains('1')).then_some(())
     })?;
-    let programs = [
-        python_script("redis-py's scripts", "redis_py_scripts.py", "redis")?,
-        node_script("rate-limiter-flexible", "rate_limiter.mjs", &["rate-limiter-flexible"])?,
-        node_script("Bull", "bull.mjs", &["bull", "ioredis"])?,
-        python_script("Dramatiq", "dramatiq_actors.py", "dramatiq")?,
-        python_script("Huey", "huey_tasks.py", "huey")?,
-    ];
     programs.into_iter().flatten().try_for_each(|program| over_a_kill(program, &mut nodes))
 }
 
 /// Kills the leader below a client once it says that it is ready.
-fn over_a_kill(mut client: Command, nodes: &mut Nodes) -> Result<(), Failed> {
+fn over_a_kill(client: Command, nodes: &mut Nodes) -> Result<(), Failed> {
     let ports = nodes.client_ports();
+    // A program that waits for ever for a lost answer fails.
+    let mut bounded = Command::new("timeout");
+    bounded.args(["--kill-after=5", "180"]).arg(client.get_program()).args(client.get_args());
+    let mut client = bounded;
     client.args(ports.iter().map(u16::to_string)).stdout(Stdio::piped());
     let mut client = client.spawn()?;
     let mut said = BufReader::new(client.stdout.take().expect("piped above")).lines();
