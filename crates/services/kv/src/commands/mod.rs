@@ -74,13 +74,21 @@ pub const FAMILIES: [&Family; 20] = [
     &transactions::FAMILY,
 ];
 
-/// Looks up a command by its name, ignoring case.
-pub(crate) fn lookup(name: &[u8]) -> Option<&'static Spec> {
-    static TABLE: LazyLock<FxHashMap<&[u8], &Spec>> = LazyLock::new(|| {
-        let specs = FAMILIES.iter().flat_map(|family| family.commands);
-        specs.map(|spec| (spec.name.as_bytes(), spec)).collect()
+/// Returns all commands in the order of their numbers.
+pub(crate) fn specs() -> impl Iterator<Item = &'static Spec> {
+    FAMILIES.iter().flat_map(|family| family.commands)
+}
+
+/// Looks up a command and its number by name, ignoring case.
+pub(crate) fn lookup(name: &[u8]) -> Option<(u16, &'static Spec)> {
+    static TABLE: LazyLock<FxHashMap<&[u8], (u16, &Spec)>> = LazyLock::new(|| {
+        (0..).zip(specs()).map(|(number, spec)| (spec.name.as_bytes(), (number, spec))).collect()
     });
-    TABLE.get(&*name.to_ascii_lowercase()).copied()
+    let mut lower = [0; 16];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    TABLE.get(&*lower).copied()
 }
 
 /// Functions by operation number. EXEC and scripts, which contain other operations, are in [`exec`]

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     command::{Handler, Local, Refusal, Request, Spec, SubscriptionKind},
-    commands::{server::encode_literal, waiting},
+    commands::{lookup, server::encode_literal, waiting},
     encode::Encoder,
     op::Kind,
     resp::{
@@ -630,7 +630,7 @@ impl Connection {
     ) {
         self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = self.quiet.next();
-        let Some((number, spec)) = shared.find(arguments.at(0)) else {
+        let Some((number, spec)) = lookup(arguments.at(0)) else {
             if is_of_http(arguments.at(0)) {
                 return self.end_foreign(HTTP, shared, requests);
             }

@@ -112,7 +112,7 @@ fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     ] {
         write!(text, "{name}:{bytes}\r\n{name}_human:{}\r\n", human(bytes))?;
     }
-    // All memory counts as used: what the allocator keeps is not told apart.
+    // Memory that the allocator keeps counts as used.
     write!(text, "mem_fragmentation_ratio:1.00\r\nmaxmemory_policy:noeviction\r\n")?;
     write!(text, "mem_clients_normal:{}\r\n", shared.held_bytes)?;
     write!(text, "client_memory_max:{}\r\n", shared.settings.client_bytes_max)

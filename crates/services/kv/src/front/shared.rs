@@ -7,7 +7,6 @@ use quorate_replica::{
     front::{ConnectionId, Patience, Requests, Tag, Tags},
     seldom::Seldom,
 };
-use rustc_hash::FxHashMap;
 
 use super::{
     buffers::fresh,
@@ -16,14 +15,14 @@ use super::{
     roster::{ClientSlot, ClientTable},
     settings::Settings,
     switching::Switching,
-    tally::{self, Tally},
+    tally::Tally,
     tracking::{Cached, Forgotten, Tracking},
     traffic::Traffic,
     waiting::Waiting,
 };
 use crate::{
     command::{Refusal, Request, ScriptBy, Spec},
-    commands::{events::Setting, scripts::is_in, transactions::ABSENT_LEVEL},
+    commands::{self, events::Setting, scripts::is_in, transactions::ABSENT_LEVEL},
     encode::Encoder,
     key::Key,
     resp::{reply::Reply, request::Arguments},
@@ -66,7 +65,6 @@ pub(super) struct Pause {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) tags: Tags<Owner>,
-    table: FxHashMap<&'static [u8], (u16, &'static Spec)>,
     /// Scratch buffer of the command being encoded.
     pub(super) command: Vec<u8>,
     /// Scratch buffer of the neutral reply being built.
@@ -113,10 +111,8 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(settings: Settings) -> Self {
-        let specs = (0..).zip(tally::commands());
         Self {
             tags: Tags::default(),
-            table: specs.map(|(number, spec)| (spec.name.as_bytes(), (number, spec))).collect(),
             command: Vec::new(),
             reply: Vec::new(),
             spare: Vec::new(),
@@ -207,16 +203,7 @@ impl Shared {
 
     /// Looks up a command, ignoring case.
     pub(super) fn lookup(&self, name: &[u8]) -> Option<&'static Spec> {
-        self.find(name).map(|(_, spec)| spec)
-    }
-
-    /// Looks up a command and its number in the table, ignoring case.
-    pub(super) fn find(&self, name: &[u8]) -> Option<(u16, &'static Spec)> {
-        let mut lower = [0; 16];
-        let lower = lower.get_mut(..name.len())?;
-        lower.copy_from_slice(name);
-        lower.make_ascii_lowercase();
-        self.table.get(&*lower).copied()
+        commands::lookup(name).map(|(_, spec)| spec)
     }
 
     /// Encodes `EVAL text …` or `EVALSHA hash …` into the scratch buffer.

@@ -3,14 +3,10 @@
 use super::{shared::Shared, subcommands};
 use crate::{
     command::{Doc, Local, SYNTAX, Spec},
-    commands::FAMILIES,
+    commands::specs,
     glob,
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
-
-fn specs() -> impl Iterator<Item = &'static Spec> {
-    FAMILIES.iter().flat_map(|family| family.commands)
-}
 
 pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();

@@ -11,7 +11,7 @@ use super::{
     roster::ClientSlot,
     slow::{SLOW_MS, SlowLog, Split},
 };
-use crate::{command::Spec, commands::FAMILIES, resp::reply::NULL};
+use crate::{command::Spec, commands::specs, resp::reply::NULL};
 
 /// Command and arrival time of a request in eight bytes.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ pub(super) struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        let commands = FAMILIES.iter().map(|family| family.commands.len()).sum();
+        let commands = specs().count();
         assert!(commands < usize::from(u16::MAX), "the last number is no command's");
         Self {
             counts: vec![Count::default(); commands],
@@ -148,7 +148,7 @@ impl Tally {
     }
 
     fn name(stamp: Stamp) -> &'static str {
-        let spec = commands().nth(usize::from(stamp.command));
+        let spec = specs().nth(usize::from(stamp.command));
         spec.map_or("", |spec| spec.name)
     }
 
@@ -165,13 +165,13 @@ impl Tally {
     pub(super) fn hits_and_misses(&self) -> (u64, u64) {
         let of_keys =
             |spec: &Spec| spec.flags.contains(&"readonly") && spec.key_places(2).next().is_some();
-        let counts = commands().zip(&self.counts).filter(|(spec, _)| of_keys(spec));
+        let counts = specs().zip(&self.counts).filter(|(spec, _)| of_keys(spec));
         counts.fold((0, 0), |(hits, misses), (_, count)| (hits + count.hits, misses + count.misses))
     }
 
     pub(super) fn write_commandstats(&self, text: &mut String) -> std::fmt::Result {
         write!(text, "# Commandstats\r\n")?;
-        for (spec, count) in commands().zip(&self.counts) {
+        for (spec, count) in specs().zip(&self.counts) {
             let Count { calls, rejected, failed, took_ms, .. } = *count;
             if calls + rejected + failed == 0 {
                 continue;
@@ -200,9 +200,4 @@ fn finds_nothing(reply: &[u8]) -> bool {
 #[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
 const fn lower(ms: u64) -> u32 {
     ms as u32
-}
-
-/// Returns all commands in the order of their numbers.
-pub(super) fn commands() -> impl Iterator<Item = &'static Spec> {
-    FAMILIES.iter().flat_map(|family| family.commands)
 }

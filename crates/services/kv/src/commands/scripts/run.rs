@@ -47,7 +47,7 @@ impl<'a> Calls<'a> {
     fn encode(&mut self, words: &[&[u8]]) -> Result<Op, Data> {
         self.made += 1;
         let name = words.first().copied().unwrap_or_default();
-        let spec =
+        let (_, spec) =
             lookup(name).ok_or_else(|| refused("ERR Unknown Redis command called from script"))?;
         let encode = match spec.handler {
             Handler::Data(encode) => encode,

@@ -93,8 +93,7 @@ impl Connection {
         }
         let known = self.tracked.as_ref().map(|tracked| &tracked.cached);
         let cached = wanted.cached(known)?;
-        let known = self.tracked.take().map(|tracked| tracked.cached);
-        shared.track(self.id, known.as_ref(), &cached);
+        shared.track(self.id, known, &cached);
         let Options { redirect, noloop, .. } = wanted;
         self.tracked = Some(Tracked { cached, redirect, noloop, asked: false });
         Ok(())
