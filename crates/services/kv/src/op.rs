@@ -60,6 +60,10 @@ pub enum Op {
     Sort = 46,
     HTtl = 47,
     ScriptRo = 48,
+    XRange = 49,
+    XRead = 50,
+    XPending = 51,
+    XInfo = 52,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -124,10 +128,19 @@ pub enum Op {
     /// Prefix of a command that fails rather than exceed its limits ([visit-2]).
     Bounded = 125,
     Script = 126,
+    XAdd = 127,
+    XDel = 128,
+    XTrim = 129,
+    XSetId = 130,
+    XGroup = 131,
+    XReadGroup = 132,
+    XAck = 133,
+    XClaim = 134,
+    XAutoClaim = 135,
 }
 
 impl Op {
-    pub const ALL: [Self; 111] = [
+    pub const ALL: [Self; 124] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -176,6 +189,10 @@ impl Op {
         Self::Sort,
         Self::HTtl,
         Self::ScriptRo,
+        Self::XRange,
+        Self::XRead,
+        Self::XPending,
+        Self::XInfo,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -239,6 +256,15 @@ impl Op {
         Self::HExpire,
         Self::Bounded,
         Self::Script,
+        Self::XAdd,
+        Self::XDel,
+        Self::XTrim,
+        Self::XSetId,
+        Self::XGroup,
+        Self::XReadGroup,
+        Self::XAck,
+        Self::XClaim,
+        Self::XAutoClaim,
     ];
     /// Lowest operation number that may write.
     pub const FIRST_WRITE: u8 = 64;
@@ -329,6 +355,9 @@ impl Op {
                     | Self::Claim
                     | Self::Withdraw
                     | Self::Depose
+                    | Self::XDel
+                    | Self::XTrim
+                    | Self::XAck
             )
     }
 
@@ -362,6 +391,10 @@ impl Op {
                 | Self::SRem
                 | Self::ZAdd
                 | Self::ZRem
+                | Self::XAdd
+                | Self::XDel
+                | Self::XTrim
+                | Self::XAck
         )
     }
 
@@ -382,6 +415,27 @@ impl Op {
                 | Self::SMembers
                 | Self::ZScore
                 | Self::ZRange
+                | Self::XRange
+        )
+    }
+
+    /// Returns whether the operation is one of streams, which feature level 10 brought.
+    pub const fn is_of_streams(self) -> bool {
+        matches!(
+            self,
+            Self::XRange
+                | Self::XRead
+                | Self::XPending
+                | Self::XInfo
+                | Self::XAdd
+                | Self::XDel
+                | Self::XTrim
+                | Self::XSetId
+                | Self::XGroup
+                | Self::XReadGroup
+                | Self::XAck
+                | Self::XClaim
+                | Self::XAutoClaim
         )
     }
 
@@ -424,7 +478,10 @@ impl Kind {
             | Op::ZMpop
             | Op::Attempt
             | Op::Await
-            | Op::Claim => Self::WriteReturning,
+            | Op::Claim
+            | Op::XReadGroup
+            | Op::XClaim
+            | Op::XAutoClaim => Self::WriteReturning,
             Op::Set if from.byte().is_ok_and(|flags| flags & set_flag::GET != 0) => {
                 Self::WriteReturning
             }
@@ -491,7 +548,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 49, 63, 127, 255] {
+        for byte in [0, 53, 63, 136, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }
@@ -506,7 +563,24 @@ mod tests {
         });
         assert_eq!(
             new.collect::<Vec<_>>(),
-            [Op::ScriptRo, Op::Bounded, Op::Script],
+            [
+                Op::ScriptRo,
+                Op::XRange,
+                Op::XRead,
+                Op::XPending,
+                Op::XInfo,
+                Op::Bounded,
+                Op::Script,
+                Op::XAdd,
+                Op::XDel,
+                Op::XTrim,
+                Op::XSetId,
+                Op::XGroup,
+                Op::XReadGroup,
+                Op::XAck,
+                Op::XClaim,
+                Op::XAutoClaim
+            ],
             "let Service::level_of say the level of a command with it, in transactions and scripts, too"
         );
     }

@@ -151,10 +151,11 @@ impl StateMachine for Service {
     }
 
     /// Returns the feature level that a command needs: the base level, except for transactions that
-    /// watch absent keys ([watch-4]), bounded commands ([visit-2]) and scripts.
+    /// watch absent keys ([watch-4]), bounded commands ([visit-2]), scripts and streams.
     fn level_of(&self, command: &[u8]) -> Level {
         let bounded = command.first() == Some(&(Op::Bounded as u8));
-        match bounded || operations::watches_absent_keys(command) || scripts::is_in(command) {
+        let newer = operations::watches_absent_keys(command) || operations::is_of_level_10(command);
+        match bounded || newer {
             true => ABSENT_LEVEL,
             false => Level::BASE,
         }

@@ -41,6 +41,7 @@ pub mod server;
 pub mod set;
 pub mod sort;
 pub mod state;
+pub mod stream;
 pub mod strings;
 pub mod transactions;
 mod view;
@@ -51,7 +52,7 @@ pub mod zset;
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// All command families. A new family needs an entry here and operation numbers in [`Op`].
-pub const FAMILIES: [&Family; 20] = [
+pub const FAMILIES: [&Family; 21] = [
     &strings::FAMILY,
     &conditions::FAMILY,
     &locks::FAMILY,
@@ -67,6 +68,7 @@ pub const FAMILIES: [&Family; 20] = [
     &list::FAMILY,
     &set::FAMILY,
     &zset::FAMILY,
+    &stream::FAMILY,
     &waiting::FAMILY,
     &sort::FAMILY,
     &inspect::FAMILY,
@@ -126,6 +128,7 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
         Op::GetDel | Op::DelIf | Op::SetBit | Op::BitField => {}
         op if (Op::HSet as u8..=Op::ZStore as u8).contains(&(op as u8))
             && !matches!(op, Op::LMpop | Op::ZMpop) => {}
+        Op::XAdd | Op::XDel | Op::XTrim | Op::XAck => {}
         Op::Expire => {
             from.byte().ok()?;
         }

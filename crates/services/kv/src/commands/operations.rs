@@ -37,3 +37,11 @@ pub fn grows(command: &[u8]) -> bool {
     each_operation(command, |op, _| grows |= !op.only_removes());
     grows
 }
+
+/// Returns whether a command is or contains a script or an operation of streams, which feature level
+/// 10 brought.
+pub(crate) fn is_of_level_10(command: &[u8]) -> bool {
+    let mut found = false;
+    each_operation(command, |op, _| found |= op.is_script() || op.is_of_streams());
+    found
+}

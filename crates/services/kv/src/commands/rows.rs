@@ -94,6 +94,7 @@ impl<'w, 'a> Change<'w, 'a> {
             bytes: 0,
             first: if kind == Kind::List { 1 << 63 } else { 0 },
             timed: None,
+            log: None,
         };
         Self { state, key, kind, header, deadline: None, existed: false }
     }

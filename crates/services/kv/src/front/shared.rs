@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     command::{Refusal, Request, ScriptBy, Spec},
-    commands::{self, events::Setting, scripts::is_in, transactions::ABSENT_LEVEL},
+    commands::{self, events::Setting, operations::is_of_level_10, transactions::ABSENT_LEVEL},
     encode::Encoder,
     key::Key,
     resp::{reply::Reply, request::Arguments},
@@ -224,7 +224,7 @@ impl Shared {
         fresh(&mut self.command);
         let out = &mut Encoder(&mut self.command);
         self.scripts.encode(by, words.at(1), operator, &request, out)?;
-        match is_in(&self.command) && requests.level() < ABSENT_LEVEL {
+        match is_of_level_10(&self.command) && requests.level() < ABSENT_LEVEL {
             true => Err(NEEDS_LEVEL.into()),
             false => Ok(()),
         }

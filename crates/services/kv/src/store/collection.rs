@@ -6,7 +6,7 @@
 
 use std::ops::Deref;
 
-use super::places::Version;
+use super::{places::Version, stream::Log};
 
 /// Type of the value of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +23,8 @@ pub enum Kind {
     Set = 3,
     /// Each member has a row with its score and a row in order of scores.
     Zset = 4,
+    /// Rows are entries, in order of their ids, and those of groups.
+    Stream = 5,
 }
 
 impl Kind {
@@ -34,6 +36,7 @@ impl Kind {
             2 => Self::List,
             3 => Self::Set,
             4 => Self::Zset,
+            5 => Self::Stream,
             _ => return None,
         })
     }
@@ -46,6 +49,7 @@ impl Kind {
             Self::List => "list",
             Self::Set => "set",
             Self::Zset => "zset",
+            Self::Stream => "stream",
         }
     }
 
@@ -57,7 +61,7 @@ impl Kind {
     pub const fn rows_each(self) -> u64 {
         match self {
             Self::String => 0,
-            Self::Hash | Self::List | Self::Set => 1,
+            Self::Hash | Self::List | Self::Set | Self::Stream => 1,
             Self::Zset => 2,
         }
     }
@@ -101,7 +105,7 @@ impl Id {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub id: Id,
-    /// Number of elements, at least 1: an empty collection does not exist.
+    /// Number of elements. At least 1, except for streams: another empty collection does not exist.
     pub count: u64,
     /// Total size in bytes of the names and values of all elements.
     pub bytes: u64,
@@ -109,6 +113,8 @@ pub struct Header {
     pub first: u64,
     /// Deadlines of a hash's fields; `None` if none ever had one.
     pub timed: Option<Timed>,
+    /// State of a stream; `None` for other types.
+    pub log: Option<Log>,
 }
 
 /// Summary of the deadlines of a hash's fields.
@@ -130,7 +136,7 @@ pub struct Timed {
 /// Encoded header, without memory allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored {
-    bytes: [u8; Header::TIMED_BYTES],
+    bytes: [u8; Header::BYTES_MAX],
     length: usize,
 }
 
@@ -147,12 +153,15 @@ impl Header {
     pub const BYTES: usize = Id::BYTES + 3 * 8;
     /// Size with deadlines.
     pub const TIMED_BYTES: usize = Self::BYTES + 4 * 8;
+    /// Size of a stream's header.
+    pub const STREAM_BYTES: usize = Self::BYTES + Log::BYTES;
+    const BYTES_MAX: usize = Self::STREAM_BYTES;
     /// Encoding of a missing deadline.
     const NEVER: u64 = u64::MAX;
 
     /// Encodes the header. Part of the formats of stores and snapshots.
     pub fn to_bytes(self) -> Stored {
-        let (mut bytes, mut length) = ([0; Self::TIMED_BYTES], Self::BYTES);
+        let (mut bytes, mut length) = ([0; Self::BYTES_MAX], Self::BYTES);
         bytes[..16].copy_from_slice(&self.id.to_bytes());
         bytes[16..24].copy_from_slice(&self.count.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
@@ -163,7 +172,11 @@ impl Header {
             bytes[40..48].copy_from_slice(&timed.fields.to_le_bytes());
             bytes[48..56].copy_from_slice(&timed.next.to_le_bytes());
             bytes[56..64].copy_from_slice(&deadline.to_le_bytes());
-            bytes[64..].copy_from_slice(&timed.removed.to_le_bytes());
+            bytes[64..72].copy_from_slice(&timed.removed.to_le_bytes());
+        }
+        if let Some(log) = self.log {
+            length = Self::STREAM_BYTES;
+            bytes[Self::BYTES..].copy_from_slice(&log.to_bytes());
         }
         Stored { bytes, length }
     }
@@ -173,26 +186,30 @@ impl Header {
         let (count, rest) = rest.split_first_chunk()?;
         let (bytes, rest) = rest.split_first_chunk()?;
         let (first, rest) = rest.split_first_chunk()?;
-        let timed = match rest {
-            [] => None,
-            rest => Some(Timed::from_bytes(rest)?),
-        };
+        let (mut timed, mut log) = (None, None);
+        if let Ok(rest) = rest.try_into() {
+            log = Some(Log::from_bytes(rest));
+        } else if !rest.is_empty() {
+            timed = Some(Timed::from_bytes(rest)?);
+        }
         Some(Self {
             id: Id::from_bytes(id)?,
             count: u64::from_le_bytes(*count),
             bytes: u64::from_le_bytes(*bytes),
             first: u64::from_le_bytes(*first),
             timed,
+            log,
         })
     }
 
     /// Returns the number of rows of a collection of this type.
     pub const fn rows(&self, kind: Kind) -> u64 {
         let rows = self.count.saturating_mul(kind.rows_each());
-        match self.timed {
+        match (self.timed, self.log) {
             // Each deadline has a row by field and a row by time.
-            Some(timed) => rows.saturating_add(timed.fields.saturating_mul(2)),
-            None => rows,
+            (Some(timed), _) => rows.saturating_add(timed.fields.saturating_mul(2)),
+            (None, Some(log)) => rows.saturating_add(log.group_rows),
+            (None, None) => rows,
         }
     }
 }
@@ -238,7 +255,7 @@ pub const NAME_BYTES_MAX: usize = (64 << 10) - 32;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::stream::EntryId, *};
 
     const HEADER: Header = Header {
         id: Id { version: Version { slot: 0x0102, index: 3 }, number: 4 },
@@ -246,6 +263,7 @@ mod tests {
         bytes: 6,
         first: 1 << 63,
         timed: None,
+        log: None,
     };
 
     #[test]
@@ -273,6 +291,27 @@ mod tests {
         assert_eq!(next_in(Kind::Hash, &expected), Some(7));
         assert_eq!(next_in(Kind::Set, &expected), None);
         assert_eq!(header.rows(Kind::Hash), 5 + 2 * 2);
+        let log = Log {
+            first: EntryId { ms: 0x0102, seq: 3 },
+            last: EntryId { ms: 4, seq: 5 },
+            deleted: EntryId { ms: 6, seq: 7 },
+            added: 8,
+            group_rows: 9,
+            next_number: 10,
+        };
+        let header = Header { log: Some(log), ..HEADER };
+        expected.truncate(Header::BYTES);
+        for number in [0x0102, 3, 4, 5, 6, 7_u64] {
+            expected.extend_from_slice(&number.to_be_bytes());
+        }
+        for number in [8, 9, 10_u64] {
+            expected.extend_from_slice(&number.to_le_bytes());
+        }
+        assert_eq!(*header.to_bytes(), *expected);
+        assert_eq!(Header::from_bytes(&expected), Some(header));
+        assert_eq!(Header::from_bytes(&expected[..expected.len() - 1]), None);
+        assert_eq!(next_in(Kind::Hash, &expected), None);
+        assert_eq!(header.rows(Kind::Stream), 5 + 9);
     }
 
     #[test]
@@ -280,7 +319,7 @@ mod tests {
         for byte in 0..=255 {
             match Kind::from_byte(byte) {
                 Some(kind) => assert_eq!(kind as u8, byte),
-                None => assert!(byte > 4),
+                None => assert!(byte > 5),
             }
         }
     }

@@ -354,7 +354,7 @@ impl Items {
         }
         if kind.has_rows() {
             let header = Header::from_bytes(value)
-                .filter(|header| header.count > 0 && header.id.version.slot <= slot)
+                .filter(|header| header.id.version.slot <= slot)
                 .filter(|header| can_be(kind, header));
             let header = header.ok_or(LoadError::Malformed("a collection makes no sense"))?;
             self.rows = Some(Rows { id: header.id, left: header.rows(kind), last: None });
@@ -442,6 +442,10 @@ impl Items {
 
 /// Returns whether a header's deadlines are valid for a collection of type `kind`.
 fn can_be(kind: Kind, header: &Header) -> bool {
+    if (kind == Kind::Stream) != header.log.is_some() || (header.count == 0 && header.log.is_none())
+    {
+        return false;
+    }
     header.timed.is_none_or(|timed| {
         let some = timed.fields > 0 || timed.removed > 0;
         let all_there = timed.fields <= header.count && timed.next < u64::MAX;
@@ -477,7 +481,8 @@ mod tests {
     fn timed_item(key: &[u8], count: u64, begun: u64, of: (Kind, Option<Timed>)) -> Vec<u8> {
         let (kind, timed) = of;
         let version = Version { slot: begun, index: 0 };
-        let header = Header { id: Id { version, number: 0 }, count, bytes: 2, first: 0, timed };
+        let header =
+            Header { id: Id { version, number: 0 }, count, bytes: 2, first: 0, timed, log: None };
         let mut item = Vec::new();
         let entry = Entry {
             value: Bytes::Borrowed(&header.to_bytes()),

@@ -25,6 +25,7 @@ mod merge;
 pub mod meter;
 pub(crate) mod places;
 pub mod removals;
+pub mod stream;
 mod table;
 
 pub use self::{

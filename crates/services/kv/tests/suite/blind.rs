@@ -200,8 +200,14 @@ impl Pair {
 
     fn put_field(&mut self) {
         let (key, version) = (self.key(), self.version);
-        let new =
-            Header { id: Id { version, number: 0 }, count: 1, bytes: 9, first: 0, timed: None };
+        let new = Header {
+            id: Id { version, number: 0 },
+            count: 1,
+            bytes: 9,
+            first: 0,
+            timed: None,
+            log: None,
+        };
         let mut header = self.hash(&key).unwrap_or(new);
         let next = 1 + self.random.next() % 30;
         let timed = Timed { fields: 1, next, deadline: None, removed: 0 };

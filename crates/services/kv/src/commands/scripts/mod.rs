@@ -157,10 +157,3 @@ pub(crate) fn each_text(command: &[u8], mut each: impl FnMut(&[u8])) {
         }
     });
 }
-
-/// Returns whether a command is or contains a script.
-pub(crate) fn is_in(command: &[u8]) -> bool {
-    let mut found = false;
-    each_operation(command, |op, _| found |= op.is_script());
-    found
-}

@@ -20,7 +20,7 @@ fn id(slot: u64) -> Id {
 }
 
 fn header(id: Id, count: u64) -> Stored {
-    let header = Header { id, count, bytes: 0, first: 0, timed: None };
+    let header = Header { id, count, bytes: 0, first: 0, timed: None, log: None };
     header.to_bytes()
 }
 
