@@ -26,7 +26,7 @@ const KEY: &[u8; 4] = b"etcd";
 const VERSION: Version = Version { slot: 1, index: 0 };
 const ROWS: Id = Id { version: VERSION, number: 0 };
 /// Header of the collection. Its number of rows is not maintained.
-const HEADER: Header = Header { id: ROWS, count: 1, bytes: 0, first: 0, timed: None };
+const HEADER: Header = Header { id: ROWS, count: 1, bytes: 0, first: 0, timed: None, log: None };
 const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash };
 
 #[derive(Debug)]
