@@ -201,7 +201,8 @@ fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<O
     Ok((!output.status.success()).then_some(why))
 }
 
-/// Returns the property and seed that detect the mutant; `None` if every property holds.
+/// Returns the property and seed, or otherwise the scenario, that detect the mutant; `None` if
+/// neither seeds nor scenarios do.
 fn hunt(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<String>> {
     let number = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
     let (seeds, steps) = (number("MUTANT_SEEDS", "2000"), number("MUTANT_STEPS", "8000"));

@@ -1,6 +1,6 @@
-//! A node's device, which runs the reference programs with the owner used in production. The device
-//! outlives its owner's process. Frames between owner and device may be lost, duplicated or late,
-//! including control frames ([offload-17]).
+//! The device of a simulated node: the reference programs, driven by the owner used in production.
+//! The device outlives its owner's process. Frames between the two, control frames included, may be
+//! lost, duplicated or delayed ([offload-17]).
 
 use std::{
     collections::VecDeque,
@@ -21,7 +21,7 @@ use quorate_replica::{AttachedDevice, DeviceSource};
 
 use crate::dice::Dice;
 
-/// Hash of the group of the devices. Devices drop frames with other hashes first.
+/// Group hash in the frames of the devices. A device drops all frames with another hash.
 const GROUP_HASH: u32 = 0x5152_5445;
 /// Address of all devices in a run, to which decisions for their clients are also sent.
 const GROUP: Address = stations(GROUP_HASH)[1];
@@ -124,18 +124,18 @@ struct State {
     /// Frames queued while the device is stalled; `None` while the device runs.
     unseen: Option<VecDeque<(Port, Vec<u8>)>>,
     lost: u64,
-    /// Number of the process that owns the device.
+    /// Number of the process that owns the device; 0 if none does.
     owner: u64,
     /// Set if the device was removed from the network.
     is_taken: bool,
 }
 
-/// A node's device, as seen by the world.
+/// Handle through which the world controls a node's device.
 #[derive(Clone)]
 pub struct Device(Arc<Mutex<State>>);
 
-/// Access of a process to its node's device. If the device was removed from the network, the
-/// process gets a new device.
+/// Source of a process's device port. A device that was removed from the network, or whose loss the
+/// process reports, is replaced with a new one.
 pub struct DeviceAccess {
     device: Device,
     process: u64,
@@ -151,7 +151,7 @@ impl DeviceSource for DeviceAccess {
     }
 }
 
-/// A node's device, as seen by one process.
+/// The owner's end of the port, for one process.
 struct DevicePort {
     device: Device,
     owner: u64,
@@ -159,8 +159,8 @@ struct DevicePort {
     boot: u32,
 }
 
-/// Returns a frame that pretends to come from a node's device. It is an old frame with altered
-/// contents, or contains an invalid value.
+/// Returns a frame forged in the name of a node's device: an old frame with altered contents, or
+/// one with an invalid value.
 pub fn forged(old: &[u8], of: usize, dice: &mut Dice) -> Option<Vec<u8>> {
     let at = Form::Raw.header_at();
     let mut header = Header::read(old.get(at..at + HEADER_BYTES)?.first_chunk()?)?;
@@ -237,7 +237,6 @@ impl Device {
     /// Returns the access of a process to this device.
     pub fn owning(&self, process: u64, boot: u32) -> DeviceAccess {
         let device = self.clone();
-        // A process whose device was removed from the network gets a new device.
         let mut state = device.state();
         if state.is_taken {
             state.renew();
@@ -379,7 +378,7 @@ impl State {
                 self.for_network.push(frame.to_vec());
             }
         }
-        // Counts of other devices are irrelevant to the programs and are passed on to the owner.
+        // Frames that the programs pass, such as counts of other devices, go to the owner.
         let passed = (verdict == Verdict::Pass && from == Port::Network).then_some(frame);
         let passed = passed.map(|frame| (FrameOrigin::Network, frame));
         for (came, frame) in passed.into_iter().chain(out.frames_for_owner(from)) {
@@ -453,8 +452,8 @@ impl Owned for DevicePort {
 
     fn drain(&mut self) {}
 
-    /// Returns whether a drain is complete. Every step is atomic, but its completion may be
-    /// reported later.
+    /// Reports a drain as incomplete while the device is stalled, and at random otherwise. The
+    /// steps themselves are atomic.
     fn drained(&mut self) -> Drained {
         let mut state = self.device.state();
         let slow = state.faults.slow_of_1000;
@@ -470,7 +469,7 @@ impl Owned for DevicePort {
 
     fn memory_losses(&self) -> u64 {
         let state = self.device.state();
-        // A process that became the owner later found the current state and fenced it.
+        // Losses before this process became the owner do not count, because it fenced the device.
         let since = state.boot.saturating_sub(self.boot);
         if state.faults.reports_loss { since.into() } else { 0 }
     }

@@ -41,8 +41,8 @@ fn parse(at: Position, bytes: &[u8]) -> Option<LogWrite> {
     Some(LogWrite { seq: header.seq, incarnation: header.incarnation, records })
 }
 
-/// Reads all complete log writes with these numbers. If two have the same number, the one in the
-/// later segment counts, because the other one was cut off ([disk-4]).
+/// Reads all complete log writes with these numbers. If two have the same number, the later segment
+/// wins, because the earlier write was cut off ([disk-4]).
 pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
     let mut found = BTreeMap::new();
     let mut segment = None;
@@ -60,8 +60,8 @@ pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
     found.into_values().collect()
 }
 
-/// Returns the positions and lengths of all complete log writes numbered `from` or higher, in any
-/// segment.
+/// Returns the positions and lengths of all log writes numbered `from` or higher, in any segment.
+/// Only their headers are checked.
 pub fn log_writes_since(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> {
     let mut found = Vec::new();
     let mut segment = None;
@@ -81,7 +81,7 @@ pub fn log_writes_since(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> 
 
 /// Returns the blocks that may rot ([model-3]): blocks of the log older than the `newest` latest
 /// writes, and all blocks of other files. Blocks after the latest write belong to an earlier use of
-/// the segment, or to none.
+/// the segment, or to none. Empty if the log has fewer writes than that.
 pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     let blocks = disk.written_blocks();
     let mut segment = None;
@@ -103,7 +103,7 @@ pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     blocks.into_iter().filter(old).collect()
 }
 
-/// Returns the positions and lengths of the log writes whose blocks may all rot.
+/// Returns the positions and lengths of the log writes that consist of blocks that may rot.
 pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
     let old = old_blocks(disk, newest);
     let heads = old.into_iter().filter(|place| place.file.family == Family::Log);

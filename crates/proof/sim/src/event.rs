@@ -28,7 +28,6 @@ pub(crate) enum Event {
     Down { node: usize, life: u64, peer: usize, connection: u64 },
     /// A disk operation is complete.
     Disk { node: usize, life: u64, operation: u64 },
-    /// A process starts.
     Start(usize),
     /// A paused process resumes.
     Resume { node: usize, life: u64 },
@@ -82,7 +81,7 @@ pub(crate) enum Event {
     Scrub,
     /// A disk writes to the wrong position, or a small file is damaged.
     Stray,
-    /// A disk loses the end of a log.
+    /// A disk loses acknowledged data.
     Lie,
     /// A client requests a class other than the group's.
     Class,
@@ -90,13 +89,13 @@ pub(crate) enum Event {
     Frame { from: usize, to: usize, bytes: Vec<u8> },
     /// A device loses power.
     DeviceReset,
-    /// A device is removed from its place in the network.
+    /// A device is removed from the network.
     DeviceTaken,
     /// A device stalls for a while.
     DeviceStall,
     /// A stalled device resumes.
     DeviceResume(usize),
-    /// A sender that is not a device sends a frame to one.
+    /// A sender that is not a device sends a frame to a station.
     DeviceStranger,
     /// A node loses multicast reception.
     Deaf,

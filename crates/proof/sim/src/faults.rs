@@ -51,7 +51,7 @@ pub enum Fault {
     /// A node loses its log, or the end of the log, while its process is down.
     LostLog,
     ClockJump,
-    /// An operator asks the leader to transfer the leadership.
+    /// An operator requests a transfer of leadership.
     Transfer,
     /// Processes are killed while they found or join a cluster, and the founder while it admits a
     /// node.
@@ -163,8 +163,8 @@ pub struct Settings {
     pub releases: Option<Releases>,
     /// Scrub settings; `None` if nodes do not scrub.
     pub scrubs: Option<Scrubs>,
-    /// Mean interval between losses of the end of one node's log, including acknowledged writes;
-    /// `None` if none occur.
+    /// Mean interval between losses of acknowledged data on the disk of one node; `None` if none
+    /// occur.
     pub lies_us: Option<u64>,
     /// Mean interval between commands that request a class other than the group's. If set, the
     /// feature level is raised at the start.
@@ -179,7 +179,7 @@ pub struct Releases {
     pub mean_us: u64,
     /// One in this many installations is of the oldest release.
     pub back_of: u64,
-    /// Index of the node that gets the newest release last.
+    /// Index of a node that gets only the oldest release until act two.
     pub laggard: Option<usize>,
     /// Time for which a leader waits before it raises the feature level.
     pub raise_ms: u64,
@@ -269,8 +269,8 @@ impl Settings {
         }
         let tiny_queues = dice.chance(1, 3);
         let terms = draw_terms(seed, nodes, class);
-        // Plans keep the loss of one node survivable, but not the loss of two. With an auxiliary, a
-        // full replica that forgets in the middle of a plan leaves no step that [era-12] allows.
+        // A plan tolerates the loss of one node, not of two. With an auxiliary, a full replica that
+        // forgets in the middle of a plan leaves no step that [era-12] allows.
         let forgets = |(fault, _): &(Fault, u64)| {
             matches!(fault, Fault::Rot | Fault::LostLog | Fault::IncarnationKill)
         };
@@ -400,8 +400,7 @@ impl Settings {
         self
     }
 
-    /// Draws lease settings from separate dice, and limits the drift of clocks to that permitted by
-    /// leases.
+    /// Draws lease settings from separate dice. The leases allow for the drift of the run's clocks.
     fn draw_leases(mut self) -> Self {
         let dice = &mut Dice::new(self.seed ^ 0x4c65_6173_6564_7265);
         let stalls_ms = dice.pick(&[None, Some(100), Some(400)]);
@@ -478,8 +477,8 @@ fn draw_operators(seed: u64) -> Option<u64> {
     dice.chance(1, 2).then_some(mean_ms * 1000)
 }
 
-/// Draws auxiliaries and the quorum rule from separate dice. Volatile groups have neither, because
-/// their tolerated losses are counted in nodes.
+/// Draws auxiliaries and the quorum rule from separate dice. Groups of fewer than three nodes have
+/// neither, nor have volatile groups, whose tolerated losses are counted in nodes.
 fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
     let dice = &mut Dice::new(seed ^ 0x4175_7869_6c69_6172);
     let (flexible, spared) = (dice.chance(1, 5), dice.chance(1, 3));
@@ -498,8 +497,8 @@ fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
     terms
 }
 
-/// Draws snapshot settings from separate dice. Files are as small as possible, so that each
-/// snapshot consists of many.
+/// Draws snapshot settings from separate dice. Unless the defaults are drawn, files are as small as
+/// possible, so that each snapshot consists of many.
 fn draw_snapshots(seed: u64) -> SnapshotOptions {
     let dice = &mut Dice::new(seed ^ 0x536e_6170_7368_6f74);
     let (log_bytes_min, ratio) = (dice.pick(&[16 << 10, 48 << 10, 160 << 10]), dice.pick(&[0, 2]));

@@ -27,7 +27,7 @@ pub enum Ask {
     /// Trims the stream up to the given position.
     Trim(Name, u64),
     Remove(Name),
-    /// Requests a notification once the table includes all bytes acknowledged before.
+    /// Requests a reply once the table includes all bytes acknowledged before the request.
     Look,
     /// Reads at most the given number of bytes, starting at a position.
     Read(Name, u64, usize),
@@ -165,7 +165,7 @@ impl StreamSide {
         }
     }
 
-    /// Handles the end of a connection. Abandons the client's pieces and drops its pending
+    /// Handles the end of a connection. Abandons the client's pieces and detaches its pending
     /// requests.
     fn leave(&mut self, connection: ConnectionId, streams: &mut dyn StreamRequests) {
         for (tag, asked) in &mut self.asked {
@@ -240,8 +240,7 @@ impl StreamSide {
             }
         };
         let Some(asked) = self.asked.remove(&tag) else {
-            // The client has disconnected, or the replica replied twice, which is a violation for
-            // the checkers to find.
+            // The replica replied twice. Checkers report that as a violation.
             self.notes.push(Note::Heard(None, None, heard));
             return;
         };
@@ -283,7 +282,7 @@ pub(crate) fn class_command(number: u64) -> Vec<u8> {
     increment(&format!("class.{number}"))
 }
 
-/// Notification to a client of [`ClassFront`] about the command with a number.
+/// Notification about the command with this number, for a client of [`ClassFront`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClassEvent {
     /// A quorum has the command in memory, in the given slot.
@@ -306,7 +305,7 @@ impl ClassFront {
     /// memory, otherwise once a quorum has it on disk.
     pub(crate) fn ask(&mut self, number: u64, early: bool, requests: &mut dyn Requests) {
         let (tag, command) = (Tag(Self::TAGS | number), class_command(number));
-        // A client whose command is refused gets no further notification.
+        // A refused command gets no further notification.
         let _ = match early {
             true => requests.write_early(tag, &command),
             false => requests.write_lasting(tag, None, &command),

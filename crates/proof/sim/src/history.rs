@@ -37,14 +37,15 @@ pub struct Operation {
     pub key: String,
     pub client: usize,
     pub act: Act,
-    /// Number of the moment of the request. No two moments have the same number.
+    /// Moment of the request, from [`History::moment`]. Moments are unique.
     pub called: u64,
-    /// Number of the moment of the reply; `u64::MAX` if there was none.
+    /// Moment of the reply; `u64::MAX` if there was none.
     pub returned: u64,
     pub answer: Answer,
 }
 
-/// All operations except those that were certainly not executed.
+/// Operations of all clients. Leaves out those that were certainly not executed, and reads without
+/// a reply.
 #[derive(Debug, Default)]
 pub struct History {
     moment: u64,
@@ -52,14 +53,14 @@ pub struct History {
 }
 
 impl History {
-    /// Returns the number of the next moment.
+    /// Returns the next moment. Moments order requests and replies.
     pub fn moment(&mut self) -> u64 {
         self.moment += 1;
         self.moment
     }
 
-    /// Records an operation that was called at `called` and ends now. Operations that were
-    /// certainly not executed must not be recorded.
+    /// Records an operation that was called at `called` and ends now. The caller must not record
+    /// operations that were certainly not executed. A read without a reply is dropped.
     pub fn ended(&mut self, client: usize, key: &str, act: Act, called: u64, answer: Answer) {
         let returned = if answer == Answer::Unknown { u64::MAX } else { self.moment() };
         if answer == Answer::Unknown && act == Act::Get {

@@ -103,7 +103,7 @@ pub struct RecordingService {
     told: Rc<RefCell<Vec<ServiceEvent>>>,
     disk: Rc<Cell<StoreDisk>>,
     logged_to: Slot,
-    /// Latest position that the disk of a persistent service may already contain.
+    /// End of the slots that the disk of a persistent service may already contain.
     kept_to: Rc<Cell<Slot>>,
     /// Set if the service lost its state, so that its last reply is void and it must start over.
     lost: bool,
@@ -273,7 +273,6 @@ impl RecordingService {
         Ok(())
     }
 
-    /// Returns a digest of the whole state.
     pub fn digest(&self) -> u128 {
         self.service.digest()
     }
@@ -418,12 +417,12 @@ pub struct Node {
     pub disk_error: bool,
     /// Set if a bit on the node's disk was flipped in this run.
     pub has_rotted: bool,
-    /// Set if the disk loses the end of the log at the next start.
+    /// Set if the disk loses acknowledged data at the next start.
     pub disk_lies: bool,
     /// Copies of identity and address book from earlier starts of the current incarnation.
     pub(crate) copies: Vec<FolderCopy>,
-    /// Set if a test replaced the node's folder with an old copy, which no other node can detect
-    /// when the node starts.
+    /// Set if a test replaced the node's folder with an old copy, which peers cannot detect when
+    /// the node starts.
     pub set_back: bool,
     /// Small file that was most recently damaged.
     pub(crate) damaged_file: Option<DamagedFile>,
@@ -436,7 +435,7 @@ pub struct Node {
     /// Set if a file of the node's service is damaged in a part that has not been read since. A
     /// starting process rebuilds every file.
     pub store_rotten: Rc<Cell<bool>>,
-    /// Latest position that the disk of a persistent service may already contain.
+    /// End of the slots that the disk of a persistent service may already contain.
     pub kept_to: Rc<Cell<Slot>>,
     /// Highest feature level that the installed release supports.
     pub release: Level,
@@ -562,8 +561,8 @@ impl Node {
     }
 
     /// Starts a process as in production: at its first start the node obtains an identity from the
-    /// founder, through `ask`, and then boots. `recalled` is what other nodes remember about its
-    /// log. Fails if the process refuses to start.
+    /// founder, through `ask`, and then boots. `recalled` contains the records of its log on other
+    /// nodes. Fails if the process refuses to start.
     pub fn start(
         &mut self,
         world: Time,
@@ -586,7 +585,7 @@ impl Node {
         let outcome = self.start_as(settings, dice, ask, recalled);
         if self.disk.is_alive() {
             if matches!(outcome, Ok(Start::Waits(_))) {
-                // The next start repeats all changes of the disk.
+                // The next start repeats these disk changes, and dies at the same one.
                 self.dies_after = dies_after;
             }
             return outcome;
@@ -655,7 +654,7 @@ impl Node {
     }
 
     /// Returns the identity in the data folder, creating it if needed; `None` if the founder does
-    /// not answer.
+    /// not answer, or fails to admit the node.
     fn settle(
         &self,
         settings: &Settings,
@@ -708,7 +707,7 @@ impl Node {
 struct Simulated<'a> {
     settings: &'a Settings,
     release: Level,
-    /// Records of this node's log that other nodes have.
+    /// Records of this node's log on other nodes.
     recalled: Vec<(NodeId, Memory)>,
     recovery: Option<Recovery>,
     lost: Vec<String>,

@@ -35,7 +35,6 @@ impl Report {
         format!("quorate sim --seed {} --steps {}", self.seed, self.steps)
     }
 
-    /// Returns whether every property held.
     pub fn holds(&self) -> bool {
         self.violation.is_none()
     }

@@ -1,5 +1,5 @@
-//! Packet plane and socket of a process. In production, the corresponding code is between a replica
-//! and the network.
+//! Packet plane and socket of a process: the layer that production has between a replica and the
+//! network.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,7 +33,7 @@ const GAPS_MAX: usize = 16;
 /// Configured link capacity in bytes per second. It is so low that datagrams queue.
 const LINK_BYTES_S: u64 = 25_000_000;
 
-/// Packet plane of a process, and its knowledge about peers.
+/// Packet plane of a process, with its socket and its connected peers.
 pub(crate) struct PacketEndpoint {
     plane: Packets,
     /// Datagrams that the process has not read from the socket yet.

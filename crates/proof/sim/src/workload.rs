@@ -128,8 +128,8 @@ pub struct Client {
     /// Set if the client uses READONLY connections and reads only its own key.
     stale: bool,
     session: Option<String>,
-    /// Set if the connection is prepared, or the command that prepares it precedes everything that
-    /// the client sends now.
+    /// Set once the command that prepares the connection was sent, ahead of all later requests.
+    /// Cleared if that command is refused.
     ready: bool,
     sequence: i64,
     audits: VecDeque<String>,
@@ -187,7 +187,6 @@ impl Client {
         self.kind == Kind::Own && !self.done && self.waiting.len() < PIPELINE_MAX
     }
 
-    /// Returns whether the client has outstanding requests.
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -385,7 +384,7 @@ impl Client {
         self.ready = false;
         (self.seen, self.watched) = (None, None);
         if self.stale {
-            // The next node may not know yet what this node has reported.
+            // The next node may lag behind the replies of this one.
             self.forsake_own_key();
         }
         self.input.clear();
@@ -415,7 +414,8 @@ impl Client {
 }
 
 fn number(bytes: Option<&[u8]>) -> Option<i64> {
-    // -1 denotes a value that no client wrote, which no operation will explain.
+    // -1 stands for bytes that no client wrote. No operation explains it, so the checker reports
+    // it.
     bytes.map(|bytes| {
         std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or(-1)
     })

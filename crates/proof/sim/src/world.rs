@@ -1,12 +1,12 @@
 //! World of a run: event queue, virtual time, nodes, network, clients and checks.
 //!
-//! This module contains the state and dispatches each event to a submodule. `lives` has processes,
-//! disks and connections between nodes, `datagrams` single packets, `turn` a process's turn,
-//! `clients` the clients, `chaos` the faults, `operators` joining and leaving nodes; `acts` plays a
-//! run, `scene` serves directed scenarios.
+//! This module contains the state and dispatches each event to a submodule: `lives` for processes,
+//! disks and connections between nodes, `datagrams` for packets, `turn` for a process's turn,
+//! `clients` for clients, `chaos` for faults, `operators` for joining and leaving nodes, `acts` for
+//! the two acts of a run, and `scene` for directed scenarios.
 //!
-//! The world makes no decision for a node: a turn passes arrivals to the real replica in the
-//! reactor's order, and takes the replica's output.
+//! Nodes make all decisions: a turn passes arrivals to the real replica in the reactor's order, and
+//! takes the replica's output.
 
 mod acts;
 mod chaos;
@@ -71,7 +71,7 @@ pub struct Counts {
     pub rotted: u64,
     /// Writes that went to the wrong position.
     pub strays: u64,
-    /// Disks that lost acknowledged log writes which other nodes remembered.
+    /// Losses of acknowledged data by disks.
     pub lies: u64,
     /// Commands sent with a class other than the group's.
     pub class_asked: u64,
@@ -136,7 +136,7 @@ pub struct Counts {
     pub device_stalls: u64,
     /// Frames in which a bit was flipped.
     pub frames_damaged: u64,
-    /// Frames sent to devices by senders that are not devices.
+    /// Frames sent to stations by senders that are not devices.
     pub frames_of_strangers: u64,
     /// Batches that clients of devices confirmed from frames alone.
     pub by_frames: u64,

@@ -25,7 +25,7 @@ use quorate_core::{
 /// Evidence that a property does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Name of the property, which is that of the file here that checks it, if there is one.
+    /// Name of the property, usually that of the file in this folder that checks it.
     pub property: &'static str,
     /// Observation that contradicts the property.
     pub detail: String,

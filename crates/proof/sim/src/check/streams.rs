@@ -2,8 +2,8 @@
 //! sequence of prefixes of the opened pieces. The end of a closed piece never changes, and
 //! acknowledged bytes are never lost.
 //!
-//! The checker sees every table after every turn, and all replies to fronts. It retains the state
-//! of the most advanced table, which no later observation may contradict.
+//! The checker sees every table after every turn, and all replies to fronts. It accumulates the
+//! pieces that they show, which no later observation may contradict.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,8 @@ struct Piece {
     first: u64,
     /// Highest end of the piece in any table, as a position in the named stream.
     end: u64,
-    /// Position in the log of that table. The piece was opened before it.
+    /// Lowest log position of a table that contains the piece, which was therefore opened before
+    /// it.
     seen_at: Slot,
     /// Final end of the piece, once a table shows the piece as closed.
     closed: Option<u64>,
@@ -141,7 +142,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Records that a table contains this piece up to this position.
+    /// Records that a table contains this piece up to this position. Fails if the piece has moved,
+    /// grew after its close, contains bytes that were never written, or overlaps another piece.
     fn has(
         &mut self,
         node: usize,

@@ -140,8 +140,8 @@ impl Watch {
         self.prefix.commands()
     }
 
-    /// Handles a service that has applied all slots below `to`. `durable` states whether the group
-    /// decides by durable votes.
+    /// Handles the report of a service that it has applied all slots below `to`. `durable` is true
+    /// if the group decides by durable votes.
     pub(crate) fn applied(
         &mut self,
         node: usize,

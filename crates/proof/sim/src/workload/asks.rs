@@ -3,7 +3,8 @@
 use super::{Books, Client, Kind, PendingRequest};
 use crate::{history::Act, node::COMMAND_BYTES_MAX, resp::request};
 
-/// INCR as a script, which leaves more that nodes could disagree about.
+/// INCR as a script. Its random numbers, fractions and table order expose differences between
+/// nodes.
 const INCREMENT: &[u8] = b"local n = redis.call('incr', KEYS[1]) \
     local t = {n, x = math.random(1000), [KEYS[1]] = n % 7.3, y = tostring(n / 3)} \
     for k, v in pairs(t) do redis.call('hset', 'h' .. n % 5, k, v) end \

@@ -90,7 +90,7 @@ pub struct FrameClient {
     counted: i64,
     /// Slots in which commands were reported as executed, with the hash of each command.
     placed: Vec<(Slot, u64)>,
-    /// Part of `counted` that was confirmed by frames alone.
+    /// Number of batches confirmed from frames alone at the last [`FrameClient::take_by_frames`].
     by_frames: u64,
     dice: Dice,
 }

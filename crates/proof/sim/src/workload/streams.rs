@@ -1,7 +1,7 @@
 //! Clients of byte streams. Writers open, write, close, disconnect, take over and return; readers
 //! read any position on any node.
 //!
-//! A writer believes that it owns a piece until it learns otherwise. Several writers use the same
+//! A writer acts as the owner of a piece until a reply denies it. Several writers use the same
 //! stream names.
 
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ pub struct Load {
     pub names: u64,
     /// Maximum number of bytes in a write.
     pub gift_bytes_max: u64,
-    /// Maximum number of bytes that a writer writes in act one.
+    /// Number of bytes after which a writer only finishes its stream.
     pub bytes_max: u64,
     /// Maximum number of undecided bytes in a piece ([stream-8]).
     pub window_bytes: usize,
@@ -66,7 +66,7 @@ impl Load {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Writes until it is told to finish its streams.
+    /// Writes until [`Streamer::done`] is set, then finishes its stream.
     Writer,
     /// Reads parts of existing streams.
     Reader,
@@ -78,7 +78,7 @@ pub enum Role {
     Script,
 }
 
-/// A piece that a writer believes it owns.
+/// A piece that a writer owns, as far as replies show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Name of the inner stream that contains the piece.

@@ -42,7 +42,8 @@ impl World {
         let whole = self.becomes_whole();
         let stuck = whole.as_ref().is_err_and(|violation| violation.property == "convergence");
         if stuck && self.settings.losses == Losses::Beyond && self.lost_quorum() {
-            // If damage is detected late, a node also forgets late.
+            // The group may have lost its quorum meanwhile: damage that is detected late makes
+            // nodes forget late.
             return self.stands_still();
         }
         if stuck && self.lost_value() {
@@ -131,8 +132,8 @@ impl World {
         linearizable::verdict(self.books.history.operations())
     }
 
-    /// Returns whether every node has applied all slots that the most advanced node knows to be
-    /// decided.
+    /// Returns whether every node of the group runs and, unless it is an auxiliary, has applied all
+    /// slots that the most advanced node knows to be decided.
     pub fn is_caught_up(&self) -> bool {
         let farthest = self.nodes.iter().filter_map(|node| node.running.as_ref());
         let farthest = farthest.map(|running| running.replica().node().decided_to()).max();

@@ -59,7 +59,7 @@ impl World {
             Fault::LostLog => self.lose_log(node),
             Fault::ClockJump => self.jump(node),
             Fault::Transfer => self.transfer(),
-            // Occurs only at the first start of a node, through `arm_founding`.
+            // Strikes only while a node founds or joins, through `arm_founding` and `founder_dies`.
             Fault::FoundingKill => {}
             Fault::IdentityKill => self.kill_with_identity(node),
             Fault::IncarnationKill => self.kill_with_incarnation(node),
@@ -96,8 +96,8 @@ impl World {
         self.after(down, Event::Start(node));
     }
 
-    /// Schedules the death of a node that is acquiring its identity, at a random disk change up to
-    /// the one that completes the identity.
+    /// May schedule the death of a node without an identity, at a random disk change up to the one
+    /// that completes the identity.
     pub(crate) fn arm_founding(&mut self, node: usize) {
         if !self.chaos.goes_on
             || !self.has(Fault::FoundingKill)
@@ -243,7 +243,7 @@ impl World {
         self.after(wait, Event::Repair { node, life });
     }
 
-    /// Repairs a disk, as if an operator replaced the faulty part and restarted the node.
+    /// Ends a disk's write faults. If the log failed, restarts the node, as an operator would.
     pub(crate) fn repair(&mut self, node: usize, life: u64) {
         if self.nodes[node].life != life {
             return;
@@ -255,7 +255,7 @@ impl World {
     }
 
     /// Performs the operator's periodic check in act two, which restarts nodes whose log failed or
-    /// cannot be read.
+    /// cannot be read back, or whose device lost votes.
     pub(crate) fn make_rounds(&mut self) {
         for node in 0..self.nodes.len() {
             if self.log_failed(node) {
@@ -288,9 +288,9 @@ impl World {
         self.after(wait, Event::Descriptors(node));
     }
 
-    /// [model-3] Damages an old block, which the next start of the node detects. Completed data may
-    /// rot, but not one of the last D batches together with a crash. Only nodes that may forget are
-    /// affected.
+    /// [model-3] Flips a bit in an old block, which a scrub or the next start detects. Completed
+    /// data may rot, but not one of the last D batches together with a crash. Only nodes that may
+    /// forget are affected.
     fn rot(&mut self, node: usize) {
         if !self.chaos.may_forget(node) || self.settings.budget() == 0 {
             return;

@@ -89,7 +89,7 @@ impl World {
                             node.decided_to() > slot || same
                         })
                     };
-                    // The node must have decided the slot that it reports.
+                    // Once this node has decided the slot, a quorum has voted for it.
                     let decided = replica.node().decided_to() > slot;
                     let quorum = decided || is_quorum(configuration, has);
                     let classes = self.watch.classes();

@@ -41,7 +41,7 @@ impl World {
         self.at(at, Event::ToNode { node, life, connection, bytes });
     }
 
-    /// Schedules a waiting client's next event, either a timeout or another request.
+    /// Schedules the timeout of a waiting client and, if it pipelines, its next request.
     fn client_waits(&mut self, client: usize) {
         let patience = self.settings.client_timeout_ms * 2 + 200;
         let patience_at = self.now.plus_ms(patience);

@@ -15,7 +15,7 @@ use crate::{
 const SENT_MAX: usize = 2048;
 
 impl World {
-    /// Makes a new process the owner of its node's device.
+    /// Attaches its node's device to a new process.
     pub(super) fn own_device(&mut self, node: usize, boot: u32) {
         let Some(faults) = self.settings.devices else {
             return;
@@ -91,8 +91,8 @@ impl World {
         let rate = self.settings.devices.map(|faults| faults.damaged_of_1000);
         let rate = rate.filter(|rate| *rate > 0 && self.chaos.goes_on());
         if rate.is_some_and(|rate| self.frames.dice.chance(rate, 1000)) {
-            // The bits before this range belong to no message: receivers drop such a frame, or
-            // attribute it to a stranger.
+            // Flips in the bits before this range damage no message: receivers drop such a frame,
+            // or attribute it to a stranger.
             let bit = self.frames.dice.between(12 * 8, 8 * bytes.len() as u64 - 1);
             let bit = usize::try_from(bit).unwrap_or(0);
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Sends a device an old frame, or a frame that no device would send.
+    /// Sends a station an old frame, or a frame that no device would send.
     pub(super) fn send_as_stranger(&mut self) -> Verdict {
         self.plan_stranger();
         let frames = &mut self.frames;

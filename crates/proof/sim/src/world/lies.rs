@@ -1,7 +1,8 @@
 //! A lying disk: it acknowledged the end of a log, but no longer has it when the node starts. An
 //! intact but shorter log remains. Alternatively, the folder returns to an earlier state, with the
-//! identity and address book of an earlier start. Only one node of a run is affected, and loses
-//! only what some reachable node still remembers, because [lie-4] promises nothing beyond that.
+//! identity and address book of an earlier start. Only one node of a run is affected. Each loss
+//! includes a write or start that a reachable node remembers, because [lie-4] promises nothing
+//! otherwise.
 
 use quorate_core::{record::Class, slot::Slot, witness::Memory};
 use quorate_log::disk::{MemoryDisk, SmallFiles as _};
@@ -9,7 +10,7 @@ use quorate_log::disk::{MemoryDisk, SmallFiles as _};
 use super::{Event, World, name};
 use crate::{disk::log_writes_since, node::FolderCopy};
 
-/// Maximum number of log writes lost at a time.
+/// Maximum number of remembered log writes lost at a time.
 const LOST_MAX: u64 = 20;
 /// Maximum number of copies of small files retained per node.
 const COPIES_MAX: usize = 4;
@@ -107,7 +108,7 @@ impl World {
         FolderCopy { version: copy.version, files }
     }
 
-    /// Removes the end of a node's log, but only writes that a reachable node remembers.
+    /// Removes the end of a node's log, from a write on that a reachable node remembers.
     fn lose_end(&mut self, node: usize) {
         let own = self.nodes[node].member().incarnation;
         let recalled = self.recalled_of(node);

@@ -22,7 +22,8 @@ const PARTING_US: u64 = 2_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     LetIn,
-    /// The connecting node does not know the other node yet.
+    /// The connecting node does not know the other node yet, or their releases have no feature
+    /// level in common.
     Unknown,
     /// One of the two nodes was removed from the group.
     Refused,
@@ -93,8 +94,7 @@ impl World {
         }
     }
 
-    /// [lie-3] Returns the records of this node's log that the reachable nodes in its address book
-    /// have.
+    /// [lie-3] Returns the records of this node's log on the reachable nodes in its address book.
     pub(super) fn recalled_of(&self, node: usize) -> Vec<(NodeId, Memory)> {
         let asks = self.nodes[node].release >= witness::SINCE;
         let Some(identity) = self.nodes[node].identity().filter(|_| asks) else {
@@ -161,8 +161,8 @@ impl World {
             }
         }
         if !set_back {
-            // Also checked after a test restored an old folder, because the new start has a higher
-            // number than all earlier ones.
+            // Skipped while a test has set back the folder. Once the test clears the flag, the next
+            // start must have a higher number than all earlier ones.
             self.watch.lives().started(node, boot, member.incarnation)?;
             self.watch.promises().recovered(member, recovery.hard.promised)?;
         }
@@ -341,7 +341,7 @@ impl World {
         }
     }
 
-    /// Disconnects a removed peer, which had time to learn the decisions.
+    /// Disconnects a removed peer, which has had time to learn the decisions.
     pub(super) fn part(&mut self, node: usize, peer: usize) {
         if self.admission(node, peer) == Admission::Refused {
             self.break_connection(node, peer, 100);

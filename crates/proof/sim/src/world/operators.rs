@@ -150,8 +150,7 @@ impl World {
         Ok(())
     }
 
-    /// [era-9] Switches off removed nodes and discards their data, once the leader reports that
-    /// this is safe.
+    /// [era-9] Switches off removed nodes permanently, once the leader reports that this is safe.
     fn retire_removed(&mut self) {
         let Some(leader) = self.leader() else {
             return;
@@ -173,6 +172,7 @@ impl World {
     }
 
     /// Returns whether a node has an id and was not removed, according to the most advanced node.
+    /// If no node runs, the founding members belong to the group.
     pub(super) fn belongs(&self, node: usize) -> bool {
         let id = self.nodes[node].id();
         match self.farthest() {

@@ -1,5 +1,5 @@
-//! Operators that install other releases: either the newest, or the oldest compatible one, which is
-//! emulated by the current code ([level-3] to [level-8]).
+//! Upgrades and downgrades by operators, between the newest release and the oldest compatible one,
+//! which the current code emulates ([level-3] to [level-8]).
 
 use quorate_core::level::Level;
 use quorate_node::host::PeerSide as _;
@@ -30,7 +30,8 @@ impl World {
         }
     }
 
-    /// Installs the newest or, less often, the oldest release on a random node.
+    /// Installs the newest or, less often, the oldest release on a random node. The laggard gets
+    /// only the oldest one.
     pub(super) fn change_release(&mut self) {
         let Some(releases) = self.settings.releases.filter(|_| self.chaos.goes_on()) else {
             return;

@@ -22,7 +22,7 @@ pub(super) struct Chaos {
     pub(super) scrub_dice: Dice,
     /// Dice for misdirected writes and damaged small files.
     pub(super) stray_dice: Dice,
-    /// Dice for disks that lose the end of a log.
+    /// Dice for disks that lose acknowledged data.
     pub(super) lie_dice: Dice,
     /// Dice for clients that request a class other than the group's.
     pub(super) class_dice: Dice,

@@ -221,7 +221,7 @@ impl World {
 
     // --- Act two.
 
-    /// Makes writers finish their streams.
+    /// Stops stream clients from starting new work, so that writers finish their streams.
     pub(super) fn heal_streams(&mut self) {
         for streamer in 0..self.streamers.len() {
             self.streamers[streamer].done = true;

@@ -38,8 +38,8 @@ use crate::{
     workload::Client,
 };
 
-/// Maximum number of bytes per connection that wait until the front can accept them. The reactor
-/// has the same limit.
+/// Limit on the buffered request bytes of a connection, as in the reactor. The check allows twice
+/// as many.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 
 /// Plane used by a replica. It combines the world's network as seen from its node with the packet

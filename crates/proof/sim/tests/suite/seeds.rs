@@ -8,8 +8,7 @@ use quorate_sim::{dice::mix, faults::Settings, run, world::Counts};
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=300;
 const STEPS: u64 = 8_000;
 
-/// Runs the seeds and counts their events, because a property that was never threatened proves
-/// little.
+/// Runs the seeds and counts their events, because a check proves little if its event never occurs.
 fn check(seeds: impl Iterator<Item = u64>) -> Counts {
     let mut all = Counts::default();
     for seed in seeds {

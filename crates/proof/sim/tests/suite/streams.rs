@@ -208,8 +208,8 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
 }
 
 /// [aux-5] Seeds in which a leader needs an auxiliary's vote for content after the close of a
-/// stream. Full replicas have dropped these bytes, which no node needs. The auxiliary, which knows
-/// no streams, once requested them permanently.
+/// stream. Full replicas have dropped these bytes, which no node needs. The auxiliary, which has no
+/// stream table, used to request them forever.
 #[test]
 fn content_behind_a_close_is_settled_for_an_auxiliary() {
     for seed in [147_839, 134_257] {
@@ -416,8 +416,8 @@ fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
     check_all(&mut world, at)
 }
 
-/// [stream-10] Two writers believe that they own the name: the second one took over while the node
-/// of the first one was cut off, and the first one continued to write. None of its later bytes are
+/// [stream-10] Two writers act as owners of a name: the second one took over while the node of the
+/// first one was cut off, and the first one continued to write. None of its later bytes are
 /// retained, and it is notified once its node is reachable again.
 #[test]
 fn first_of_two_owners_is_fenced() -> Outcome {

@@ -85,8 +85,7 @@ fn join(world: &mut World, through: usize, spare: usize, role: As) -> Outcome {
     world.run_until("it has joined, and runs", |world| world.nodes[spare].running.is_some())
 }
 
-/// Sends a request to the leader, and repeats it while the leader does not know that all nodes are
-/// caught up.
+/// Sends a request to the leader, and repeats it while it is refused for a temporary reason.
 fn begin(world: &mut World, ask: &Ask) -> Result<Answer, Violation> {
     for _ in 0..100 {
         let leader = world.wait_for_leader()?;
@@ -115,7 +114,7 @@ fn code(world: &mut World, ask: Ask) -> Result<&'static str, Violation> {
     Ok(answer.map_or_else(|refused| refused.code, |_| "done"))
 }
 
-/// Writes until every running node trims its log.
+/// Writes until the node's log begins after slot `beyond`.
 fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
     let value = "v".repeat(1 << 10);
     for round in 0..100 {
