@@ -118,8 +118,8 @@ impl Device {
         slot.0 % self.cells.max(1)
     }
 
-    /// Ends all activity. The owner's process has ended, or a new process fences the device before
-    /// its first message ([offload-9]). Pending orders are void.
+    /// Ends all activity and discards pending orders, because a new process fences the device
+    /// before its first message ([offload-9]). Votes, assigned slots and floors remain.
     pub fn leave_owner(&mut self) -> StepResult {
         let done = self.finish();
         let cells = (self.cells, self.floor, self.given_floor, self.next);

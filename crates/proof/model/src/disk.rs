@@ -261,8 +261,8 @@ impl Disk {
         }
     }
 
-    /// Acknowledges all losses so far as votes and promises that an earlier incarnation may have
-    /// forgotten.
+    /// Acknowledges all earlier losses. Votes and promises that they affected belong to an earlier
+    /// incarnation.
     pub fn own_up(&mut self) {
         self.owned_to = self.entries.len();
     }

@@ -18,7 +18,7 @@ use crate::{
 
 /// Maximum number of timeouts until the group must have converged.
 const TURNS_MAX: usize = 600;
-/// Maximum number of failed reads per node.
+/// Maximum number of attempts at a read of one node, and at waiting for disks on all nodes.
 const READ_TURNS_MAX: u64 = 20;
 /// First token of the reads in the second act. It is distinct from those of the first act.
 const READS_FROM: u64 = 1 << 32;

@@ -199,9 +199,9 @@ impl Observer {
         }
     }
 
-    /// [less-2] Checks a notification to a client that every slot from `from` to `to` is in memory
-    /// at a quorum that voted in this ballot. The client's node has decided everything below
-    /// `from`, which led to these eras.
+    /// [less-2] Checks a notification to a client that every slot in `from..to` is in memory at a
+    /// quorum that voted in this ballot. The client's node has decided everything below `from`,
+    /// which led to these eras.
     pub(crate) fn claims(
         &mut self,
         ballot: Ballot,
@@ -440,7 +440,8 @@ impl Observer {
         Ok(())
     }
 
-    /// Checks a message that process number `process` of `member` sends in a ballot of its own.
+    /// Checks a message that process number `process` of `member` sends: its ballot, if it is the
+    /// member's own, and the era and value of a proposal.
     pub fn says(
         &mut self,
         member: Member,

@@ -146,7 +146,8 @@ pub struct Plan {
     pub changes: u64,
     /// Percentage of values that cover more than one slot.
     pub spans: u64,
-    /// Percentage of nodes in a group that communicates only within itself.
+    /// Probability, in percent, that a node belongs to a group that communicates only within
+    /// itself.
     pub inside: u64,
 }
 
@@ -522,8 +523,8 @@ impl Profile {
     }
 }
 
-/// Returns the setup with leases that outlast elections, so that only the leases keep other nodes
-/// from leading, and with clocks at the limits of the permitted drift.
+/// Returns the setup with leases, most of which outlast the election timeout, so that only they
+/// keep other nodes from leading. Clocks run at the limits of the permitted drift.
 fn leased(setup: Setup, dice: &mut Dice) -> Setup {
     const DRIFT_PPM: u64 = 100_000;
     let rate = |_| dice.pick(&[RIGHT_PPM - DRIFT_PPM, RIGHT_PPM, RIGHT_PPM + DRIFT_PPM]);

@@ -139,7 +139,7 @@ impl Site {
         Memory { written: Written { incarnation: self.member.incarnation, to }, boot: 0 }
     }
 
-    /// Initialises a new process from the log: the bytes in the log, and the decided values.
+    /// Rebuilds what a new process has in memory from the log: bytes and decided values.
     pub(crate) fn read_back(&mut self, decided: Vec<(SlotRange, Value)>, decided_to: Slot) {
         // Bytes that are not in the log are lost.
         self.held.clear();

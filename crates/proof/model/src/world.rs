@@ -471,7 +471,8 @@ impl World {
         self.step(at, Input::Persisted(seq))
     }
 
-    /// Records that these log records are now on stable storage.
+    /// Reports the votes among records that are now on stable storage to the observer, if only such
+    /// votes count in this group.
     fn on_stable(&mut self, at: usize, records: &[Record]) -> Result<(), Violation> {
         if self.class() == Class::Volatile {
             return Ok(());
@@ -639,8 +640,8 @@ impl World {
         }
     }
 
-    /// Starts a node that was down, after its disk lost the end of the log that other nodes
-    /// remember.
+    /// Starts a node that was down. If other nodes remember its log, the disk first loses the end
+    /// of it.
     fn lie(&mut self, at: usize, lost: u64, book: u32) -> Result<(), Violation> {
         let remembered = self.recalled(at, u32::MAX).written;
         let same = remembered.to > 0 && remembered.incarnation == self.sites[at].member.incarnation;

@@ -1,5 +1,5 @@
-//! Command line of the explorer: `model run PROFILE|all [--from N] [--runs N]`, `model replay PROFILE
-//! SEED`, `model exhaust [deep|ACTIONS]`.
+//! Command line of the explorer: `model run PROFILE|all [--from N] [--runs N] [--seconds N] [--only
+//! PROPERTY,…] [--no-heal] [--go-on]`, `model replay PROFILE SEED`, `model exhaust [deep|ACTIONS]`.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{process::ExitCode, time::Instant};

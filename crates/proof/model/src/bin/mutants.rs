@@ -54,8 +54,7 @@ impl Workshop {
     }
 
     fn cargo(&self, arguments: &[&str]) -> io::Result<Output> {
-        // The compiler that belongs to this cargo, whatever toolchain file a dependency's folder
-        // may contain.
+        // Uses the compiler of this cargo, even if a dependency's folder has a toolchain file.
         let cargo = Path::new(env!("CARGO"));
         Command::new(cargo)
             .env("RUSTC", cargo.with_file_name("rustc"))

@@ -193,7 +193,7 @@ impl Judge {
         Ok(())
     }
 
-    /// [snap-1] Checks a slot that a node applied. Equal slots must result in equal tables.
+    /// [snap-1] Checks a slot that a node applied: every node appends the same byte there.
     pub fn applied(&self, slot: Slot, done: &applied::Done) -> Verdict {
         let known = self.appended(slot);
         match slot < self.judged_to() && done.appended != known {

@@ -23,8 +23,8 @@ struct Offer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offering {
     offers: BTreeMap<StreamName, Offer>,
-    /// End of the inherited proposals. It is not known where each stream continues until they are
-    /// applied.
+    /// End of the inherited proposals. Until they are applied, the positions at which streams
+    /// continue are unknown.
     wait_for: Option<Slot>,
 }
 

@@ -105,8 +105,7 @@ impl World {
         self.step(at, Input::Offload { cells })
     }
 
-    /// Fences the device because the owner's process has ended, or because a new process is about
-    /// to send its first message ([offload-9]).
+    /// Fences the device before a new process sends its first message ([offload-9]).
     pub(super) fn leave_device(&mut self, at: usize) -> Result<(), Violation> {
         let done = self.sites[at].device.leave_owner();
         self.done(at, done)

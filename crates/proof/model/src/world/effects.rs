@@ -56,8 +56,8 @@ impl World {
         self.observer.judge(Property::Promise, verdict)
     }
 
-    /// Checks that no wing of this node has state of its own, and that no transfer, which needs
-    /// none, was sent.
+    /// Checks that no wing of this node is in use. A transfer counts as use of a wing, although it
+    /// leaves no state.
     fn judge_spine(&self, at: usize, effects: &[Effect]) -> Result<(), Violation> {
         let transfer = |effect: &Effect| {
             matches!(effect, Effect::Send { message: Message::Transfer { .. }, .. })
@@ -273,12 +273,8 @@ impl World {
         Ok(())
     }
 
-    /// [last-3] Checks a notification to a client that everything below `to` is durable. Under the
-    /// configuration known to the node, members that form a phase-2 quorum must have it on their
-    /// disks as decided, whether or not their processes run. In a durable group, the members at
-    /// that time decided it with durable votes. That is checked at the time of the decision.
-    /// [read-9] Checks that a leader proposes, or has decided, every value below `known`, where every
-    /// slot is known to be decided.
+    /// [read-9] Checks that a leader proposes the decided value in every slot below `known` that it
+    /// has not decided itself. All these slots are decided.
     fn undecided_is_known(&self, at: usize, known: Slot) -> invariants::Verdict {
         let node = self.sites[at].node.as_ref();
         let Some(undecided) = node.and_then(Node::undecided) else { return Ok(()) };
@@ -295,6 +291,10 @@ impl World {
         Ok(())
     }
 
+    /// [last-3] Checks a notification to a client that everything below `to` is durable. Under the
+    /// configuration known to the node, members that form a phase-2 quorum must have it on their
+    /// disks as decided, whether or not their processes run. In a durable group, durable votes
+    /// decided it, which is checked at the time of the decision.
     fn judge_lasting(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let Some(node) = &self.sites[at].node else {
             return Ok(());

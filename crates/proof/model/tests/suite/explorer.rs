@@ -131,8 +131,8 @@ fn votes_take_any_ring() {
     assert!(seen.ring_votes > 1500 && seen.relayed > 500, "{seen:?}");
 }
 
-/// [offload-5]–[offload-19] Whatever devices vote for, assign and count, and whenever they are
-/// fenced, withdrawn or lose power, chosen values stay chosen and the group makes progress.
+/// [offload-5]–[offload-19] Chosen values stay chosen and the group makes progress, whatever
+/// devices vote for, assign and count, and whenever they are fenced, withdrawn or lose power.
 #[test]
 fn devices_vote_for_nothing_that_their_owners_would_not() {
     let seen = explore(Profile::Devices, 6000);
@@ -174,7 +174,8 @@ fn the_spine_needs_no_wing() {
     assert!(seen.changes_by_another_leader > 30 && seen.installed > 100, "{seen:?}");
 }
 
-/// [lie-6] A quorum of one leads if it voted for the change that began an era only heard of.
+/// [lie-6] A quorum of one leads if it voted for the change that began an era which it knows only
+/// from messages.
 #[test]
 fn a_quorum_of_one_goes_on_after_a_change_that_it_voted_for() {
     let seeds = [(Profile::Spine, 46_410), (Profile::Eras, 92_471), (Profile::Leases, 365_906)];
@@ -201,7 +202,8 @@ fn every_schedule_within_small_bounds_holds() {
     }
 }
 
-/// The edits of every mutant apply, because a mutant whose text no longer occurs proves nothing.
+/// Checks that the edits of every mutant apply. A mutant whose text no longer occurs proves
+/// nothing.
 #[test]
 fn every_mutant_applies() {
     let mutants = mutant::all().expect("mutants can be read");
