@@ -30,7 +30,8 @@ pub fn run(
     Ok(())
 }
 
-/// Formats the expected and the actual frames one below the other, and marks the bytes that differ.
+/// Formats the expected and the actual frames one below the other, and names the first byte at
+/// which each pair differs.
 pub fn describe(event: &Event, expected: &[Sent], found: &Result<Vec<Sent>, String>) -> String {
     let mut text = String::new();
     let mut line = |name: &str, port: &str, frame: &[u8]| {

@@ -24,7 +24,7 @@ enum Running {
     Host(Box<Host<'static>>),
 }
 
-/// Device that runs the reference programs. Its ring has 64 cells by default.
+/// Device that runs the reference programs.
 pub struct Reference {
     running: Running,
     /// Buffers for the frames that the device sends, and for messages between the programs of a

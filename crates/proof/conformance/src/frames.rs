@@ -1,4 +1,4 @@
-//! Group that all vectors use, and builders for its frames.
+//! The group in all vectors, and builders for its frames.
 
 use quorate_offload::{
     Address, Descriptor, Form, Header, PackedBallot, Port, Routes, Setup, Type,
@@ -91,7 +91,7 @@ impl Size {
         setup
     }
 
-    /// Returns the bytes of value `number`. Values with different numbers differ in bytes and sums.
+    /// Returns the bytes of value `number`, which are pseudo-random.
     pub fn room(self, number: u64) -> Vec<u8> {
         let mut room = vec![0; self.room];
         for (at, byte) in room.iter_mut().enumerate().take(self.length(number)) {

@@ -20,7 +20,7 @@ use crate::{
     p4::{Sources, Switch},
 };
 
-/// Number of events in a run. It is enough for a dozen ballots, or for a few laps of a ring.
+/// Number of events in a run: enough for a dozen ballots, or for a few laps of a ring.
 pub const EVENTS: usize = 6_000;
 const MEMBERS: usize = 3;
 const QUORUM: usize = 2;
@@ -111,7 +111,7 @@ struct Lead {
     node: usize,
     ballot: Ballot,
     /// Members that promised and whose devices are armed. Empty if the leader stepped down, or died
-    /// before it could propose.
+    /// before it armed them.
     armed: Vec<usize>,
     /// Slot after the last one that the leader itself proposed.
     next: Slot,

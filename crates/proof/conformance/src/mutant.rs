@@ -342,7 +342,7 @@ fn cargo(folder: &Path, words: &[&str]) -> Result<(bool, String), String> {
 mod tests {
     use super::*;
 
-    /// Every mutant applies. Whether each one is found is tested by `cargo xtask mutants`.
+    /// Checks that every mutant applies. `cargo xtask mutants` checks that each is found.
     #[test]
     fn every_mutant_has_its_place() {
         let mutants = all().unwrap();

@@ -27,7 +27,7 @@ pub fn settings(program: Program) -> Settings {
     }
 }
 
-/// Returns why programs cannot be loaded on this machine; `None` if they can.
+/// Returns the reason why this machine forbids loading programs; `None` if it does not.
 pub fn missing() -> Option<String> {
     let loaded = quorate_device::xdp::Device::load(Role::Acceptor, &settings(Program::Acceptor));
     match loaded {
@@ -77,9 +77,9 @@ const ETHERNET: usize = 14;
 /// Total length of an Ethernet header and an IPv4 header, in bytes.
 const IPV4: usize = 34;
 
-/// Pads a frame that the kernel would not accept for a test run. The kernel requires an Ethernet
-/// header. tc also requires one more byte, and a complete IPv4 header if the EtherType announces
-/// one. The program sees the padded frame as too short, like the original.
+/// Makes a frame acceptable for a test run of the kernel: pads it to an Ethernet header and, for
+/// tc, one more byte, and replaces the EtherType of a truncated IPv4 header. The result is too
+/// short for the program, like the original.
 fn whole_enough(frame: &[u8], hook: Entry) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if frame.len() < ETHERNET {

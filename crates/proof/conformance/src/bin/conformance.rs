@@ -1,4 +1,5 @@
-//! Runs devices on the test vectors: `conformance run|target|generate|groups|mutants`.
+//! Runs devices on the test vectors, and serves the tools around them: `conformance
+//! run|target|generate|kernel|cores|groups|object|mutants`.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{
@@ -88,8 +89,7 @@ fn program(name: &str) -> Result<Program, String> {
 fn target(kind: &str, name: &str) -> Result<bool, String> {
     let program = program(name)?;
     if Bus::ALL.iter().any(|bus| bus.target() == kind) {
-        // Replace this process by the simulator that `run` has built. The simulator writes the
-        // responses itself.
+        // Runs the simulator that `run` has built on the standard input and output of this process.
         let simulator = rtl::simulator(&workplace(kind), program);
         let status = Command::new(simulator).arg(name).status().map_err(text)?;
         return Ok(status.success());

@@ -254,7 +254,7 @@ impl Group {
     }
 
     /// [offload-14] Raises the floor of a member, and the floor and the limit of the coordinator.
-    /// None of them exceeds the decided slots.
+    /// Only decided slots lie below a floor.
     pub(super) fn raise_floors(&mut self) -> Result<(), String> {
         let member = self.dice.index(MEMBERS);
         let from = self.members[member].floor;

@@ -96,7 +96,7 @@ fn folder(bus: Bus, size: Size) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Tests both cores as a node starts them. Each must answer an event before the next one.
+/// Opens both cores as a node does, and checks the dimensions that they report.
 fn as_a_node_starts_them(folder: &Path) {
     let words = format!("{}/{{}}/V{{}}", folder.display());
     let (boxed, settings) = Boxed::open(&[words]).unwrap();

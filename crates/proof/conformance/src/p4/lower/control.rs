@@ -247,7 +247,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Inlines the body of an action, with its arguments copied.
+    /// Inlines the body of an action. Copies the arguments of `in` parameters, and binds `out` and
+    /// `inout` parameters to the caller's variables.
     pub(super) fn action(
         &mut self,
         action: &'a Action,

@@ -78,8 +78,8 @@ impl Value {
         Self { ty: Ty::Int, expr: Expr::Constant(0), int }
     }
 
-    /// Returns the value if it is known at compile time. Meaningless for numbers
-    /// without a width, whose value is `int`.
+    /// Returns the value if it is known at compile time. Meaningless for numbers without a width,
+    /// whose value is `int`.
     pub(crate) const fn fixed(&self) -> Option<u128> {
         match self.expr {
             Expr::Constant(value) => Some(value),

@@ -275,7 +275,7 @@ fn checksums_are_those_of_the_internet() {
             "control C(inout headers hdr, inout metadata meta) { apply { update_checksum(true, { hdr.h.a, 8w1, 16w0xfffe }, meta.wide, HashAlgorithm.csum16); hdr.h.a = meta.wide[15:8]; hdr.h.b = meta.wide[7:4]; hdr.h.c = meta.wide[3:0];",
         );
     let mut machine = machine(&text).unwrap();
-    // 0xffff is the sum that has no complement; 0xff01 + 0xfffe folds to 0xff00.
+    // The complement of the sum 0xffff is 0, as expected. 0xff01 + 0xfffe folds to 0xff00.
     assert_eq!(machine.process(0, &[0xff, 0xff]).unwrap(), [(0, vec![0, 0xff])]);
     assert_eq!(machine.process(0, &[0x12, 0x34]).unwrap(), [(1, vec![0xed, 0xff])]);
 }
