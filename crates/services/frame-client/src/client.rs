@@ -82,7 +82,8 @@ pub struct FrameClient {
 const DIAL: Duration = Duration::from_millis(5);
 
 impl FrameClient {
-    /// Finds the leader among `nodes` and registers a session, which is the name of the client.
+    /// Finds the leader among `nodes` and registers a session, whose name identifies the client.
+    /// `interface` must be on the network segment of the devices.
     pub fn open(nodes: &[SocketAddr], interface: &str, options: Options) -> Result<Self, Error> {
         let started = Instant::now();
         let until = started + options.patience;
@@ -143,7 +144,8 @@ impl FrameClient {
         self.machine.open()
     }
 
-    /// Returns the bytes available in a batch of `commands` commands.
+    /// Returns the bytes available in a batch of `commands` commands, on the device of the last
+    /// known leader.
     pub fn room(&self, commands: usize) -> usize {
         self.machine.room(commands)
     }
@@ -265,8 +267,8 @@ impl FrameClient {
     }
 }
 
-/// Registers a session. Returns its name and the state of the log; `None` if the node does not lead
-/// or accepts no frames.
+/// Registers a session. Returns its name and the state of the log; `None` if the node does not
+/// lead, accepts no frames, or registers no session until `until`.
 fn register(desk: &mut Desk, until: Instant) -> io::Result<Option<(Name, NodePosition)>> {
     desk.ask(&Request::Stand(Name::default()))?;
     if !stand(desk)?.is_some_and(|stand| stand.leads && stand.place.is_some()) {

@@ -30,7 +30,7 @@ enum PendingRequest {
 pub(super) enum Answer {
     Name(Name),
     Stand(NodePosition),
-    /// The node accepted (`true`) or refused the offered value.
+    /// The node accepted (`true`) or refused a registration or an offer.
     Taken(bool),
 }
 
@@ -92,7 +92,8 @@ impl Desk {
         self.asked.front().map(|(_, at)| *at + PATIENCE)
     }
 
-    /// Returns the next response, if it has arrived. Fails if none will.
+    /// Returns the next response, if it has arrived. Fails if the connection is broken or a
+    /// response is overdue.
     pub(super) fn answer(&mut self) -> io::Result<Option<Answer>> {
         if let Some(answer) = self.next()? {
             return Ok(Some(answer));

@@ -212,7 +212,8 @@ impl Machine {
         matches!(self.way, Way::Frames)
     }
 
-    /// Returns the bytes available in a batch of `commands` commands.
+    /// Returns the bytes available in a batch of `commands` commands; 0 until a leader with a
+    /// device is known.
     pub fn room(&self, commands: usize) -> usize {
         let place = self.place.map_or(0, |place| usize::from(place.room));
         place.saturating_sub(BATCH_BYTES + commands * COMMAND_BYTES)
@@ -354,7 +355,7 @@ impl Machine {
     /// Handles a node's statement on the state of its log.
     pub fn on_stand(&mut self, now: Micros, stand: &NodePosition) {
         self.asks = false;
-        // Another cluster's node knows nothing about this one.
+        // A node of another cluster knows nothing about this log.
         if self.is_over || stand.cluster != self.cluster || !is_possible(stand) {
             return;
         }

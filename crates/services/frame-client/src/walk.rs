@@ -20,8 +20,8 @@ const EXPIRY: u8 = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) value: Descriptor,
-    /// The received bytes match the value; checked only where it matters. Otherwise the value is a
-    /// no-op ([offload-21]).
+    /// True if the received bytes match the value, which is checked only for the client's own
+    /// values. An own value with other bytes is a no-op ([offload-21]).
     pub(super) is_whole: bool,
     sum: u16,
 }
@@ -93,8 +93,8 @@ impl Walk {
         Some((self.next - 1, heard))
     }
 
-    /// Returns whether decisions are buffered that no frame can release: only a node knows the
-    /// slots before them.
+    /// Returns whether the walk is blocked although decisions are buffered. The decision for the
+    /// next slot is missing, or begins or ends a session.
     pub(super) fn is_stuck(&self) -> bool {
         !self.heard.is_empty()
     }

@@ -10,7 +10,7 @@ pub(super) const RETRY_US: Micros = 2_000;
 const LATE_US: Micros = 6_000;
 /// Minimum interval between resends of all batches.
 const BACK_US: Micros = 100;
-/// Age of a gap in the decisions at which a node is asked for its state.
+/// Age of a gap in the decisions at which the client requests the state of a node.
 const GAP_US: Micros = 500;
 /// Interval between requests to a node while a response matters (`ASK_US`) and while it does not
 /// (`IDLE_US`), and between repeated offers (`OFFER_US`).
@@ -96,8 +96,8 @@ impl Machine {
         Some(Act::Offer(self.offered - 1, &batch.bytes))
     }
 
-    /// Returns when to send the next request to a node, if one is needed. The connection notices a
-    /// missing response.
+    /// Returns the time of the next request to a node, if one is needed. An overdue response is the
+    /// connection's concern.
     fn ask_at(&self) -> Option<Micros> {
         let gap = self.stuck_since.map(|since| since + GAP_US);
         let by_connection = match self.way {

@@ -152,7 +152,7 @@ impl Group {
         frame(self.station(), to, &self.decided(slot), &self.log[slot].room)
     }
 
-    /// Sends a frame to the client, unless it is lost.
+    /// Sends a frame to the client, unless it is lost. Some frames are sent twice.
     fn tell(&mut self, bytes: Vec<u8>) {
         for _ in 0..1 + u64::from(self.dice.chance(self.repeated, 100)) {
             if !self.dice.chance(self.lost, 100) {

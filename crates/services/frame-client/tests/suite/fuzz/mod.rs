@@ -23,7 +23,7 @@ use events::{CLIENT, CONNECTED, DISCONNECTED, FRAME, NAME, STAND, SUBMIT, TIME, 
 const GROUP: u32 = 0x0102_0304;
 const ROOM: usize = 64;
 const LEADER: [u8; 6] = [2, 0, 0, 0, 1, 1];
-/// Slot in which the client was registered, and the first slot after it.
+/// Slot in which the client was registered, and the first slot that its node has not applied.
 const SESSION: u64 = 4;
 const FIRST: u64 = 10;
 
