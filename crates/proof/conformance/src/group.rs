@@ -62,7 +62,6 @@ pub enum Omitted {
 }
 
 impl Omitted {
-    /// All rules that owners can violate.
     pub const ALL: [Self; 7] = [
         Self::Fence,
         Self::ReadOut,

@@ -46,7 +46,6 @@ pub struct Edit {
     pub file: String,
     /// Text to replace. It must occur exactly once.
     pub find: String,
-    /// Replacement text.
     pub replace: String,
 }
 
@@ -67,7 +66,6 @@ pub struct Mutant {
     /// Set if the fault is in the 512-bit core instead of the 64-bit one.
     #[serde(default)]
     pub wide: bool,
-    /// Replacements that plant the fault.
     #[serde(rename = "edit")]
     pub edits: Vec<Edit>,
 }

@@ -25,10 +25,8 @@ pub enum Bus {
 }
 
 impl Bus {
-    /// All bus widths.
     pub const ALL: [Self; 2] = [Self::Narrow, Self::Wide];
 
-    /// Returns the width in bits.
     pub const fn bits(self) -> usize {
         match self {
             Self::Narrow => 64,

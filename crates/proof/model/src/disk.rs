@@ -211,7 +211,8 @@ impl Disk {
         entries.any(|entry| entry.is_about(slot, value))
     }
 
-    /// Returns whether this byte of a stream is in the log, whether or not persisted.
+    /// Returns whether this byte of a stream is in the log, persisted or not, or was stored outside
+    /// of it.
     pub fn has_byte(&self, byte: (StreamName, u64)) -> bool {
         let has = |entry: &Entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value } => {

@@ -42,7 +42,7 @@ pub struct Setup {
     pub bare: bool,
     /// Nodes report the ends of their logs, and remember the ends that others report ([lie-1]).
     pub witness: bool,
-    /// Nodes must use no wing, and clients request nothing that needs one.
+    /// Restricts the run to the spine of the core, and checks that nodes use no wing.
     pub spine: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Calm runs of a few replicas that show a procedure line by line. They are compared with
-//! `docs/stories/`, and `quorate sim --page` shows them.
+//! Calm runs of a few replicas that show a procedure line by line. Tests compare them with
+//! `testdata`, `docs/stories/` lists them, and `quorate sim --page` shows one of them.
 
 use quorate_core::{ballot::Ballot, slot::Slot};
 

@@ -5,7 +5,6 @@ use crate::p4::Place;
 /// A name, with its place in the source.
 #[derive(Clone, Debug)]
 pub struct Name {
-    /// Text of the name.
     pub text: String,
     /// Place of the first character.
     pub place: Place,
@@ -22,7 +21,6 @@ pub enum Type {
     Named(Name),
 }
 
-/// Binary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
     Or,
@@ -46,7 +44,6 @@ pub enum Binary {
     Multiply,
 }
 
-/// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unary {
     Not,
@@ -103,7 +100,6 @@ pub struct Constant {
     pub value: Expr,
 }
 
-/// Direction of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     None,
@@ -179,7 +175,6 @@ pub struct Block {
     pub body: Body,
 }
 
-/// Body of a block.
 #[derive(Clone, Debug)]
 pub enum Body {
     Parser(Vec<State>),

@@ -22,7 +22,6 @@ const STATES_MAX: usize = 1000;
 pub struct Fault {
     /// Place in the source, if known.
     pub place: Option<Place>,
-    /// Description of the fault.
     pub what: String,
 }
 

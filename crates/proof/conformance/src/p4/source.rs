@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 /// A place in a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Name of the file.
     pub file: Arc<str>,
     /// Line number, starting at 1.
     pub line: u32,
@@ -22,9 +21,7 @@ impl fmt::Display for Place {
 /// Error in the source of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Place of the error.
     pub place: Place,
-    /// Description of the error.
     pub what: String,
 }
 
@@ -46,7 +43,6 @@ impl Sources {
         self.0.insert(name.to_owned(), text);
     }
 
-    /// Returns the text of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }

@@ -12,8 +12,8 @@ type Outcome = Result<(), Violation>;
 const NODES: usize = 3;
 const HOUR_MS: i64 = 3_600_000;
 /// Tolerance for early expiry, in µs. [time-3] Nodes know the group's clock only as precisely as
-/// the leader's messages arrive, and the clock is slewed. The tolerance is a thousandth of the
-/// longest lifetime in these tests.
+/// the leader's messages arrive, and the clock is slewed. The tolerance is half a percent of the
+/// longest checked lifetime, 10 s.
 const EARLY_US: u64 = 50_000;
 /// Longest delay, in µs, until a due deadline is proposed, decided and applied, including
 /// elections.
@@ -85,8 +85,8 @@ fn group_ms(world: &World, node: usize) -> u64 {
 }
 
 /// A single clock that is wrong by seconds or hours, the leader's or another node's, neither
-/// shortens nor prolongs any lifetime, even across leader changes. Locks have shorter lifetimes
-/// than the difference between the clocks.
+/// shortens nor prolongs any lifetime, even across leader changes. Most lifetimes are shorter than
+/// the largest differences between the clocks.
 #[test]
 fn one_wrong_clock_at_a_time_shortens_and_prolongs_nothing() -> Outcome {
     let (mut missed, mut found) = (0, 0);

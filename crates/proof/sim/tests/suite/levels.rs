@@ -116,7 +116,8 @@ fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcom
 }
 
 /// [level-11] A cluster whose founders all begin on the newest release uses the newest level at
-/// once. If one of them begins on an older release, the cluster keeps its time to go back.
+/// once. If one of them begins on an older release, the level is not raised at once, so that
+/// downgrades remain possible.
 #[test]
 fn a_new_cluster_begins_at_the_newest_level_that_its_founders_know() -> Outcome {
     for seed in 0..4 {

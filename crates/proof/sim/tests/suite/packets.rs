@@ -104,12 +104,12 @@ fn fixed_seeds_reach_every_counter() {
     ] {
         assert!(count > 0, "{what} never happened: {all}");
     }
-    // A frame of another group would carry the tag of that group.
+    // Neither occurs here: the tag of a datagram identifies its sender.
     assert_eq!((all.frames_wrong, all.not_introduced), (0, 0), "{all}");
     for (reason, count) in Refusal::ALL.into_iter().zip(all.refused) {
         if let Refusal::Old | Refusal::Unasked = reason {
-            // These refusals cannot occur here. No node sends the 4096 datagrams by which another
-            // one would have to lag, and introductions arrive over connections, not by nonces.
+            // These refusals cannot occur here: no datagram lags by the 4096 that `Old` requires,
+            // and introductions arrive over connections, not by nonces.
             assert_eq!(count, 0, "{}: {all}", reason.name());
             continue;
         }

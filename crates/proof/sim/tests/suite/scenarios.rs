@@ -698,9 +698,9 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
     Ok(())
 }
 
-/// A pipeline that alternates between writes and reads takes no longer than one that only writes,
-/// on every node and with READONLY, because there is no round trip per alternation. Each read
-/// returns the write before it, and not the one after it.
+/// A pipeline that alternates between writes and reads takes at most twice as long as one that only
+/// writes, on every node and with READONLY, because there is no round trip per alternation. Each
+/// read returns the write before it, and not the one after it.
 #[test]
 fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
     const PAIRS: usize = 50;
@@ -890,7 +890,7 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
             serves(&mut world, "2")?;
             let member = world.nodes[node].member();
             assert!((1..=3).contains(&member.incarnation.0), "{member:?}");
-            // [volatile-2] A leader that had the time has readmitted the node under its current
+            // [volatile-2] If the leader had time, it has readmitted the node under its current
             // member identity.
             let leader = world.wait_for_leader()?;
             let running = world.nodes[leader].running.as_ref().expect("it leads");
@@ -918,7 +918,8 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
         settings.snapshots.ratio = ratio;
         settings.snapshots.log_bytes_min = 48 << 10;
         settings.snapshots = settings.snapshots.in_files_of(4 << 10, 2);
-        // The segments are the one in use, the spare ones, and one that begins before the log does.
+        // Upper bound of the segment pool: the spare segments, and up to three others, such as the
+        // one in use and one that begins before the log does.
         let pool = (settings.spare_segments() as u64 + 3) * settings.segment_bytes;
         let mut world = World::elected(settings)?;
         let value = "v".repeat(1 << 10);

@@ -1,5 +1,5 @@
-//! Stories in `docs/stories/`: calm runs line by line, compared on every test run. `REWRITE=1 cargo
-//! test -p quorate-sim` rewrites them.
+//! The stories that `docs/stories/` lists: calm runs line by line, compared with `testdata` on
+//! every test run. `REWRITE=1 cargo test -p quorate-sim` rewrites them.
 
 use std::{env, fs, path::Path};
 

@@ -122,7 +122,7 @@ fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, LocateE
     }
 }
 
-/// Checks that every node has exactly the correct bytes up to `to`.
+/// Checks that every running node has exactly the correct bytes up to `to`.
 fn check_all(world: &mut World, to: u64) -> Outcome {
     world.run_until("every node has every byte", |world| {
         (0..world.nodes.len()).all(|node| {
@@ -266,7 +266,7 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     assert_eq!(counters(&world, late).snapshots_installed, 1);
     let running = world.nodes[late].running.as_ref().expect("it runs");
     assert_ne!(running.replica().stream_bytes_missing(), Some(0), "it has none of the bytes yet");
-    // The node reports the bytes that it does not have as missing.
+    // The node reports bytes that it lacks as missing, unless it has fetched them by now.
     let reader = world.streamer(late);
     let asked = world.ask_streams(reader, Ask::Read(name(), 50_000, 1000))?;
     assert!(matches!(asked, Some(Heard::Failed(..) | Heard::Bytes(..))), "{asked:?}");

@@ -274,7 +274,8 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
             world.inflict(Fault::CrashAll);
             let now = world.wait_for_leader()?;
             assert_eq!(world.ask(now, "GET x")?, bulk(&number.to_string()));
-            // A newly elected leader may not have decided yet the change that began the era.
+            // Checked after the read, because a newly elected leader may not have decided yet the
+            // change that began the era.
             assert!(era(&world, now) >= *eras.iter().max().expect("they ran"), "{eras:?}");
         }
         world.run_until("the plan is carried through", World::has_no_plan)?;
