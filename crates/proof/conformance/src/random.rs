@@ -192,7 +192,7 @@ impl Maker {
         (slot, if other { number } else { of % 8 })
     }
 
-    /// In most cases, aligns the ballots and slots of a host's two programs. Otherwise each program
+    /// Aligns the ballots and slots of a host's two programs, in most cases. Otherwise each program
     /// would refuse the messages of the other.
     fn join(&mut self, header: &mut Header) {
         let other = match self.turn {

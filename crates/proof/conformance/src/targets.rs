@@ -23,9 +23,7 @@ pub enum Set {
     Directed,
     /// Random frames for a ring of 64 cells.
     Random {
-        /// Seed that determines the frames.
         seed: u64,
-        /// Number of events.
         count: usize,
     },
 }
@@ -165,7 +163,7 @@ impl Vectors {
 }
 
 /// Serves a device in this process as a target. Reads events and writes answers until the end of
-/// the input, and keeps no answer back while it waits for an event.
+/// the input. Flushes all answers before it waits for an event.
 pub fn serve(device: &mut dyn Device, from: impl io::Read, to: impl io::Write) -> io::Result<()> {
     let (mut from, mut to) = (BufReader::new(from), BufWriter::new(to));
     while let Some(event) = read_event(&mut from)? {

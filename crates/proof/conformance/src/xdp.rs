@@ -32,7 +32,7 @@ pub fn missing() -> Option<String> {
     let loaded = quorate_device::xdp::Device::load(Role::Acceptor, &settings(Program::Acceptor));
     match loaded {
         Ok(_) => None,
-        // Any error other than a missing permission is a bug in our code.
+        // Any error other than a missing permission is a bug.
         Err(failed) => failed.is_forbidden().then(|| failed.to_string()),
     }
 }

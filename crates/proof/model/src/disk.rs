@@ -211,8 +211,8 @@ impl Disk {
         entries.any(|entry| entry.is_about(slot, value))
     }
 
-    /// Returns whether this byte of a stream is in the log, persisted or not, or was stored outside
-    /// of it.
+    /// Returns whether this byte of a stream is stored: in the log, persisted or not, or
+    /// separately.
     pub fn has_byte(&self, byte: (StreamName, u64)) -> bool {
         let has = |entry: &Entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value } => {

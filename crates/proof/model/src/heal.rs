@@ -403,8 +403,8 @@ impl Act<'_> {
         Ok(moved)
     }
 
-    /// If a node needs a snapshot and no node has one, returns a node that should take one, and the
-    /// end of the slots to cover. As in a replica, that is the node that has decided most.
+    /// Returns a node that should take a snapshot, and the end of the slots to cover, if a node
+    /// needs a snapshot that no node has. As in a replica, that is the node that has decided most.
     fn snapshot_wanted(&self, site: usize) -> Option<(usize, Slot)> {
         let sites = &self.world.sites;
         let node = sites[site].node.as_ref()?;

@@ -233,7 +233,7 @@ impl Group {
         Ok(())
     }
 
-    /// If the leader's coordinator is not running, either proposes without it or starts it again.
+    /// Proposes without the leader's coordinator or starts it again, if it is not running.
     pub(super) fn continue_leading(&mut self) -> Result<(), String> {
         if self.lead.started || !self.lead.is_leading() {
             return Ok(());

@@ -26,7 +26,7 @@ struct Fate {
 /// Contents of a node's disk that concern these commands.
 #[derive(Debug, Default)]
 struct OnDisk {
-    /// Last value in the log for each slot with a batch.
+    /// Last value in the log of each slot that has a record of its own, as batches do.
     words: BTreeMap<Slot, Value>,
     /// End of the snapshot, which replaces all slots below it.
     snapshot: Slot,
@@ -48,8 +48,8 @@ impl Classes {
         self.fates.insert(command, fate);
     }
 
-    /// Checks an acknowledgement that a quorum has the command in memory in this slot; `quorum`
-    /// says whether one does. Unless memory or a disk was lost, the command must not have been
+    /// Checks an acknowledgement that a quorum has the command in memory in this slot. `quorum` is
+    /// true if a quorum does. Unless memory or a disk was lost, the command must not have been
     /// executed in another slot.
     pub fn in_memory(&mut self, command: u64, slot: Slot, quorum: bool, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
@@ -82,8 +82,8 @@ impl Classes {
         fate.judge(losses)
     }
 
-    /// Checks, once a node has applied every slot below `to`, that each acknowledged slot below it
-    /// holds its command, unless memory or a disk was lost.
+    /// Checks that each acknowledged slot below `to` holds its command, unless memory or a disk was
+    /// lost. Some node has applied all these slots.
     pub fn applied(&mut self, to: Slot, losses: u64) -> Verdict {
         while self.owed.first().is_some_and(|(slot, _)| *slot < to) {
             let owed = self.owed.pop_first();

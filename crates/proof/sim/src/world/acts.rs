@@ -146,7 +146,7 @@ impl World {
         })
     }
 
-    /// Processes events until `holds` returns true. Fails if it does not in time.
+    /// Processes events until `holds` returns true. Fails if that takes too long.
     pub fn run_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Verdict {
         let deadline = self.now.plus_us(HEAL_US);
         for _ in 0..HEAL_EVENTS {

@@ -330,7 +330,7 @@ fn a_leader_with_a_device_hands_over_at_once() {
     }
 }
 
-/// Reads whose confirmations never cease leave no heartbeat that is due by time. Devices are used
+/// Under continuous reads, confirmations replace all timed heartbeats. Devices are used
 /// nevertheless.
 #[test]
 fn reads_without_end_keep_no_device_from_its_work() {

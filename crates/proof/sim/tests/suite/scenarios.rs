@@ -265,7 +265,7 @@ fn g15_returning_node_does_not_depose() -> Outcome {
 }
 
 /// [live-2] A node returns with a higher ballot than the leader's, while confirmations of reads
-/// ([read-2]) leave no heartbeat that is due by time. The leader readmits the node nevertheless.
+/// ([read-2]) replace all timed heartbeats. The leader readmits the node nevertheless.
 #[test]
 fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
     for seed in 0..5 {

@@ -8,7 +8,7 @@ fn committed_programs_compile() {
         let program = compile(&committed(), name, &[("CELLS", "64")]);
         let program = program.unwrap_or_else(|error| panic!("{error}"));
         let mut machine = Machine::new(program);
-        // A frame that belongs to no program goes on, to the other port.
+        // A frame that belongs to no program is forwarded to the other port.
         let sent = machine.process(0, &[7; 64]).unwrap();
         assert_eq!(sent, [(1, vec![7; 64])]);
         assert_eq!(machine.register("counters", 1), Some(1));
