@@ -640,8 +640,8 @@ impl World {
         }
     }
 
-    /// Starts a node that was down. If other nodes remember its log, the disk first loses the end
-    /// of it.
+    /// Starts a node that was down. If other nodes remember its log, the disk loses the end of that
+    /// log first.
     fn lie(&mut self, at: usize, lost: u64, book: u32) -> Result<(), Violation> {
         let remembered = self.recalled(at, u32::MAX).written;
         let same = remembered.to > 0 && remembered.incarnation == self.sites[at].member.incarnation;
