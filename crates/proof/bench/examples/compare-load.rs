@@ -24,7 +24,7 @@ const USAGE: &str = "compare-load --protocol framed|resp --connect ADDR \
     (--outstanding N | --rate N) [--connections N] [--value-size B] [--warmup S] [--duration S]";
 /// Number of keys written.
 const KEYS: u64 = 100_000;
-/// Bytes of a command's length and the number that follows it.
+/// Length in bytes of a command's length field, and of the command number after it.
 const HEAD: usize = 4;
 const NUMBER: usize = 8;
 /// Time to wait for replies after the end of the run.

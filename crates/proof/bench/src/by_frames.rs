@@ -11,7 +11,7 @@ use crate::{
     schedule::Nanos,
 };
 
-/// Connection index of all commands, as the client is a single connection to the load.
+/// Connection index of all commands: to the load, the client is a single connection.
 const ONLY: usize = 0;
 /// Longest wait before the load checks for a stop request.
 const WAIT_MAX: Duration = Duration::from_millis(50);

@@ -1,5 +1,4 @@
-//! Devices that a measurement requests for its nodes. A check ensures that a row reports the
-//! devices in use, not the ones requested.
+//! Devices that a measurement requests for its nodes, and checks that the nodes use them.
 
 use std::fmt;
 
@@ -122,7 +121,7 @@ impl Reading {
         })
     }
 
-    /// Returns the work done since the reading `before`.
+    /// Returns the work done since the earlier reading `before`.
     pub fn since(&self, before: &Self) -> DeviceWork {
         DeviceWork {
             name: self.name.clone(),
@@ -155,8 +154,8 @@ impl DeviceWork {
         (self.given as f64 / self.decided.max(1) as f64).min(1.0)
     }
 
-    /// Returns the reason, if any, why this repetition does not count as a measurement of devices.
-    /// A repetition in which nodes bypass devices because batches are long does count.
+    /// Returns why this repetition does not count as a measurement of devices, if it does not. A
+    /// repetition in which nodes bypass devices because batches are long does count.
     pub fn objection(&self) -> Option<String> {
         let share = self.share();
         (share < SHARE_MIN && self.outgrown == 0).then(|| {

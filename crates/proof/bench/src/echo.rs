@@ -2,8 +2,8 @@
 //! frames.
 //!
 //! A server returns every message that it receives. A [`client`](run) keeps a fixed number of
-//! messages in flight and sends another one for each reply. After a timeout the messages in flight
-//! are counted as lost and sent again.
+//! messages in flight and sends the next one for each reply. After a timeout the messages in flight
+//! count as lost, and the client sends new ones.
 
 use std::{
     io::{self, ErrorKind, Write as _},
@@ -82,7 +82,7 @@ pub fn serve(interface: &str, way: Way) -> io::Result<()> {
     if let Some(hook) = way.hook {
         let _echo = Echo::attach(interface, hook).map_err(io::Error::other)?;
         ready()?;
-        // The process now only keeps the kernel program attached.
+        // From here on, the process only keeps the kernel program attached.
         loop {
             thread::park();
         }

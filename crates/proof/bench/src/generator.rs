@@ -113,7 +113,7 @@ impl<T: Send + 'static> Running<T> {
         self.thread.is_finished()
     }
 
-    /// Stops the repetition early. Outstanding commands are counted as lost.
+    /// Stops the repetition early. Outstanding commands count as lost.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }

@@ -1,9 +1,10 @@
-//! Life of a command: the superimposed hops of many commands, with one command in flight at a time.
+//! Life of a command: the trace points of many commands, overlaid, with one command in flight at a
+//! time.
 //!
 //! Client and nodes share the clock of one machine. A stamp belongs to a command if it names the
-//! command's slot, or if the same thread recorded it in the same turn while the client waited, as a
-//! read before the vote for the slot or a send after it. Turns without work for the command, such
-//! as those for late votes, are left out.
+//! command's slot. A stamp without a slot belongs to it if the same thread recorded it in the same
+//! turn while the client waited, such as the read before the vote for the slot or the send after
+//! it. Turns without work for the command, such as those for late votes, are left out.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,7 @@ const SENT: &str = "sent";
 const REPLIED: &str = "replied";
 
 /// Index of the lane, the command's first hop in the turn, and the hop itself. The first hop
-/// distinguishes hops that do not name a slot.
+/// distinguishes repeated hops that do not name a slot.
 type Key = (usize, Hop, Hop);
 
 /// Aligns the stamps of the nodes (leader first) with the commands. Returns `None` if no command
@@ -154,7 +155,7 @@ fn hops_of(command: &Command, nodes: &[(String, Vec<Stamp>)]) -> BTreeMap<Key, u
                 if own(stamp) {
                     hops.entry((lane, stamp.hop, stamp.hop)).or_insert(after);
                 } else if waits && at < first {
-                    // The last such hop before a hop of the command itself is the one that led to
+                    // The last such hop before the command's own first hop is the one that led to
                     // it.
                     hops.insert((lane, anchor, stamp.hop), after);
                 } else if waits && stamp.hop > Hop::Frame {

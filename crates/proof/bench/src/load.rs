@@ -240,8 +240,8 @@ impl Load {
         self.stopped = true;
     }
 
-    /// Returns whether all commands have been sent and all replies have arrived or are no longer
-    /// awaited.
+    /// Returns whether the repetition is over: all commands have been sent and all replies have
+    /// arrived, the wait for replies has ended, or all connections are lost.
     pub fn is_over(&self, now: Nanos) -> bool {
         let ends = self.start.saturating_add(self.plan.sending());
         if self.gone.iter().all(|gone| *gone) {

@@ -132,7 +132,7 @@ impl Point {
         (self.batch_bytes / (self.value_bytes as u64).max(1)).max(1)
     }
 
-    /// Returns a description of the batch and value sizes, used in rows.
+    /// Returns a description of the batch and value sizes, for rows.
     pub fn name(&self) -> String {
         format!("{} B, batches of {} B", self.value_bytes, self.batch_bytes)
     }

@@ -19,7 +19,7 @@ use crate::{
 /// System, load and conditions of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Such as `kv` or `kernel-paxos-fig5`.
+    /// Name of the scenario, such as `kv` or `kernel-paxos-fig5`.
     pub scenario: String,
     pub system: String,
     /// `durable`, `volatile` or `unknown`; stated in every row ([class-5]).

@@ -43,6 +43,6 @@ pub use session::resolve;
 pub struct Time {
     pub duration: Duration,
     pub warmup: Duration,
-    /// Results are medians over the repetitions.
+    /// Number of repetitions of each row. Results are medians over them.
     pub repeat: u32,
 }

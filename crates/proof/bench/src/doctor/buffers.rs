@@ -1,5 +1,5 @@
-//! Receive buffer of a datagram socket. Compares the size granted to any process with the size
-//! granted to a privileged one.
+//! Receive buffer of a datagram socket: the size granted to any process, and the size granted to a
+//! node with its privileges.
 
 use std::io;
 
@@ -16,7 +16,8 @@ pub struct BufferSizes {
     pub got: usize,
 }
 
-/// Requests the receive buffer of a datagram endpoint both with and without privileges.
+/// Requests a receive buffer of [`BUFFER_BYTES`] bytes, first without privileges and then as a node
+/// does.
 pub fn ask() -> io::Result<BufferSizes> {
     let open = || socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
     let plain = open()?;

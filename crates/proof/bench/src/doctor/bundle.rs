@@ -33,7 +33,7 @@ use crate::{
 const FOLDER: &str = "quorate-bundle";
 const LOG_BYTES_MAX: u64 = 8 << 20;
 const LOGS_MAX: usize = 32;
-/// Maximum number of lines included from the systemd journal, as an argument.
+/// Maximum number of lines included from the systemd journal, as a command-line argument.
 const JOURNAL_LINES: &str = "50000";
 const JOURNAL_WAIT: Duration = Duration::from_secs(15);
 /// Timeout for fetching one admin page.
@@ -80,7 +80,7 @@ const MACHINE: [&str; 29] = [
     "sys/kernel/mm/transparent_hugepage/enabled",
 ];
 
-/// Sources from which a bundle is assembled.
+/// Contents of a bundle, and the sources of further contents.
 #[derive(Clone, Debug)]
 pub struct BundleInputs<'a> {
     pub report: Json,
@@ -351,7 +351,7 @@ fn readable(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
     }
 }
 
-/// Runs a command and returns the end of its output; fails if it does not finish in time.
+/// Runs a command and returns the end of its output. Fails if the command does not finish in time.
 fn said_by(command: &mut Command, wait: Duration) -> Result<Vec<u8>, String> {
     command.env("LC_ALL", "C").stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::null());

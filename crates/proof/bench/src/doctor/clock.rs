@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Difference that slewing cannot cause within [`LOOK`].
 const JUMP_NS: i64 = 1_000_000;
 
-/// Takes 50 ms.
+/// Checks the clock's source, resolution, jumps and synchronization. Takes 50 ms.
 pub fn examine(system: &System) -> Vec<Finding> {
     let before = wall_clock_drift();
     thread::sleep(LOOK);

@@ -56,8 +56,8 @@ pub struct ExaminationOptions<'a> {
     pub count: u32,
     /// Also measures bare commits and compares them with predictions.
     pub measure: bool,
-    /// Skips every step that takes more than a few seconds. Bare programs do not run, and members
-    /// send nothing.
+    /// Skips every step that takes more than a few seconds: bare programs do not run, and members
+    /// do not test multicast.
     pub quick: bool,
     /// Starts the bare programs; `None` to omit all steps that need them.
     pub launcher: Option<&'a Launcher>,

@@ -20,7 +20,7 @@ use crate::doctor::{
 };
 
 /// Duration of one round of round-trip measurements. The fastest of several rounds counts, because
-/// whole rounds are slow on a busy machine or while its processors sleep.
+/// a whole round may be slow on a busy machine or while its processors are in a sleep state.
 const LOOK: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 3;
 
@@ -126,8 +126,7 @@ impl Figures {
         }
     }
 
-    /// Reports whether messages on this machine arrive at all. Returns no findings without a
-    /// launcher.
+    /// Checks that messages on this machine arrive at all. Returns no findings without a launcher.
     pub fn loopback(&self, launcher: Option<&Launcher>) -> Vec<Finding> {
         if launcher.is_none() {
             return Vec::new();

@@ -36,7 +36,7 @@ pub struct Finding {
     pub name: String,
     pub state: State,
     pub what: String,
-    /// Empty if there is none.
+    /// Details of the result. Empty if there are none.
     pub detail: String,
     /// Advice to the operator. Empty if there is none.
     pub hint: String,

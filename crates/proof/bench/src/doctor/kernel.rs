@@ -6,8 +6,7 @@ use crate::doctor::{
     system::{System, Unread},
 };
 
-/// Oldest supported release. Earlier releases lack UDP_SEGMENT (4.18), RWF_DSYNC and pidfds, and
-/// are untested.
+/// Oldest supported release, the first with UDP_SEGMENT. Earlier releases are untested.
 const OLDEST: (u64, u64) = (4, 18);
 /// Recommended release, which supports io_uring with a single issuer and deferred work.
 const WANTED: (u64, u64) = (6, 1);

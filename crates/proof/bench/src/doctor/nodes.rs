@@ -101,7 +101,7 @@ fn age(version: &str) -> (Vec<u64>, bool, &str) {
 
 fn settings(views: &[&NodeView]) -> Finding {
     let name = "settings";
-    // A node without settings runs an older version or another program.
+    // A node that reports no settings runs an older version or another program.
     let telling: Vec<&&NodeView> = views.iter().filter(|view| !view.settings.is_empty()).collect();
     let mut all: BTreeMap<&str, Values> = BTreeMap::new();
     let names: BTreeSet<&String> = telling.iter().flat_map(|view| view.settings.keys()).collect();
@@ -209,7 +209,7 @@ fn full_disks(views: &[&NodeView]) -> Vec<String> {
     views.iter().filter_map(full).collect()
 }
 
-/// Checks whether the voters that are up are a quorum. They are those connected to the leader or,
+/// Checks whether the voters that are up form a quorum: the voters connected to the leader or,
 /// without a leader, those that respond.
 fn quorum(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
     let name = "quorum";
@@ -255,7 +255,7 @@ fn health(views: &[&NodeView]) -> Finding {
     }
 }
 
-/// Checks whether the clocks of all nodes agree, as far as nodes know.
+/// Checks whether the clocks of all nodes agree, according to the nodes' reports.
 fn clocks(views: &[&NodeView]) -> Finding {
     let name = "clocks of nodes";
     let mut off = BTreeMap::new();

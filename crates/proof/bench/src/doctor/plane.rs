@@ -19,7 +19,7 @@ pub enum Plane {
 }
 
 impl Plane {
-    /// In the order of the report.
+    /// All planes, in the order of the report.
     pub const ALL: [Self; 5] = [Self::Tcp, Self::Udp, Self::Multicast, Self::Ethernet, Self::Chain];
 
     pub const fn name(self) -> &'static str {

@@ -3,8 +3,8 @@
 //!
 //! The prediction is for the bare commit that [`crate::doctor::measure`] can measure: a leader
 //! receives 64-byte commands from a client on its machine, sends them to all followers, writes and
-//! flushes them as the followers do, and replies when all have done so; one batch at a time. A
-//! protocol should come near that rate; a full node does not reach it.
+//! flushes them as the followers do, and replies when all have done so. One batch is in flight at a
+//! time. A protocol should come close to that rate; a full node does not reach it.
 
 use quorate_tuner::model::{Bandwidth, Bytes, Disk, Linear, Micros, Model, Network, Workload};
 use serde::Serialize;

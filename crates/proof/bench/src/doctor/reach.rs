@@ -72,7 +72,7 @@ pub fn token() -> u64 {
     let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match random {
         Ok(8) => u64::from_le_bytes(bytes),
-        // The token only needs to distinguish concurrent tests.
+        // A process id distinguishes concurrent tests well enough.
         _ => u64::from(std::process::id()) << 32,
     }
 }
@@ -148,7 +148,7 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -
         });
     }
     problems.extend(sent.iter().filter_map(|sent| sent.as_ref().err().cloned()));
-    // A member that failed to listen has already reported that problem.
+    // A member that failed to listen is already in the list of problems.
     let deaf = heard.iter().zip(&listening).filter(|(_, listening)| listening.is_ok());
     problems.extend(deaf.filter_map(|(heard, _)| heard.as_ref().err().cloned()));
     let row = |(member, sent): (&Member, &Result<Sent, String>)| Row {

@@ -1,4 +1,4 @@
-//! Removes secrets from text that strangers will see: private keys, plane keys, passwords, tokens.
+//! Removes secrets from text that leaves the machine: private keys, plane keys, passwords, tokens.
 //! Text that only looks like a secret is also removed, because losing a line is better than leaking
 //! a secret.
 
@@ -35,7 +35,8 @@ const WORDS: [&str; 25] = [
 ];
 /// Minimum number of hexadecimal digits that are treated as a plane key.
 const HEX_LEAST: usize = 64;
-/// Minimum length of a run of letters and digits that is treated as a key.
+/// Minimum length of a run of Base64 characters that is treated as a key, if it contains upper
+/// case, lower case and digits.
 const RUN_LEAST: usize = 40;
 /// Number of lines after which an unterminated private key is assumed to have ended.
 const BLOCK_LINES_MAX: usize = 1024;

@@ -81,7 +81,7 @@ impl BareSetting {
         Some((frames / u64::from(self.senders.max(1))).max(1))
     }
 
-    /// Returns the description of the senders and receivers used in rows.
+    /// Returns the description of the senders and receivers for rows.
     pub fn said(&self) -> String {
         let (s, z) = (plural(self.senders), plural(self.receivers));
         let burst = self.burst;

@@ -45,7 +45,7 @@ impl Bare {
         most(&self.senders) + most(&self.receivers)
     }
 
-    /// Returns all groups. With `quick`, uses only the first and last value of each list.
+    /// Returns all groups or, if `quick`, those with the first and last value of each list.
     pub fn groups(&self, quick: bool) -> Vec<BareSetting> {
         let loads = optional(&self.loads_percent);
         let shapes = ends(&optional(&self.queues_kib), quick).into_iter();

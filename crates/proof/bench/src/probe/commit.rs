@@ -1,10 +1,10 @@
 //! A whole commit by bare programs: client, leader and two followers, without a protocol.
 //!
 //! The leader takes all commands that have arrived, sends them to both followers, writes and
-//! flushes them itself, waits for both, and replies. Followers do the same. There is one batch at a
-//! time: a system that sends the next batch while the previous one is being flushed can beat this
-//! where flushes are slow. There are no ballots, checksums, elections or services, and no failures
-//! are handled.
+//! flushes them itself, waits for both followers, and replies. Followers also write and flush, and
+//! then reply. There is one batch at a time: a system that sends the next batch while the previous
+//! one is being flushed can beat this where flushes are slow. There are no ballots, checksums,
+//! elections or services, and no failures are handled.
 
 use std::{
     collections::VecDeque,

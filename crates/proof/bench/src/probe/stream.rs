@@ -2,10 +2,10 @@
 //! protocol.
 //!
 //! The leader receives the client's bytes, forwards them as they arrive, and writes them with
-//! direct I/O to a file that was written before. When a unit is on disk, it writes a record to
-//! another file, so that data precedes its record. It reports how many bytes are durable both here
-//! and at the follower. The follower does the same without forwarding. There are no ballots,
-//! checksums or elections, and no failures are handled.
+//! direct I/O to a file whose blocks were written in advance. When a unit is on disk, it writes a
+//! record to another file, so that data precedes its record. It reports how many bytes are durable
+//! both here and at the follower. The follower does the same without forwarding. There are no
+//! ballots, checksums or elections, and no failures are handled.
 
 pub mod node;
 

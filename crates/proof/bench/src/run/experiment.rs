@@ -46,7 +46,7 @@ pub struct ExperimentOptions {
     pub disk_flush: Duration,
     /// Network to use instead of the one in the paper.
     pub wan: Option<Profile>,
-    /// If batch and window are fixed, measures only the first and last of each row and column.
+    /// Measures only the ends of each list: clients, batches, windows, or groups of bare programs.
     pub quick: bool,
     /// Measures all rates and sizes for as long as in the paper. Without it, some experiments use a
     /// short form.

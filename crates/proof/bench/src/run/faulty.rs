@@ -187,7 +187,7 @@ fn ring_of(cluster: &Cluster, leader: u32) -> Vec<u32> {
     let asked = cluster.place_of(leader).map(|place| place.admin.clone());
     let view = query_cluster(&asked.into_iter().collect::<Vec<_>>()).ok();
     let nodes = view.as_ref().map_or(&[][..], |view| &view.nodes);
-    // `look` also queries other nodes, but only the leader's view counts.
+    // The query also returns other nodes' views, but only the leader's counts.
     let mut views = nodes.iter().filter_map(Answer::view);
     let view = views.find(|view| view.node == leader);
     view.map(|view| view.ring.clone()).unwrap_or_default()

@@ -98,7 +98,8 @@ fn points(experiment: &Experiment<'_>) -> Vec<Point> {
     all.iter().filter(ends).copied().collect()
 }
 
-/// Returns half of the window that saturates the link, that window, and twice that window.
+/// Returns, for each point, half of the window that saturates the link, that window, and twice that
+/// window. If `quick`, returns only the saturating window.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

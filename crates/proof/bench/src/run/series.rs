@@ -51,7 +51,7 @@ pub struct Load {
     /// Number of outstanding commands in a closed loop. If this and `rate` are `None`, a series of
     /// both kinds is run.
     pub outstanding: Option<u32>,
-    /// A closed loop uses at most one connection per outstanding command.
+    /// Number of connections. A closed loop uses at most one per outstanding command.
     pub connections: u32,
     pub value_bytes: usize,
     pub nodes: u32,

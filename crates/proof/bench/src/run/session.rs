@@ -248,7 +248,8 @@ impl Cluster {
     }
 
     /// Waits until the leader uses the newest feature level, which it soon does in a new cluster
-    /// ([level-11]), and the nodes agree on it. A raise takes slots back from devices.
+    /// ([level-11]), and the nodes agree on it. Raising the level revokes the slots of devices, so
+    /// it must precede a measurement.
     fn settle(&self) -> Result<(), Problem> {
         let admins: Vec<String> = self.members.iter().map(|place| place.admin.clone()).collect();
         let began = Instant::now();

@@ -91,7 +91,7 @@ impl Speech {
         Ok(Some(NodeMessage { used, position, closed }))
     }
 
-    /// Tells the node that no more bytes follow, which closes the stream.
+    /// Signals that no more bytes follow, which closes the stream.
     pub fn close(self, socket: &mut TcpStream) -> io::Result<()> {
         match self {
             Self::Raw => socket.shutdown(std::net::Shutdown::Write),

@@ -52,7 +52,7 @@ impl Fake {
                 // The generator sees a reply only when it runs.
                 load.replied(now, connection, Answer::Done);
             }
-            // Like the real generator, it waits while a socket is full.
+            // Like the real generator, this loop waits while a socket is full.
             while open.iter().all(|open| *open < self.socket)
                 && let Some(issue) = load.issue(now)
             {

@@ -124,7 +124,7 @@ impl Network {
         self.relay.as_ref().map(Relay::counts)
     }
 
-    /// Reduces a node's link to `percent` of its capacity, if the node has a link to a switch.
+    /// Reduces a node's link to `percent` of its capacity. Fails on an emulated wide-area network.
     pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(lan) => segment::narrow(lan, node, percent),
@@ -132,7 +132,7 @@ impl Network {
         }
     }
 
-    /// Creates an interface for this process at the nodes' switch, if there is a switch.
+    /// Creates an interface for this process at the nodes' switch. Fails if there is no switch.
     pub(super) fn join(&self, interface: &str) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(_) => segment::join(interface),
