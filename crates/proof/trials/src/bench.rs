@@ -95,7 +95,6 @@ pub(crate) fn numbers(program: &Path, words: &[&str]) -> Result<Vec<(String, u64
     Ok(pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect())
 }
 
-/// Returns the number of this name.
 pub(crate) fn number(numbers: &[(String, u64)], name: &str) -> Result<u64, Failed> {
     let found = numbers.iter().find(|(other, _)| other == name);
     found

@@ -73,7 +73,7 @@ fn finding_nodes() -> Result<(), Failed> {
     clients.into_iter().flatten().try_for_each(|client| over_a_kill(client, &mut nodes))
 }
 
-/// Kills the leader below programs that consist of scripts.
+/// Runs programs whose commands are Lua scripts, and kills the leader under each.
 fn running_scripts(programs: impl IntoIterator<Item = Option<Command>>) -> Result<(), Failed> {
     let mut nodes = nodes::serving(3, &[])?;
     let address = format!("127.0.0.1:{}", nodes.client_ports()[0]);
@@ -85,10 +85,10 @@ fn running_scripts(programs: impl IntoIterator<Item = Option<Command>>) -> Resul
     programs.into_iter().flatten().try_for_each(|program| over_a_kill(program, &mut nodes))
 }
 
-/// Kills the leader below a client once it says that it is ready.
+/// Runs a client, and kills the leader once the client reports that it is ready.
 fn over_a_kill(client: Command, nodes: &mut Nodes) -> Result<(), Failed> {
     let ports = nodes.client_ports();
-    // A program that waits for ever for a lost answer fails.
+    // Without a timeout, a client that waits for a lost reply would block the task.
     let mut bounded = Command::new("timeout");
     bounded.args(["--kill-after=5", "180"]).arg(client.get_program()).args(client.get_args());
     let mut client = bounded;

@@ -36,13 +36,14 @@ struct Wish {
     only: Option<Step>,
     /// Restricts [`Part::Planes`] to clusters of this plane.
     plane: Option<&'static str>,
-    /// Restricts [`Part::Devices`] to clusters with this kind of device.
+    /// Restricts [`Part::Devices`] and [`Part::Frames`] to clusters with this kind of device.
     device: Option<&'static str>,
-    /// Part to run; `None` runs all of them.
+    /// Part to run; `None` runs a selection of parts, with all settings of rounds.
     part: Option<Part>,
 }
 
-/// Parts of the task. All but the last three need neither the checker nor a network of their own.
+/// Parts of the task. Without the checker or network namespaces, a part runs without the checks
+/// that need them, or is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Short,
@@ -50,16 +51,16 @@ enum Part {
     Pressure,
     Snapshots,
     Replace,
-    /// Uses lists as queues, with this number of kills.
+    /// Lists used as queues while nodes are killed. `rounds` is the number of kills.
     Queues,
     Streams,
     /// Kills of every role in a group with streams.
     StreamKills,
-    /// All rounds on packet planes. They need both the checker and a network.
+    /// All rounds on packet planes.
     Planes,
-    /// All rounds with phase 2 in devices. They need both the checker and a network.
+    /// All rounds with phase 2 in devices. Needs network namespaces.
     Devices,
-    /// Clients that send frames to devices. They need a network.
+    /// Clients that send frames to devices. Needs network namespaces.
     Frames,
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         }
     }
     interrupt::clean_up_on_signals()?;
-    // A process has one network, shared by all parts that need partitions.
+    // A process has one network, with a place for each node of the largest cluster.
     let places = match wish.part {
         Some(Part::Planes) => Setting::nodes_max(&Setting::OF_PACKETS),
         Some(Part::Devices) => Setting::nodes_max(&Setting::OF_DEVICES),

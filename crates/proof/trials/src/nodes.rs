@@ -1,4 +1,5 @@
-//! Clusters that run the release binary of this workspace.
+//! Clusters that run the binary under test: the release build of this workspace, or the debug build
+//! if `QUORATE_PROFILE` is `dev`.
 
 use std::{
     fs, io,

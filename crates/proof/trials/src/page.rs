@@ -109,8 +109,8 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // The first signal makes the demo stop its nodes and delete its folder, the second makes it
-        // hurry.
+        // The first signal makes the demo stop its nodes and delete its folder. The second one
+        // makes it do so immediately.
         for _ in 0..2 {
             let _ = self.signal(Signal::TERM);
         }
@@ -136,7 +136,7 @@ fn read(from: impl std::io::Read + Send + 'static, shown: bool) -> Receiver<Stri
     lines
 }
 
-/// The demo's page, and the number of presses of a button that fails something.
+/// The demo's page, and the number of failures injected with its buttons.
 struct Page {
     browser: Browser,
     demo: Demo,

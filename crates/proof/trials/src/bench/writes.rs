@@ -69,7 +69,7 @@ pub(super) fn write_each(
     Ok(float(count) / began.elapsed().as_secs_f64())
 }
 
-/// A running load of writes to random keys out of `keys`.
+/// A running load of writes to random keys.
 pub(super) struct Writes(Running, Instant);
 
 impl Writes {

@@ -1,7 +1,7 @@
-//! Byte streams while every role is killed many times, one after the other: the leader, which owns
-//! most segments, the follower, and the auxiliary. Writers that know another node see only a pause.
-//! Writers that know only the killed node continue after its restart. Every stream is equal on both
-//! full nodes.
+//! Byte streams while nodes of every role are killed many times: the leader, which owns most
+//! segments, the follower, and the auxiliary. Writers with the addresses of both full nodes see
+//! only a pause. Writers with only the killed node's address continue after its restart. At the
+//! end, every stream must be equal on both full nodes.
 
 use std::{
     fmt,
@@ -101,7 +101,7 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Kills nodes under load. `full` are the client addresses of nodes 1, 2 ….
+/// Kills nodes under load. `full` are the stream addresses of nodes 1, 2 ….
 fn play(
     kills: u64,
     full: &[String],

@@ -60,7 +60,8 @@ pub(super) fn run(size: Size, checker: Option<&Checker>) -> Result<(), Failed> {
     once(size, checker)?
 }
 
-/// Runs the test once. The inner error means that it took too long or that the leader changed.
+/// Runs the test once. The inner error means that the leader changed without a failure, or that the
+/// recovery took too long.
 fn once(size: Size, checker: Option<&Checker>) -> Result<Result<(), Failed>, Failed> {
     let mut nodes = nodes::serving(3, &[])?;
     let load = Load::start(nodes.client_addresses(), 1)?;

@@ -43,8 +43,7 @@ const USAGE: &str = "compare multicast [--quick] [--receivers N,…] [--speed 10
 const INSIDE: &str = "QUORATE_COMPARE_INSIDE";
 /// Maximum number of members in a group, including the sender.
 const MEMBERS_MAX: u32 = 32;
-/// Allowed message sizes in bytes. The minimum is the size of the leading number, the maximum is
-/// what Corosync accepts as one message.
+/// Allowed message sizes in bytes. The maximum is the largest message that Corosync accepts.
 const SIZES: RangeInclusive<usize> = 64..=512 << 10;
 /// Folder in memory for all files of the systems.
 const SCRATCH: &str = "/dev/shm";

@@ -69,8 +69,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Marks the last write as durable. It is forgotten if no older write to its file can still be
-    /// undone, and if the disk does not lie about it.
+    /// Marks the last write as durable. Drops it if no older write to its file is left in the
+    /// journal, unless the disk lies about durability.
     pub(crate) fn last_is_durable(&mut self, lies: bool) {
         let Some((last, older)) = self.0.split_last_mut() else {
             return;
@@ -96,7 +96,8 @@ impl Journal {
         self.0.retain(|write| write.file != file);
     }
 
-    /// Makes all writes durable that the disk reported as such.
+    /// Drops the writes to files that have no unflushed writes left, so that no later cut undoes
+    /// them.
     pub(crate) fn forget_durable(&mut self) {
         let open: Vec<u64> = self.open().map(|write| write.file).collect();
         self.0.retain(|write| open.contains(&write.file));

@@ -66,7 +66,7 @@ const ABOUT_FILES: [&str; 9] = [
     "read back",
 ];
 
-/// A row of the table.
+/// A row of the table: a kind of file and a fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     pub(super) kind: Kind,
@@ -349,7 +349,7 @@ impl Row {
         let mut refused = None;
         if let Err(why) = nodes.restart(&[victim]) {
             let why = why.to_string();
-            // Earlier lines are about other things.
+            // Earlier lines do not concern the refusal.
             let from = why.find("ERROR ").unwrap_or(0);
             refused = Some(why[from..].to_owned());
             let _ = nodes.kill(&[victim]);
@@ -360,7 +360,7 @@ impl Row {
         if refused.is_none() {
             found.extend(scrub(nodes, victim)?);
         }
-        // The node's own final report.
+        // Compare first, so that the log is read when it is complete.
         let (keys, bytes) = self.compare(nodes, clients, refused.is_none(), checker)?;
         (outcome.keys, outcome.stream_bytes) = (keys, bytes);
         let log = nodes.log(victim);

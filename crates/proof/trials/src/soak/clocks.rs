@@ -52,7 +52,7 @@ impl Clocks {
         Ok(Self { library })
     }
 
-    /// Prepares a node, before its start, so that its clock can jump.
+    /// Prepares a node, before its start, for clock jumps.
     pub(super) fn under(&self, spec: &mut Spec) -> io::Result<()> {
         let file = spec.stderr.with_extension("clock");
         fs::write(&file, 0_i64.to_ne_bytes())?;

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use super::{NETWORK, address};
 
 /// Returns the best settings found for this number of members: bytes of a packet, packets per token
-/// rotation of all members, and of one.
+/// rotation of all members, and packets per rotation of one member.
 ///
-/// One packet of 8900 bytes holds a message of 8 KiB, and the kernel fragments it for the link;
-/// then 28 packets are Corosync's own limit (256 000 bytes per token). With more packets, the
-/// machine's queue, which all receivers share, overflows, and members spend their time on repairs.
-/// The last line is the default.
+/// A packet of 8900 bytes holds a message of 8 KiB, and the kernel fragments it for the link. 28 of
+/// these packets are Corosync's own limit (256 000 bytes per token). With more packets, the queue
+/// of the machine, which all receivers share, overflows, and members spend their time on repairs.
+/// The last arm is Corosync's default.
 const fn window(members: u32) -> (u32, u32, u32) {
     match members {
         0..=8 => (8900, 50, 28),

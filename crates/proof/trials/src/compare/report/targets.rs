@@ -27,7 +27,7 @@ const TARGETS: &[Target] = &[
         ],
         factor: 3.0,
     },
-    // The libraries alone, and behind the batching that we added to two of them.
+    // The libraries alone, and two of them with batching that we added.
     Target {
         ours: "quorate-log/volatile",
         others: &["hashicorp-raft/volatile", "openraft-plain/volatile", "omnipaxos-plain/volatile"],
