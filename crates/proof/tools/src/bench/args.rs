@@ -247,7 +247,7 @@ pub(crate) struct LoadArgs {
     pub(crate) disk_flush_ms: Duration,
 }
 
-/// The durability that clients ask for ([class-2]).
+/// Acknowledgement class that clients request ([class-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AskedClass {
     /// As the cluster decides.
