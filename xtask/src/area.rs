@@ -65,7 +65,7 @@ impl Area {
             match kind {
                 "RAMB36E2" => area.half_blocks += 2 * count,
                 "RAMB18E2" => area.half_blocks += count,
-                // Each of them takes half a slice.
+                // LUTs per RAM primitive of this family: a whole slice has eight.
                 "RAM32M16" | "RAM64M8" => area.luts += 8 * count,
                 "RAM32M" | "RAM64M" => area.luts += 4 * count,
                 _ if kind.starts_with("FD") => area.registers += count,

@@ -1,8 +1,8 @@
-//! Makes the machine that executes scripts from its sources: `cargo xtask lua`.
+//! Builds the Lua interpreter that executes scripts from its sources: `cargo xtask lua`.
 //!
-//! The machine is committed, because another byte in it may change what scripts cost, and because
-//! building Quorate needs no compiler for WebAssembly. This task shows that it is what its sources
-//! say, or makes a new one.
+//! The interpreter, a WebAssembly module, is committed because any change of its bytes may change
+//! what scripts cost, and because building Quorate then needs no compiler for WebAssembly. This
+//! task checks that the committed module matches its sources, or replaces it.
 
 mod module;
 mod regions;
@@ -15,7 +15,7 @@ use std::{
 
 use crate::shell::{Failed, judge, root, target};
 
-/// Debian's source package, whose patches mend Lua and its libraries.
+/// Debian's source package, which includes patches for Lua and its libraries.
 const PACKAGE: &str = "redis=5:7.0.15-1~deb12u10";
 const LIST: &str = "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main
 deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian-security bookworm-security main
@@ -56,10 +56,11 @@ const LUA: [&str; 30] = [
 ];
 /// Files of Redis, in `src`.
 const REDIS: [&str; 2] = ["rand", "sha1"];
-/// Files of ours.
+/// Our own source files, in `crates/services/lua/machine`.
 const OWN: [&str; 5] = ["library", "memory", "run", "streams", "values"];
 
-/// Numbers out of range become the lowest integer, as on x86, only without `nontrapping-fptoint`.
+/// Compiler flags. Without `nontrapping-fptoint`, out-of-range numbers are converted to the lowest
+/// integer, as on x86.
 const COMPILE: [&str; 11] = [
     "--target=wasm32-wasi",
     "-O2",
@@ -74,17 +75,18 @@ const COMPILE: [&str; 11] = [
     "-w",
 ];
 
-/// The stack lies below everything else, so that its overflow leaves the memory.
+/// Linker flags. The stack is at the lowest addresses, so that an overflow leaves the memory and
+/// traps.
 const LINK: &str = "-Wl,--no-entry,--gc-sections,--strip-all,--stack-first,-z,stack-size=196608,\
                     --initial-memory=524288,--max-memory=67108864,--export=__stack_pointer,\
                     --wrap=strtod,--wrap=__wasi_fd_close,--wrap=__wasi_fd_read,\
                     --wrap=__wasi_fd_write,--wrap=__wasi_fd_seek";
 
-/// Header of this name that `sha1.c` includes.
+/// Content of the `config.h` that `sha1.c` includes.
 const CONFIG: &str = "#define LITTLE_ENDIAN 1234\n#define BIG_ENDIAN 4321\n#undef BYTE_ORDER\n\
                       #define BYTE_ORDER LITTLE_ENDIAN\n";
 
-/// Builds the machine and compares it with the committed one, or replaces that.
+/// Builds the module and compares it with the committed one, or replaces that one.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let (keep, source) = match words {
         [] => (true, fetch()?),
@@ -133,7 +135,8 @@ fn patch(source: &Path, own: &Path) -> Result<(), Failed> {
     judge(command, "patch lua.patch")
 }
 
-/// Compiles and links. Paths are relative, so that none of this machine gets into the result.
+/// Compiles and links the module. Paths are relative, so that the result does not depend on this
+/// machine.
 fn build(source: &Path, own: &Path) -> Result<PathBuf, Failed> {
     fs::create_dir_all(source.join("own"))?;
     for entry in fs::read_dir(own)? {

@@ -1,7 +1,7 @@
 //! Automation: `cargo xtask NAME`.
 //!
-//! Trials and benchmarks on real processes are tasks of the program `quorate-trials`, which gets
-//! the words.
+//! Trials and benchmarks on real processes are tasks of the program `quorate-trials`, to which they
+//! are passed on.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 

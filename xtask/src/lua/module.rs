@@ -1,12 +1,12 @@
-//! The binary format of WebAssembly, as far as [`super::regions`] reads and writes it.
+//! WebAssembly's binary format, as far as [`super::regions`] reads and writes it.
 
-/// Section of types, of imports, of functions and of code.
+/// Section ids.
 pub(super) const TYPES: u8 = 1;
 pub(super) const IMPORTS: u8 = 2;
 pub(super) const FUNCTIONS: u8 = 3;
 pub(super) const CODE: u8 = 10;
 
-/// Reads bytes in order. Everything that is not there is an error.
+/// A reader of bytes in order. Reading past the end is an error.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(1)?[0])
     }
 
-    /// Reads a number of at most 64 bits, without its sign.
+    /// Reads a LEB128 number of at most 64 bits and ignores its sign.
     pub(super) fn number(&mut self) -> Result<u64> {
         let (mut value, mut shift) = (0, 0);
         loop {
@@ -59,13 +59,13 @@ impl<'a> Reader<'a> {
         self.take(length)
     }
 
-    /// Returns the bytes that were read since then.
+    /// Returns the bytes read since the position `at`.
     pub(super) fn since(&self, at: usize) -> &'a [u8] {
         self.bytes.get(at..self.at).unwrap_or_default()
     }
 }
 
-/// Appends a number as the format writes it.
+/// Appends a number as unsigned LEB128.
 pub(super) fn write_number(mut value: usize, out: &mut Vec<u8>) {
     loop {
         let low = u8::try_from(value & 0x7f).unwrap_or(0);
@@ -77,20 +77,20 @@ pub(super) fn write_number(mut value: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Numbers of parameters and of results.
+/// Numbers of parameters and of results of a function.
 pub(super) type Signature = (usize, usize);
 
-/// Type of a block that leaves nothing.
+/// Block type without a result.
 pub(super) const NO_RESULT: u8 = 0x40;
 
-/// Type of a function, and of a block that ends like it.
+/// Type of a function, with the block type for its result.
 #[derive(Clone, Copy)]
 pub(super) struct Type {
     pub(super) signature: Signature,
     pub(super) kind: u8,
 }
 
-/// The types of a module's functions, imported ones first.
+/// Types of a module's functions. Imported functions come first.
 #[derive(Default)]
 pub(super) struct Signatures {
     pub(super) types: Vec<Type>,
@@ -99,7 +99,7 @@ pub(super) struct Signatures {
 }
 
 impl Signatures {
-    /// Takes what a section says.
+    /// Records the types and functions in a section. Ignores other sections.
     pub(super) fn learn(&mut self, section: u8, from: &mut Reader<'_>) -> Result<()> {
         if ![TYPES, IMPORTS, FUNCTIONS].contains(&section) {
             return Ok(());

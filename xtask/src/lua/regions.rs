@@ -1,9 +1,9 @@
-//! Makes an interpreter charge what is executed, and no more.
+//! Rewrites a WebAssembly module so that the interpreter charges only for executed instructions.
 //!
-//! wasmi charges a function or a loop for all of its instructions when it is entered, nested blocks
-//! included. LLVM writes every branch as a way out of a block, so a whole `switch` would be charged
-//! for each of its cases. Here the code behind the end of a block becomes a `loop` that nothing
-//! repeats: a region with a charge of its own.
+//! On entry to a function or a loop, wasmi charges for all of its instructions, including nested
+//! blocks. LLVM compiles every branch to an exit from a block, so a whole `switch` would be charged
+//! for each of its cases. Here the code after the end of a block becomes a `loop` that is never
+//! repeated: a region that is charged for separately.
 
 use super::module::{CODE, NO_RESULT, Reader, Result, Signature, Signatures, write_number};
 
@@ -13,7 +13,7 @@ const IF: u8 = 0x04;
 const ELSE: u8 = 0x05;
 const END: u8 = 0x0b;
 
-/// Rewrites a module.
+/// Rewrites all functions of a module.
 pub(super) fn separate(module: &[u8]) -> Result<Vec<u8>> {
     let mut from = Reader::new(module);
     let mut out = from.take(8)?.to_vec();
@@ -47,12 +47,12 @@ fn code(from: &mut Reader<'_>, signatures: &Signatures) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// A block, a loop, a branch of an `if`, or a region of ours, around the current instruction.
+/// A block, a loop, a branch of an `if`, or one of our regions, around the current instruction.
 struct Frame {
     opcode: u8,
-    /// Type as written: nothing or one value.
+    /// Block type: no result, or the type of one result.
     kind: u8,
-    /// Values on the stack outside of it.
+    /// Number of values on the stack at the start of the frame.
     height: usize,
     ours: bool,
 }
@@ -60,9 +60,9 @@ struct Frame {
 struct Function<'a> {
     signatures: &'a Signatures,
     frames: Vec<Frame>,
-    /// Values on the stack.
+    /// Number of values on the stack.
     height: usize,
-    /// No instruction is executed until the end of the frame.
+    /// Set if the rest of the frame is unreachable.
     dead: bool,
     out: Vec<u8>,
 }
@@ -114,7 +114,7 @@ impl<'a> Function<'a> {
         Ok(())
     }
 
-    /// Ends the regions on top.
+    /// Ends the innermost regions, up to the next frame of the source.
     fn end_regions(&mut self) {
         while self.frames.pop_if(|frame| frame.ours).is_some() {
             self.out.push(END);
@@ -138,7 +138,8 @@ impl<'a> Function<'a> {
         Ok(())
     }
 
-    /// Begins a region, if no value is on the stack that it would hide.
+    /// Begins a region, unless the enclosing frame has values on the stack, which the region would
+    /// hide.
     fn begin_region(&mut self) {
         let Some(around) = self.frames.last().filter(|frame| frame.height == self.height) else {
             return;
@@ -148,7 +149,7 @@ impl<'a> Function<'a> {
         self.frames.push(frame);
     }
 
-    /// Returns how deep a label lies now.
+    /// Returns the depth of a label of the source, including our regions.
     fn depth(&self, label: usize) -> Result<usize> {
         let theirs = self.frames.iter().rev().enumerate().filter(|(_, frame)| !frame.ours);
         theirs.map(|(depth, _)| depth).nth(label).ok_or_else(|| "an unknown label".to_owned())
@@ -185,7 +186,7 @@ impl<'a> Function<'a> {
         Ok(())
     }
 
-    /// An instruction that stays as it is. Reads what belongs to it, and counts its values.
+    /// Reads the operands of an instruction that is copied unchanged, and updates the stack height.
     fn plain(&mut self, opcode: u8, from: &mut Reader<'_>) -> Result<()> {
         let effect = match opcode {
             0x00 | 0x0f => {
@@ -217,7 +218,7 @@ impl<'a> Function<'a> {
     }
 }
 
-/// `memory.copy` and `memory.fill`.
+/// Reads `memory.copy` or `memory.fill`.
 fn bulk(from: &mut Reader<'_>) -> Result<Signature> {
     let zeros = match from.number()? {
         10 => 2,
@@ -228,7 +229,7 @@ fn bulk(from: &mut Reader<'_>) -> Result<Signature> {
     Ok((3, 0))
 }
 
-/// Instructions with at most two numbers behind their byte.
+/// Reads an instruction with at most two LEB128 operands.
 fn simple(opcode: u8, from: &mut Reader<'_>) -> Result<Signature> {
     let (numbers, effect) = match opcode {
         0x01 => (0, (0, 0)),
@@ -241,7 +242,7 @@ fn simple(opcode: u8, from: &mut Reader<'_>) -> Result<Signature> {
         0x36..=0x3e => (2, (2, 0)),
         0x3f => (1, (0, 1)),
         0x41 | 0x42 => (1, (0, 1)),
-        // Comparisons and calculations, of one value and of two.
+        // Comparisons and arithmetic, unary and binary.
         0x45 | 0x50 | 0x67..=0x69 | 0x79..=0x7b => (0, (1, 1)),
         0x46..=0x4f | 0x51..=0x66 | 0x6a..=0x78 | 0x7c..=0x8a => (0, (2, 1)),
         0x8b..=0x91 | 0x99..=0x9f | 0xa7..=0xc4 => (0, (1, 1)),

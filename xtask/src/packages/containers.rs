@@ -1,5 +1,5 @@
-//! Containers of the image, run as an engine would but without one: those of the `podman run` lines
-//! of the page, and the pods of the Kubernetes manifest.
+//! Runs containers of the image as an engine would, but without one: those of the `podman run`
+//! lines of the page, and the pods of the Kubernetes manifest.
 
 use std::{
     fmt::Write as _,
@@ -81,7 +81,7 @@ fn certificates(folder: &Path, page: &str, section: &str, program: &Program) -> 
     Ok(())
 }
 
-/// Returns the container of a line of the page.
+/// Returns the container of a `podman run` line of the page.
 fn podman(folder: &Path, line: &str) -> Result<Container, Failed> {
     let (mut environment, mut mounts) = (Vec::new(), Vec::new());
     let mut words = line.split_whitespace().skip(2);
@@ -95,7 +95,7 @@ fn podman(folder: &Path, line: &str) -> Result<Container, Failed> {
                 let [from, to, ref options @ ..] = parts[..] else { return Err(wrong()) };
                 let volume = folder.join(from);
                 fs::create_dir_all(&volume)?;
-                // The option U, or a volume that is new.
+                // Podman changes the owner of a new volume, and of any volume with the option U.
                 if options == ["U"] || !from.starts_with('.') {
                     own(&volume, USER)?;
                 }
@@ -111,7 +111,7 @@ fn podman(folder: &Path, line: &str) -> Result<Container, Failed> {
     Ok(Container { name: "container".to_owned(), environment, arguments, mounts })
 }
 
-/// Gives a folder and its files to a user.
+/// Changes the owner of a folder and its files.
 fn own(folder: &Path, user: u32) -> Result<(), Failed> {
     let own =
         |path: &Path| rustix::fs::chown(path, Some(Uid::from_raw(user)), Some(Gid::from_raw(USER)));
@@ -147,14 +147,14 @@ fn pods(folder: &Path, manifest: &str, page: &str) -> Result<(Vec<Container>, St
             let from = secrets.iter().find(|(name, _)| secret.as_deref() == Some(*name));
             let from = match (from, secret) {
                 (Some((_, from)), _) => folder.join(from),
-                // A new volume.
+                // No secret, so a new volume.
                 (None, None) => folder.join(&name),
                 (None, Some(secret)) => {
                     return Err(Failed(format!("{PAGE} does not create the secret {secret}")));
                 }
             };
             fs::create_dir_all(&from)?;
-            // As `fsGroup` makes volumes and secrets accessible.
+            // Same effect as `fsGroup`, which makes volumes and secrets accessible.
             read(Command::new("chmod").args(["-R", "g=u"]).arg(&from))?;
             own(&from, 0)?;
             mounts.push((from, text(&mount["mountPath"])));

@@ -1,9 +1,9 @@
 //! A container image without a base image: the binary, its shared libraries, a user, and a data
 //! folder.
 //!
-//! It is an image layout of the Open Container Initiative as one tar file (`oci-archive`), which
-//! podman, skopeo and Docker 25 or newer load; umoci writes it. The libraries are a separate layer, which stays the
-//! same from one release to the next.
+//! The image is an image layout of the Open Container Initiative in one tar file (`oci-archive`),
+//! written by umoci, which podman, skopeo and Docker 25 or newer load. The libraries are a separate
+//! layer, which stays the same from one release to the next.
 
 use std::{fs, path::Path, process::Command};
 

@@ -163,7 +163,7 @@ fn collect(stage: &Path, program: &Program, release: &Release, lib: &str) -> Res
     let pc = include_str!("../../../crates/operate/capi/quorate.pc.in");
     let pc = pc.replace("@PREFIX@/lib", lib).replace("@PREFIX@", "/usr");
     file("quorate.pc", pc.replace("@VERSION@", &release.version).as_bytes())?;
-    // The log of packagings, which each distribution keeps in a format of its own.
+    // Changelog of the package, which nfpm converts to the format of each distribution.
     let log = json!([{
         "semver": format!("{}-1", release.version),
         "date": release.date(),

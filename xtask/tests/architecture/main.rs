@@ -1,5 +1,5 @@
-//! Checks a newcomer's walk: ARCHITECTURE.md names only what exists, each story is short, and
-//! crates depend in the order of its table.
+//! Checks ARCHITECTURE.md for newcomers: it names only what exists, its stories are short, and
+//! crates depend on one another in the order of its table.
 
 #![expect(clippy::print_stdout, reason = "a test that fails shows what it measured")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
@@ -167,7 +167,7 @@ fn table(page: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns dependencies on crates that are not higher in the table.
+/// Returns the dependencies on crates that are not above their dependents in the table.
 fn upward(order: &[String], crates: &[(String, Vec<(String, bool)>)]) -> Vec<String> {
     let place = |name: &String| order.iter().position(|other| other == name);
     let mut faults = Vec::new();
@@ -181,7 +181,7 @@ fn upward(order: &[String], crates: &[(String, Vec<(String, bool)>)]) -> Vec<Str
     faults
 }
 
-/// Returns dependencies on a group that is lower in the table of groups.
+/// Returns the dependencies on a group that is below the dependent's in the table of groups.
 fn downward(
     floors: &[String],
     crates: &[(String, Vec<(String, bool)>)],
@@ -194,7 +194,7 @@ fn downward(
     };
     let mut faults = Vec::new();
     for (name, dependencies) in crates {
-        // Automation is below all groups.
+        // Crates outside of all groups, which are automation, may depend on any of them.
         let Some(own) = floor(name) else { continue };
         for (on, _) in dependencies {
             if floor(on).is_none_or(|other| other > own) {

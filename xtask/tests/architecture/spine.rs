@@ -1,5 +1,5 @@
-//! Holds the rights of `docs/spec/structure.md` in the core and the replica: what the compiler
-//! allows, but the page does not.
+//! Checks access rules of `docs/spec/structure.md` in the core and the replica that the compiler
+//! does not enforce.
 
 use std::{fs, path::Path};
 
@@ -12,14 +12,14 @@ const REPLICA_FIELDS_MAX: usize = 14;
 /// Maximum number of files in which the replica has methods.
 const REPLICA_FILES_MAX: usize = 9;
 
-/// Returns the fields of the struct that begins with this text, as written.
+/// Returns the fields, as written, of the struct whose declaration is `begins`.
 fn fields<'a>(source: &'a str, begins: &str) -> Vec<&'a str> {
     let body = source.split(begins).nth(1).and_then(|rest| rest.split("\n}").next());
     let lines = body.unwrap_or_default().lines().map(str::trim);
     lines.filter(|line| line.ends_with(',') && !line.starts_with("//")).collect()
 }
 
-/// Returns what breaks the page in the source of the spine's module.
+/// Returns the violations in the source of the spine's module.
 fn faults(source: &str) -> Vec<String> {
     let fields = fields(source, "struct Spine {");
     let mut faults = Vec::new();
@@ -56,7 +56,7 @@ fn an_open_spine_is_seen() {
     assert_eq!(faults(""), ["the spine has 0 fields, not 1 to 12"]);
 }
 
-/// Returns the text of all Rust files below a folder, and of a file itself, with their names.
+/// Returns the names and texts of all Rust files below a folder, or of a single file.
 fn sources(path: &Path) -> Vec<(String, String)> {
     if path.is_dir() {
         let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
@@ -87,7 +87,8 @@ fn the_replica_is_a_spine_and_wings() {
     assert!((1..=REPLICA_FILES_MAX).contains(&methods.len()), "{methods:?}");
 }
 
-/// A wing works on its own state and the spine. A port stands on nothing of the replica.
+/// A wing has access only to its own state and the spine. A port imports nothing else of the
+/// replica.
 #[test]
 fn wings_and_ports_do_not_know_the_replica() {
     let folder = root().join("crates/node/replica/src");
