@@ -36,7 +36,8 @@ pub struct Setting {
     pub batching: Option<Batching>,
     /// Emulated network between the nodes, if any.
     pub wan: Option<String>,
-    /// Plane and device of the nodes, if not the default.
+    /// Plane and device of the nodes and, if chosen, the route of votes and the class that clients
+    /// request; `None` for the defaults.
     pub plane: Option<String>,
 }
 
@@ -172,7 +173,8 @@ pub struct Row {
     pub peer_bytes_per_op: Option<f64>,
     /// Emulated network between the nodes, if any.
     pub wan: Option<String>,
-    /// Plane and device of the nodes, if not the default.
+    /// Plane and device of the nodes and, if chosen, the route of votes and the class that clients
+    /// request; `None` for the defaults.
     pub plane: Option<String>,
     /// Devices that the nodes used, if devices were requested.
     pub device: Option<OfDevice>,

@@ -13,7 +13,7 @@ const FLUSHES: usize = 40;
 const ROUNDS: usize = 5;
 /// Time after which a round stops early.
 const ROUND_WAIT: Duration = Duration::from_millis(500);
-/// Heartbeat interval in µs. Flushes that take longer noticeably delay every command.
+/// Default heartbeat interval in µs. Flushes that take longer noticeably delay every command.
 pub const SLOW_US: f64 = 20_000.0;
 /// Default minimum of the election timeout, in µs.
 const ELECTION_US: f64 = 100_000.0;

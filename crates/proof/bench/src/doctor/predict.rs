@@ -84,8 +84,8 @@ impl Ground {
         // The Ethernet figure was already measured between members.
         let apart = place == Where::Apart && plane != Plane::Ethernet;
         let far = |name| figures.get(name).filter(|_| apart);
-        // The figure from the leader includes all delays. Peers that are only connected to reply in
-        // their kernels, without waking a process.
+        // The leader's figure includes all delays. The figure from connecting to peers does not
+        // include waking a process, because kernels reply; loopback's round trip accounts for it.
         let (trip_us, from) = match (far(name::TRIP_LEADER), far(name::TRIP_PEERS)) {
             (Some(trip), _) if plane == Plane::Tcp => (trip, "the leader's round trip"),
             (_, Some(trip)) => {

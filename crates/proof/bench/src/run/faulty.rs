@@ -193,8 +193,8 @@ fn ring_of(cluster: &Cluster, leader: u32) -> Vec<u32> {
     view.map(|view| view.ring.clone()).unwrap_or_default()
 }
 
-/// Returns the first ring member that is not the leader. Without a ring, returns any voter that is
-/// not the leader.
+/// Returns the first ring member that is not the leader. Without a ring, returns the first voter
+/// that is not the leader.
 fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> {
     let voters = cluster.members.iter().filter(|place| !place.learner);
     let mut all = ring.iter().copied().chain(voters.map(|place| place.node));
@@ -204,7 +204,7 @@ fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> 
     })
 }
 
-/// Times of the events in a repetition.
+/// Victim, time and effects of a fault, with the route of votes before the fault and at the end.
 #[derive(Clone, Debug, PartialEq)]
 struct Timeline {
     at: Duration,

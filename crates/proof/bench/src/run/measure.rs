@@ -70,7 +70,7 @@ pub(super) struct Bench {
     pub(super) cluster: Option<Cluster>,
     /// Client addresses of a running cluster; empty if the bench started the nodes.
     pub(super) doors: Vec<Door>,
-    /// Process ids of a running cluster's nodes; `None` unless all are known and on this machine.
+    /// Process ids of a running cluster's nodes on this machine; `None` if one of them is unknown.
     pub(super) connected: Option<Vec<u32>>,
     pub(super) time: Time,
     pub(super) environment: Environment,

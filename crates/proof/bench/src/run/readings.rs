@@ -196,7 +196,7 @@ impl UsageDelta {
             flushes: sum(self.flushes, next.flushes),
             batches: sum(self.batches, next.batches),
             peer_bytes: sum(self.peer_bytes, next.peer_bytes),
-            // A node was killed, so the rate of the slowest node is undefined.
+            // A node failed between the periods, so the rate of the slowest node is undefined.
             delivered_per_s: None,
         }
     }

@@ -40,7 +40,7 @@ pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
 /// A load, and the nodes that serve it.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Client addresses of a running cluster. If empty, the bench starts three nodes.
+    /// Client addresses of a running cluster. If empty, the bench starts the nodes itself.
     pub connect: Vec<String>,
     /// Certificate authority of the nodes, and the client's certificate if required.
     pub tls: Option<ClientTrust>,
@@ -58,7 +58,7 @@ pub struct Load {
     pub learners: u32,
     /// Emulated network between the nodes that the bench starts.
     pub network: Option<Emulated>,
-    /// Percentage of incoming datagrams that one of the nodes discards as lost.
+    /// Percentage of incoming datagrams that each node discards as lost.
     pub loss_percent: f64,
     /// Plane of the nodes that the bench starts; `None` for their default.
     pub plane: Option<&'static str>,
@@ -165,8 +165,8 @@ impl Load {
         Err(Problem::usage(what).hint("leave that out: the bench then starts nodes that stamp"))
     }
 
-    /// Describes plane and votes of the nodes that the bench starts, if they differ from the
-    /// default.
+    /// Describes the plane, the device, the class that clients request and the route of votes, if
+    /// any of these was chosen; `None` for the defaults.
     fn way(&self) -> Option<String> {
         let mut plane = plane_and_device(self.plane.unwrap_or("tcp"), self.device);
         if self.frames.is_some() {
@@ -539,8 +539,8 @@ impl Series {
     }
 }
 
-/// Returns the properties of the running cluster, if there is one. The class requested by clients
-/// replaces the class of the cluster.
+/// Returns the properties of the running cluster, if there is one. Fails if its durability class is
+/// not the one in the options.
 fn info(service: Service, load: &Load) -> Result<Info, Problem> {
     if service == Service::Log && load.login.is_some() {
         return Err(Problem::usage("--login: the log service takes no passwords")

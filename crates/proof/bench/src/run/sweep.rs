@@ -1,7 +1,7 @@
 //! `--sweep`: measures every batch size and window of a grid under a generated load.
 //!
-//! Each setting is fixed on the node for slightly longer than it is measured, so that the node
-//! returns to its own choice even if this process dies.
+//! Each setting is fixed on the node only for a limited time, so that the node returns to its own
+//! choice even if this process dies.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -44,8 +44,8 @@ const TURNS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time allowed for connecting, querying the node, and measuring again if no command completed.
 const SLACK_MS: u64 = 25_000;
-/// Maximum measured time of a point in milliseconds. A point is measured longer if no command
-/// completed, for example on a disk that pauses.
+/// Time in milliseconds to which a measurement is extended as long as no command completes, for
+/// example on a disk that pauses.
 const LONGEST_MS: u64 = 5_000;
 
 #[derive(Clone, Debug, Serialize)]

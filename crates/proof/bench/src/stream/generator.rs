@@ -51,8 +51,8 @@ pub struct Writers {
     pub cpus: Option<CpuSet>,
     /// Prefix of the stream names. At the raw port, nodes choose the names instead.
     pub prefix: String,
-    /// Limits retention and removes the streams at the end; `None` for a bare program, which
-    /// retains no bytes.
+    /// Settings that limit retention and by which the streams are removed at the end; `None` for a
+    /// bare program, which retains no bytes.
     pub keeper: Option<Keeper>,
 }
 
@@ -197,7 +197,7 @@ impl Generator {
                 break;
             }
             let more = self.issue(&mut load, started);
-            // The full socket becomes writable again, which wakes this thread.
+            // This thread wakes when the full socket becomes writable again.
             let due = if self.full.is_some() {
                 plan.sending().max(now + SECOND / 10)
             } else {
