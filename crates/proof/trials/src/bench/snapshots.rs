@@ -249,7 +249,7 @@ fn restarts(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Reads all files of a folder with `dd`, bypassing the page cache. Returns seconds and bytes.
+/// Reads all files of a folder with `dd`, bypassing the page cache. Returns bytes and seconds.
 fn read_all(folder: &Path) -> Result<(f64, f64), Failed> {
     let (mut bytes, began) = (0, Instant::now());
     for entry in fs::read_dir(folder)? {
@@ -275,8 +275,8 @@ fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
     Ok(float(mib) * MIB / took)
 }
 
-/// Stops a follower while every key is written, until the other nodes' logs begin after its last
-/// slot, then restarts it while writes continue.
+/// Pauses a follower while every key is written and the other nodes take snapshots, then resumes it
+/// during further writes. Measures the time until it has caught up.
 fn behind(size: &Size) -> Result<(), Failed> {
     let log_max = size.log_max.to_string();
     let flags = ["--store", "memory", "--snapshot-ratio", "1", "--log-max", &log_max];

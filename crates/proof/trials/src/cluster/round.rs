@@ -429,7 +429,8 @@ pub(crate) fn final_reads(seen: &Seen, shared: &Arc<Shared>) -> Result<Vec<Opera
     Ok(readers.into_iter().flat_map(|reader| reader.seen.operations).collect())
 }
 
-/// Checks that all acknowledged inserts exist, and that no refused insert does.
+/// Checks that all acknowledged inserts exist, that no refused insert does, and that the total that
+/// sessions counted is plausible.
 pub(crate) fn nothing_lost(seen: &Seen, shared: &Arc<Shared>) -> Result<(), Failed> {
     let mut reader = Client::new(2000, 0, Arc::clone(shared));
     let acknowledged = seen.inserts(Fate::Acknowledged);

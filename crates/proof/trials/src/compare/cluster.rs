@@ -135,8 +135,8 @@ pub(super) struct Cluster {
     /// Client addresses, one per node.
     clients: Vec<String>,
     leader: usize,
-    /// Commands applied and the digest of their order, per node. Only for systems whose load
-    /// reports them.
+    /// Number of commands applied and the digest of their order, per node; empty for systems that
+    /// do not report them.
     told: Vec<(u64, u64)>,
     lines_told: usize,
     folder: tempfile::TempDir,
@@ -328,7 +328,7 @@ impl Cluster {
     }
 
     /// Stops the system. Checks that most nodes applied all acknowledged commands, in the same
-    /// order.
+    /// order. Returns `None` if the system does not report applied commands.
     pub(super) fn end(mut self, acknowledged: u64) -> Result<Option<Applied>, Failed> {
         if let Start::Library(..) = self.start {
             thread::sleep(SETTLE);

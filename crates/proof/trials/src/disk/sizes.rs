@@ -46,8 +46,8 @@ impl Sizes {
         self.0.iter().filter(|size| chosen(size.file)).count()
     }
 
-    /// Cuts the power. Files return to their durable sizes, unless data has been written beyond
-    /// those since. Returns descriptions of the undone changes. No file may be open.
+    /// Cuts the power. Files return to their durable sizes, unless later writes have changed the
+    /// size. Returns descriptions of the undone changes. No file may be open.
     pub(crate) fn cut(
         &mut self,
         chosen: impl Fn(u64) -> bool,

@@ -88,7 +88,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns the number of writes that a power cut could undo, or that were already misdirected.
+    /// Returns the number of changes that a power cut could undo, and of faults already injected.
     pub(crate) fn prey(&self) -> usize {
         let held = self.held.iter();
         let held = held.filter(|held| matches!(held, Held::Write { .. }));
@@ -108,8 +108,8 @@ impl State {
         self.held.len()
     }
 
-    /// Begins a power failure, after which writes to the chosen files and flushes of their names
-    /// stay unanswered.
+    /// Begins a power failure, after which writes and flushes of the chosen files stay unanswered
+    /// or, if names are to be lost, flushes of their folders.
     pub(crate) fn hold(&mut self) {
         self.holds = true;
     }
@@ -205,7 +205,7 @@ impl State {
     }
 
     /// Misdirects a write to another offset of the file, or to the same offset of a neighbouring
-    /// file.
+    /// file. Drops the write if there is no such place.
     fn write_astray(
         &mut self,
         open: &File,
@@ -284,8 +284,8 @@ impl State {
     }
 }
 
-/// Returns whether faults apply to this name. They do if it begins with one of the prefixes, or is
-/// a folder on the path to one.
+/// Returns whether faults apply to this name: if it begins with one of the prefixes or is the
+/// folder that a prefix names, except for lock files.
 fn chooses(beginnings: &[String], name: &str) -> bool {
     let is_lock = name.rsplit('/').next() == Some(LOCK);
     let begins = |one: &String| {

@@ -69,7 +69,7 @@ impl Disk {
         }
     }
 
-    /// Returns the number of writes that a power cut could undo, or that were already misdirected.
+    /// Returns the number of changes that a power cut could undo, and of faults already injected.
     pub(super) fn prey(&mut self) -> io::Result<usize> {
         self.tell("prey")?.parse().map_err(io::Error::other)
     }

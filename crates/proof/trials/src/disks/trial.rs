@@ -50,7 +50,7 @@ const PREY: Duration = Duration::from_secs(60);
 const HELD: Duration = Duration::from_secs(2);
 /// Size of a block in bytes. Blocks are read and written as a whole.
 const BLOCK: usize = 4096;
-/// First bytes of a log write. The number of its segment follows them.
+/// First bytes of a log write. The number of its segment is at [`SEGMENT_AT`].
 const LOG_WRITE: &[u8] = b"qrtebtch";
 const SEGMENT_AT: usize = 40;
 /// Fragments of log lines about damaged files. Reports of a lost leader are not among them.
@@ -140,7 +140,7 @@ impl Clients {
 struct Snapshots(Vec<Child>);
 
 impl Snapshots {
-    /// Requests a snapshot from every node without a pending request.
+    /// Requests a snapshot from every node, unless an earlier request is still pending.
     fn ask(&mut self, nodes: &Nodes) -> io::Result<()> {
         let owed = |child: &mut Child| child.try_wait().is_ok_and(|ended| ended.is_none());
         if self.0.iter_mut().any(owed) {
@@ -399,7 +399,8 @@ impl Row {
         Ok(outcome)
     }
 
-    /// Compares all acknowledged data, on all remaining nodes.
+    /// Compares all acknowledged data on all remaining nodes, and checks the clients' history and
+    /// the nodes' alarms.
     fn compare(
         &self,
         nodes: &mut Nodes,
@@ -436,7 +437,8 @@ impl Row {
     }
 }
 
-/// Returns the operations of these clients. Fails if one was lost.
+/// Stops the clients and returns their operations. Fails if a client got a wrong reply or an
+/// acknowledged insert is lost.
 fn finished(load: Load, all: bool) -> Result<Vec<Operation>, Failed> {
     let shared = Arc::clone(&load.shared);
     let mut seen = load.finish()?;

@@ -286,7 +286,7 @@ impl Cluster {
         }
     }
 
-    /// Describes the figures that grew from the first half to the end.
+    /// Describes the figures that grew from the second quarter to the end.
     pub(super) fn grown(&self) -> Vec<String> {
         let grown = grown(&self.samples).into_iter();
         grown.map(|what| format!("{}: {what}", self.kind.name)).collect()

@@ -178,7 +178,7 @@ impl Seen {
         self.row.achieved
     }
 
-    /// Returns the number of commands in the first seconds.
+    /// Returns the mean number of replies per window in the first seconds.
     fn beginning(&self) -> f64 {
         let windows = (BEGINNING * WINDOWS_PER_SECOND).min(self.row.over_time.len());
         mean(&self.row.over_time[..windows])

@@ -59,7 +59,8 @@ pub(super) struct Row {
     pub(super) raw: Value,
 }
 
-/// Runs the load on its assigned CPUs, and samples the processes while it runs.
+/// Runs the load, on the generator's CPU if CPUs are divided, and samples the processes while it
+/// runs.
 pub(super) fn run(
     nodes: &mut Nodes,
     cpus: Option<&Cpus>,

@@ -63,7 +63,7 @@ const fn scenario(
 
 /// Numbers of outstanding commands tried for the maximum.
 const OUTSTANDING: [u32; 6] = [256, 1024, 4096, 16_384, 65_536, 262_144];
-/// Offered loads, in multiples of the maximum.
+/// Offered loads, in multiples of the closed loop's rate.
 const TIMES: [u64; 3] = [1, 2, 4];
 /// Smallest share of the maximum throughput that must be served.
 const LEAST: f64 = 0.90;
@@ -76,7 +76,8 @@ const RATE_MAX: u64 = 10_000_000;
 /// before the generator gives up, 10 s later, even if a third less is served.
 const WARMUP: Duration = Duration::from_millis(500);
 const DURATION: Duration = Duration::from_millis(1500);
-/// Share of the time that a saturated generator was running or waiting for its CPU.
+/// Share of the time that the generator was running or waiting for its CPU, from which it counts as
+/// saturated.
 const GENERATOR_FULL: f64 = 0.90;
 /// Allowed growth of memory once every queue has been full. It applies to the second half of the
 /// last overload relative to its first half, and to the last round relative to the first.
@@ -89,7 +90,7 @@ const QUEUES_MIB: f64 = 832.0;
 /// Result of one load of a round.
 struct Point {
     round: usize,
-    /// Offered load as a multiple of the maximum throughput; 0 for the closed loop.
+    /// Offered load as a multiple of the rate of the round's closed loop; 0 for the closed loop.
     times: u64,
     row: Row,
     shares: Shares,
@@ -261,7 +262,8 @@ impl Seen {
         self.points.iter().filter(move |point| point.times == times)
     }
 
-    /// Returns the shares of the maximum served in the same round.
+    /// Returns the throughput at this load divided by that of the same round's closed loop, for
+    /// each round.
     fn ratios(&self, times: u64) -> Vec<f64> {
         let both = self.at(times).zip(self.at(0));
         both.map(|(point, closed)| point.row.achieved / closed.row.achieved.max(1.0)).collect()
@@ -342,8 +344,8 @@ impl Seen {
         faults
     }
 
-    /// Checks that memory use in the last round is similar to the first, and never exceeds the size
-    /// of the queues.
+    /// Checks that memory use in the last round is similar to the first, and never exceeds that of
+    /// the closed loop by more than the size of the queues.
     fn memory_fault(&self, name: &str) -> Option<String> {
         let peaks: Vec<f64> = self.at(4).map(|point| point.watch.peak_mib()).collect();
         let closed = self.at(0).map(|point| point.watch.peak_mib());
