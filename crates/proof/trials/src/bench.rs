@@ -27,7 +27,7 @@ const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace
 /// Options for a benchmark and its report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
-    /// Measure fewer rows, within a minute.
+    /// Measure less, to finish sooner.
     quick: bool,
     /// Print a JSON document on standard output instead of tables.
     json: bool,
@@ -107,7 +107,7 @@ pub(crate) const fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// JSON document on standard output: the measurements and the outcome.
+/// JSON document on standard output with the measurements.
 #[derive(Serialize)]
 struct Report<'a, R> {
     bench: &'a str,

@@ -129,7 +129,7 @@ fn redis_cli(ports: &[u16]) -> Result<(), Failed> {
     pipe(ports[0])
 }
 
-/// Tests `redis-cli --pipe`, which sends many commands from a file.
+/// Tests `redis-cli --pipe`, which sends many commands from its standard input.
 fn pipe(port: u16) -> Result<(), Failed> {
     let mut child = Command::new("redis-cli")
         .args(["-p", &port.to_string(), "--pipe"])

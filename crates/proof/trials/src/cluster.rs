@@ -214,7 +214,7 @@ fn by_frames(network: Option<&Network>, wish: Wish) -> Result<(), Failed> {
     frames::run(network, wish.rounds, wish.device, first_seed(wish))
 }
 
-/// Returns the requested seed, or a random one.
+/// Returns the requested seed, or one derived from the time.
 fn first_seed(wish: Wish) -> u64 {
     wish.seed.unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

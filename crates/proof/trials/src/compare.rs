@@ -1,8 +1,9 @@
 //! Comparison of Quorate with other systems, in turns, in one session: `cargo xtask compare`.
 //!
 //! First each system is loaded with every number of connections, and its best number is used from
-//! then on. Then the rounds follow: in each, every system is started afresh, loaded to its maximum,
-//! and then at half of the *other* systems' maximum. Ratios are computed round by round.
+//! then on. Then the rounds follow: in each, every system is started afresh and loaded to its
+//! maximum. After that, another system is loaded at half of its own maximum, and Quorate at half of
+//! the maximum of each system compared with it. Ratios are computed round by round.
 //! bench-compare/README.md describes the other systems and how to add one. Multicast systems have
 //! their own rules ([`multicast`]).
 

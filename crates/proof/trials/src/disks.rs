@@ -32,7 +32,7 @@ pub(crate) struct Kind {
     by: By,
 }
 
-/// Activity that continues until a node has written to the disk.
+/// Activity that continues until the fault can occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     /// Clients send commands.

@@ -214,8 +214,8 @@ fn judge(name: &str, before: f64, now: f64) -> Option<&'static str> {
     }
 }
 
-/// Parses lines `kind name = count`. Lines beginning with `#` record who accepted new counts, and
-/// why.
+/// Parses lines `kind name = count`. Lines beginning with `#` record after which commit new counts
+/// were accepted, and why.
 fn parse(text: &str) -> Result<Counts, Failed> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     lines

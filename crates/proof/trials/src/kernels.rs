@@ -1,4 +1,4 @@
-//! Tests programs for the kernel on older kernels: Debian's, in a virtual machine without hardware
+//! Tests our kernel programs on older kernels: Debian's, in a virtual machine without hardware
 //! acceleration.
 //!
 //! Nothing is installed: kernels are unpacked from their packages, and the machine's only files are
@@ -38,7 +38,7 @@ echo
 /bin/busybox poweroff -f
 "#;
 
-/// Runs `count` random frames of each program on each kernel.
+/// Runs `count` random frames through each program on each kernel.
 pub(crate) fn run(count: &str) -> Result<(), Failed> {
     count.parse::<u32>().map_err(|_| Failed(format!("{count} is no number")))?;
     let missing: Vec<&str> =

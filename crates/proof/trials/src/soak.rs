@@ -3,7 +3,8 @@
 //! The clusters alternate in running a *cycle*: clients write, nodes are killed, paused and
 //! stopped, members are replaced, a disk fills up, wall clocks jump, and programs are exchanged.
 //! Then the soak compares all acknowledged data on all nodes, deletes it, and measures the idle
-//! nodes. A figure that grows from cycle to cycle is a leak. Nodes restart only as part of a fault.
+//! nodes. A figure that grows from cycle to cycle is a leak. Nodes restart only for faults and for
+//! exchanges of programs.
 
 mod clocks;
 mod cluster;

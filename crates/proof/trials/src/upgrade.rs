@@ -293,7 +293,7 @@ fn certify(program: &Path, folder: &Path, specs: &mut [Spec]) -> io::Result<()> 
 }
 
 /// Checks that the old program does not start on a folder with a higher level, reports why, and
-/// changes only its log file.
+/// leaves the folder unchanged.
 fn refuses(nodes: &mut Nodes, old: &Path) -> io::Result<()> {
     nodes.terminate(&[NODES])?;
     let node = nodes.node(NODES)?;

@@ -29,8 +29,8 @@ const WITH_BPF: &[(&str, &str, &[&str])] = &[("quorate-device", "suite", &["kern
 
 /// Id of the unprivileged user, the same on every system.
 const USER: &str = "65534";
-/// Shell command that runs a program with a user's limits. Skips that are allowed elsewhere are
-/// allowed here.
+/// Shell command that runs a program with a user's limits, and allows skips even if they are
+/// forbidden elsewhere.
 const LIMITS: &str =
     "umask 077; ulimit -Sn 1024; ulimit -l 8192; unset QUORATE_NO_SKIPS; exec \"$@\"";
 /// Shell command that runs a program with its own BPF file system, and checks that it leaves

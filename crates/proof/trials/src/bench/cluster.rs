@@ -1,7 +1,7 @@
 //! Counts per command in a running cluster; counts are comparable between machines.
 //!
-//! Three nodes over loopback run SETs of 64 bytes, with a fixed number outstanding on one
-//! connection to each node. Times would depend on the machine and its other load; counts do not.
+//! Three nodes on loopback serve SETs of 64 bytes from one connection to one node, with a fixed
+//! number outstanding. Times would depend on the machine and its other load; counts do not.
 
 use std::collections::BTreeMap;
 

@@ -33,7 +33,7 @@ const COMMANDS: [&str; 2] = ["SET", "GET"];
 const VALUE_BYTES: u32 = 64;
 /// Number of distinct keys.
 const KEYS: u32 = 100_000;
-/// Number of requests in a trial run.
+/// Minimum number of requests in a trial run.
 const TRIAL: u32 = 512;
 const REQUESTS_MAX: u32 = 2_000_000;
 /// Class and store of each cluster, with the sync options of the Redis compared with it.

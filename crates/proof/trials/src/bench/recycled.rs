@@ -14,7 +14,7 @@ use crate::{
 };
 
 const ROUNDS: usize = 5;
-/// Command size in bytes, number of outstanding commands, and required share of the bare program's
+/// Command size in bytes, number of outstanding commands, and target share of the bare program's
 /// rate.
 const SHAPES: [(&str, &str, f64); 2] = [("1024", "256", 0.8), ("64", "1000", 0.75)];
 

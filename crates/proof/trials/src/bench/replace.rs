@@ -31,7 +31,7 @@ const PASSES: usize = 4;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Time before the first newcomer. Its windows are not evaluated.
 const WARM: Duration = Duration::from_secs(1);
-/// Required share of the throughput without a replacement.
+/// Target share of the throughput without a replacement.
 const WANTED: f64 = 0.80;
 /// Flags that each node is started with. Newcomers receive snapshots, whose transfer is throttled.
 const FLAGS: [&str; 2] = ["--transfer-limit", "52428800"];

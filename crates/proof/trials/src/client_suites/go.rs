@@ -84,8 +84,8 @@ pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
 }
 
 impl Spec {
-    /// Converts a spec to a test. Specs of other files are skipped without a reason and yield
-    /// `None`.
+    /// Converts a spec to a test. Yields `None` for the suite's setup, and for specs of other
+    /// files, which are skipped without a reason.
     fn test(self) -> Option<Test> {
         let mut names = self.container_hierarchy_texts.unwrap_or_default();
         names.push(self.leaf_node_text);

@@ -85,8 +85,8 @@ impl Checker {
         Ok((verdict, text))
     }
 
-    /// Checks that the checker refuses the same history with a false reply. Otherwise its verdicts
-    /// would prove nothing.
+    /// Checks that the checker rejects the history after each kind of falsification. Otherwise its
+    /// verdicts would prove nothing.
     pub(crate) fn refuses_lies(&self, history: &[Operation]) -> Result<(), Failed> {
         let folder = tempfile::tempdir()?;
         interrupt::register(Vec::new(), folder.path());

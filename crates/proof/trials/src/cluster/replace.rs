@@ -113,7 +113,7 @@ fn kills(role: Role) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks that no node detected an error in itself, and that the logs are intact.
+/// Checks that no node has panicked, and that the logs are intact.
 fn end(nodes: &mut Nodes) -> Result<(), Failed> {
     for id in 1..=nodes.all().len() as u32 {
         if let Some(line) = nodes.log(id).lines().find(|line| line.contains("panicked")) {

@@ -21,7 +21,7 @@ use crate::{
     shell::Failed,
 };
 
-/// Flags that each node is started with. Logs are trimmed once the stream stores have the bytes.
+/// Flags that each node is started with, in addition to those for small logs.
 const FLAGS: [&str; 2] = ["--client-timeout-ms", "1000"];
 /// Number of faults in a round. Each kind occurs at least once.
 const STEPS: u32 = 14;
@@ -190,7 +190,8 @@ fn used(nodes: &Nodes) -> Result<String, Failed> {
     ))
 }
 
-/// Checks that no node detected an error in itself, and that the logs are intact.
+/// Checks that all nodes run, that none has panicked or raised an alarm, and that the logs are
+/// intact.
 pub(super) fn end(nodes: &mut Nodes) -> Result<(), Failed> {
     nodes.check_alive()?;
     for id in nodes.ids() {

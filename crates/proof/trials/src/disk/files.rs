@@ -88,7 +88,7 @@ impl Files {
         Some(number)
     }
 
-    /// Restores the file's name.
+    /// Sets the file's name.
     pub(crate) fn restore(&mut self, number: u64, name: &str) {
         self.numbers.insert(name.to_owned(), number);
         self.names.insert(number, name.to_owned());

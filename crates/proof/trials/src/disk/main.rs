@@ -1,5 +1,5 @@
 //! `quorate-disk FOLDER PLACE`: mounts a folder at another path, through a file system that injects
-//! the faults of a failing disk. It reads faults from standard input, one per line, answers each
+//! the faults of a failing disk. It reads commands from standard input, one per line, answers each
 //! with a line, and exits at the end of its input. `cargo xtask disks` starts it.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]

@@ -1,11 +1,12 @@
 //! etcd's own tests, with Quorate nodes in place of members: `cargo xtask etcd tests`.
 //!
 //! The tests are the module `go.etcd.io/etcd/tests/v3`, which starts a program called `etcd` and
-//! waits for a line of its log. That program is `tools/etcdtests/etcd`, and the awaited lines are
-//! replaced by those with which our nodes report a leader. Otherwise the tests run unchanged. Each
-//! test has its own process, since a failed test leaves state behind that makes later tests skip
-//! themselves. `tools/etcdtests/tests.toml` lists the tests that are out of scope or differ on
-//! purpose. The task fails if any other test fails.
+//! waits for a line of its log. That program is `tools/etcdtests/etcd`,
+//! `tools/etcdtests/clusters.go` selects the clusters, and the awaited lines are replaced by those
+//! with which our nodes report a leader. Otherwise the tests run unchanged. Each test has its own
+//! process, since a failed test leaves state behind that makes later tests skip themselves.
+//! `tools/etcdtests/tests.toml` lists the tests that are out of scope or differ on purpose. The
+//! task fails if any other test fails.
 
 use std::{
     fs, io,

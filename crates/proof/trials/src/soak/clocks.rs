@@ -30,8 +30,8 @@ const HOUR_MS: i64 = 3600 * SECOND_MS;
 /// Offsets of the jumps, in milliseconds.
 const SHIFTS_MS: [i64; 6] =
     [24 * HOUR_MS, -24 * HOUR_MS, 2 * HOUR_MS, -2 * HOUR_MS, 15 * SECOND_MS, -15 * SECOND_MS];
-/// Lifetime of a long-lived key, in seconds. It must exist at the end of a cycle if no clock jump
-/// could shorten its life.
+/// Lifetime of a long-lived key, in seconds. It must exist at the end of a cycle, because no clock
+/// jump may shorten its life.
 const LONG_S: u32 = 1800;
 /// Lifetime of a short-lived key, in seconds. It must expire at its deadline or soon after.
 const SHORT_S: u32 = 5;
@@ -73,7 +73,7 @@ pub(super) struct Wrong {
 
 impl Wrong {
     /// Shifts the clock of a node that runs this program, and returns once the node reports the
-    /// deviation. Reports of older programs are not checked.
+    /// deviation. Does nothing if all nodes run another program.
     pub(super) fn jump(
         &mut self,
         nodes: &mut Nodes,

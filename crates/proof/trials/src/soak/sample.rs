@@ -1,4 +1,4 @@
-//! Resources of idle nodes and the latency at one of them: the last hour must look like the first.
+//! Resources of idle nodes and the latency at one of them, which must not grow during a soak.
 
 use std::{
     fmt, io, thread,
@@ -18,7 +18,7 @@ const WRITES: usize = 200;
 /// Smallest number of samples from which growth can be evaluated.
 const SAMPLES_MIN: usize = 8;
 
-/// Maximum of each figure over all nodes.
+/// Resource usage as the maximum over all nodes, and the latency at one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Sample {
     /// Resident memory, in MiB.
@@ -71,8 +71,8 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Describes the figures that are higher at the end than in the second quarter. The first quarter
-/// is a warm-up.
+/// Describes the figures that are considerably higher in the last quarter than in the second one.
+/// The first quarter is a warm-up.
 pub(super) fn grown(samples: &[Sample]) -> Vec<String> {
     if samples.len() < SAMPLES_MIN {
         return Vec::new();

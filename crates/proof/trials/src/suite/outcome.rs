@@ -7,13 +7,13 @@ use super::known::{Known, Reason};
 pub(crate) struct Unit {
     pub(super) name: String,
     pub(super) passed: usize,
-    /// Name of each test that may fail, with the reason.
+    /// Name of each test that failed as listed, with the reason.
     pub(super) differs: Vec<(String, String)>,
     /// Name of each test that failed, with the suite's message.
     pub(super) failed: Vec<(String, String)>,
-    /// Reason for each test that was not run.
+    /// Name of each test that was not run or is out of scope.
     pub(super) outside: Vec<String>,
-    /// Listed tests that passed.
+    /// Tests that passed although they are listed as failing.
     pub(super) stale: Vec<String>,
     /// Set if the suite reached the end of the unit.
     pub(crate) complete: bool,

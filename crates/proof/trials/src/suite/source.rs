@@ -22,7 +22,7 @@ pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, Failed> {
     fs::create_dir_all(&copy)?;
     match given {
         Some(folder) if folder.join(HELPER).is_file() => {
-            // Runs `cp -R tests src copy/`.
+            // Copy the tests and the file with the version.
             let mut command = Command::new("cp");
             command.arg("-R").arg(folder.join("tests"));
             read(command.arg(&copy))?;

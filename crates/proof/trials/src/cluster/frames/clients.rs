@@ -322,7 +322,7 @@ fn ask(stream: &mut TcpStream, request: &Request<'_>) -> io::Result<Vec<u8>> {
     answer(stream)
 }
 
-/// Reads the part of a reply after the status.
+/// Reads a reply and returns the part after its status. Fails if the status is not [`DONE`].
 fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;

@@ -13,7 +13,7 @@ use crate::shell::{self, Failed};
 /// Library that forces the requested size of socket buffers.
 pub(super) const FORCE: &str = "force.so";
 
-/// Builds a system's other dependencies. Without a network, dependencies fetched earlier are used.
+/// Builds a system's programs. Inside the namespaces, which have no network, fetches nothing.
 pub(super) fn one(system: System, is_inside: bool) -> Result<(), Failed> {
     let name = system.name();
     match system {

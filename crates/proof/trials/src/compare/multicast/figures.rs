@@ -83,7 +83,7 @@ const TARGETS: [(&str, f64, &[System]); 2] = [
 ];
 
 impl Results {
-    /// Returns a figure of the rounds that measured it.
+    /// Returns a figure of all successful rounds.
     pub(super) fn figure(
         &self,
         system: System,
