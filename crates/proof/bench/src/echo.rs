@@ -66,8 +66,8 @@ impl Way {
     }
 }
 
-/// Serves echoes at an interface until the process exits. Prints the address of the interface once
-/// the server is ready.
+/// Serves echoes at an interface until the process exits. Prints the MAC address of the interface
+/// once the server is ready.
 pub fn serve(interface: &str, way: Way) -> io::Result<()> {
     let hears = match (way.raw, way.hook) {
         (true, None) => ReceiveFilter::EtherType(ECHO_ETHER_TYPE),

@@ -8,7 +8,7 @@ use crate::{lan::Lan, wan::Profile};
 pub enum Emulated {
     /// Slow links with long delays between each pair of nodes.
     Wan(Profile),
-    /// A shared segment on which every node receives the frames of all others.
+    /// A segment: a switch with a link of limited speed to each node.
     Lan(Lan),
 }
 

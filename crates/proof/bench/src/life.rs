@@ -35,7 +35,7 @@ pub struct Life {
     pub p50_us: f64,
     /// 99th percentile of the latency from the send to the reply.
     pub p99_us: f64,
-    /// Latency of the example command, which has the median latency.
+    /// Latency of the example command, the one closest to the median.
     pub typical_us: f64,
     /// One lane for the client, the leader and each follower.
     pub lanes: Vec<Lane>,

@@ -216,7 +216,8 @@ pub struct Figure {
     pub percent: Option<u32>,
     pub senders: Option<u32>,
     pub receivers: Option<u32>,
-    /// Plane of the row to compare with, if the experiment uses several planes.
+    /// Plane and device, or echo transport, of the row to compare with, if the experiment uses
+    /// several.
     #[serde(rename = "beside")]
     pub plane: Option<String>,
     /// Link speed of the row to compare with, if the experiment uses several speeds.
@@ -346,7 +347,7 @@ fn check(paper: &Paper) -> Result<(), String> {
 }
 
 impl Scenario {
-    /// Returns whether `name` refers to this paper. The word `paxos` may be omitted.
+    /// Returns whether `name` refers to this experiment. The word `paxos` may be omitted.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.name.replacen("-paxos-", "-", 1) == name
     }

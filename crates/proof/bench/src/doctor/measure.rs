@@ -74,7 +74,7 @@ fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// Measures bare commits on each plane. Commands are flushed to `scratch` if it is given.
+/// Measures bare commits over TCP and UDP. Commands are flushed to `scratch` if it is given.
 pub fn all(
     launcher: Option<&Launcher>,
     scratch: Option<&Path>,

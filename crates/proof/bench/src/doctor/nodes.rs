@@ -236,7 +236,7 @@ fn quorum(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
     Finding::ok(name, format!("{} votes available, {} needed", votes.has, votes.need))
 }
 
-/// Checks whether every node reports that it votes and serves clients.
+/// Checks whether any node reports an error.
 fn health(views: &[&NodeView]) -> Finding {
     let name = "health of nodes";
     let troubled = views.iter().filter_map(|view| {

@@ -40,7 +40,7 @@ impl LogFile {
         Self::of_size(path, FILE_BYTES, flush)
     }
 
-    /// Creates a file of `bytes` bytes, rounded to whole MiB, like [`Self::create`].
+    /// Creates a file of `bytes` bytes, rounded down to whole MiB, like [`Self::create`].
     pub fn of_size(path: &Path, bytes: u64, flush: Duration) -> io::Result<Self> {
         let mut file = File::options().create(true).truncate(true).write(true).open(path)?;
         let zeros = vec![0; LARGE];

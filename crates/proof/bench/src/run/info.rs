@@ -113,7 +113,7 @@ fn agreed(
     }
 }
 
-/// Queries a node. Returns `None` if it closes the connection or does not reply in time.
+/// Queries a node. Returns `None` if it closes the connection before its reply is complete.
 fn ask(door: &Door) -> io::Result<Result<Option<Introduction>, Malformed>> {
     let until = Instant::now() + WAIT;
     let stream = door.connect(WAIT)?;

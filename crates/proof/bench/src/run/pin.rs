@@ -1,11 +1,11 @@
-//! CPU pinning: the writer runs on a dedicated CPU, and all other threads and processes share the
-//! rest.
+//! CPU pinning: the writer runs on a dedicated CPU. The other threads of the bench, and the
+//! processes that it starts, share the rest.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::problem::Problem;
 
-/// Assignment of CPUs to the writer and everything else.
+/// Assignment of CPUs to the writer and to the rest of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pin {
     /// CPU of the writer, the first that this process may use.

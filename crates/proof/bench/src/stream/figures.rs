@@ -19,7 +19,7 @@ pub struct Figures {
     pub protocol: String,
     /// Set if writes that were due at the same time shared a system call.
     pub gathered: bool,
-    /// Set if the writer ran on a dedicated CPU, which no other process used.
+    /// Set if the writer ran on a CPU that the bench and its processes did not otherwise use.
     pub pinned: bool,
     /// Target rate in bytes per second over all streams; null for unlimited.
     pub target_bytes_per_s: Option<u64>,
