@@ -118,8 +118,8 @@ fn view_of(cluster: &ClusterView, node: u32) -> Result<&NodeView, Problem> {
     })
 }
 
-/// Returns the admin address of a node. If the node does not report its address, returns the given
-/// address at which it responded.
+/// Returns the admin address of a node. If the node does not report it, returns the given address,
+/// provided that a single address was given and a single node is known.
 fn admin_address(cluster: &ClusterView, node: u32, given: &[String]) -> Result<String, Problem> {
     let view = view_of(cluster, node)?;
     let own = view.members.iter().find(|member| member.node == node);

@@ -87,7 +87,7 @@ pub(crate) enum PartCommand {
     },
 }
 
-/// Runs the process until its client disconnects.
+/// Runs the part until it has finished its work or the probe has ended.
 pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
     let ran = match command {
         PartCommand::Echo { wait, over } => {

@@ -370,8 +370,7 @@ fn of_life(life: &Life) -> String {
     )
 }
 
-/// Returns the leading cells of a row, which every table begins with: the row's validity and
-/// system.
+/// Returns the first two cells of a row: a mark if the row is invalid, and its title.
 pub(super) fn begin(row: &Row) -> [String; 2] {
     let mark = if row.valid { "" } else { "✗" };
     let ours = row.system == "quorate";

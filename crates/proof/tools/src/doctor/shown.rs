@@ -15,7 +15,8 @@ use quorate_bench::doctor::{
 
 use quorate_cli::output::table;
 
-/// Formats the heading, the findings, the planes and the optional sections.
+/// Formats the whole report: always the findings, planes and figures, and the other sections if
+/// present.
 pub(super) fn human(report: &Report) -> String {
     let machine = &report.machine;
     let mut text = format!(
