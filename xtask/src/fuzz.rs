@@ -33,7 +33,7 @@ const TARGETS: [(&str, &str, &str); 19] = [
 ];
 /// Default duration per target, in seconds.
 const SECONDS: u64 = 60;
-/// Largest memory for an input, in MB. Valid inputs need far less.
+/// Memory limit of libFuzzer's process, in MB. Valid inputs need far less.
 const MEMORY_MB_MAX: u32 = 1024;
 
 /// Runs all targets, or the named one.

@@ -95,7 +95,7 @@ fn rename(name: &str, old: &str, new: &str) -> Result<(), Failed> {
     Ok(fs::write(path, text)?)
 }
 
-/// Returns the last release that the changelog names.
+/// Returns the most recent release that the changelog names.
 fn last(changelog: &str) -> Result<&str, Failed> {
     let names = changelog.lines().filter_map(|line| line.strip_prefix("## "));
     let last = names.filter_map(|name| name.split_once(" (")).next();

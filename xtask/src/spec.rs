@@ -1,4 +1,4 @@
-//! Checks the rules of the specification: each rule is cited by the code or listed as not built,
+//! Checks the rules of the specification: each rule is cited by the code or listed as a divergence,
 //! and each cited id exists.
 
 use std::{
@@ -71,7 +71,7 @@ struct Book {
     rules: BTreeSet<String>,
     /// Citations, each with its file.
     cited: Vec<(String, Citation)>,
-    /// Ids in a table of divergences; `era-*` stands for all ids with that prefix.
+    /// Ids in the first table of divergences; `era-*` stands for all ids with that prefix.
     differently: BTreeSet<String>,
     lacking: BTreeSet<String>,
     numbers_page: String,

@@ -4,10 +4,10 @@ use std::{env, os::unix::process::CommandExt as _, process::Command};
 
 use crate::shell::{Failed, root};
 
-/// Replaces this process by that program, which cargo builds first. Returns only on failure.
+/// Replaces this process with `quorate-trials`, which cargo builds first. Returns only on failure.
 ///
-/// Prints nothing, since some tasks write a document to standard output. Like xtask the program is
-/// built with the profile of `cargo test`; `QUORATE_PROFILE` selects the profile of the programs
+/// Prints nothing, since some tasks write a document to standard output. Like `xtask`, the program
+/// is built with the profile of `cargo test`; `QUORATE_PROFILE` selects the profile of the programs
 /// under test.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -31,7 +31,7 @@ const INSTALLED: [&str; 14] = [
     "/usr/share/man/man1/quorate.1.gz",
 ];
 
-/// Rules of Debian's policy that do not apply: the packages are not in Debian's archive, and the
+/// Tags of lintian to ignore, which do not apply: the packages are not in Debian's archive, and the
 /// maintainers have no address.
 const TAGS: [&str; 4] = [
     "bogus-mail-host",

@@ -89,7 +89,7 @@ pub(crate) fn make(program: &Program, release: &Release) -> Result<(String, Vec<
     Ok((name, tar(&tree, "", release.time)?))
 }
 
-/// Returns the layer with everything but the binary.
+/// Returns the base layer: the libraries with their notices, the users, and the folders.
 fn base(program: &Program) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
     for place in program.places()? {

@@ -113,7 +113,7 @@ fn nfpm() -> Result<PathBuf, Failed> {
     }
 }
 
-/// Writes the sources of the descriptions to a folder, all with the time of the release.
+/// Writes the files that the descriptions name to a folder, all with the time of the release.
 fn collect(stage: &Path, program: &Program, release: &Release, lib: &str) -> Result<(), Failed> {
     let put = |name: &str, bytes: &[u8], mode: u32| {
         let path = stage.join(name);

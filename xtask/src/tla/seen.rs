@@ -177,7 +177,7 @@ fn place() -> PathBuf {
 }
 
 /// Returns the number of states found by TLC. A trace has only one continuation, so this is the
-/// number of allowed steps plus one.
+/// number of allowed steps, plus one per trace.
 fn states(tools: &Tools, traces: &[&Trace]) -> Result<u64, Failed> {
     fs::create_dir_all(place())?;
     fs::write(place().join("Recorded.tla"), trace::module(traces))?;

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) enum Outcome {
     /// All states within the bounds were explored without a violation.
     Holds { states: u64 },
-    /// A state violates this invariant, `depth` steps from the initial state.
+    /// A state violates this invariant. It is the `depth`-th state of the counterexample.
     Broken { invariant: String, depth: usize, said: String },
     /// Any other failure, such as an unreadable module or too little memory.
     Other { said: String },

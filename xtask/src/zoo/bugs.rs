@@ -111,8 +111,7 @@ impl Bug {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Found {
-    /// Test or run that found the mutant; `None` if it was not found. For a test, this is the test
-    /// itself.
+    /// Test or run that found the mutant; `None` if it was not found, and for a test.
     pub(super) by: Option<String>,
     pub(super) seconds: f64,
     /// Set if the bug was found when the mutant was written, and not by `cargo xtask zoo run`.

@@ -113,8 +113,8 @@ fn row(bug: &Bug, record: &Record) -> String {
     )
 }
 
-/// Shortens "explorer, duel: ballot, run 5" to what a reader needs, and escapes what would break the
-/// table.
+/// Shortens `explorer, duel: ballot, run 5` to `explorer, duel: ballot`, and replaces characters
+/// that would break the table.
 fn finder(by: &str) -> String {
     by.split(", run ").next().unwrap_or(by).replace('|', "/")
 }

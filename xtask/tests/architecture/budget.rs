@@ -14,7 +14,7 @@ const BANNED: [&str; 6] = [
     concat!("be", "side"),
     concat!("under ", "way"),
 ];
-/// Openings of doc comments that name neither a verb nor a noun.
+/// First words that a doc comment should not begin with.
 const OPENINGS: [&str; 12] =
     ["What", "Whether", "Who", "Whom", "Of", "It", "They", "How", "Where", "That", "Those", "So"];
 /// Groups whose lines count as measuring or proof, tests included.

@@ -79,7 +79,8 @@ fn named(page: &str, title: &str) -> Vec<(String, Vec<String>)> {
     files
 }
 
-/// Lists the names in a story that do not exist in the code.
+/// Lists the names in a story that do not exist in the code, and reports a story with too many
+/// files.
 fn faults(root: &Path, story: &[(String, Vec<String>)]) -> Vec<String> {
     let mut faults = Vec::new();
     for (file, functions) in story {
