@@ -242,8 +242,8 @@ mod tests {
         );
     }
 
-    /// Returns counts for a link of one byte per microsecond, read by a receiver that stalls after
-    /// the warm-up.
+    /// The link carries one byte per microsecond. The receiver stalls not at all, around the end of
+    /// the warm-up, or at the end.
     #[test]
     fn a_reader_that_lags_does_not_change_the_rate() {
         let stalls = [0..0, 1_900_000..2_150_000, 5_700_000..6_000_001];

@@ -54,12 +54,12 @@ pub struct ExaminationOptions<'a> {
     pub interface: Option<&'a str>,
     /// Number of datagrams that each member sends in the multicast test.
     pub count: u32,
-    /// Also measures bare commits and compares them with predictions.
+    /// Set to also measure bare commits and compare them with the predictions.
     pub measure: bool,
-    /// Skips every step that takes more than a few seconds: bare programs do not run, and members
-    /// do not test multicast.
+    /// Set to skip every step that takes more than a few seconds: bare programs do not run, and
+    /// members do not test multicast.
     pub quick: bool,
-    /// Starts the bare programs; `None` to omit all steps that need them.
+    /// Launcher of the bare programs; `None` to omit all steps that need them.
     pub launcher: Option<&'a Launcher>,
 }
 

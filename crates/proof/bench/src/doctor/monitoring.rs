@@ -19,9 +19,10 @@ const CERTIFICATES_MAX: usize = 32;
 /// Line for a monitoring system, with its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
-    /// Worst state of all findings that count.
+    /// Worst state of the findings that are not ignored and concern a plane in use, or no plane.
+    /// Unknown states count only if no finding is ok.
     pub state: State,
-    /// Without a line break.
+    /// Text of the line, without a line break.
     pub line: String,
 }
 

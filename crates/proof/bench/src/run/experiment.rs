@@ -46,10 +46,11 @@ pub struct ExperimentOptions {
     pub disk_flush: Duration,
     /// Network to use instead of the one in the paper.
     pub wan: Option<Profile>,
-    /// Measures only the ends of each list: clients, batches, windows, or groups of bare programs.
+    /// Set to measure only the ends of each list: clients, batches, windows, or groups of bare
+    /// programs.
     pub quick: bool,
-    /// Measures all rates and sizes for as long as in the paper. Without it, some experiments use a
-    /// short form.
+    /// Set to measure all rates and sizes for as long as in the paper. Otherwise some experiments
+    /// use a short form.
     pub full: bool,
     pub time: PaperTime,
 }

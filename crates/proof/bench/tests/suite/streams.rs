@@ -31,13 +31,13 @@ fn node(serve: Serve) -> SocketAddr {
     address
 }
 
-/// Reads all bytes from the socket, and returns the counts that `answer` computes from the numbers
-/// of new bytes.
+/// Reads all bytes from the socket, and sends back the counts that `answer` computes from the
+/// numbers of new bytes.
 fn take(socket: TcpStream, answer: fn(u32) -> u32) {
     take_in_parts(socket, 1 << 16, answer);
 }
 
-/// Reads all bytes, at most `bytes` at a time, and returns the counts that `answer` computes.
+/// Reads all bytes, at most `bytes` at a time, and sends back the counts that `answer` computes.
 fn take_in_parts(mut socket: TcpStream, bytes: usize, answer: fn(u32) -> u32) {
     let mut input = vec![0; bytes];
     while let Ok(count) = socket.read(&mut input)
