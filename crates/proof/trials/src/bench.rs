@@ -27,9 +27,9 @@ const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace
 /// Options for a benchmark and its report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
-    /// Measure less, to finish sooner.
+    /// Set to measure less and finish sooner.
     quick: bool,
-    /// Print a JSON document on standard output instead of tables.
+    /// Set to print a JSON document on standard output instead of tables.
     json: bool,
 }
 
