@@ -23,8 +23,7 @@ pub(crate) fn product(text: &str) -> &str {
     }
 }
 
-/// Splits source text into identifiers, `::` and other characters, without comments, strings or
-/// lifetimes.
+/// Splits source text into identifiers, `::` and other characters, without comments and strings.
 fn tokens(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in text.lines() {
