@@ -1,5 +1,6 @@
-// Bull, unmodified, with ioredis in Sentinel mode, over a change of leader: jobs that are processed at once, delayed,
-// repeated, and tried again. Says `ready` when the leader may be killed.
+// Bull, unmodified, with ioredis in Sentinel mode, over a change of leader: jobs that run
+// immediately, delayed, repeatedly, or again after a failure. Prints `ready` when the leader may be
+// killed.
 import assert from "node:assert";
 import Bull from "bull";
 import Redis from "ioredis";
@@ -58,12 +59,12 @@ async function finished({ keys }) {
   });
 }
 
-// All kinds, undisturbed: each job is processed exactly once.
+// Without faults, each job of every kind is processed exactly once.
 const first = await round("first");
 await finished(first);
 assert(first.keys.every((key) => done.get(key) === 1), "a job was processed twice");
 assert(first.keys.filter((key) => key.includes("again")).every((key) => tries.get(key) === 3));
-// A job that has failed for good is tried again by hand.
+// A job whose attempts have all failed is retried explicitly.
 await add("failing", { failures: 1 });
 await until("failure", async () => (await queue.getFailedCount()) === 1);
 const failed = await queue.getJob("failing");
@@ -81,7 +82,7 @@ await until("resumption", () => done.has("held"));
 console.log("ready");
 const begin = Date.now();
 const rounds = [];
-// As long as the killed node is away, and then for a while.
+// This lasts as long as the killed node is down, and a while longer.
 while (Date.now() < begin + 4000) rounds.push(await round(`kill:${rounds.length}`));
 for (const one of rounds) await finished(one);
 const repeated = done.get("every");
@@ -96,4 +97,4 @@ const twice = jobs.filter((one) => done.get(one) > 1).length;
 console.log(`Bull: ${counts.completed} jobs, none lost, over a change of leader; ${twice} processed again`);
 await queue.obliterate({ force: true });
 clients.forEach((client) => client.disconnect());
-process.exit(); // Its timers go on.
+process.exit(); // Bull's timers would keep the process alive.

@@ -1,5 +1,5 @@
 // ioredis in cluster mode, unmodified, over a change of leader. The ports are those of the nodes,
-// which emulate a cluster. Says `ready` when the leader may be killed.
+// which emulate a cluster. Prints `ready` when the leader may be killed.
 import assert from "node:assert";
 import Redis from "ioredis";
 

@@ -1,5 +1,5 @@
 // ioredis in Sentinel mode, unmodified, over a change of leader. The ports are those of the nodes,
-// which answer as Sentinels would. Says `ready` when the leader may be killed.
+// which reply as Sentinels would. Prints `ready` when the leader may be killed.
 import assert from "node:assert";
 import Redis from "ioredis";
 

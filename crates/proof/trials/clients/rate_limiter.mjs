@@ -1,5 +1,5 @@
-// rate-limiter-flexible, unmodified, with ioredis in Sentinel mode, over a change of leader. Says `ready` when the leader
-// may be killed.
+// rate-limiter-flexible, unmodified, with ioredis in Sentinel mode, over a change of leader. Prints
+// `ready` when the leader may be killed.
 import assert from "node:assert";
 import Redis from "ioredis";
 import { RateLimiterQueue, RateLimiterRedis } from "rate-limiter-flexible";
@@ -13,7 +13,7 @@ for (const client of all) client.on("error", () => {});
 const limiter = (storeClient, options) => new RateLimiterRedis({ storeClient, keyPrefix: "limit", points: 5, duration: 1, ...options });
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Whichever node is asked, five are allowed in a second.
+// At most five requests per second are allowed, over all nodes together.
 const each = nodes.map((node) => limiter(node));
 const asked = await Promise.allSettled(Array.from({ length: 30 }, (_, n) => each[n % 3].consume("ip")));
 assert.equal(asked.filter(({ status }) => status === "fulfilled").length, 5);
@@ -28,7 +28,7 @@ assert(await each[2].delete("ip"));
 assert.equal(await each[0].get("ip"), null);
 await each[0].block("ip", 30);
 await assert.rejects(each[1].consume("ip"), ({ msBeforeNext }) => msBeforeNext > 20_000);
-// A block follows the first excess.
+// The first request above the limit starts a block.
 const strict = nodes.map((node) => limiter(node, { keyPrefix: "strict", points: 1, blockDuration: 30 }));
 await strict[0].consume("ip");
 await assert.rejects(strict[1].consume("ip"), ({ msBeforeNext }) => msBeforeNext > 20_000);
@@ -68,7 +68,7 @@ while (refused < 20) {
   assert(Date.now() < deadline, "there is no end to what is allowed");
   await consume(20);
 }
-// ioredis sends a command without an answer again, so one may count twice.
+// ioredis resends a command that got no reply, so one command may count twice.
 assert(allowed <= 400 && allowed + unknown >= 399, `${allowed} allowed, ${unknown} unknown`);
 console.log(`rate-limiter-flexible: ${allowed} of 400 allowed, ${unknown} without an answer, over a change of leader`);
 all.forEach((client) => client.disconnect());

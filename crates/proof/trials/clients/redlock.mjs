@@ -1,5 +1,5 @@
-// node-redlock, unmodified, with ioredis, against the ports given as arguments. A cluster counts as one lock server,
-// since its nodes are not independent.
+// node-redlock, unmodified, with ioredis, against the ports given as arguments. A cluster counts as
+// one lock server, since its nodes are not independent.
 import assert from "node:assert";
 import Redis from "ioredis";
 import redlock from "redlock";
@@ -23,7 +23,7 @@ for (const [index, lock] of locks.entries()) {
   await assert.rejects(longer.release(), "it is another's, or nobody's");
   await rival.acquire([names[1]], 50);
 }
-// No client loses an increment, whichever node it uses.
+// No increment is lost, regardless of the nodes that the clients use.
 let count = 0;
 await Promise.all(
   patient.map(async (lock) => {

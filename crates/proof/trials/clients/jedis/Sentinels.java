@@ -1,6 +1,6 @@
 // Jedis in Sentinel mode, unmodified, over a change of leader. The ports are those of the nodes,
-// which answer as Sentinels would. Jedis goes to a new master only when it is told of one. Says
-// `ready` when the leader may be killed.
+// which reply as Sentinels would. Jedis switches to a new master only when a Sentinel announces it.
+// Prints `ready` when the leader may be killed.
 import java.util.HashSet;
 import java.util.Set;
 import redis.clients.jedis.HostAndPort;
@@ -14,7 +14,7 @@ public final class Sentinels {
     public static void main(String[] ports) throws Exception {
         Set<String> nodes = new HashSet<>();
         for (String port : ports) nodes.add("127.0.0.1:" + port);
-        // A name of the application's, which no node has been given.
+        // Name chosen by the application. The nodes are not configured with it.
         try (JedisSentinelPool pool = new JedisSentinelPool("orders", nodes)) {
             long acknowledged = 0;
             HostAndPort first = pool.getCurrentHostMaster();
