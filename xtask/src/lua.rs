@@ -1,4 +1,4 @@
-//! Builds the Lua interpreter that executes scripts from its sources: `cargo xtask lua`.
+//! Builds the Lua interpreter, which executes scripts, from its sources: `cargo xtask lua`.
 //!
 //! The interpreter, a WebAssembly module, is committed because any change of its bytes may change
 //! what scripts cost, and because building Quorate then needs no compiler for WebAssembly. This

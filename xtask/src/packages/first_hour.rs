@@ -19,7 +19,7 @@ const FRESH: &str = include_str!("fresh.sh");
 const NEEDED: [&str; 7] = ["apt-cache", "awk", "dpkg-query", "ip", "tar", "timeout", "unshare"];
 /// Prefix of an output line that announces the next part of the page.
 const PART: &str = "@@ ";
-/// Timeout for a command, in seconds.
+/// Timeout for the whole page, in seconds.
 const SECONDS_MAX: &str = "300";
 
 /// Follows the page with this Debian package and the file of its checksums.
