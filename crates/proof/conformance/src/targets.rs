@@ -22,10 +22,7 @@ pub enum Set {
     /// The named cases of [`crate::directed`].
     Directed,
     /// Random frames for a ring of 64 cells.
-    Random {
-        seed: u64,
-        count: usize,
-    },
+    Random { seed: u64, count: usize },
 }
 
 impl Set {

@@ -15,42 +15,99 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A node runs a turn.
-    Turn { node: usize, life: u64 },
+    Turn {
+        node: usize,
+        life: u64,
+    },
     /// A fragment of a byte stream between two nodes may have arrived.
     Piece(Link),
     /// A datagram arrives at a node, addressed to the node or to the multicast group.
-    Datagram { from: usize, to: usize, by_group: bool, bytes: Vec<u8> },
+    Datagram {
+        from: usize,
+        to: usize,
+        by_group: bool,
+        bytes: Vec<u8>,
+    },
     /// Two nodes try to connect.
     Dial(usize, usize),
     /// A node disconnects a removed peer.
-    Part { node: usize, peer: usize },
+    Part {
+        node: usize,
+        peer: usize,
+    },
     /// A node notices a broken connection.
-    Down { node: usize, life: u64, peer: usize, connection: u64 },
+    Down {
+        node: usize,
+        life: u64,
+        peer: usize,
+        connection: u64,
+    },
     /// A disk operation is complete.
-    Disk { node: usize, life: u64, operation: u64 },
+    Disk {
+        node: usize,
+        life: u64,
+        operation: u64,
+    },
     Start(usize),
     /// A paused process resumes.
-    Resume { node: usize, life: u64 },
+    Resume {
+        node: usize,
+        life: u64,
+    },
     /// Bytes from a client reach a node.
-    ToNode { node: usize, life: u64, connection: ConnectionId, bytes: Vec<u8> },
+    ToNode {
+        node: usize,
+        life: u64,
+        connection: ConnectionId,
+        bytes: Vec<u8>,
+    },
     /// Bytes from a node reach a client.
-    ToClient { client: usize, connection: ConnectionId, bytes: Vec<u8> },
+    ToClient {
+        client: usize,
+        connection: ConnectionId,
+        bytes: Vec<u8>,
+    },
     /// A client notices that its connection is broken.
-    ClientDown { client: usize, connection: ConnectionId },
+    ClientDown {
+        client: usize,
+        connection: ConnectionId,
+    },
     /// A client sends its next request, or times out.
     Client(usize),
     /// A stream client's request reaches a node.
-    ToStreams { node: usize, life: u64, connection: ConnectionId, tag: StreamTag, ask: Ask },
+    ToStreams {
+        node: usize,
+        life: u64,
+        connection: ConnectionId,
+        tag: StreamTag,
+        ask: Ask,
+    },
     /// A client of devices takes its next step.
     FrameClient(usize),
     /// A request of a client of devices reaches a node.
-    ToDesk { node: usize, life: u64, client: usize, ask: DeskAsk },
+    ToDesk {
+        node: usize,
+        life: u64,
+        client: usize,
+        ask: DeskAsk,
+    },
     /// A node's answer reaches a client of devices.
-    FromDesk { client: usize, desk: (usize, u64), answer: DeskAnswer },
+    FromDesk {
+        client: usize,
+        desk: (usize, u64),
+        answer: DeskAnswer,
+    },
     /// A reply reaches a stream client.
-    ToStreamer { client: usize, connection: ConnectionId, heard: Heard },
+    ToStreamer {
+        client: usize,
+        connection: ConnectionId,
+        heard: Heard,
+    },
     /// A stream client notices that its connection is broken.
-    StreamerDown { client: usize, connection: ConnectionId },
+    StreamerDown {
+        client: usize,
+        connection: ConnectionId,
+    },
     /// A stream client sends its next request, or times out.
     Streamer(usize),
     /// The fault with this index in the settings happens.
@@ -58,9 +115,16 @@ pub(crate) enum Event {
     /// An operator sends a request about the group.
     Operator,
     /// A link between two nodes is blocked or unblocked.
-    Block { from: usize, to: usize, blocked: bool },
+    Block {
+        from: usize,
+        to: usize,
+        blocked: bool,
+    },
     /// An operator repairs a node whose disk failed.
-    Repair { node: usize, life: u64 },
+    Repair {
+        node: usize,
+        life: u64,
+    },
     /// An operator checks all nodes; only in act two.
     Rounds,
     /// A slow disk returns to normal speed.
@@ -86,7 +150,11 @@ pub(crate) enum Event {
     /// A client requests a class other than the group's.
     Class,
     /// A frame arrives at the station of a device or of a client of devices.
-    Frame { from: usize, to: usize, bytes: Vec<u8> },
+    Frame {
+        from: usize,
+        to: usize,
+        bytes: Vec<u8>,
+    },
     /// A device loses power.
     DeviceReset,
     /// A device is removed from the network.

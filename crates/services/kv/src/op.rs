@@ -64,6 +64,7 @@ pub enum Op {
     XRead = 50,
     XPending = 51,
     XInfo = 52,
+    XUndelivered = 53,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -140,7 +141,7 @@ pub enum Op {
 }
 
 impl Op {
-    pub const ALL: [Self; 124] = [
+    pub const ALL: [Self; 125] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -193,6 +194,7 @@ impl Op {
         Self::XRead,
         Self::XPending,
         Self::XInfo,
+        Self::XUndelivered,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -306,6 +308,7 @@ impl Op {
                 | Self::Bounded
                 | Self::Versions
                 | Self::Look
+                | Self::XUndelivered
                 | Self::Await
                 | Self::Claim
                 | Self::Withdraw
@@ -427,6 +430,7 @@ impl Op {
                 | Self::XRead
                 | Self::XPending
                 | Self::XInfo
+                | Self::XUndelivered
                 | Self::XAdd
                 | Self::XDel
                 | Self::XTrim
@@ -548,7 +552,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 53, 63, 136, 255] {
+        for byte in [0, 54, 63, 136, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }
@@ -569,6 +573,7 @@ mod tests {
                 Op::XRead,
                 Op::XPending,
                 Op::XInfo,
+                Op::XUndelivered,
                 Op::Bounded,
                 Op::Script,
                 Op::XAdd,

@@ -203,7 +203,7 @@ impl StateMachine for Service {
         let done = match op {
             Op::Exec => exec::exec(&mut from, state, reply),
             Op::Script | Op::ScriptRo => scripts::run::apply(op, &mut from, state, reply),
-            Op::Versions | Op::Look => Err(Fault::Malformed),
+            Op::Versions | Op::Look | Op::XUndelivered => Err(Fault::Malformed),
             op if bounded => execute_bounded(op, &mut from, state, reply),
             op => execute(op, &mut from, state, reply),
         };
@@ -396,7 +396,7 @@ impl StateMachine for Service {
         self.waits = waits;
         self.waits.is_as_committed();
         self.notices.clear();
-        if self.events.is_tracked() {
+        if self.events.is_tracked() || self.events.is_awaited() {
             self.notices.push((notice::ALL_CHANGED.into(), Box::default()));
         }
         self.set_applied(at);

@@ -32,11 +32,13 @@ pub(super) mod class {
     pub(crate) const MODULE: u32 = 1 << 12;
     /// Notices of changed keys for clients that cache them.
     pub(crate) const TRACKED: u32 = 1 << 13;
+    /// Notices of changed streams for clients that wait for entries.
+    pub(crate) const AWAITED: u32 = 1 << 14;
 }
 
 use class::{
-    EVICTED, EXPIRED, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, MODULE, NEW, SET, STREAM, STRING,
-    TRACKED, ZSET,
+    AWAITED, EVICTED, EXPIRED, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, MODULE, NEW, SET, STREAM,
+    STRING, TRACKED, ZSET,
 };
 
 /// Letters of the classes that `A` includes.
@@ -64,6 +66,7 @@ pub struct Setting(Arc<Wanted>);
 struct Wanted {
     classes: AtomicU32,
     tracked: AtomicBool,
+    awaited: AtomicBool,
 }
 
 impl Setting {
@@ -72,9 +75,10 @@ impl Setting {
         // Relaxed: a command in execution may still use the old setting.
         let set = self.0.classes.load(Ordering::Relaxed);
         let tracked = if self.is_tracked() { TRACKED } else { 0 };
+        let awaited = if self.is_awaited() { AWAITED } else { 0 };
         match set & (KEYSPACE | KEYEVENT) {
-            0 => tracked,
-            _ => set | tracked,
+            0 => tracked | awaited,
+            _ => set | tracked | awaited,
         }
     }
 
@@ -104,6 +108,16 @@ impl Setting {
     /// Turns the notices of changed keys on or off.
     pub(crate) fn track(&self, wanted: bool) {
         self.0.tracked.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Returns whether clients wait for entries of streams.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.0.awaited.load(Ordering::Relaxed)
+    }
+
+    /// Turns the notices of changed streams on or off.
+    pub(crate) fn await_entries(&self, wanted: bool) {
+        self.0.awaited.store(wanted, Ordering::Relaxed);
     }
 
     /// Parses a selection such as `KEA` into classes.
@@ -156,9 +170,17 @@ impl WriteContext<'_> {
         }
     }
 
+    /// Tells the fronts that a stream changes or a key is removed, if clients wait for entries.
+    pub(super) fn tell_readers(&mut self, key: Key<'_>) {
+        if self.events & AWAITED != 0 {
+            let subject = [&[notice::STREAM][..], key.bytes()].concat();
+            self.notices.push((subject.into(), Box::default()));
+        }
+    }
+
     /// Tells the fronts that all keys change.
     pub(super) fn tell_all_changed(&mut self) {
-        if self.events & TRACKED != 0 {
+        if self.events & (TRACKED | AWAITED) != 0 {
             self.notices.push((notice::ALL_CHANGED.into(), Box::default()));
         }
     }
@@ -207,6 +229,7 @@ impl WriteContext<'_> {
     /// Removes a key and returns whether it existed.
     pub(super) fn remove(&mut self, key: Key<'_>) -> bool {
         self.about_to_change(key, false);
+        self.tell_readers(key);
         self.store.remove(key)
     }
 

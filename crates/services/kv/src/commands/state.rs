@@ -52,6 +52,8 @@ pub mod notice {
     pub const SHARD: u8 = 2;
     /// Change of a key, which follows.
     pub const CHANGED: u8 = 3;
+    /// Change of a stream, or removal of a key, which follows.
+    pub const STREAM: u8 = 5;
     /// Complete subject: all keys may have changed.
     pub const ALL_CHANGED: &[u8] = &[4];
 }
@@ -111,6 +113,7 @@ impl WriteContext<'_> {
     /// Removes a key without its rows.
     pub fn detach(&mut self, key: Key<'_>) {
         self.tell_changed(key);
+        self.tell_readers(key);
         self.store.detach(key);
     }
 

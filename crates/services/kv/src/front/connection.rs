@@ -22,6 +22,7 @@ use super::{
     channels::{self, MatchedBy, Names, Published, SPACES, Subscriptions},
     monitor,
     order::{ConnectionParts, OUTPUT_BYTES_HARD, Order},
+    readers::End,
     refusals::{FULL, failure_text, printable, too_big},
     roster::ClientSlot,
     shared::Shared,
@@ -31,7 +32,10 @@ use super::{
 };
 use crate::{
     command::{Handler, Local, Refusal, Request, Spec, SubscriptionKind},
-    commands::{lookup, server::encode_literal, waiting},
+    commands::{
+        lookup, server::encode_literal, stream::waiting::Wanted, transactions::ABSENT_LEVEL,
+        waiting,
+    },
     encode::Encoder,
     op::Kind,
     resp::{
@@ -65,6 +69,15 @@ struct BlockedRequest {
     bytes: usize,
     /// More input has arrived, which is not accepted before the wait ends.
     crowded: bool,
+    on: BlockedOn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlockedOn {
+    /// Elements of lists or sorted sets: the client is in the replicated queue.
+    Elements,
+    /// Entries of streams. An XREAD needs the role of a reader only.
+    Entries { takes: bool },
 }
 
 #[derive(Debug)]
@@ -315,15 +328,18 @@ impl Connection {
         self.end();
     }
 
-    /// Ends a blocking request as its timeout would, if the client may no longer write. Blocking
-    /// requests count as writes.
+    /// Ends a blocking request as its timeout would, if the client may no longer make it.
     fn end_forbidden_wait(&mut self, shared: &mut Shared, requests: &dyn Requests) {
-        if self.parked.is_none() {
+        let Some(parked) = self.parked else {
             return;
-        }
+        };
+        let needs = match parked.on {
+            BlockedOn::Entries { takes: false } => Role::Reader,
+            BlockedOn::Entries { takes: true } | BlockedOn::Elements => Role::Writer,
+        };
         let standing = self.login.standing(requests);
         let may_not = match standing {
-            Standing::May(role) => role < Role::Writer,
+            Standing::May(role) => role < needs,
             Standing::Nothing => true,
             Standing::Unknown => false,
         };
@@ -425,6 +441,20 @@ impl Connection {
         {
             self.unpark(shared);
         }
+        self.begin_reading(shared, requests);
+    }
+
+    /// Makes the first attempt of a client that waits for entries, once its earlier requests are
+    /// answered.
+    fn begin_reading(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
+        if let Some(parked) = self.parked
+            && parked.on != BlockedOn::Elements
+            && self.order.is_next(parked.place)
+            && let Some(reply) = shared.begin_reading(parked.number, requests)
+        {
+            shared.readers.leave(parked.number);
+            self.end_wait(parked.place, &reply, shared);
+        }
     }
 
     /// Sends all requests that can be sent before a write.
@@ -448,7 +478,7 @@ impl Connection {
         if let Some(parked) = self.parked
             && parked.place == number
         {
-            if reply == waiting::WAITING {
+            if reply == waiting::WAITING && parked.on == BlockedOn::Elements {
                 self.order.park(number);
                 return shared.waiting.mark_queued(parked.number);
             }
@@ -464,7 +494,10 @@ impl Connection {
     /// Ends the blocking request, which may not have been sent.
     fn unpark(&mut self, shared: &mut Shared) {
         if let Some(parked) = self.parked.take() {
-            shared.waiting.answered(parked.number);
+            match parked.on {
+                BlockedOn::Elements => shared.waiting.answered(parked.number),
+                BlockedOn::Entries { .. } => drop(shared.readers.leave(parked.number)),
+            }
         }
     }
 
@@ -480,8 +513,12 @@ impl Connection {
 
     /// Requests the end of the blocking request, as the client has disconnected.
     pub(super) fn hurry_wait(&self, shared: &mut Shared) {
-        if let Some(parked) = self.parked {
-            shared.waiting.hurry(parked.number);
+        match self.parked {
+            Some(BlockedRequest { number, on: BlockedOn::Elements, .. }) => {
+                shared.waiting.hurry(number);
+            }
+            Some(BlockedRequest { number, .. }) => shared.readers.end(number, End::Timeout),
+            None => {}
         }
     }
 
@@ -619,7 +656,10 @@ impl Connection {
         self.stop_tracking(shared);
         self.subscriptions.clear(self.id, &mut shared.channels);
         let parked = self.parked.take()?;
-        shared.waiting.leaves(parked.number)
+        match parked.on {
+            BlockedOn::Elements => shared.waiting.leaves(parked.number),
+            BlockedOn::Entries { .. } => shared.leave_readers(parked.number),
+        }
     }
 
     pub(super) fn request(
@@ -734,6 +774,10 @@ impl Connection {
         if let Some(wait_ms) = waiting::waits_ms(&shared.command) {
             return self.wait(wait_ms, shared, requests);
         }
+        if let Some(wanted) = Wanted::decode(&shared.command) {
+            let takes = wanted.group.is_some();
+            return self.wait_for_entries(takes, shared, requests);
+        }
         match Kind::of(&shared.command) {
             Kind::Read => {
                 let read = Read::of(shared.query(), self.fresh);
@@ -790,12 +834,36 @@ impl Connection {
             place,
             bytes: command.len() + WAIT_BYTES,
             crowded: false,
+            on: BlockedOn::Elements,
         });
         self.write(&command, true, shared, requests);
         if !self.order.is_open(place) {
             // The request was refused at once.
             self.unpark(shared);
         }
+    }
+
+    /// Blocks the client with the XREAD or XREADGROUP in the scratch buffer. No further request is
+    /// accepted until the wait ends, and the first attempt follows the replies to earlier requests.
+    fn wait_for_entries(&mut self, takes: bool, shared: &mut Shared, requests: &mut dyn Requests) {
+        if shared.is_full(2 * shared.command.len()) {
+            return self.refuse(FULL, shared);
+        }
+        if requests.level() < ABSENT_LEVEL {
+            return self.refuse(&failure_text(Failure::Level), shared);
+        }
+        if takes && self.order.lasting && requests.status().class == Class::Volatile {
+            return self.refuse(WAITS_AT_GROUP, shared);
+        }
+        let place = self.order.end();
+        let (now_ms, bytes) = (requests.wall_ms(), WAIT_BYTES + 2 * shared.command.len());
+        let entered = shared.readers.enter((self.id, place), &shared.command, self.fresh, now_ms);
+        let Some(number) = entered else { return };
+        self.order.push_parked(self.version);
+        let on = BlockedOn::Entries { takes };
+        self.parked = Some(BlockedRequest { number, place, bytes, crowded: false, on });
+        shared.events.await_entries(true);
+        self.begin_reading(shared, requests);
     }
 
     fn queue(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {

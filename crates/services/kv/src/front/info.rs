@@ -147,7 +147,7 @@ fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result 
 
 fn clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
     write!(text, "# Clients\r\nconnected_clients:{}\r\n", shared.roster.len())?;
-    let blocked = shared.waiting.len();
+    let blocked = shared.waiting.len() + shared.readers.len();
     write!(text, "blocked_clients:{blocked}\r\n")?;
     write!(text, "monitor_clients:{}\r\n", shared.monitors.count())?;
     write!(text, "open_requests:{}\r\n", shared.tags.open())

@@ -19,12 +19,14 @@ mod channels;
 mod client;
 mod cluster;
 mod connection;
+mod entries;
 mod errors;
 mod info;
 mod latency;
 mod monitor;
 mod notices;
 mod order;
+mod readers;
 mod refusals;
 mod returning;
 mod roster;
@@ -210,6 +212,9 @@ impl Front for RespFront {
             (Target::Claim(number), _) => {
                 return self.claimed(number, Err(Failure::Unknown), requests);
             }
+            (Target::Reader(number), completion) => {
+                return self.attempted(number, completion, requests);
+            }
             (Target::Line, _) => return,
             (Target::Place(_) | Target::Run, _) => {}
         }
@@ -238,7 +243,7 @@ impl Front for RespFront {
                 client.place_failed(number, Failure::Unknown, &mut self.shared, requests);
             }
             (_, Target::Run) => client.run_failed(tag, Failure::Unknown, &mut self.shared),
-            (_, Target::Claim(_) | Target::Line) => {}
+            (_, Target::Claim(_) | Target::Reader(_) | Target::Line) => {}
         }
         client.advance(&mut self.shared, requests);
         client.recount(&mut self.shared);
@@ -263,10 +268,12 @@ impl Front for RespFront {
             return self.shared.waiting.note_applied();
         }
         if subject == notice::ALL_CHANGED {
+            self.shared.readers.note_all_changed();
             return self.tell_all_changed();
         }
         match subject.split_first() {
             Some((&notice::CHANGED, key)) => self.tell_changed(key),
+            Some((&notice::STREAM, key)) => self.shared.readers.note_changed(key),
             Some((&notice::CHANNEL, channel)) => self.publish(channel, message),
             Some((&notice::SHARD, channel)) => self.publish_to_shard(channel, message),
             _ => {}
@@ -280,11 +287,13 @@ impl Front for RespFront {
     }
 
     fn is_eager(&self) -> bool {
-        self.shared.waiting.is_eager()
+        self.shared.waiting.is_eager() || self.shared.readers.is_eager()
     }
 
     fn wake_ms(&self) -> Option<u64> {
-        self.shared.waiting.wake_ms().into_iter().chain(self.shared.wake_ms()).min()
+        let wakes =
+            [self.shared.waiting.wake_ms(), self.shared.readers.wake_ms(), self.shared.wake_ms()];
+        wakes.into_iter().flatten().min()
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {
@@ -379,6 +388,7 @@ impl Front for RespFront {
             }
         }
         self.tell_new_master(requests);
+        self.serve_readers(requests);
         self.serve_line(requests);
     }
 }

@@ -201,6 +201,11 @@ impl Order {
         self.places.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
+    /// Returns whether a request is the first unanswered one.
+    pub(super) const fn is_next(&self, number: u64) -> bool {
+        number == self.first
+    }
+
     /// Returns whether a request is unanswered.
     pub(super) fn is_open(&mut self, number: u64) -> bool {
         let place = self.place(number);

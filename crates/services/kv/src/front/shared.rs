@@ -12,6 +12,7 @@ use super::{
     buffers::fresh,
     channels::Channels,
     monitor::{self, Monitors, is_hidden},
+    readers::Readers,
     roster::{ClientSlot, ClientTable},
     settings::Settings,
     switching::Switching,
@@ -48,6 +49,8 @@ pub(super) enum Target {
     Run,
     /// Claim of the blocked client with this number.
     Claim(u64),
+    /// Attempt of the client with this number that waits for entries.
+    Reader(u64),
     /// Command on the queue of blocked clients, whose reply is ignored.
     Line,
 }
@@ -90,6 +93,7 @@ pub(super) struct Shared {
     /// Keys that are no longer tracked, so that their readers are told as if they had changed.
     pub(super) forgotten: Vec<Forgotten>,
     pub(super) waiting: Waiting,
+    pub(super) readers: Readers,
     pub(super) monitors: Monitors,
     pub(super) desk: PendingChecks<ConnectionId>,
     /// Number of wrong passwords since the start.
@@ -131,6 +135,7 @@ impl Shared {
             tracking: Tracking::default(),
             forgotten: Vec::new(),
             waiting: Waiting::default(),
+            readers: Readers::default(),
             monitors: Monitors::default(),
             desk: PendingChecks::default(),
             wrong_passwords: 0,

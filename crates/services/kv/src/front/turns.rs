@@ -21,7 +21,7 @@ use crate::{
 
 const WITHDRAWN_MAX: usize = 1024;
 /// Redis' reply to a client that another client unblocked.
-const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
+pub(super) const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
 impl RespFront {
     /// Serves the blocked clients: unblocks, polls, claims and withdraws.

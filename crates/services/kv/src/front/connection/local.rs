@@ -15,6 +15,7 @@ use crate::{
         channels::{self, SPACES},
         client, cluster, info,
         info::REDIS_VERSION,
+        readers::End,
         shared::Shared,
         subcommands, table, topology,
         transaction::Multi,
@@ -96,6 +97,11 @@ impl Connection {
                 let place = self.order.end();
                 self.order.push_parked(self.version);
                 shared.waiting.unblock(client, how, (self.id, place));
+            }
+            Ok((client, how)) if let Some(number) = shared.readers.number_of(client) => {
+                let place = self.order.end();
+                self.order.push_parked(self.version);
+                shared.readers.end(number, End::Unblocked(how, (self.id, place)));
             }
             Ok(_) => self.reply(shared, |r| r.integer(0)),
         }

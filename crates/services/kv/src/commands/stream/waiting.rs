@@ -1,0 +1,122 @@
+//! Parts of XREAD and XREADGROUP that matter to a front: how long the client blocks, and for what.
+
+use std::ops::ControlFlow;
+
+use super::rows::View;
+use crate::{
+    commands::state::ReadContext,
+    encode::{Decoder, Encoder, Fault, Keys},
+    key::Key,
+    op::Op,
+    resp::reply::Reply,
+    store::stream::EntryId,
+};
+
+/// Start of the answer to an XREAD of a client that blocks, if there are no entries. The encoded
+/// command with which to try again follows.
+pub const WAITING: &[u8] = b"+WAITING\r\n";
+/// Kind of an encoded id that stands for entries that a group has not delivered.
+const NEW: u8 = 1;
+/// Place of the byte in an encoded XREAD that asks for this answer.
+const RESOLVE: usize = 1 + 8;
+/// Place of the front's clock in an encoded XREADGROUP.
+const CLOCK: usize = 1 + 8;
+
+/// Entries that a blocked client waits for.
+pub struct Wanted<'a> {
+    /// Maximum time to block in milliseconds; 0 is no limit.
+    pub block_ms: u64,
+    pub keys: Keys<'a>,
+    /// Group of an XREADGROUP.
+    pub group: Option<&'a [u8]>,
+    /// Maximum number of entries per stream.
+    pub count: u64,
+}
+
+impl<'a> Wanted<'a> {
+    /// Decodes an encoded command. Returns `None` if it does not block.
+    pub fn decode(command: &'a [u8]) -> Option<Self> {
+        let mut from = Decoder(command);
+        let op = from.byte().ok().and_then(Op::from_byte)?;
+        if !matches!(op, Op::XRead | Op::XReadGroup) {
+            return None;
+        }
+        let block_ms = from.word().ok()?.checked_sub(1)?;
+        let mut group = None;
+        if op == Op::XReadGroup {
+            from.word().ok()?;
+            group = Some(from.bytes().ok()?);
+            from.bytes().ok()?;
+        }
+        // Whether to resolve ids, or not to keep entries pending.
+        from.byte().ok()?;
+        let count = match from.count().ok()? {
+            0 => u64::MAX,
+            count => count - 1,
+        };
+        let keys = from.keys().ok()?;
+        // An XREADGROUP with an id returns what is pending, even if that is nothing.
+        let mut ids = from.0.chunks(1 + EntryId::BYTES);
+        let blocks = group.is_none() || ids.all(|id| id.first() == Some(&NEW));
+        blocks.then_some(Self { block_ms, keys, group, count })
+    }
+}
+
+/// Sets the clock of an encoded XREADGROUP that is about to be tried again.
+pub fn set_clock(command: &mut [u8], wall_ms: u64) {
+    if command.first() == Some(&(Op::XReadGroup as u8))
+        && let Some(clock) = command.get_mut(CLOCK..CLOCK + 8)
+    {
+        clock.copy_from_slice(&wall_ms.to_le_bytes());
+    }
+}
+
+/// Makes an encoded XREAD answer [`WAITING`] if there are no entries.
+pub fn resolve(command: &mut [u8]) {
+    if command.first() == Some(&(Op::XRead as u8))
+        && let Some(resolve) = command.get_mut(RESOLVE)
+    {
+        *resolve = 1;
+    }
+}
+
+/// Encodes a query for the number of entries that a group has not delivered, up to `most`.
+pub fn encode_undelivered(key: &[u8], group: &[u8], most: u64, out: &mut Encoder<'_>) {
+    out.byte(Op::XUndelivered as u8).bytes(key).bytes(group).count(most);
+}
+
+/// Replies with the number of entries that a group has not delivered, up to a limit.
+pub(super) fn undelivered(
+    from: &mut Decoder<'_>,
+    state: &ReadContext<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, group, most) = (from.key()?, from.field()?, from.count()?);
+    from.end()?;
+    let Ok(found) = View::find(state.store, key, reply) else {
+        return Ok(());
+    };
+    let last = found.and_then(|view| Some((view, last_delivered(&view, group)?)));
+    let Some((view, last)) = last else {
+        no_group(key, group, reply);
+        return Ok(());
+    };
+    let mut count = 0;
+    if let Some(next) = last.next() {
+        view.entries((next, EntryId::MAX), false, &mut |_, _| {
+            count += 1;
+            if count < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+    }
+    reply.integer(count.try_into().unwrap_or(i64::MAX));
+    Ok(())
+}
+
+// TODO(merge): groups
+fn last_delivered(view: &View<'_>, group: &[u8]) -> Option<EntryId> {
+    let row = view.row(&[b"g", group].concat())?;
+    EntryId::from_bytes(row.get(8..24)?)
+}
+fn no_group(_: Key<'_>, _: &[u8], reply: &mut Reply<'_>) {
+    reply.error("NOGROUP");
+}

@@ -1,0 +1,315 @@
+//! Serves the clients of this node that wait for entries of streams.
+
+use quorate_replica::front::{Completion, Failure, Requests, Tag};
+
+use super::{
+    RespFront,
+    asked::Freshness,
+    readers::{End, Stage},
+    refusals::failure_text,
+    shared::{Shared, Target},
+    turns::UNBLOCKED,
+    waiting::UnblockReply,
+};
+use crate::{
+    commands::stream::waiting::{WAITING, encode_undelivered, resolve, set_clock},
+    encode::Encoder,
+    resp::reply::{NULL_ARRAY, Reply},
+};
+
+/// Maximum number of entries that are counted to find out how many consumers may try.
+const COUNTED_MAX: u64 = 64;
+
+impl Shared {
+    /// Makes the first attempt of a client, once all its earlier requests are answered. Returns the
+    /// reply if its wait is over.
+    pub(super) fn begin_reading(
+        &mut self,
+        number: u64,
+        requests: &mut dyn Requests,
+    ) -> Option<Vec<u8>> {
+        let reader = self.readers.get(number).filter(|reader| reader.stage == Stage::New)?;
+        if let Some(group) = &reader.group
+            && reader.keys.iter().any(|key| undelivered(key, group, requests) > 0)
+        {
+            return self.take_entries(number, requests).err().map(error);
+        }
+        if reader.group.is_none() && reader.fresh == Freshness::Stale {
+            return self.read_here(number, requests);
+        }
+        // Without entries, a confirmed read says so for less than a command in the log.
+        let (fresh, connection) = (reader.fresh, reader.connection);
+        let tag = self.tag(connection, Target::Reader(number));
+        let sent = match fresh {
+            Freshness::Within(most_ms) => requests.read_within(tag, most_ms),
+            Freshness::Linearizable | Freshness::Stale => requests.read(tag),
+        };
+        match sent {
+            Ok(()) => {
+                self.readers.get_mut(number)?.stage = Stage::Trying(tag);
+                None
+            }
+            Err(failure) => {
+                self.tags.take(tag);
+                Some(error(failure))
+            }
+        }
+    }
+
+    /// Removes a disconnected client. Returns the tag of its attempt in flight.
+    pub(super) fn leave_readers(&mut self, number: u64) -> Option<Tag> {
+        let reader = self.readers.leave(number)?;
+        // What it would have taken is left to others.
+        self.readers.pass_on(&reader);
+        match reader.stage {
+            Stage::Trying(tag) => Some(tag),
+            Stage::New | Stage::Waiting => None,
+        }
+    }
+
+    /// Sends a client's XREADGROUP.
+    fn take_entries(&mut self, number: u64, requests: &mut dyn Requests) -> Result<(), Failure> {
+        let Some(connection) = self.readers.get(number).map(|reader| reader.connection) else {
+            return Ok(());
+        };
+        let tag = self.tag(connection, Target::Reader(number));
+        let Some(reader) = self.readers.get_mut(number) else {
+            return Ok(());
+        };
+        set_clock(&mut reader.command, requests.wall_ms());
+        match requests.write(tag, &reader.command) {
+            Ok(()) => reader.stage = Stage::Trying(tag),
+            Err(failure) => {
+                self.tags.take(tag);
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers an XREAD from this node's state, which is not older than at its first attempt. Returns
+    /// the reply if there are entries, or an error.
+    fn read_here(&mut self, number: u64, requests: &mut dyn Requests) -> Option<Vec<u8>> {
+        self.read_by(number, &mut |query, reply| requests.query(query, reply))
+    }
+
+    fn read_by(
+        &mut self,
+        number: u64,
+        ask: &mut dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure>,
+    ) -> Option<Vec<u8>> {
+        let reader = self.readers.get_mut(number)?;
+        resolve(&mut reader.command);
+        let mut reply = Vec::new();
+        match ask(&reader.command, &mut reply) {
+            Ok(()) => {}
+            // The node's state cannot be read now; tried again later.
+            Err(_) if !reader.first => return None,
+            Err(failure) => return Some(error(failure)),
+        }
+        let Some(resolved) = reply.strip_prefix(WAITING) else {
+            return Some(reply);
+        };
+        reader.command = resolved.to_vec();
+        self.readers.wait_on(number);
+        None
+    }
+}
+
+impl RespFront {
+    /// Handles a completed attempt of a client that waits for entries.
+    pub(super) fn attempted(
+        &mut self,
+        number: u64,
+        completion: Completion<'_>,
+        requests: &mut dyn Requests,
+    ) {
+        let first = self.shared.readers.get(number).is_some_and(|reader| reader.first);
+        match completion {
+            Completion::Written(_, NULL_ARRAY) => self.shared.readers.wait_on(number),
+            Completion::Written(_, reply) => self.end_reading(number, reply),
+            Completion::Readable(tag) => self.read_confirmed(number, tag, requests),
+            // Nothing was executed, so nothing is lost by trying again later.
+            Completion::Failed(_, failure) if !first && failure != Failure::Unknown => {
+                self.shared.readers.wait_on(number);
+            }
+            Completion::Failed(_, failure) => self.end_reading(number, &error(failure)),
+            _ => self.end_reading(number, &error(Failure::Unknown)),
+        }
+    }
+
+    /// Makes the first attempt of a client whose freshness is confirmed.
+    fn read_confirmed(&mut self, number: u64, tag: Tag, requests: &mut dyn Requests) {
+        let Some(reader) = self.shared.readers.get(number) else {
+            return;
+        };
+        let mut overtaken = false;
+        let mut ask = |query: &[u8], reply: &mut Vec<u8>| {
+            let asked = requests.answer(tag, query, reply);
+            overtaken |= asked == Err(Failure::Overtaken);
+            asked
+        };
+        let reply = match &reader.group {
+            None => self.shared.read_by(number, &mut ask),
+            Some(group) => {
+                let some = reader.keys.iter().any(|key| count(key, group, &mut ask) > 0);
+                match (some, overtaken) {
+                    (_, true) => None,
+                    (true, false) => self.shared.take_entries(number, requests).err().map(error),
+                    (false, false) => {
+                        self.shared.readers.wait_on(number);
+                        None
+                    }
+                }
+            }
+        };
+        let reply = match overtaken {
+            // The confirmation expired meanwhile.
+            true => {
+                if let Some(reader) = self.shared.readers.get_mut(number) {
+                    reader.stage = Stage::New;
+                }
+                self.shared.begin_reading(number, requests)
+            }
+            false => reply,
+        };
+        if let Some(reply) = reply {
+            self.end_reading(number, &reply);
+        }
+    }
+
+    /// Ends waits that are over, and lets the clients of changed streams try again.
+    pub(super) fn serve_readers(&mut self, requests: &mut dyn Requests) {
+        let now_ms = requests.wall_ms();
+        for (number, end) in self.shared.readers.take_ending(now_ms) {
+            self.end_by(number, end);
+        }
+        for key in self.shared.readers.take_changed(now_ms) {
+            self.try_again(&key, requests);
+        }
+        for asker in self.shared.readers.take_too_late() {
+            self.shared.waiting.unblocked.push((asker, false));
+        }
+        if self.shared.readers.is_empty() && self.shared.events.is_awaited() {
+            self.shared.events.await_entries(false);
+        }
+    }
+
+    /// Ends a wait without entries, or once the attempt in flight is complete.
+    fn end_by(&mut self, number: u64, end: End) {
+        let Some(reader) = self.shared.readers.get_mut(number) else {
+            // Its client has got entries.
+            if let End::Unblocked(_, asker) = end {
+                self.shared.waiting.unblocked.push((asker, false));
+            }
+            return;
+        };
+        if reader.stage != Stage::Waiting {
+            match (reader.end, end) {
+                (Some(End::Unblocked(..)), End::Unblocked(_, asker)) => {
+                    self.shared.waiting.unblocked.push((asker, false));
+                }
+                (Some(End::Unblocked(..)), End::Timeout) => {}
+                _ => reader.end = Some(end),
+            }
+            return;
+        }
+        let reply = match end {
+            End::Timeout => NULL_ARRAY,
+            End::Unblocked(how, asker) => {
+                self.shared.waiting.unblocked.push((asker, true));
+                if how == UnblockReply::Error { UNBLOCKED } else { NULL_ARRAY }
+            }
+        };
+        self.end_reading(number, reply);
+    }
+
+    /// Lets the clients of a key try again: those that only read, and of each group as many as there
+    /// are entries for, in order of arrival.
+    fn try_again(&mut self, key: &[u8], requests: &mut dyn Requests) {
+        let mut groups: Vec<(Box<[u8]>, u64)> = Vec::new();
+        for number in self.shared.readers.line(key) {
+            let Some(reader) = self.shared.readers.get(number) else {
+                continue;
+            };
+            let (stage, count) = (reader.stage, reader.count);
+            let Some(group) = reader.group.clone() else {
+                match stage {
+                    Stage::Waiting => {
+                        if let Some(reply) = self.shared.read_here(number, requests) {
+                            self.end_reading(number, &reply);
+                        }
+                    }
+                    Stage::Trying(_) => self.shared.readers.note_during_attempt(number),
+                    Stage::New => {}
+                }
+                continue;
+            };
+            let known = groups.iter().position(|(known, _)| *known == group);
+            let at = known.unwrap_or_else(|| {
+                groups.push((group.clone(), undelivered(key, &group, requests)));
+                groups.len() - 1
+            });
+            let left = &mut groups[at].1;
+            match stage {
+                Stage::Waiting if *left > 0 => {
+                    *left = left.saturating_sub(count);
+                    // Not sent now, it is tried again later.
+                    self.shared.take_entries(number, requests).ok();
+                }
+                Stage::Trying(_) => {
+                    *left = left.saturating_sub(count);
+                    self.shared.readers.note_during_attempt(number);
+                }
+                Stage::Waiting | Stage::New => {}
+            }
+        }
+    }
+
+    /// Ends a wait with a reply.
+    fn end_reading(&mut self, number: u64, reply: &[u8]) {
+        let Some(reader) = self.shared.readers.leave(number) else {
+            return;
+        };
+        if reader.group.is_some() {
+            self.shared.readers.pass_on(&reader);
+        }
+        if let Some(connection) = self.connections.get_mut(&reader.connection) {
+            connection.end_wait(reader.place, reply, &mut self.shared);
+            connection.recount(&mut self.shared);
+            let now_ms = self.shared.tally.now_ms;
+            connection.update_entry(now_ms, &mut self.shared);
+            connection.mark(&mut self.shared);
+        }
+    }
+}
+
+/// Returns the number of entries that a group has not delivered in this node's state.
+fn undelivered(key: &[u8], group: &[u8], requests: &mut dyn Requests) -> u64 {
+    count(key, group, &mut |query, reply| requests.query(query, reply))
+}
+
+/// Returns the number of entries that a group has not delivered, up to a limit. If that is an error,
+/// such as for a group that is gone, a client finds it out in the log.
+fn count(
+    key: &[u8],
+    group: &[u8],
+    ask: &mut dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure>,
+) -> u64 {
+    let (mut query, mut reply) = (Vec::new(), Vec::new());
+    encode_undelivered(key, group, COUNTED_MAX, &mut Encoder(&mut query));
+    if ask(&query, &mut reply).is_err() {
+        return 0;
+    }
+    let text = reply.strip_prefix(b":").and_then(|text| text.strip_suffix(b"\r\n"));
+    let Some(text) = text else {
+        return u64::MAX;
+    };
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn error(failure: Failure) -> Vec<u8> {
+    let mut reply = Vec::new();
+    Reply(&mut reply).error(&failure_text(failure));
+    reply
+}
