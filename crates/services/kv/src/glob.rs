@@ -1,25 +1,24 @@
-//! Patterns of KEYS, SCAN and CONFIG GET: `*`, `?`, `[a-z]`, `[^a]`, `\x`, as in Redis.
+//! Glob patterns of KEYS, SCAN and CONFIG GET: `*`, `?`, `[a-z]`, `[^a]`, `\x`, as in Redis.
 //!
-//! Matching scans a text once. The segment between two stars is searched for at all positions in
+//! A match scans the text once. A segment between two stars is searched for at all positions in
 //! parallel, 64 elements of the pattern per step.
 
 use crate::key::KEY_BYTES_MAX;
 
-/// Bits per mask.
+/// Number of bits in a mask.
 const WORD: usize = 64;
-/// Longest segment that is searched for position by position.
+/// Maximum length of a segment that is searched for position by position.
 const FEW: usize = 8;
 /// Maximum number of bytes between the first and the last star of a client's pattern.
 const BETWEEN_STARS_MAX: usize = 256;
 pub const TOO_LONG: &str =
     "TOOBIG not executed: a pattern may have 256 characters between its first and its last '*'";
 
-/// Returns whether `text` matches. A pattern longer than any key matches nothing.
+/// Returns whether a pattern matches `text`. A pattern longer than any key matches nothing.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern.len() <= KEY_BYTES_MAX && Pattern::new(pattern).matches(text)
 }
 
-/// Parsed pattern.
 #[derive(Debug)]
 pub struct Pattern {
     /// Elements before the first star, or the whole pattern if it has none.
@@ -33,7 +32,7 @@ struct Rest {
     last: Vec<Element>,
 }
 
-/// Pattern element that matches one byte.
+/// Element of a pattern, which matches one byte.
 #[derive(Clone, Debug)]
 enum Element {
     Byte(u8),
@@ -59,8 +58,8 @@ fn all_include(elements: &[Element], text: &[u8]) -> bool {
 struct Segment {
     elements: Vec<Element>,
     words: usize,
-    /// Masks of the elements that match each byte value, `words` words each. Empty for a short
-    /// segment.
+    /// For each byte value, masks of the elements that match it, `words` words each. Empty if the
+    /// segment is short.
     places: Vec<u64>,
 }
 
@@ -83,7 +82,7 @@ impl Segment {
         Self { elements, words, places }
     }
 
-    /// Finds the first match and returns its end.
+    /// Returns the end of the first match.
     fn find(&self, text: &[u8], reached: &mut Vec<u64>) -> Option<usize> {
         let length = self.elements.len();
         if self.places.is_empty() {
@@ -95,7 +94,7 @@ impl Segment {
         let (last, bit) = (self.words - 1, 1 << ((length - 1) % WORD));
         for (at, byte) in text.iter().enumerate() {
             let from = usize::from(*byte) * self.words;
-            // Shift-and: each partial match may continue, and a new one may begin.
+            // Shift-and algorithm: each partial match may continue, and a new one may begin.
             let mut carry = 1;
             for (word, places) in reached.iter_mut().zip(&self.places[from..from + self.words]) {
                 let next = *word >> (WORD - 1);
@@ -133,7 +132,7 @@ impl Pattern {
         Self { first, rest: last.map(|last| Rest { between, last }) }
     }
 
-    /// Refuses a pattern that is slow to match.
+    /// Refuses a pattern that would be slow to match.
     pub fn check(pattern: &[u8]) -> Result<(), &'static str> {
         let pattern = Self::new(pattern);
         let between = pattern.rest.iter().flat_map(|rest| &rest.between);
@@ -166,7 +165,7 @@ impl Pattern {
     }
 }
 
-/// Parses one element, and returns it with the position after it.
+/// Parses one element. Returns it with the position after it.
 fn element(pattern: &[u8], at: usize) -> (Element, usize) {
     match pattern[at] {
         b'?' => (Element::Any, at + 1),
@@ -176,7 +175,7 @@ fn element(pattern: &[u8], at: usize) -> (Element, usize) {
     }
 }
 
-/// Parses a bracket expression. Without a closing bracket, it extends to the end.
+/// Parses a bracket expression. Without a closing bracket, it extends to the end of the pattern.
 fn class(pattern: &[u8], mut at: usize) -> (Element, usize) {
     let negated = pattern.get(at) == Some(&b'^');
     at += usize::from(negated);
@@ -240,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Matches by backtracking at every star. Only suitable for short patterns.
+    /// Reference implementation: backtracks at every star, so it only suits short patterns.
     fn slow(pattern: &[u8], text: &[u8]) -> bool {
         let Some((first, rest)) = pattern.split_first() else {
             return text.is_empty();
@@ -280,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Matching takes linear time: the product of both lengths would be 2^32 steps.
+    /// Matching takes linear time; the product of the two lengths would be 2^32 steps.
     #[test]
     fn long_patterns_take_as_long_as_they_are() {
         let text = "a".repeat(65_000);

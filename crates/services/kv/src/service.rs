@@ -39,17 +39,17 @@ pub struct Service {
     store: Box<dyn Store>,
     applied_to: Slot,
     budget: Budget,
-    /// Interpreter of scripts, which queries need, too.
+    /// Interpreter of scripts, which queries use too.
     interpreter: RefCell<Interpreter>,
     costs: Costs,
-    /// Visits of the last query.
+    /// Number of visits of the last query.
     queried: Cell<u64>,
-    /// Scratch buffer of the keys to prefetch.
+    /// Scratch buffer for the positions of keys to prefetch.
     prefetched: Vec<Position>,
-    /// Notices that commands have produced since the fronts last took them.
+    /// Notices from executed commands that the fronts have not taken yet.
     notices: Vec<Notice>,
     events: Setting,
-    /// A command has been executed since the last commit.
+    /// True if a command has been executed since the last commit.
     uncommitted: bool,
     waits: Waits,
     /// Snapshot in progress.
@@ -77,12 +77,13 @@ impl Service {
         }
     }
 
-    /// Returns a fingerprint of all contents, equal on all nodes at a position. Reads all data.
+    /// Returns a fingerprint of all contents, which is equal on all nodes at the same position.
+    /// Reads all data.
     pub fn digest(&self) -> u128 {
         self.waits.digest(store::digest(&*self.store))
     }
 
-    /// Sets the applied position, and resets what depended on the previous one.
+    /// Sets the applied position, and resets the state that depends on it.
     fn set_applied(&mut self, applied_to: Slot) {
         self.applied_to = applied_to;
         self.budget = Budget::default();
@@ -95,8 +96,8 @@ impl Service {
         self.events.clone()
     }
 
-    /// [visit-1] Returns an upper bound on the visits of a replicated command beyond its arguments
-    /// in the current state. Inexact above the limit.
+    /// [visit-1] Returns an upper bound for the visits of a replicated command in the current
+    /// state, not counting those for its arguments. Above the limit, the bound is inexact.
     pub fn visits(&self, command: &[u8]) -> u64 {
         let (store, waits) = (&*self.store, &self.waits);
         let state = ReadContext { store, applied_to: self.applied_to, wall_ms: None, waits };
@@ -108,15 +109,15 @@ impl Service {
     }
 }
 
-/// Parts of a snapshot still to be returned.
+/// Parts of a snapshot that have not been returned yet.
 #[derive(Debug, Default)]
 struct Imaging {
-    /// Number of keys for the head, if not returned yet.
+    /// Number of keys, for the head of the snapshot; `None` once returned.
     head: Option<u64>,
-    /// Item after the head: the versions of removed keys.
+    /// Item after the head, with the versions of removed keys.
     removals: Option<Vec<u8>>,
     keys_are_over: bool,
-    /// Clients blocked when the snapshot began, which follow the keys.
+    /// Clients that were blocked when the snapshot began. They follow the keys.
     waits: VecDeque<(Version, Wait)>,
 }
 
@@ -213,7 +214,7 @@ impl StateMachine for Service {
         }
         if op == Op::Exec || op.is_script() {
             let cost = visits_left - self.budget.visits_left();
-            // One that was refused has shown nothing.
+            // A refused script reveals nothing about its cost.
             if cost > 0 {
                 scripts::each_text(command, |text| self.costs.learn(text, cost));
             }
@@ -231,7 +232,7 @@ impl StateMachine for Service {
             waits: &self.waits,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
-            // A digest reads all data, so its visits are not limited.
+            // A digest reads all data, so its visits are unlimited.
             Some(Op::Digest) => read(Op::Digest, &mut decoder, &state, &mut Reply(reply)),
             Some(op) => {
                 let answer = || match op {
@@ -319,8 +320,8 @@ impl StateMachine for Service {
     fn begin_image(&mut self) -> bool {
         self.end_image();
         // Only the keys and the blocked clients are replicated. The budget belongs to a batch,
-        // which a commit ends; notices and prefetched positions belong to this node. The replica
-        // stores the group's time.
+        // which a commit ends. Notices and prefetched positions belong to this node, and the
+        // replica stores the group's time.
         if self.uncommitted || self.loading.is_some() {
             return false;
         }
@@ -370,7 +371,7 @@ impl StateMachine for Service {
     }
 
     fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
-        // Put back only if the item is valid.
+        // Put back only if the item is valid; an error ends the load.
         let mut items = self.loading.take().ok_or(LoadError::NotLoading)?;
         match items.take(item)? {
             None => {}
@@ -383,7 +384,7 @@ impl StateMachine for Service {
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         let items = self.loading.take().ok_or(LoadError::NotLoading)?;
-        // No state to snapshot before the first slot.
+        // At the first slot there is no state, and an empty snapshot is valid.
         if at != Slot::FIRST || !items.is_empty() {
             items.end(at)?;
         }

@@ -1,4 +1,4 @@
-//! Operations shared by the collection types: counting, scanning, drawing and removing elements.
+//! Operations common to the collection types: counting, scanning, drawing and removing elements.
 
 use std::ops::ControlFlow;
 
@@ -25,20 +25,20 @@ pub(super) const FAMILY: Family = Family {
     operations: &[Operation::read(Op::Count, count), Operation::read(Op::ScanRows, scan)],
 };
 
-/// Maximum number of elements that HSCAN, SSCAN or ZSCAN examines, regardless of COUNT.
+/// Maximum number of elements examined by one HSCAN, SSCAN or ZSCAN, whatever COUNT says.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// Size in bytes at which a page of a scan is full.
+/// Number of bytes at which a page of a scan is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 
 /// Length of the shortest bulk string in a reply.
 const ITEM_BYTES: usize = b"$0\r\n\r\n".len();
 
 const OUT_OF_RANGE: &str = "ERR value is out of range";
-/// Error for a count that Redis cannot negate.
+/// Error for a count that Redis cannot negate, as in HRANDFIELD.
 pub(super) const OUT_OF_LONG: &str =
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
-/// Returns the prefix of this type's row names, which are ordered by position.
+/// Returns the prefix of the row names that are ordered by position, for a type.
 pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     match kind {
         Kind::Zset => MEMBER,
@@ -160,7 +160,7 @@ fn scan(
             }
             (looked_at, last) = (looked_at + 1, position);
             names += member.len();
-            // Expired elements count too, which bounds the time of a page.
+            // Expired elements count too, to bound the time that a page takes.
             if pattern.matches(member) && !(view.has_ended() && view.is_over(name)) {
                 page.next().bulk(member);
                 match kind {
@@ -183,7 +183,7 @@ fn scan(
 /// Arguments of HRANDFIELD, SRANDMEMBER and ZRANDMEMBER.
 #[derive(Clone, Copy)]
 pub(super) struct Random {
-    /// Number of elements to draw. `None` replies with one element instead of an array.
+    /// Number of elements to draw. If `None`, the reply is one element instead of an array.
     count: Option<i64>,
     values: bool,
     seed: u64,
@@ -234,7 +234,7 @@ impl Random {
     }
 }
 
-/// Replies with drawn elements. `write` writes the value of an element.
+/// Replies with randomly drawn elements. `write` appends the value of an element.
 pub(super) fn random(
     view: &View<'_>,
     prefix: &[u8],
@@ -292,7 +292,7 @@ fn write_drawn(items: &Items, wanted: Random, reply: &mut Reply<'_>) {
     });
 }
 
-/// Replies as [`random`] does, for a value with at most one element and no rows.
+/// Replies as [`random`] does, for a value that has at most one element and no rows.
 pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: &mut Reply<'_>) {
     let Some(count) = wanted.count else {
         reply.optional(one.map(|(member, _)| member));
@@ -328,8 +328,8 @@ pub(super) fn remove(
         for member in members {
             removed += usize::from(change.remove(&placed(b"", member)));
         }
-        // A removal without effect keeps the version, so that watchers of the key are not
-        // disturbed.
+        // A removal without effect keeps the version, so it does not disturb clients that watch the
+        // key.
         if removed > 0 {
             match kind {
                 Kind::Set => change.event(class::SET, "srem"),
@@ -341,7 +341,8 @@ pub(super) fn remove(
     reply.count(removed);
 }
 
-/// Resolves inclusive indexes, negative ones from the end, to a half-open range; `None` if empty.
+/// Converts inclusive indexes to a half-open range; negative ones count from the end. Returns
+/// `None` if the range is empty.
 pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     let length = i64::try_from(count).unwrap_or(i64::MAX);
     let place = |at: i64| {
@@ -371,7 +372,7 @@ pub(super) fn keys<'a>(
     Ok((keys.collect::<Result<_, Refusal>>()?, behind))
 }
 
-/// Parses `numkeys key … [LIMIT n]` of SINTERCARD or ZINTERCARD. A limit of 0 means none.
+/// Parses `numkeys key … [LIMIT n]` of SINTERCARD or ZINTERCARD. A limit of 0 means no limit.
 pub(super) fn card<'a>(r: &Request<'a>) -> Result<(Vec<&'a [u8]>, u64), Refusal> {
     let count = parse_integer(r.at(0)).filter(|&count| count > 0);
     let count = count.ok_or("ERR numkeys should be greater than 0")?;
@@ -391,7 +392,7 @@ pub(super) fn card<'a>(r: &Request<'a>) -> Result<(Vec<&'a [u8]>, u64), Refusal>
     Ok((keys, limit))
 }
 
-/// Parses the trailing `[COUNT n]` of LMPOP or ZMPOP.
+/// Parses the optional `[COUNT n]` at the end of LMPOP or ZMPOP.
 pub(super) fn pop_count(r: &Request<'_>, at: usize) -> Result<u64, Refusal> {
     match r.arguments.len().saturating_sub(at) {
         0 => Ok(1),

@@ -1,9 +1,9 @@
-//! Deadlines of fields: how a hash stores them, and the removal of expired fields.
+//! Deadlines of fields: how a hash stores them, and how expired fields are removed.
 //!
-//! A field's deadline has two rows, one by field and one by time. Both sort before the rows of
-//! fields, whose names begin with a position, which is never 0. A field whose deadline is not later
-//! than the group's time does not exist ([time-2]), although it is stored until a command
-//! overwrites it or [`remove_ended`] removes it.
+//! The deadline of a field has two rows, one by field and one by time. Both sort before the rows of
+//! fields: those begin with a position, which is never 0. A field whose deadline is at or before
+//! the group's time does not exist ([time-2]), although it stays stored until a command overwrites
+//! it or [`remove_ended`] removes it.
 
 use std::ops::ControlFlow;
 
@@ -16,9 +16,9 @@ use crate::{
     },
 };
 
-/// Prefix of deadline rows by field. The name of the field's row follows.
+/// Prefix of deadline rows by field, followed by the name of the field's row.
 const BY_FIELD: [u8; 7] = [0, 0, 0, 0, 0, 0, 0];
-/// Prefix of deadline rows by time. The deadline and the name of the field's row follow.
+/// Prefix of deadline rows by time, followed by the deadline and the name of the field's row.
 const BY_TIME: [u8; 7] = [0, 0, 0, 0, 0, 0, 1];
 /// Exclusive upper bound of all deadline rows.
 const BEHIND: [u8; 7] = [0, 0, 0, 0, 0, 0, 2];
@@ -31,8 +31,9 @@ pub(super) fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
     [&BY_TIME[..], &deadline.to_be_bytes(), name].concat()
 }
 
-/// Splits a row name by time into the deadline and the name of the field's row. If the name is too
-/// short, missing bytes count as zeros, as in the sort order. This code never writes such a name.
+/// Splits the name of a row by time into the deadline and the name of the field's row. In a name
+/// that is too short, missing bytes count as zeros, as they do in the sort order. No such name is
+/// ever written.
 fn parse(by_time: &[u8]) -> (u64, &[u8]) {
     let rest = by_time.get(BY_TIME.len()..).unwrap_or_default();
     let (deadline, name) = rest.split_at(rest.len().min(8));
@@ -42,7 +43,7 @@ fn parse(by_time: &[u8]) -> (u64, &[u8]) {
 }
 
 impl<'s> View<'s> {
-    /// Returns the row of an element, or `None` if the element is absent or has expired.
+    /// Returns the row of an element. Returns `None` if the element is absent or expired.
     pub(super) fn row(&self, name: &[u8]) -> Option<Bytes<'s>> {
         if self.has_ended() && self.is_over(name) {
             return None;
@@ -73,7 +74,7 @@ impl<'s> View<'s> {
         Some(u64::from_le_bytes(*row.first_chunk()?))
     }
 
-    /// [time-2] Returns whether a stored field has expired, given the name of its row.
+    /// [time-2] Returns whether the stored field with this row name has expired.
     pub(super) fn is_over(&self, name: &[u8]) -> bool {
         let deadline = self.deadline_of(name);
         deadline.is_some_and(|deadline| deadline <= self.store.time())
@@ -93,7 +94,7 @@ impl<'s> View<'s> {
         self.rows(span, &mut |name, _| visit(name));
     }
 
-    /// Counts the expired fields that are still stored, one by one.
+    /// Counts the expired fields that are still stored. Walks over all of them.
     pub(super) fn ended(&self) -> u64 {
         let mut ended = 0;
         self.each_ended(&mut |_| {
@@ -103,8 +104,7 @@ impl<'s> View<'s> {
         ended
     }
 
-    /// Returns the earliest deadline that is at least `from`, or the latest deadline of all if
-    /// `back`.
+    /// Returns the earliest deadline at or after `from`, or the latest of all if `back`.
     fn outermost(&self, from: u64, back: bool) -> Option<u64> {
         let from = by_time(from, b"");
         let span = Span { from: &from, to: Some(&BEHIND), back };
@@ -117,8 +117,8 @@ impl<'s> View<'s> {
     }
 }
 
-/// Updates the header after a change of fields' deadlines. Returns it with the deadline of the key,
-/// given the deadline `own` that was set on the key itself.
+/// Updates the header after a change to the deadlines of fields. Returns it with the effective
+/// deadline of the key, given the deadline `own` set on the key itself.
 pub(super) fn settled(
     store: &dyn Store,
     header: Header,
@@ -133,7 +133,7 @@ pub(super) fn settled(
         Some(next) => Timed { next, ..timed },
         None => Timed { fields: 0, next: 0, ..timed },
     };
-    // A hash whose fields all have deadlines expires with the last one.
+    // If all fields have deadlines, the hash expires with the last one.
     let all = timed.fields > 0 && timed.fields >= header.count;
     let last = all.then(|| view.outermost(timed.next, true)).flatten();
     let end = [own, last].into_iter().flatten().min();
@@ -143,8 +143,8 @@ pub(super) fn settled(
     (Header { timed, ..header }, end)
 }
 
-/// Removes up to `most` expired fields, starting with the hash that has the earliest deadline, and
-/// returns their number. The choice depends only on the data and the group's time.
+/// Removes up to `most` expired fields, beginning with the hash that has the earliest deadline.
+/// Returns the number of removed fields. The choice depends only on the data and the group's time.
 pub(super) fn remove_ended(state: &mut WriteContext<'_>, most: usize) -> usize {
     let mut hashes: Vec<Box<[u8]>> = Vec::new();
     if most > 0 {
@@ -168,8 +168,8 @@ pub(super) fn remove_ended(state: &mut WriteContext<'_>, most: usize) -> usize {
     removed
 }
 
-/// Removes up to `most` expired fields of one hash and returns their number. The hash keeps its
-/// version, because clients cannot observe the removal.
+/// Removes up to `most` expired fields of a hash and returns their number. The hash keeps its
+/// version, because the removal is invisible to clients.
 fn remove_ended_of(state: &mut WriteContext<'_>, key: Key<'_>, most: usize) -> usize {
     let store = &mut *state.store;
     let Some(entry) = store.stored(key) else {

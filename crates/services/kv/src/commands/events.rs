@@ -1,7 +1,7 @@
 //! Keyspace events: notifications about keys that commands change, as in Redis.
 //!
-//! Every node generates events as it executes commands, selected by its own [`Setting`]. Events are
-//! not part of the state.
+//! Every node generates events while it executes commands, as selected by its own [`Setting`].
+//! Events are not part of the state.
 
 use std::sync::{
     Arc,
@@ -14,7 +14,7 @@ use crate::{
     store::collection::{Header, Kind},
 };
 
-/// Classes of events and the two forms of notification, as bits. Internal: no format contains them.
+/// Event classes and the two forms of notification, as bits. No format contains these numbers.
 pub(super) mod class {
     pub(crate) const KEYSPACE: u32 = 1 << 0;
     pub(crate) const KEYEVENT: u32 = 1 << 1;
@@ -30,7 +30,7 @@ pub(super) mod class {
     pub(crate) const EVICTED: u32 = 1 << 10;
     pub(crate) const STREAM: u32 = 1 << 11;
     pub(crate) const MODULE: u32 = 1 << 12;
-    /// Notices of changed keys for clients that cache them.
+    /// Notices of changed keys, for clients that cache them.
     pub(crate) const TRACKED: u32 = 1 << 13;
     /// Notices of changed streams for clients that wait for entries.
     pub(crate) const AWAITED: u32 = 1 << 14;
@@ -41,7 +41,7 @@ use class::{
     STRING, TRACKED, ZSET,
 };
 
-/// Letters of the classes that `A` includes.
+/// Letters of the classes included in `A`.
 const ALL: &[(char, u32)] = &[
     ('g', GENERIC),
     ('$', STRING),
@@ -54,11 +54,11 @@ const ALL: &[(char, u32)] = &[
     ('t', STREAM),
     ('d', MODULE),
 ];
-/// Letters of the classes that `A` does not include.
+/// Letters of the classes not included in `A`.
 const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 
-/// Events selected by `notify-keyspace-events` on this node, and whether clients cache keys. Clones
-/// share the setting.
+/// Events selected by `notify-keyspace-events` on this node, and whether any client caches keys.
+/// Clones share the setting.
 #[derive(Clone, Debug, Default)]
 pub struct Setting(Arc<Wanted>);
 
@@ -70,9 +70,10 @@ struct Wanted {
 }
 
 impl Setting {
-    /// Returns the selected classes, or none of them if neither form of notification is selected.
+    /// Returns the selected classes. If neither form of notification is selected, returns no class
+    /// except [`class::TRACKED`].
     pub(crate) fn wanted(&self) -> u32 {
-        // Relaxed: a command in execution may still use the old setting.
+        // Relaxed, because a command that is being executed may use the old setting.
         let set = self.0.classes.load(Ordering::Relaxed);
         let tracked = if self.is_tracked() { TRACKED } else { 0 };
         let awaited = if self.is_awaited() { AWAITED } else { 0 };
@@ -82,7 +83,7 @@ impl Setting {
         }
     }
 
-    /// Formats the setting as CONFIG GET does.
+    /// Formats the setting as in CONFIG GET.
     pub fn text(&self) -> String {
         let set = self.0.classes.load(Ordering::Relaxed);
         let all = ALL.iter().fold(0, |all, (_, class)| all | class);
@@ -100,12 +101,11 @@ impl Setting {
         self.0.classes.store(classes, Ordering::Relaxed);
     }
 
-    /// Returns whether clients cache keys.
+    /// Returns whether any client caches keys.
     pub(crate) fn is_tracked(&self) -> bool {
         self.0.tracked.load(Ordering::Relaxed)
     }
 
-    /// Turns the notices of changed keys on or off.
     pub(crate) fn track(&self, wanted: bool) {
         self.0.tracked.store(wanted, Ordering::Relaxed);
     }
@@ -162,7 +162,7 @@ impl WriteContext<'_> {
         }
     }
 
-    /// Tells the fronts that a key changes, if clients cache keys.
+    /// Notifies the fronts that a key changes, if any client caches keys.
     pub(super) fn tell_changed(&mut self, key: Key<'_>) {
         if self.events & TRACKED != 0 {
             let subject = [&[notice::CHANGED][..], key.bytes()].concat();
@@ -185,8 +185,8 @@ impl WriteContext<'_> {
         }
     }
 
-    /// Generates the events due before a key is set or removed: expiry of a stored key past its
-    /// deadline, and creation of an absent key.
+    /// Generates the events that precede the change of a key: its expiry if it is stored past its
+    /// deadline, and its creation if it is absent.
     pub(super) fn about_to_change(&mut self, key: Key<'_>, set: bool) {
         self.tell_changed(key);
         if self.events & (EXPIRED | NEW | HASH | GENERIC) != 0 {
@@ -196,8 +196,8 @@ impl WriteContext<'_> {
 
     #[cold]
     fn emit_before_change(&mut self, key: Key<'_>, set: bool) {
-        // Not counted as work: the setting of events is the node's own, and the cost of a script must
-        // be the same on all nodes.
+        // This lookup is not counted as work: the event setting belongs to the node, whereas the
+        // cost of a script must be equal on all nodes.
         let group_ms = self.store.time();
         let exists = self.store.stored(key).is_some_and(|entry| entry.exists_at(group_ms));
         if !exists {
@@ -208,7 +208,8 @@ impl WriteContext<'_> {
         }
     }
 
-    /// Generates the expiry event of a stored, expired key that is about to be removed.
+    /// Generates the expiry event of a key that is stored past its deadline and about to be
+    /// removed.
     pub(super) fn tell_ended(&mut self, key: Key<'_>) {
         let Some(entry) = self.store.stored(key) else {
             return;
@@ -221,7 +222,7 @@ impl WriteContext<'_> {
         if own || !timed {
             return self.event(EXPIRED, "expired", key);
         }
-        // The key expired with the last of its fields.
+        // The key has expired together with its last field.
         self.event(HASH, "hexpired", key);
         self.event(GENERIC, "del", key);
     }
@@ -233,7 +234,7 @@ impl WriteContext<'_> {
         self.store.remove(key)
     }
 
-    /// Removes a key with a `del` event and returns whether it existed.
+    /// Removes a key, with a `del` event, and returns whether it existed.
     pub(super) fn delete(&mut self, key: Key<'_>) -> bool {
         let was_there = self.remove(key);
         if was_there {

@@ -131,7 +131,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Format of a time argument: seconds or milliseconds, relative or absolute.
+/// Unit of a time argument: seconds or milliseconds, relative or absolute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     milliseconds: bool,
@@ -162,8 +162,8 @@ impl Unit {
         Self { milliseconds: byte & 1 != 0, absolute: byte & 2 != 0 }
     }
 
-    /// Formats a deadline in this unit, relative to `now_ms` if the unit is relative. `up_ms` is
-    /// added before rounding down to seconds.
+    /// Formats a deadline in this unit. If the unit is relative, the result is relative to
+    /// `now_ms`. `up_ms` is added before rounding down to seconds.
     pub(super) fn shown(self, deadline: u64, now_ms: u64, up_ms: u64) -> i64 {
         let ms = match self.absolute {
             true => deadline,
@@ -177,8 +177,8 @@ impl Unit {
     }
 }
 
-/// Converts a time to an absolute deadline. The front's clock enters commands only here, so a
-/// logged command means the same whenever it is applied.
+/// Converts a time to an absolute deadline. Commands depend on the front's clock only through this
+/// function, so a command in the log has the same effect whenever it is applied.
 pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadline> {
     let ms = if unit.milliseconds { time } else { time.checked_mul(1000)? };
     let now = i64::try_from(r.wall_ms).ok()?;
@@ -194,7 +194,7 @@ pub(crate) fn deadline_at(r: &Request<'_>, unit: Unit, index: usize) -> Result<D
     deadline(r, unit, r.integer(index)?).ok_or_else(|| r.invalid_expire())
 }
 
-/// Parses a deadline argument of SET or GETEX, which refuse zero and negative times.
+/// Parses a deadline argument for SET or GETEX, which reject zero and negative times.
 pub(crate) fn positive_deadline(
     r: &Request<'_>,
     unit: Unit,
@@ -220,7 +220,7 @@ pub(super) mod condition {
     /// Requires an earlier deadline than the current one.
     pub(super) const LT: u8 = 8;
 
-    /// Returns the flag of a condition, or 0 for another word.
+    /// Returns the flag for a condition, or 0 for any other word.
     pub(crate) fn of(name: &[u8]) -> u8 {
         let names = [(&b"nx"[..], NX), (b"xx", XX), (b"gt", GT), (b"lt", LT)];
         let found = names.iter().find(|(word, _)| name.eq_ignore_ascii_case(word));
@@ -229,7 +229,7 @@ pub(super) mod condition {
 
     /// Returns whether the conditions in `flags` allow `new` to replace the deadline `old`.
     pub(crate) fn holds(flags: u8, old: Option<u64>, new: Deadline) -> bool {
-        // No deadline counts as the latest, a past one as the earliest.
+        // The absence of a deadline counts as the latest deadline, and a past one as the earliest.
         let order = old.unwrap_or(u64::MAX);
         let new_order = match new {
             Deadline::Never => u64::MAX,
@@ -325,7 +325,7 @@ pub(super) fn change(
         drop(entry);
         let header = Header::from_bytes(&value).filter(|_| kind == Kind::Hash);
         match header.filter(|header| header.timed.is_some()) {
-            // The hash may expire before its own deadline, together with its last field.
+            // The hash may expire earlier, together with its last field.
             Some(header) => {
                 let (header, end) = settled(state.store, header, deadline);
                 state.set(key, &header.to_bytes(), end, kind);
@@ -359,7 +359,8 @@ pub(super) fn persist(
 }
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) {
-    // Inside EXEC nodes must not read their clocks, so the command carries the time of the request.
+    // Within EXEC, nodes must not read their clocks, so the command contains the time of the
+    // request.
     out.byte(Op::Ttl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
 }
 
@@ -407,10 +408,10 @@ pub fn encode_sweep(keys: u64, out: &mut Encoder<'_>) {
     out.byte(Op::Sweep as u8).count(keys);
 }
 
-/// Maximum number of keys and fields that one sweep removes, even if it requests more.
+/// Maximum number of keys and fields removed by one sweep, even if the command requests more.
 const BITE_MAX: usize = 4096;
 
-/// Removes expired keys and fields, which clients cannot observe.
+/// Removes expired keys and fields. Clients cannot observe the removal.
 pub(super) fn sweep(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -447,8 +448,8 @@ fn tell_ended(state: &mut WriteContext<'_>, most: usize) {
     }
 }
 
-/// Deletes a key if it still has the given deadline, i.e. has not been set again. Only logs written
-/// before the introduction of the group's time contain this operation.
+/// Deletes a key if it still has the given deadline and so has not been set again. Only logs
+/// written before the introduction of the group's time contain this operation.
 pub(super) fn expired(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

@@ -1,4 +1,4 @@
-//! Generic commands on keys: DEL, EXISTS, RENAME, COPY, SCAN and related ones.
+//! Generic commands for keys: DEL, EXISTS, RENAME, COPY, SCAN and others.
 
 use std::ops::ControlFlow;
 
@@ -219,15 +219,15 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Maximum number of keys that one SCAN examines, regardless of COUNT.
+/// Maximum number of keys examined by one SCAN, whatever COUNT says.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// Maximum number of removed keys that FLUSHALL records one by one ([watch-2]). Part of the
+/// Maximum number of keys whose removal FLUSHALL records individually ([watch-2]). Part of the
 /// replicated format.
 const FLUSHED_KEYS_MAX: usize = 1024;
-/// Maximum total size in bytes of removed keys recorded one by one ([watch-2]). Part of the
-/// replicated format.
+/// Maximum total size in bytes of keys whose removal FLUSHALL records individually ([watch-2]),
+/// with their values. Part of the replicated format.
 const FLUSHED_BYTES_MAX: usize = 1 << 20;
-/// Size in bytes at which a page of SCAN is full.
+/// Number of bytes at which a page of SCAN is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 
 fn encode_del(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
@@ -290,7 +290,7 @@ fn encode_renamenx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// Contents of a key to store at another key: a string, or the header of a collection.
+/// Contents of a key that are to be stored at another: a string, or the header of a collection.
 struct Contents {
     value: Vec<u8>,
     deadline: Option<u64>,
@@ -324,7 +324,7 @@ pub(super) fn rename(
     if old != new
         && let Some(found) = contents(state, old)?
     {
-        // The new key takes over the collection's id, so the rows stay where they are.
+        // The new key takes over the id of the collection, so the rows stay where they are.
         state.detach(old);
         state.set(new, &found.value, found.deadline, found.kind);
         state.event(class::GENERIC, "rename_from", old);
@@ -439,7 +439,7 @@ pub(super) fn keys(
     Ok(())
 }
 
-/// Types that SCAN can select. The numbers are part of queries and of logged transactions.
+/// Types that SCAN can filter by. The numbers are part of queries and of logged transactions.
 #[derive(Clone, Copy)]
 enum KeyType {
     Nothing = 0,
@@ -515,9 +515,9 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Replies with a page of keys in order of position. Keys of equal position share a page, so the
-/// next position suffices as cursor. A key that exists throughout the scan is returned exactly
-/// once.
+/// Replies with a page of keys in order of position. Keys with the same position are on one page,
+/// so the next position suffices as a cursor. A key that exists throughout the scan is returned
+/// exactly once.
 pub(super) fn scan(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -529,7 +529,8 @@ pub(super) fn scan(
     let (mut page, mut looked_at, mut names) = (Items::default(), 0, 0);
     let mut last = Position::START;
     let mut next = None;
-    // A transaction is replicated: its pages must be those of releases below feature level 10.
+    // Within a transaction, SCAN is replicated, and its pages must equal those of releases below
+    // feature level 10.
     let is_query = state.wall_ms.is_some();
     if let Some(start) = Position::from_cursor(cursor) {
         state.store.scan(start, &mut |key, entry| {
@@ -540,7 +541,7 @@ pub(super) fn scan(
                 next = Some(position);
                 return ControlFlow::Break(());
             }
-            // Expired keys count too, which bounds the time of a page.
+            // Expired keys count too, to bound the time that a page takes.
             (looked_at, last) = (looked_at + 1, position);
             names += key.len();
             let exists = entry.exists_at(state.store.time());
@@ -574,7 +575,8 @@ pub(super) fn dbsize(
 }
 
 fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // SYNC and ASYNC are the same: the position in the log determines when the keys are removed.
+    // SYNC and ASYNC make no difference: the position in the log determines when the keys are
+    // removed.
     match r.arguments.len() {
         0 => {}
         1 if r.is(0, "sync") || r.is(0, "async") => {}
@@ -584,8 +586,8 @@ fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// [watch-2] Records the removal of all keys: one by one if they are few, otherwise as a single
-/// record for all absent keys.
+/// [watch-2] Records the removal of all keys: individually if they are few, otherwise as one record
+/// for all absent keys.
 fn note_flushed(state: &mut WriteContext<'_>) {
     let (mut keys, mut bytes, mut all) = (Vec::new(), 0, true);
     state.store.scan(Position::START, &mut |key, entry| {

@@ -1,9 +1,10 @@
 //! Locks: the scripts of lock libraries ([`crate::scripts`]), each executed as one operation.
 //!
-//! redis-py and node-redlock store a lock as a string, the holder's token. A Redisson lock is a
-//! hash with one field, from the holder to the number of acquisitions. Here it is a *lock record*,
-//! a separate format that is older than hashes: TYPE reports a hash, commands that read hashes see
-//! the field ([`crate::commands::hash`]), and all others refuse it.
+//! redis-py and node-redlock store a lock as a string that contains the holder's token. A Redisson
+//! lock is a hash with one field, which maps the holder to its number of acquisitions. It is stored
+//! here as a *lock record*, a separate format that is older than hashes: TYPE reports a hash,
+//! commands that read hashes see the field ([`crate::commands::hash`]), and all other commands
+//! refuse it.
 
 use crate::{
     commands::family::{Family, Operation},
@@ -34,13 +35,13 @@ pub const FAMILY: Family = Family {
     ],
 };
 
-/// State of a lock, as distinguished by Redisson's scripts.
+/// State of a lock, as Redisson's scripts distinguish it.
 enum LockState {
     Absent,
     /// Acquired by the caller this many times.
     Own(u64),
     Other,
-    /// The key has a value that is not a lock record.
+    /// The key has a value other than a lock record.
     String,
 }
 
@@ -56,7 +57,7 @@ fn held(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> LockState {
     }
 }
 
-/// Stores a lock record, or removes it if the deadline has already passed.
+/// Stores a lock record, or removes the key if the deadline has passed.
 fn hold(state: &mut WriteContext<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadline) {
     match deadline {
         Deadline::Never => {
@@ -74,11 +75,11 @@ fn hold(state: &mut WriteContext<'_>, key: Key<'_>, lock: Lock<'_>, deadline: De
     }
 }
 
-/// New deadline of a lock whose value is a string.
+/// New deadline for a lock whose value is a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewDeadline {
     To(Deadline),
-    /// Extends the old deadline, if any, by this many milliseconds.
+    /// Extend the old deadline, if any, by this many milliseconds.
     By(i64),
 }
 
@@ -118,7 +119,7 @@ pub(super) fn expire_equal(
         (Some(_), NewDeadline::To(deadline)) => Some(deadline),
         (Some(Some(old)), NewDeadline::By(ms)) => Some(match old.saturating_add_signed(ms) {
             0 => Deadline::Past,
-            // `u64::MAX` is not a valid deadline.
+            // `u64::MAX` is no valid deadline.
             at => Deadline::At(at.min(u64::MAX - 1)),
         }),
     };
@@ -167,7 +168,7 @@ pub(super) fn del_equal(
     Ok(())
 }
 
-/// Encodes setting several keys if all are absent, or if all have the given value.
+/// Encodes an operation that sets several keys if all are absent or all have the given value.
 pub(crate) fn write_set_all<'k>(
     keys: impl ExactSizeIterator<Item = &'k [u8]>,
     absent: bool,
@@ -202,7 +203,7 @@ pub(super) fn set_all(
             return Ok(());
         }
     }
-    // The value is in the command once, but stored for each key.
+    // The command contains the value once, but each key stores it.
     state.budget.take(value.len().saturating_mul(keys.len()))?;
     for key in keys {
         match deadline {
@@ -222,7 +223,7 @@ pub(super) fn set_all(
     Ok(())
 }
 
-/// Encodes the reentrant acquisition of a Redisson lock. `now_ms` affects only the reply.
+/// Encodes the reentrant acquisition of a Redisson lock. `now_ms` is used only for the reply.
 pub(crate) fn write_lock(
     key: &[u8],
     holder: &[u8],
@@ -235,7 +236,7 @@ pub(crate) fn write_lock(
     out.word(now_ms);
 }
 
-/// Acquires a lock and replies null, or the remaining milliseconds if another client holds it.
+/// Acquires a lock. Replies null, or the remaining milliseconds if another client holds it.
 pub(super) fn lock(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -263,7 +264,7 @@ pub(super) fn lock(
     Ok(())
 }
 
-/// Channel and message that wake waiting clients.
+/// Channel and message that notify waiting clients.
 pub(crate) type Tell<'a> = (&'a [u8], &'a [u8]);
 
 /// Release of a Redisson lock.
@@ -271,9 +272,9 @@ pub(crate) type Tell<'a> = (&'a [u8], &'a [u8]);
 pub(crate) struct Unlock<'a> {
     pub(crate) key: Key<'a>,
     pub(crate) holder: &'a [u8],
-    /// New deadline if acquisitions are left.
+    /// New deadline if the holder has acquisitions left.
     pub(crate) deadline: Deadline,
-    /// Key that stores the reply for retries of this request, and the deadline of that key.
+    /// Key that stores the reply for retries of this request, with that key's deadline.
     pub(crate) latch: Option<(Key<'a>, Deadline)>,
     pub(crate) tell: Option<Tell<'a>>,
 }
@@ -317,8 +318,8 @@ fn read_tell<'a>(from: &mut Decoder<'a>) -> Result<Option<Tell<'a>>, Malformed> 
     }
 }
 
-/// Releases a lock once. Replies 1 if it is now free, 0 if the caller still holds it, null if the
-/// caller did not hold it.
+/// Releases a lock once. Replies 1 if it is now free, 0 if the caller still holds it, and null if
+/// the caller did not hold it.
 pub(super) fn unlock(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -368,7 +369,8 @@ pub(super) fn unlock(
     Ok(())
 }
 
-/// Encodes the renewal of Redisson locks, by key and holder. Locks no longer held are skipped.
+/// Encodes the renewal of Redisson locks, given as keys with their holders. Locks that the holder
+/// lost are skipped.
 pub(crate) fn write_renew<'k>(
     pairs: impl ExactSizeIterator<Item = (&'k [u8], &'k [u8])>,
     deadline: Deadline,
@@ -383,7 +385,7 @@ pub(crate) fn write_renew<'k>(
     }
 }
 
-/// Renews locks. Replies 1 or 0 for one lock, an array of them for several.
+/// Renews locks. Replies 1 or 0 for one lock, and an array of these for several.
 pub(super) fn renew(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

@@ -1,7 +1,7 @@
-//! Collections as seen by commands that change them: the header and the rows.
+//! Collections in write commands: the header and the rows.
 //!
-//! Every change of rows rewrites the header in the same atomic unit, because the header holds the
-//! count and WATCH checks its version.
+//! Every change of rows also writes the header in the same atomic unit, because the header contains
+//! the count, and WATCH compares its version.
 
 use std::ops::ControlFlow;
 
@@ -22,30 +22,31 @@ use crate::{
     },
 };
 
-/// Budget cost, beyond its bytes, of a changed row that is not an argument of the command.
+/// Budget charge, in addition to its bytes, for a changed row that is not an argument of the
+/// command.
 const ROW_BYTES: u64 = 96;
 /// Number of rows copied at a time.
 const COPIED_ROWS: usize = 1024;
 
-/// Returns the budget cost of `rows` rows that have `bytes` bytes in total.
+/// Returns the budget charge for `rows` rows with `bytes` bytes in total.
 pub(super) fn cost(rows: u64, bytes: u64) -> usize {
     let cost = rows.saturating_mul(ROW_BYTES).saturating_add(bytes);
     usize::try_from(cost).unwrap_or(usize::MAX)
 }
 
-/// Collection being changed. [`Change::close`] must write the header.
+/// Collection that is being changed. [`Change::close`] writes the header.
 pub(super) struct Change<'w, 'a> {
     pub(super) state: &'w mut WriteContext<'a>,
     key: Key<'w>,
     kind: Kind,
     pub(super) header: Header,
-    /// Deadline set on the key itself, not on its fields.
+    /// Deadline of the key itself, as opposed to those of its fields.
     deadline: Option<u64>,
     existed: bool,
 }
 
 impl<'w, 'a> Change<'w, 'a> {
-    /// Opens the collection at a key, if it exists.
+    /// Opens the collection at a key, if there is one.
     pub(super) fn find(
         state: &'w mut WriteContext<'a>,
         key: Key<'w>,
@@ -86,7 +87,7 @@ impl<'w, 'a> Change<'w, 'a> {
         Ok(Self::new(state, key, kind))
     }
 
-    /// Creates a collection that replaces any existing value of the key.
+    /// Creates a collection. It will replace any value of the key.
     pub(super) fn new(state: &'w mut WriteContext<'a>, key: Key<'w>, kind: Kind) -> Self {
         let header = Header {
             id: state.begin(),
@@ -116,7 +117,7 @@ impl<'w, 'a> Change<'w, 'a> {
         View { store: self.state.store, header: self.header }
     }
 
-    /// Sets the row of an element and clears its deadline. Returns whether the element is new.
+    /// Sets the row of an element and removes its deadline. Returns whether the element is new.
     pub(super) fn put(&mut self, name: &[u8], value: &[u8]) -> bool {
         self.remove_if_expired(name);
         self.clear_deadline(name);
@@ -125,7 +126,7 @@ impl<'w, 'a> Change<'w, 'a> {
         old.is_none()
     }
 
-    /// Sets the row of an element and keeps its deadline. `old` is the length of the previous
+    /// Sets the row of an element and keeps its deadline. `old` is the length of the replaced
     /// value.
     pub(super) fn put_known(&mut self, name: &[u8], value: &[u8], old: Option<usize>) {
         let added = match old {
@@ -170,7 +171,7 @@ impl<'w, 'a> Change<'w, 'a> {
         self.state.store.remove_row(self.header.id, name);
     }
 
-    /// Clears the deadline of a field and returns the old one.
+    /// Removes the deadline of a field and returns it.
     pub(super) fn clear_deadline(&mut self, name: &[u8]) -> Option<u64> {
         let deadline = self.view().deadline_of(name)?;
         self.remove_extra(&by_field(name));
@@ -219,7 +220,7 @@ impl<'w, 'a> Change<'w, 'a> {
         }
     }
 
-    /// Writes the header of a new collection, which replaces any existing value of the key.
+    /// Writes the header of a new collection that replaces any value of the key.
     pub(super) fn close_in_place(self) {
         if self.header.count == 0 {
             self.state.delete(self.key);
@@ -263,8 +264,8 @@ pub(super) fn after(mut name: Vec<u8>) -> Vec<u8> {
     name
 }
 
-/// Returns the row name of a field or member, which contains the position, computed as for keys. So
-/// cursors mean the same for keys and elements, and a draw can start anywhere. Part of the stored
+/// Returns the row name of a field or member. The name contains a position, computed as for keys,
+/// so cursors are the same for keys and elements, and a draw can start anywhere. Part of the stored
 /// format.
 pub(super) fn placed(prefix: &[u8], member: &[u8]) -> Vec<u8> {
     [prefix, &Position::of(member).to_bytes(), member].concat()
@@ -280,7 +281,7 @@ pub(super) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     Some([rest, &[last.saturating_add(1)]].concat())
 }
 
-/// Visits the elements that have not expired, in order of position.
+/// Visits the elements in order of position, without expired ones.
 pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
     let has_ended = view.has_ended();
     each_stored(view, prefix, from, &mut |name, value| {
@@ -291,9 +292,9 @@ pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: 
     });
 }
 
-/// Visits the elements, including expired ones, in order of position.
+/// Visits the elements in order of position, with expired ones.
 pub(super) fn each_stored(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
-    // Rows below the first position are deadlines.
+    // Rows below the first position contain deadlines.
     let from = [prefix, &from.max(Position::FIRST).to_bytes()].concat();
     let behind = behind(prefix);
     let span = Span { from: &from, to: behind.as_deref(), back: false };

@@ -1,8 +1,9 @@
-//! Limits on the elements that a command may examine or change, checked before it is executed
+//! Limits on the elements that a command may examine or change. They are checked before execution
 //! ([visit-1] to [visit-3]).
 //!
-//! A visit takes about as long as examining one element of a collection in memory, a tenth of a
-//! microsecond. All work of a command beyond processing its own bytes is counted in visits.
+//! A visit is a unit of work: about the time to examine one element of a collection in memory, a
+//! tenth of a microsecond. All work of a command is measured in visits, except the processing of
+//! its own bytes.
 
 use quorate_replica::service::Weight;
 
@@ -24,15 +25,15 @@ use crate::{
     waits::Owner,
 };
 
-/// Minimum number of visits for which a command gets a batch to itself.
+/// Number of visits from which on a command has a batch to itself.
 const HEAVY: u64 = VISITS_MAX / 16;
 /// Cost of finding a key or an element by name.
 const FOUND: u64 = 2;
-/// Elements examined per draw, unless the draw walks over the whole collection.
+/// Maximum number of elements examined per draw, unless the draw walks over the whole collection.
 const DRAWN: u64 = 64;
 
-/// [visit-2] Executes a read within `allowed` visits and returns the number used. Fails without a
-/// reply if it needs more.
+/// [visit-2] Executes a read within `allowed` visits and returns the number used. If it needs more,
+/// fails without a reply.
 pub(crate) fn within(
     allowed: u64,
     store: &dyn Store,
@@ -48,7 +49,7 @@ pub(crate) fn within(
     }
 }
 
-/// Returns the visits of a walk, or `allowed + 1` if it exceeds the allowed number.
+/// Returns the number of visits of a walk, or `allowed + 1` if it exceeds `allowed`.
 fn walked(
     allowed: u64,
     store: &dyn Store,
@@ -60,7 +61,7 @@ fn walked(
     }
 }
 
-/// [visit-3] Returns the weight of a command, for the components that admit commands.
+/// [visit-3] Returns the weight of a command, for admission.
 pub const fn weigh(visits: u64) -> Weight {
     match visits {
         0..HEAVY => Weight::Light,
@@ -69,8 +70,8 @@ pub const fn weigh(visits: u64) -> Weight {
     }
 }
 
-/// [visit-1] Returns an upper bound on the visits of a replicated command beyond its arguments. The
-/// bound is not exact above `allowed`.
+/// [visit-1] Returns an upper bound for the visits of a replicated command, not counting those for
+/// its arguments. Above `allowed`, the bound is inexact.
 pub fn visits(command: &[u8], state: &ReadContext<'_>, allowed: u64) -> u64 {
     let mut sum = 0_u64;
     each_operation(command, |op, from| {
@@ -107,7 +108,7 @@ const fn walks(op: Op) -> bool {
     )
 }
 
-/// Returns whether the command's operation may take long.
+/// Returns whether a command may take long.
 pub fn may_be_long(command: &[u8]) -> bool {
     let op = command.first().copied().and_then(Op::from_byte);
     op.is_some_and(|op| op == Op::Exec || changes_many(op) || walks(op))
@@ -144,8 +145,9 @@ fn size(store: &dyn Store, key: Key<'_>) -> u64 {
     header.map_or(0, |header| header.count)
 }
 
-/// Returns the visits of a union if `union`, otherwise of an intersection or difference, which
-/// looks up the members of one set in the others. `rows` rows are written per resulting member.
+/// Returns the visits of a union if `union`. Otherwise returns those of an intersection or
+/// difference, in which the members of one set are looked up in the others. `rows` is the number of
+/// rows written per member of the result.
 fn combination(union: bool, first: bool, sizes: &[u64], rows: u64) -> u64 {
     let each = 1 + CHANGED_ROW * (1 + rows);
     let named = sizes.len() as u64 * FOUND;
@@ -241,7 +243,7 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
             }
             attempt(&mut from)?
         }
-        // A queued client's claim must not be refused.
+        // A claim of a queued client must not be refused.
         Op::Claim => match state.waits.find(Owner::decode(&mut from)?, from.count()?) {
             Some((_, bytes)) => attempt(&mut Decoder(bytes))?.min(VISITS_MAX),
             None => 0,
@@ -260,13 +262,13 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
             let (_, source) = (from.key()?, from.key()?);
             size(store, source).saturating_mul(1 + FOUND)
         }
-        // These commands are limited by the copying budget of the batch.
+        // The copying budget of the batch limits these commands.
         _ => 0,
     })
 }
 
-/// [visit-2] Executes a bounded replicated command. Fails without effect if it would exceed the
-/// limit of a command or of its batch.
+/// [visit-2] Executes a bounded replicated command. If it would exceed its own limit or that of the
+/// batch, fails without effect.
 pub(crate) fn execute_bounded(
     op: Op,
     from: &mut Decoder<'_>,
@@ -284,8 +286,8 @@ pub(crate) fn execute_bounded(
     }
     let visits = of(op, *from, &state.reading(), allowed)?;
     if visits > allowed {
-        // To find that out took up to as many. A command that was admitted is refused only if
-        // its data has grown since, so its batch loses little.
+        // Up to `allowed` visits were made to find that out. An admitted command is refused here
+        // only if its data has grown since, so the batch loses little.
         state.budget.spend(allowed)?;
         return Err(Fault::Visits);
     }

@@ -1,4 +1,4 @@
-//! Identity and permissions of a connection, and the errors for what is not permitted.
+//! Identity and permissions of a connection, and the errors for missing permissions.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Requests;
@@ -8,39 +8,39 @@ use crate::{
     resp::request::Arguments,
 };
 
-/// Number of wrong passwords after which a connection is closed.
+/// Number of wrong passwords that closes the connection.
 pub(super) const WRONG_MAX: u8 = 10;
 
-/// Redis' error for a client that has not authenticated.
+/// Redis' error for a request without authentication.
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
-/// Redis' error for HELLO from a client that has not authenticated.
+/// Redis' error for HELLO without authentication.
 pub(super) const NO_AUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise \
     the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
     version at the same time";
 /// Redis' error for a wrong password.
 pub(super) const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-/// Error while this node does not know the client's role ([access-4]).
+/// Error while this node lacks the user table ([access-4]).
 pub(super) const NOT_KNOWN: &str =
     "NOQUORUM not executed: this node does not know yet who may do what; use another one";
 
 /// Permissions of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// This node does not know the permissions yet.
+    /// This node does not have the user table yet.
     Unknown,
     /// The client must authenticate first.
     Nothing,
-    /// The client may do what the role permits.
+    /// The client has this role.
     May(Role),
 }
 
-/// Identity of a connection.
+/// Identity and cached permissions of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Login {
     who: Who,
-    /// User that authenticated by password, if any.
+    /// User authenticated by password.
     user: Option<Name>,
-    /// Cached permissions, and the version of the user table that they are from.
+    /// Cached permissions, with the version of the user table they were derived from.
     standing: Option<(u64, Standing)>,
     wrong: u8,
 }
@@ -50,8 +50,8 @@ impl Login {
         Self { who, ..Self::default() }
     }
 
-    /// [access-2] Returns the current permissions. Called per request, but reads the user table
-    /// only if it has changed.
+    /// [access-2] Returns the current permissions. Called for each request; reads the user table
+    /// only after a change.
     pub(super) fn standing(&mut self, requests: &dyn Requests) -> Standing {
         let version = requests.users_version();
         match self.standing {
@@ -64,7 +64,7 @@ impl Login {
     fn look_up(&mut self, version: u64, requests: &dyn Requests) -> Standing {
         let user = self.user.as_ref().map(Name::as_str);
         let standing = match requests.users().map(|users| users.role(&self.who, user)) {
-            // Not cached: the role may become known without a change of the table.
+            // Not cached, because the user table may arrive without a change of its version.
             None => return Standing::Unknown,
             Some(None) => Standing::Nothing,
             Some(Some(role)) => Standing::May(role),
@@ -73,18 +73,18 @@ impl Login {
         standing
     }
 
-    /// Sets the authenticated user. `None` restores the identity of the certificate.
+    /// Sets the authenticated user. `None` restores the identity given by the certificate.
     pub(super) fn becomes(&mut self, user: Option<Name>) {
         (self.user, self.standing) = (user, None);
     }
 
-    /// Counts a wrong password. Returns whether that was the last one allowed.
+    /// Counts a wrong password. Returns whether the limit is reached.
     pub(super) const fn was_wrong(&mut self) -> bool {
         self.wrong = self.wrong.saturating_add(1);
         self.wrong >= WRONG_MAX
     }
 
-    /// Returns the name of the user or, without one, of the certificate.
+    /// Returns the name of the user, or else of the certificate.
     pub(super) fn name(&self) -> &str {
         match (&self.user, &self.who) {
             (Some(user), _) => user.as_str(),
@@ -94,7 +94,7 @@ impl Login {
         }
     }
 
-    /// Returns the error for a request that needs this role.
+    /// Returns the error for a request that needs the role `needs`.
     pub(super) fn refusal(&self, standing: Standing, name: &str, needs: Role) -> String {
         let who = self.name();
         match (standing, &self.who, &self.user) {
@@ -113,8 +113,8 @@ impl Login {
     }
 }
 
-/// Returns the lowest role that may make this request, or `None` if any client may. `queued` is the
-/// role that the commands queued since MULTI need.
+/// Returns the lowest role that permits this request; `None` if every client may make it. `queued`
+/// is the role needed for the commands queued since MULTI.
 pub(super) fn needs(
     spec: &Spec,
     arguments: &Arguments<'_>,
@@ -130,7 +130,7 @@ pub(super) fn needs(
                 b"whoami" | b"help" | b"cat" => Role::Reader,
                 _ => Role::Admin,
             }),
-            // Reveals the requests of other clients.
+            // MONITOR and SLOWLOG reveal the requests of other clients.
             Local::Monitor => Some(Role::Admin),
             Local::Slowlog if !arguments.at(1).eq_ignore_ascii_case(b"help") => Some(Role::Admin),
             Local::Latency if arguments.at(1).eq_ignore_ascii_case(b"reset") => {
@@ -139,8 +139,8 @@ pub(super) fn needs(
             Local::Config if arguments.at(1).eq_ignore_ascii_case(b"resetstat") => {
                 Some(Role::Operator)
             }
-            // A writer can put the same load on the node in other ways. A client that may push
-            // elements can end a wait anyway.
+            // CLIENT UNBLOCK: a client that may push elements can end a wait anyway. CONFIG SET,
+            // below: a writer can put the same load on the node in other ways.
             Local::Client => Some(match &*arguments.at(1).to_ascii_lowercase() {
                 b"unblock" => Role::Writer,
                 b"kill" | b"pause" | b"unpause" => Role::Operator,
@@ -163,8 +163,8 @@ pub(super) fn needs(
     }
 }
 
-/// Returns the command to name in the error for a lacking role. For a numbered command this is the
-/// inner command, unless only the number needs the role.
+/// Returns the command that the error for a missing role names. For a numbered command, this is the
+/// inner command, unless only the numbering needs the role.
 pub(super) fn name_needing(
     needs: Role,
     spec: &Spec,
@@ -197,7 +197,7 @@ fn of_data(spec: &Spec) -> Role {
     }
 }
 
-/// [time-4] Returns whether encoding the request may need the clock for a deadline.
+/// [time-4] Returns whether the request may need the clock to encode a deadline.
 pub(super) fn needs_clock(
     spec: &Spec,
     arguments: &Arguments<'_>,

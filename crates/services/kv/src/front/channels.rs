@@ -17,7 +17,8 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Maximum number of channels per connection. Shard channels have the same limit of their own.
+/// Maximum number of channels per connection. Shard channels have a separate limit of the same
+/// size.
 const CHANNELS_MAX: usize = 1024;
 const NAME_BYTES_MAX: usize = 1024;
 /// Maximum number of patterns per connection. Each message is matched against all of them.
@@ -59,17 +60,17 @@ impl Channels {
         }
     }
 
-    /// Returns whether any client is subscribed to channels or patterns.
+    /// Returns whether any client has subscribed to a channel or pattern.
     pub(super) fn has_receivers(&self) -> bool {
         self.channels.len() + self.patterns.len() > 0
     }
 
-    /// Returns the receivers of a message in order of delivery, with the pattern that matched, if
-    /// any.
+    /// Returns the receivers of a message in order of delivery, each with the pattern that matched,
+    /// if any.
     pub(super) fn receivers(&self, channel: &[u8]) -> Vec<(ConnectionId, Option<Box<[u8]>>)> {
         let named = self.channels.get(channel).into_iter().flatten();
         let mut all: Vec<_> = named.map(|listener| (*listener, None)).collect();
-        // Patterns never match a name that is too long to subscribe to.
+        // No pattern matches a name that is too long for a subscription.
         if channel.len() <= NAME_BYTES_MAX {
             for (pattern, listeners) in &self.patterns {
                 if glob::matches(pattern, channel) {
@@ -86,7 +87,7 @@ impl Channels {
         listeners.copied().collect()
     }
 
-    /// Returns the numbers of channels, patterns and shard channels that have subscribers.
+    /// Returns the number of channels, patterns and shard channels that have subscribers.
     pub(super) fn counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(Listeners::len)
     }
@@ -104,13 +105,13 @@ impl Channels {
     }
 }
 
-/// Lists the names with subscribers, only those that match a pattern if there is one.
+/// Lists the names that have subscribers. A pattern restricts the list.
 fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
     let pattern = patterns.iter().next();
     if patterns.len() > 1 {
         return r.error(&Refusal::Arity.text("pubsub|channels"));
     }
-    // Every name is matched against the pattern.
+    // Limits the cost, because every name is matched against the pattern.
     if pattern.is_some_and(|pattern| pattern.len() > PATTERN_BYTES_MAX) {
         return r.error("ERR a pattern of channels may have 256 bytes");
     }
@@ -123,7 +124,7 @@ fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
     items.write(r, Reply::array);
 }
 
-/// Lists the given names with their numbers of subscribers.
+/// Lists the given names, each with its number of subscribers.
 fn counts_of(space: &Listeners, names: &Arguments<'_>, r: &mut Reply<'_>) {
     let mut items = Items::default();
     for name in names.iter() {
@@ -171,7 +172,7 @@ impl Subscriptions {
         [&self.channels, &self.patterns, &self.shards].map(BTreeSet::len)
     }
 
-    /// Returns an error if additional subscriptions would exceed the limits.
+    /// Returns an error if further subscriptions would exceed the limits.
     pub(super) fn admits(
         &self,
         of: SubscriptionKind,
@@ -214,7 +215,7 @@ impl Subscriptions {
         }
     }
 
-    /// Subscribes to or unsubscribes from a name, and writes the reply.
+    /// Subscribes to a name or unsubscribes from it, and writes the reply.
     pub(super) fn change(
         &mut self,
         connection: ConnectionId,
@@ -234,7 +235,8 @@ impl Subscriptions {
     }
 }
 
-/// Returns the number of subscriptions to report: channels plus patterns, or shard channels.
+/// Returns the number of subscriptions that a reply reports: channels plus patterns, or shard
+/// channels.
 pub(super) const fn left(of: SubscriptionKind, [channels, patterns, shards]: [usize; 3]) -> usize {
     match of {
         SubscriptionKind::Channel | SubscriptionKind::Pattern => channels + patterns,
@@ -242,8 +244,8 @@ pub(super) const fn left(of: SubscriptionKind, [channels, patterns, shards]: [us
     }
 }
 
-/// Confirms a subscription or its end, with the number of subscriptions left. UNSUBSCRIBE without a
-/// subscription is confirmed without a name.
+/// Confirms a subscription or its end, with the number of remaining subscriptions. UNSUBSCRIBE is
+/// confirmed without a name if there was no subscription.
 pub(super) fn confirm(
     what: (SubscriptionKind, bool),
     name: Option<&[u8]>,
@@ -264,8 +266,8 @@ pub(super) fn confirm(
     reply.count(left);
 }
 
-/// Published messages, by the positions of their requests. The number of receivers, which counts
-/// only this node's clients, is known after execution.
+/// Messages published by a connection, with their request numbers. The reply is the number of
+/// receivers among this node's clients, which is known after execution.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     open: VecDeque<(u64, SubscriptionKind, Box<[u8]>)>,
@@ -273,11 +275,11 @@ pub(super) struct Published {
     bytes: usize,
 }
 
-/// Reply of the service to a message, the same on every node.
+/// Reply of the service to PUBLISH, the same on every node.
 const PUBLISHED_REPLY: &[u8] = b":0\r\n";
 
 impl Published {
-    /// Records a command at position `place` if it publishes a message.
+    /// Records request `place` if its command publishes a message.
     pub(super) fn note_published(&mut self, place: u64, command: &[u8]) {
         const CHANNEL: u8 = Op::Publish as u8;
         const SHARD: u8 = Op::PublishShard as u8;
@@ -287,7 +289,7 @@ impl Published {
             _ => return,
         };
         match Decoder(command.get(1..).unwrap_or_default()).bytes() {
-            // No subscription can have a longer name.
+            // A subscription cannot have a longer name.
             Ok(channel) if channel.len() <= NAME_BYTES_MAX => {
                 self.bytes += channel.len();
                 self.open.push_back((place, of, channel.into()));
@@ -296,10 +298,10 @@ impl Published {
         }
     }
 
-    /// Takes the reply to the request at `place`. Returns the number of receivers of a published
-    /// message.
+    /// Handles the reply to request `place`. Returns the number of receivers if a message was
+    /// published.
     pub(super) fn take(&mut self, place: u64, reply: &[u8], channels: &Channels) -> Option<usize> {
-        // Earlier messages have failed, and their replies did not pass through here.
+        // Earlier messages failed, so their replies were not handled here.
         while self.open.front().is_some_and(|(at, ..)| *at < place) {
             self.pop();
         }
@@ -331,16 +333,16 @@ impl Published {
     }
 }
 
-/// Subscription that delivers a message.
+/// Kind of subscription that delivers a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MatchedBy<'a> {
     Channel,
-    /// Pattern that matched.
+    /// The pattern that matched.
     Pattern(&'a [u8]),
     Shard,
 }
 
-/// Writes a message as a push.
+/// Writes a message as a push reply.
 pub(super) fn message(how: MatchedBy<'_>, channel: &[u8], text: &[u8], reply: &mut Reply<'_>) {
     match how {
         MatchedBy::Channel => {

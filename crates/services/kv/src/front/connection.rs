@@ -1,4 +1,4 @@
-//! A client connection with its requests and replies.
+//! Client connection: parses requests, executes or forwards them, and sends the replies in order.
 
 mod attached;
 mod checking;
@@ -46,28 +46,28 @@ use crate::{
 
 /// Maximum number of unanswered requests per connection.
 const PLACES_MAX: usize = 1024;
-/// Maximum total size in bytes of unanswered requests; a single one may be larger.
+/// Maximum total size in bytes of unanswered requests. A single larger one is accepted.
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
-/// Commands of a subscriber besides PING, QUIT and RESET.
+/// Commands, other than PING, QUIT and RESET, that a subscriber may use.
 const LISTENS: [&str; 6] =
     ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe"];
 /// Error for a blocking command in another durability class than the cluster's. A blocked client is
 /// always answered in the cluster's class, which does not wait for a disk.
 const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
     class; QUORATE CLASS group allows them";
-/// Memory of a blocked client besides its command.
+/// Memory charged for a blocked client, in addition to its command.
 const WAIT_BYTES: usize = 256;
 /// Unsent bytes above which the connection accepts no more requests.
 const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
 
-/// Request that is or may become blocked.
+/// Request that is blocked, or may become so once it is executed.
 #[derive(Clone, Copy, Debug)]
 struct BlockedRequest {
-    /// Number of the client among this node's blocked clients.
+    /// Number of the client among the blocked clients of this node.
     number: u64,
     place: u64,
     bytes: usize,
-    /// More input has arrived, which is not accepted before the wait ends.
+    /// True if more input has arrived. It is not accepted before the wait ends.
     crowded: bool,
     on: BlockedOn,
 }
@@ -90,31 +90,31 @@ pub(super) struct Connection {
     multi: Option<Multi>,
     watching: Watching,
     subscriptions: Subscriptions,
-    /// Published messages whose replies are pending.
+    /// PUBLISH commands whose replies are pending.
     published: Published,
-    /// Replies turned off with CLIENT REPLY.
+    /// State of CLIENT REPLY.
     quiet: Quiet,
     monitors: bool,
-    /// Keys that the client caches.
+    /// Keys that the client caches, if client-side caching is on.
     tracked: Option<Tracked>,
-    /// Freshness that reads require.
+    /// Required freshness of reads.
     fresh: Freshness,
     attached: Attached,
     login: Login,
     checking: Option<Checking>,
-    /// The next request waits until this node knows the permissions and the time.
+    /// True if the next request waits for the permissions, the time or the end of CLIENT PAUSE.
     patient: bool,
-    /// The last request, if blocked.
+    /// The last request, if it is blocked or may block.
     parked: Option<BlockedRequest>,
-    /// Last command, for CLIENT LIST.
+    /// Name of the last command, for CLIENT LIST.
     command: &'static str,
     /// Bytes charged to the shared memory limit, except those of `order`.
     counted: usize,
-    /// Accepts no more requests, and closes once all are answered.
+    /// True if the connection accepts no more requests and closes once all are answered.
     ending: bool,
-    /// Accepts and sends nothing more.
+    /// True if the connection neither accepts nor sends anything more.
     cut: bool,
-    /// Was not ready at the last check, so input may be waiting.
+    /// True if the connection was not ready at the last check, so input may be pending.
     blocked: bool,
     marked: bool,
 }
@@ -149,12 +149,12 @@ impl Connection {
         }
     }
 
-    /// Returns whether there is capacity for another request.
+    /// Returns whether another request can be accepted.
     pub(super) fn ready(&self) -> bool {
         !self.ending
             && self.checking.is_none()
             && !self.patient
-            // Input of a blocked client is still read, to notice a disconnect.
+            // Input of a blocked client is still read, so that a disconnect is noticed.
             && self.parked.is_none_or(|parked| !parked.crowded)
             && self.order.len() < PLACES_MAX
             && self.order.open_bytes < OPEN_BYTES_MAX
@@ -191,8 +191,8 @@ impl Connection {
         self.order.drop_output();
     }
 
-    /// Returns whether to retry this request later, because clients are paused, or because this
-    /// node does not know the permissions or the time yet ([access-4], [time-4]).
+    /// Returns whether to retry this request later: clients are paused, or this node lacks the
+    /// permissions or the time ([access-4], [time-4]).
     pub(super) fn must_wait(
         &mut self,
         arguments: &Arguments<'_>,
@@ -219,8 +219,8 @@ impl Connection {
         waits
     }
 
-    /// Returns whether CLIENT PAUSE holds back this request. CLIENT is exempt, so that every client
-    /// can end the pause.
+    /// Returns whether CLIENT PAUSE delays this request. CLIENT is exempt, so that any client can
+    /// end the pause.
     fn is_paused(
         &self,
         arguments: &Arguments<'_>,
@@ -241,17 +241,15 @@ impl Connection {
         }
     }
 
-    /// Stops waiting for permissions, the time or the end of a pause.
     pub(super) const fn end_permission_wait(&mut self) {
         self.patient = false;
     }
 
-    /// Returns the ticket of the password check in progress.
     pub(super) fn ticket(&self) -> Option<u64> {
         self.checking.as_ref().map(Checking::ticket)
     }
 
-    /// [access-2] Returns whether the client may make this request. If not, sends an error.
+    /// [access-2] Returns whether the client may make this request. Otherwise sends an error.
     fn permitted(
         &mut self,
         spec: &Spec,
@@ -265,9 +263,10 @@ impl Connection {
         let may = match (needs, standing) {
             (None, _) => true,
             (Some(needs), Standing::May(role)) => role >= needs,
-            // Reveals no data, and no more about the cluster than every client may see. MULTI is
-            // among these: if it were refused but the next command permitted, that command would be
-            // executed outside a transaction.
+            // While the permissions are unknown, allow commands that return no data and nothing
+            // about the cluster that is not public. MULTI is one of these: if it were refused and
+            // the next command then permitted, that command would be executed outside a
+            // transaction.
             (Some(_), Standing::Unknown) => {
                 matches!(
                     spec.handler,
@@ -291,7 +290,7 @@ impl Connection {
             match spec.handler {
                 Handler::Local(Local::Exec) => self.abort_exec(&text, shared),
                 Handler::Local(Local::Watch) => {
-                    // EXEC may become permitted later, and must not run without the versions.
+                    // EXEC may be permitted later, and must fail without the versions.
                     self.watching.failed(self.watching.epoch());
                     self.refuse(&text, shared);
                 }
@@ -303,8 +302,8 @@ impl Connection {
         may
     }
 
-    /// Disconnects a subscriber or a client that caches keys, if it may no longer read, or a monitor that is no longer an admin
-    /// ([access-2]).
+    /// Disconnects a subscriber or a client that caches keys if it may no longer read, and a
+    /// monitor that is no longer an admin ([access-2]).
     pub(super) fn end_forbidden_streams(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         self.end_forbidden_wait(shared, requests);
         let listens = !self.subscriptions.is_empty() || self.tracked.is_some();
@@ -348,8 +347,8 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes to send. What a connection answers after it was cut would follow a reply
-    /// that was cut.
+    /// Returns the bytes to send, none once the connection was cut: a later reply would follow a
+    /// truncated one.
     pub(super) fn output(&self) -> &[u8] {
         if self.cut { &[] } else { &self.order.output }
     }
@@ -408,7 +407,8 @@ impl Connection {
         self.recount(shared);
     }
 
-    /// Notifies the reactor of output, a close, or leftover input that can be accepted again.
+    /// Queues the connection for the reactor if it has output, is closing, or can accept pending
+    /// input again.
     pub(super) fn mark(&mut self, shared: &mut Shared) {
         let (was_blocked, ready) = (self.blocked, self.ready());
         self.blocked = !ready;
@@ -469,7 +469,7 @@ impl Connection {
         order.read_now(number, &mut own, shared, state);
     }
 
-    /// Records that an in-order read has been executed.
+    /// Counts an in-order read as executed.
     pub(super) const fn read_in_order(&mut self) {
         self.order.read_in_order();
     }
@@ -491,7 +491,7 @@ impl Connection {
         self.order.written(number, reply, &mut shared.tally);
     }
 
-    /// Ends the blocking request, which may not have been sent.
+    /// Forgets the blocking request, which may not have been sent.
     fn unpark(&mut self, shared: &mut Shared) {
         if let Some(parked) = self.parked.take() {
             match parked.on {
@@ -511,7 +511,7 @@ impl Connection {
         self.order.unpark(place, &shared.reply, &mut shared.tally);
     }
 
-    /// Requests the end of the blocking request, as the client has disconnected.
+    /// Requests an early end of the blocking request, because the client has disconnected.
     pub(super) fn hurry_wait(&self, shared: &mut Shared) {
         match self.parked {
             Some(BlockedRequest { number, on: BlockedOn::Elements, .. }) => {
@@ -564,7 +564,7 @@ impl Connection {
         shared: &mut Shared,
     ) {
         if self.order.buffered() > OUTPUT_BYTES_HARD || shared.is_full(message.len()) {
-            // Otherwise the client would miss messages without noticing.
+            // A dropped message would go unnoticed by the client, so disconnect it.
             self.cut();
         }
         if self.ending {
@@ -575,21 +575,21 @@ impl Connection {
         self.order.push_message(&neutral, self.version);
     }
 
-    /// Sends a message behind the replies to all open requests, even with replies turned off.
+    /// Sends a message after the replies to all open requests, even if replies are turned off.
     fn send_in_turn(&mut self, neutral: &[u8], shared: &mut Shared) {
         if self.order.buffered() > OUTPUT_BYTES_HARD || shared.is_full(neutral.len()) {
-            // Otherwise the client would miss messages without noticing.
+            // A dropped message would go unnoticed by the client, so disconnect it.
             self.cut();
         }
         if self.ending {
             return;
         }
-        // The reply to a blocked request may take for ever.
+        // The reply to a blocked request may never come.
         let before = self.parked.map(|parked| parked.place);
         self.order.push_notice(neutral, self.version, before);
     }
 
-    /// Makes the connection a monitor. Lines follow after the reply to MONITOR.
+    /// Makes the connection a monitor. The output of MONITOR starts after the reply.
     pub(super) fn monitor(&mut self, shared: &mut Shared) {
         self.monitors = true;
         shared.monitors.enter(self.id);
@@ -617,15 +617,15 @@ impl Connection {
         self.order.output.extend_from_slice(lines);
     }
 
-    /// Returns whether only subscriptions may change, as in RESP2, where messages and replies look
-    /// alike.
+    /// Returns whether the client may only change its subscriptions. This applies to RESP2, where
+    /// messages and replies look alike.
     fn only_listens(&self) -> bool {
         !self.subscriptions.is_empty()
             && self.version == Version::Resp2
             && SPACES.iter().any(|of| !self.will_listen(*of).is_empty())
     }
 
-    /// Returns the names subscribed to once all pending requests are answered.
+    /// Returns the subscriptions of one kind once all pending requests are answered.
     fn will_listen(&self, of: SubscriptionKind) -> Names {
         self.order.will_listen(of, self.subscriptions.names(of))
     }
@@ -711,7 +711,8 @@ impl Connection {
         let place = self.order.end();
         self.note_read(spec, arguments, shared);
         self.execute(spec, arguments, shared, requests);
-        // Passwords never get here: AUTH and HELLO are answered at once or delay later requests.
+        // Passwords never reach this line: AUTH and HELLO are answered at once, or delay later
+        // requests.
         if shared.tally.slow.keeps(shared.tally.now_ms) && self.order.is_open(place) {
             shared.tally.slow.keep_note(self.seat, place, arguments);
         }
@@ -746,7 +747,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether a script of this client may execute commands that only operators may.
+    /// Returns whether scripts of this client may execute commands reserved to operators.
     fn is_operator(&mut self, requests: &dyn Requests) -> bool {
         matches!(self.login.standing(requests), Standing::May(role) if role >= Role::Operator)
     }
@@ -761,7 +762,7 @@ impl Connection {
         match encoded {
             Ok(()) => self.data(shared, requests),
             Err(Refusal::KeyTooLong) => self.refuse(&Refusal::KeyTooLong.text(name), shared),
-            // The table accepts the number of arguments, so Redis too finds out only in EXEC.
+            // The argument count matches the table, so Redis too reports this error only in EXEC.
             Err(refusal) => self.refuse_in_place(&refusal.text(name), shared, requests),
         }
     }
@@ -810,8 +811,8 @@ impl Connection {
         }
     }
 
-    /// Queues the client with the blocking command in the scratch buffer. No further request is
-    /// accepted until the wait ends.
+    /// Sends the blocking command in the scratch buffer. No further request is accepted until the
+    /// wait ends.
     fn wait(&mut self, wait_ms: u64, shared: &mut Shared, requests: &mut dyn Requests) {
         if shared.is_full(2 * shared.command.len()) {
             return self.refuse(FULL, shared);
@@ -883,13 +884,14 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// Replies with an error, which EXEC returns within a transaction.
+    /// Replies with an error. Within a transaction, it becomes part of EXEC's reply.
     fn refuse_in_place(&mut self, text: &str, shared: &mut Shared, requests: &mut dyn Requests) {
         shared.fresh_reply().error(text);
         self.answer_in_place(shared, requests);
     }
 
-    /// Sends the reply in the scratch buffer. Within a transaction, EXEC returns it.
+    /// Sends the reply in the scratch buffer. Within a transaction, it becomes part of EXEC's
+    /// reply.
     fn answer_in_place(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         if self.multi.is_none() {
             return self.answer(shared);
@@ -915,8 +917,8 @@ impl Connection {
         self.refuse(text, shared);
     }
 
-    /// Closes a connection that speaks another protocol before any input is executed. A web page
-    /// can make a browser send HTTP requests with commands in their bodies to this port.
+    /// Closes a connection that uses another protocol before any of its input is executed: a web
+    /// page can make a browser send HTTP requests to this port, with commands in their bodies.
     pub(super) fn end_foreign(
         &mut self,
         what: &str,
@@ -987,13 +989,13 @@ impl Connection {
 
 pub(super) const HTTP: &str = "HTTP";
 
-/// Returns whether the words are an HTTP request line, whose method may be the name of a command.
+/// Returns whether the words are an HTTP request line. Its method may be the name of a command.
 pub(super) fn starts_http(words: &Arguments<'_>) -> bool {
     words.len() == 3 && words.at(2).starts_with(b"HTTP/")
 }
 
-/// Returns whether a line's first word marks HTTP: a POST, or the Host header, which precedes a
-/// body.
+/// Returns whether the first word of a line marks HTTP: POST, or the Host header, which precedes
+/// the body.
 const fn is_of_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }

@@ -1,9 +1,9 @@
-//! Order of a connection's requests. Replies are sent in the order of requests, and a read runs
-//! between the writes before and after it.
+//! Order of a connection's requests. Replies are sent in the order of the requests, and a read is
+//! executed between the writes before and after it.
 //!
-//! Writes are sent to the replica as they arrive. Reads that have no write next to them share one
-//! confirmation and form a *run*. A read next to a write is sent *in order* with the writes and
-//! executed between them without waiting. WATCH, and reads of all data, wait for earlier writes,
+//! Writes are sent to the replica as they arrive. Adjacent reads share one confirmation and form a
+//! *run*, unless a write is next to them. A read next to a write is sent *in order* with the writes
+//! and executed between them without waiting. WATCH and reads of all data wait for earlier writes,
 //! and later writes wait for them. A read never joins a run that was requested before it arrived:
 //! it might miss writes that another client completed in between.
 
@@ -33,9 +33,9 @@ use crate::{
     resp::reply::{Reply, Version, render},
 };
 
-/// Maximum output buffer of an idle connection.
+/// Maximum capacity in bytes of the output buffer of an idle connection.
 const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
-/// Requests for which an idle connection keeps memory.
+/// Number of requests for which an idle connection keeps memory.
 const IDLE_PLACES: usize = 64;
 /// Unsent bytes above which even accepted reads are refused.
 pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
@@ -63,7 +63,7 @@ fn ask(
     }
 }
 
-/// Function that executes a query and appends the answer to the buffer.
+/// Function that executes a query and appends the answer to a buffer.
 type RunQuery<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
 
 /// Progress of a request.
@@ -72,7 +72,7 @@ enum State {
     /// The rendered reply waits for earlier replies.
     Done(Vec<u8>),
     Writing(Tag),
-    /// The client is blocked, or the reply depends on another client's blocked request.
+    /// The client is blocked, or the reply depends on the blocked request of another client.
     Parked,
     /// The write waits for earlier reads.
     Held(Write),
@@ -87,13 +87,13 @@ struct Place {
     state: State,
     stamp: Stamp,
     version: Version,
-    /// The client has turned off the reply.
+    /// True if the client has turned off the reply.
     silent: bool,
     bytes: usize,
     returning: bool,
 }
 
-/// Reads among the requests `from..to` with one confirmation.
+/// Reads among the requests `from..to` that share one confirmation.
 #[derive(Debug)]
 struct Run {
     tag: Tag,
@@ -102,33 +102,33 @@ struct Run {
     reads: usize,
 }
 
-/// Unanswered requests of a connection in order, and unsent replies.
+/// Unanswered requests of a connection in order, with unsent replies.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     pub(super) output: Vec<u8>,
     pub(super) stamp: Stamp,
-    /// The client has turned off the reply to the request being handled.
+    /// True if the client has turned off the reply to the current request.
     pub(super) silent: bool,
-    /// The reply to the request being handled, if it is a write, waits for stable storage at a
+    /// True if the reply to the current request, when a write, waits for stable storage at a
     /// quorum.
     pub(super) lasting: bool,
     seat: ClientSlot,
     places: VecDeque<Place>,
-    /// Messages that follow the replies to all requests before a number.
+    /// Messages, each with a number: it follows the replies to all requests below that number.
     notices: VecDeque<(u64, Vec<u8>)>,
-    /// First unanswered request.
+    /// Number of the first unanswered request.
     first: u64,
-    /// Every request before it has been sent or answered.
+    /// Number below which every request has been sent or answered.
     cursor: u64,
-    /// Writes in flight.
+    /// Number of writes in flight.
     open_writes: usize,
-    /// In-order reads in flight.
+    /// Number of in-order reads in flight.
     open_in_order: usize,
-    /// Every write sent has a lower number.
+    /// Number above all writes that were sent.
     sent_below: u64,
-    /// Writes not sent yet.
+    /// Number of unsent writes.
     held: usize,
-    /// Reads that belong to runs in flight.
+    /// Number of reads in runs in flight.
     open_reads: usize,
     runs: VecDeque<Run>,
     /// Total size in bytes of unanswered requests.
@@ -139,7 +139,7 @@ pub(super) struct Order {
     kept_bytes: usize,
     /// Bytes charged to the shared memory limit.
     counted: usize,
-    /// Writes in flight whose replies may be large.
+    /// Writes in flight that may have large replies.
     pub(super) returning: Returning,
 }
 
@@ -156,7 +156,7 @@ impl Order {
         self.places.is_empty()
     }
 
-    /// Returns the bytes of unsent replies.
+    /// Returns the number of bytes of unsent replies.
     pub(super) const fn buffered(&self) -> usize {
         self.output.len() + self.done_bytes
     }
@@ -167,13 +167,13 @@ impl Order {
 
     pub(super) fn recount(&mut self, shared: &mut Shared) {
         let places = self.places.capacity() * size_of::<Place>();
-        // Includes the unused capacity that a burst has left.
+        // Includes unused capacity left by a burst.
         let output = self.output.len().max(self.output.capacity() / 5 * 4);
         let held = output + self.done_bytes + self.kept_bytes + places;
         shared.recount(&mut self.counted, held);
     }
 
-    /// Releases the memory of a burst after its output was sent.
+    /// Releases the memory of a burst once its output is sent.
     pub(super) fn sent(&mut self) {
         let length = self.output.len();
         if length <= self.output.capacity() / 4 {
@@ -192,7 +192,7 @@ impl Order {
         writes.chain(self.runs.iter().map(|run| run.tag)).collect()
     }
 
-    /// Returns the number that the next request will get.
+    /// Returns the number of the next request.
     pub(super) fn end(&self) -> u64 {
         self.first + self.places.len() as u64
     }
@@ -212,7 +212,7 @@ impl Order {
         place.is_some_and(|place| !matches!(place.state, State::Done(_)))
     }
 
-    /// Adds a request with its reply.
+    /// Adds a request together with its reply.
     pub(super) fn push_answer(&mut self, neutral: &[u8], version: Version) {
         if self.silent {
             return;
@@ -231,7 +231,8 @@ impl Order {
         self.push(State::Done(rendered), version, 0, false);
     }
 
-    /// Sends a message behind the replies to all requests before this one, or to all requests.
+    /// Sends a message after the replies to all requests before number `before`, or to all
+    /// requests.
     pub(super) fn push_notice(&mut self, neutral: &[u8], version: Version, before: Option<u64>) {
         let before = before.unwrap_or_else(|| self.end());
         if before <= self.first {
@@ -243,14 +244,14 @@ impl Order {
         self.notices.push_back((before, rendered));
     }
 
-    /// Adds a read that the connection makes for itself, without reply or statistics.
+    /// Adds a read made by the connection itself, without reply or statistics.
     pub(super) fn push_own_read(&mut self, read: Read, version: Version) {
         let asked = (std::mem::take(&mut self.stamp), std::mem::replace(&mut self.silent, true));
         self.push_read(read, version);
         (self.stamp, self.silent) = asked;
     }
 
-    /// Sends a message outside the order of requests.
+    /// Sends a message at once, outside the order of requests.
     pub(super) fn push_message(&mut self, neutral: &[u8], version: Version) {
         self.make_room(neutral.len());
         render(neutral, version, &mut self.output);
@@ -268,7 +269,7 @@ impl Order {
         self.push(State::Parked, version, 0, false);
     }
 
-    /// Returns the names subscribed to once all requests are answered, from the current ones.
+    /// Returns the subscriptions once all requests are answered, given the current ones.
     pub(super) fn will_listen(&self, of: SubscriptionKind, mut names: Names) -> Names {
         for place in &self.places {
             if let State::Reading(read) | State::InOrder(_, read) = &place.state
@@ -313,7 +314,6 @@ impl Order {
         });
     }
 
-    /// Returns whether any request waits to be sent.
     pub(super) fn has_unsent(&self) -> bool {
         self.cursor < self.end()
     }
@@ -323,7 +323,7 @@ impl Order {
         !self.has_unsent() && self.open_reads == 0
     }
 
-    /// Sends a write without buffering it, the fast path.
+    /// Sends a write without buffering it. This is the fast path.
     pub(super) fn write_now(
         &mut self,
         connection: ConnectionId,
@@ -351,7 +351,7 @@ impl Order {
         }
     }
 
-    /// Sets the reply to a request, and sends all replies that wait for no earlier one.
+    /// Completes a request, and sends every reply that no longer waits for an earlier one.
     fn finish(&mut self, number: u64, neutral: &[u8], tally: &mut Tally) {
         let at_front = number == self.first;
         let Some(place) = self.place(number) else {
@@ -389,7 +389,7 @@ impl Order {
         }
     }
 
-    /// Grows a large output buffer by a quarter. Doubling would waste memory.
+    /// Grows a large output buffer by a quarter, because doubling would waste memory.
     fn make_room(&mut self, bytes: usize) {
         const LARGE: usize = 16 * 1024;
         let length = self.output.len();
@@ -452,7 +452,7 @@ impl Order {
         self.finish(number, reply, tally);
     }
 
-    /// Handles an executed blocking write that has left its client blocked.
+    /// Marks an executed write as blocked: its client waits.
     pub(super) fn park(&mut self, number: u64) {
         self.open_writes -= 1;
         if let Some(place) = self.place(number) {
@@ -481,8 +481,8 @@ impl Order {
                 let stale = read.fresh == Freshness::Stale;
                 self.open_in_order -= 1;
                 if stale && self.sent_below <= number {
-                    // The writes before it failed too, and this node's state cannot show a later
-                    // write.
+                    // The writes before it failed too, so this node's state cannot contain a later
+                    // one.
                     return self.query(number, own, shared, requests);
                 }
             }
@@ -512,7 +512,7 @@ impl Order {
         }
     }
 
-    /// Requests reads again after their confirmation expired while the first was executed
+    /// Requests the rest of a run again: its confirmation expired while the first read was executed
     /// ([read-4]).
     fn ask_again(
         &mut self,
@@ -531,8 +531,7 @@ impl Order {
         self.issue(from..to, reads, own, shared, requests);
     }
 
-    /// Sends all requests that can be sent now. With `write_next`, a write that is not queued
-    /// follows.
+    /// Sends all requests that can be sent now. `write_next` means that an unqueued write follows.
     pub(super) fn advance(
         &mut self,
         write_next: bool,
@@ -565,11 +564,11 @@ impl Order {
         }
     }
 
-    /// Returns the next step for the request at the cursor, if one is possible.
+    /// Returns the next step for the request at the cursor, if it can be taken now.
     fn next_step(&mut self, write_next: bool, now_ms: u64) -> Option<Step> {
         let in_runs = self.open_reads > 0;
         let in_log = self.open_writes + self.open_in_order > 0;
-        // In a series of reads after a write, only those that arrive before the write is done are
+        // Of several reads after a write, only those that arrive before the write completes are
         // sent in order.
         let among_writes = self.open_writes > 0 || self.held > 0 || write_next;
         let cursor = self.cursor;
@@ -586,7 +585,7 @@ impl Order {
             State::Reading(read) if read.alone || !among_writes => {
                 (!in_log).then_some(Step::Gather)
             }
-            // A run's read may execute later than a read sent in order now.
+            // A read of a run in flight may execute later than a read that is sent in order now.
             State::Reading(_) => (!in_runs).then_some(Step::InOrder),
         };
         if step.is_some() {
@@ -643,7 +642,7 @@ impl Order {
         }
     }
 
-    /// Returns the smallest staleness bound of a run, or `None` if a read must be linearizable.
+    /// Returns the smallest staleness bound in a run, or `None` if one of its reads has none.
     fn strictest(&mut self, run: Range<u64>) -> Option<u64> {
         let mut most_ms = None;
         for number in run {
@@ -809,7 +808,7 @@ impl Order {
     }
 }
 
-/// Records the versions for WATCH, and replaces the answer by the client's reply.
+/// Records the versions for WATCH, and replaces the answer with the client's reply.
 fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply: &mut Vec<u8>) {
     let mut keys = Decoder(query);
     let versions = if refused { None } else { decode_versions(Decoder(reply)).ok() };
@@ -841,7 +840,7 @@ enum Step {
     InOrder,
 }
 
-/// Parts of a connection for the methods of [`Order`].
+/// Parts of a connection that the methods of [`Order`] borrow.
 pub(super) struct ConnectionParts<'a> {
     pub(super) id: ConnectionId,
     pub(super) watching: &'a mut Watching,

@@ -1,4 +1,4 @@
-//! State shared by all connections: command table, scratch buffers, memory accounting.
+//! State shared by all connections: scratch buffers, memory accounting, waiting and paused clients.
 
 use std::collections::VecDeque;
 
@@ -30,11 +30,11 @@ use crate::{
     scripts::Scripts,
 };
 
-/// Error for a script in a group that still has nodes of an earlier release ([level-9]).
+/// Error for a script while nodes of an earlier release are in the group ([level-9]).
 const NEEDS_LEVEL: &str = "ERR not executed: scripts need feature level 10, which the cluster reaches once all nodes \
     are upgraded; see `quorate member feature`";
 
-/// Connection, and the part of it that waits for a completion.
+/// Connection, with the part of it that waits for a completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) connection: ConnectionId,
@@ -44,10 +44,10 @@ pub(super) struct Owner {
 /// Part of a connection that waits for a completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
-    /// Request with this number.
+    /// The request with this number.
     Place(u64),
     Run,
-    /// Claim of the blocked client with this number.
+    /// The claim of the blocked client with this number.
     Claim(u64),
     /// Attempt of the client with this number that waits for entries.
     Reader(u64),
@@ -55,22 +55,21 @@ pub(super) enum Target {
     Line,
 }
 
-/// Effect of CLIENT PAUSE: requests are not accepted until a time.
+/// CLIENT PAUSE in effect: requests are not accepted until it ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pause {
-    /// End, as Unix time in milliseconds.
+    /// End as Unix time in milliseconds.
     pub(super) until_ms: u64,
-    /// Set if reads are accepted.
+    /// True if reads are accepted.
     pub(super) only_writes: bool,
 }
 
-/// State shared by all connections.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) tags: Tags<Owner>,
-    /// Scratch buffer of the command being encoded.
+    /// Scratch buffer for the command being encoded.
     pub(super) command: Vec<u8>,
-    /// Scratch buffer of the neutral reply being built.
+    /// Scratch buffer for the reply being built, in neutral form.
     pub(super) reply: Vec<u8>,
     /// Buffers of answered queries, for reuse.
     spare: Vec<Vec<u8>>,
@@ -79,18 +78,19 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) events: Setting,
     pub(super) traffic: Traffic,
-    /// Bytes charged to the memory limit over all connections.
+    /// Bytes of all connections that count towards the memory limit.
     pub(super) held_bytes: usize,
-    /// Rate-limited log of clients that speak another protocol.
+    /// Rate limit of the log entry about clients that speak another protocol.
     pub(super) strangers: Seldom,
-    /// Rate-limited log of clients disconnected for their use of memory.
+    /// Rate limit of the log entry about clients disconnected for their memory use.
     pub(super) oversized_clients: Seldom,
     pub(super) tally: Tally,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
     pub(super) switching: Switching,
     pub(super) tracking: Tracking,
-    /// Keys that are no longer tracked, so that their readers are told as if they had changed.
+    /// Keys that are no longer tracked. Clients that cache them are notified as if they had
+    /// changed.
     pub(super) forgotten: Vec<Forgotten>,
     pub(super) waiting: Waiting,
     pub(super) readers: Readers,
@@ -98,16 +98,15 @@ pub(super) struct Shared {
     pub(super) desk: PendingChecks<ConnectionId>,
     /// Number of wrong passwords since the start.
     pub(super) wrong_passwords: u64,
-    /// Number of requests refused since the start because the client's role did not permit them.
+    /// Number of requests refused since the start because of the client's role.
     pub(super) forbidden: u64,
-    /// Connections whose next request waits until this node knows the permissions and the time,
-    /// or until a pause ends.
+    /// Connections whose next request waits for the permissions, the time or the end of a pause.
     patient: Vec<ConnectionId>,
     pause: Option<Pause>,
-    /// Clients that CLIENT KILL disconnects.
+    /// Clients to disconnect for CLIENT KILL.
     pub(super) killed: Vec<ConnectionId>,
     patience: Patience,
-    /// Version of the user table when subscriptions were last checked.
+    /// Version of the user table at the last check of subscriptions.
     users_version: u64,
     /// Number of seeds generated since the start.
     seeds: u64,
@@ -149,7 +148,7 @@ impl Shared {
         }
     }
 
-    /// Records which clients sent the new entries of the slow log.
+    /// Adds the clients' addresses and names to new entries of the slow log.
     pub(super) fn sign_slow(&mut self) {
         self.tally.slow.sign_entries(&mut self.roster);
     }
@@ -160,8 +159,8 @@ impl Shared {
         std::mem::replace(&mut self.users_version, version) != version
     }
 
-    /// Returns whether a request may wait for the permissions and the time ([access-4], [time-4]).
-    /// The wait is limited, like a wait for a leader.
+    /// Returns whether a request may still wait for the permissions and the time ([access-4],
+    /// [time-4]). The wait is bounded, like a wait for a leader.
     pub(super) fn has_patience(&mut self, now_ms: u64) -> bool {
         !self.patience.is_over(now_ms)
     }
@@ -170,8 +169,8 @@ impl Shared {
         self.patient.push(connection);
     }
 
-    /// Starts a pause, or extends the current one. As in Redis, neither its end nor the requests
-    /// that it holds back become less.
+    /// Starts a pause or extends the current one. As in Redis, a pause never becomes shorter or
+    /// affects fewer requests.
     pub(super) fn pause(&mut self, mut more: Pause, now_ms: u64) {
         if let Some(now) = self.current_pause(now_ms) {
             more.until_ms = more.until_ms.max(now.until_ms);
@@ -188,7 +187,7 @@ impl Shared {
         self.pause.filter(|pause| now_ms < pause.until_ms)
     }
 
-    /// Returns the time at which requests that a pause holds back can be handled.
+    /// Returns the end of the pause, if requests wait for it.
     pub(super) fn wake_ms(&self) -> Option<u64> {
         self.pause.filter(|_| !self.patient.is_empty()).map(|pause| pause.until_ms)
     }
@@ -235,7 +234,7 @@ impl Shared {
         }
     }
 
-    /// Tracks keys for a client, in place of those so far.
+    /// Replaces the keys that are tracked for a client.
     pub(super) fn track(&mut self, client: ConnectionId, known: Option<&Cached>, cached: &Cached) {
         if let Some(known) = known {
             self.tracking.leave(client, known);
@@ -249,7 +248,7 @@ impl Shared {
         self.events.track(self.tracking.settle());
     }
 
-    /// Records that a client requested keys that it caches.
+    /// Records that a client has read keys that it caches.
     pub(super) fn remember<'k>(
         &mut self,
         client: ConnectionId,
@@ -260,7 +259,7 @@ impl Shared {
         }
     }
 
-    /// Returns a random seed, different for each request, even across restarts.
+    /// Returns a random seed, unique to each request even across restarts.
     pub(super) const fn seed(&mut self, wall_ms: u64) -> u64 {
         self.seeds = self.seeds.wrapping_add(1);
         wall_ms.rotate_left(32) ^ self.seeds
@@ -272,13 +271,13 @@ impl Shared {
         query
     }
 
-    /// Updates the bytes charged for an item.
+    /// Updates the bytes that an item counts towards the limit.
     pub(super) const fn recount(&mut self, counted: &mut usize, now: usize) {
         self.held_bytes = self.held_bytes - *counted + now;
         *counted = now;
     }
 
-    /// Adds a command to the lines for monitors, unless it contains a secret.
+    /// Adds a command to the output for monitors, unless it contains a secret.
     #[cold]
     pub(super) fn show(&mut self, seat: ClientSlot, spec: &Spec, arguments: &Arguments<'_>) {
         let inner = monitor::inner(spec, arguments).and_then(|name| self.lookup(name));
@@ -294,7 +293,7 @@ impl Shared {
         self.held_bytes.saturating_add(more) > self.settings.client_bytes_max
     }
 
-    /// Keeps the buffer of an answered query for reuse, if small.
+    /// Retains the buffer of an answered query for reuse, if it is small.
     pub(super) fn reuse(&mut self, mut query: Vec<u8>) {
         const SPARE_MAX: usize = 1024;
         const SPARE_BYTES_MAX: usize = 256;
@@ -304,7 +303,7 @@ impl Shared {
         }
     }
 
-    /// Clears the reply's scratch buffer, releasing its memory if very large, and returns a writer
+    /// Clears the scratch buffer for replies, shrinks it if it is very large, and returns a writer
     /// to it.
     pub(super) fn fresh_reply(&mut self) -> Reply<'_> {
         fresh(&mut self.reply);

@@ -1,7 +1,7 @@
-//! SLOWLOG: commands that were answered slowly, with arguments and clients.
+//! SLOWLOG: commands that were answered slowly, with their arguments and clients.
 //!
-//! Recording the arguments of every command would slow down all of them, so they are recorded only
-//! for a minute after each slow command. Of the first slow command only the name is known.
+//! Recording the arguments of all commands would slow them down, so arguments are recorded only in
+//! the minute after each slow command. Of the first slow command, only the name is recorded.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,29 +14,29 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
-/// Minimum time in milliseconds from arrival to reply for a command to count as slow.
+/// Time in milliseconds, from arrival to reply, from which on a command is slow.
 pub(super) const SLOW_MS: u64 = 10;
 pub(super) const ENTRIES_MAX: usize = 128;
-/// Maximum number of arguments per entry, including the name and the note on omitted ones.
+/// Maximum number of arguments in an entry, including the command's name and the note about omitted
+/// ones.
 const ARGUMENTS_MAX: usize = 32;
-/// Maximum number of bytes per argument, without the note on omitted ones.
+/// Maximum number of bytes of an argument, without the note about omitted ones.
 const ARGUMENT_BYTES_MAX: usize = 128;
-/// Milliseconds for which arguments are recorded after a slow command.
+/// Time in milliseconds for which arguments are recorded after a slow command.
 const KEEPING_MS: u64 = 60_000;
 const GET_ENTRIES_DEFAULT: usize = 10;
-/// Maximum total size in bytes of the arguments of unanswered commands, over all clients. Not
-/// charged to a client: one with a single open command would seem larger than idle ones and be the
-/// first to be disconnected.
+/// Maximum total size in bytes of the recorded arguments of unanswered commands, for all clients
+/// together. They are not charged to their client: one with a single open command would seem larger
+/// than idle ones and be disconnected first.
 const NOTES_BYTES_MAX: usize = 1024 * 1024;
-/// Text in place of arguments that were not recorded.
+/// Placeholder for arguments that were not recorded.
 const NOT_KEPT: &[u8] = b"(arguments not kept: no command was slow in the minute before)";
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
     /// Time from arrival to reply.
     pub(super) took_ms: u64,
-    /// Part of that time before the command was sent, while it waited for earlier commands of its
-    /// connection.
+    /// Part of that time in which the command waited for earlier commands of its connection.
     pub(super) waited_ms: u64,
 }
 
@@ -78,7 +78,7 @@ fn shortened(word: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 struct Entry {
     id: i64,
-    /// Time of arrival in Unix milliseconds.
+    /// Time of arrival as Unix time in milliseconds.
     at_ms: u64,
     split: Split,
     note: Note,
@@ -86,7 +86,7 @@ struct Entry {
     name: String,
 }
 
-/// Slow command whose client is yet to be looked up.
+/// Slow command whose client still has to be looked up.
 #[derive(Debug)]
 struct UnsignedEntry {
     seat: ClientSlot,
@@ -97,14 +97,14 @@ struct UnsignedEntry {
 
 #[derive(Debug, Default)]
 pub(super) struct SlowLog {
-    /// Entries, latest first.
+    /// Entries, newest first.
     entries: VecDeque<Entry>,
     fresh: Vec<UnsignedEntry>,
     next_id: i64,
-    /// Notes of unanswered commands by client and request number.
+    /// Notes on unanswered commands, by client and request number.
     notes: BTreeMap<(ClientSlot, u64), Note>,
     notes_bytes: usize,
-    /// Time until which arguments are recorded, in Unix milliseconds.
+    /// End of the recording of arguments, as Unix time in milliseconds.
     keeps_until_ms: u64,
 }
 
@@ -114,7 +114,7 @@ impl SlowLog {
         now_ms < self.keeps_until_ms
     }
 
-    /// Records the arguments of an unanswered command, within the memory limit.
+    /// Records the arguments of an unanswered command, if the memory limit allows it.
     #[cold]
     pub(super) fn keep_note(&mut self, seat: ClientSlot, number: u64, arguments: &Arguments<'_>) {
         if self.notes_bytes >= NOTES_BYTES_MAX {
@@ -137,7 +137,7 @@ impl SlowLog {
         Some(note)
     }
 
-    /// Drops the notes of a disconnected client, whose commands are never answered.
+    /// Drops the notes of a disconnected client, as its commands are never answered.
     pub(super) fn leave(&mut self, seat: ClientSlot) {
         while let Some((&(_, number), _)) = self.notes.range((seat, 0)..=(seat, u64::MAX)).next() {
             self.take_note(seat, number);
@@ -161,7 +161,8 @@ impl SlowLog {
         });
     }
 
-    /// Records which clients sent the new entries, while they are still connected.
+    /// Adds the clients' addresses and names to the new entries, while the clients are still
+    /// connected.
     #[inline]
     pub(super) fn sign_entries(&mut self, roster: &mut ClientTable) {
         if !self.fresh.is_empty() {
@@ -221,7 +222,7 @@ impl SlowLog {
             r.integer(number(entry.at_ms / 1000));
             let Split { took_ms, waited_ms } = entry.split;
             r.integer(number(took_ms.saturating_mul(1000)));
-            // Client libraries expect six fields, so the time spent waiting goes to the arguments.
+            // Client libraries expect six fields, so the waiting time is added to the arguments.
             r.array(entry.note.0.len() + 1);
             entry.note.0.iter().for_each(|word| r.bulk(word));
             let sent_ms = took_ms - waited_ms;

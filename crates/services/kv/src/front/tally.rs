@@ -1,7 +1,7 @@
-//! Statistics of this node's requests by command: calls, time and failures.
+//! Statistics by command for this node's requests: calls, time and failures.
 //!
-//! Times come from the clock of the turn, so counting reads no clock, and a request answered within
-//! the turn of its arrival takes no time.
+//! Times are taken from the clock of the turn. Thus counting reads no clock, and a request that is
+//! answered in the turn of its arrival takes no time.
 
 use std::fmt::Write as _;
 
@@ -13,21 +13,22 @@ use super::{
 };
 use crate::{command::Spec, commands::specs, resp::reply::NULL};
 
-/// Command and arrival time of a request in eight bytes.
+/// Command and arrival time of a request, in eight bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     command: u16,
-    /// Milliseconds until the request was sent.
+    /// Time in milliseconds until the request was sent.
     waited_ms: u16,
-    /// Lower half of the Unix time of arrival in milliseconds, enough to measure a wait.
+    /// Lower half of the arrival time (Unix time in milliseconds), which is enough to measure a
+    /// wait.
     at_ms: u32,
 }
 
 impl Stamp {
-    /// Stamp of a request with an unknown or refused command.
+    /// Stamp of a request whose command is unknown or refused.
     pub(super) const NO_COMMAND: Self = Self { command: u16::MAX, waited_ms: 0, at_ms: 0 };
 
-    /// Restarts the clock after the client was blocked on purpose.
+    /// Restarts the measurement once a client is no longer blocked.
     pub(super) const fn begins_again(&mut self, now_ms: u64) {
         self.at_ms = lower(now_ms);
         self.waited_ms = 0;
@@ -45,7 +46,7 @@ impl Default for Stamp {
     }
 }
 
-/// Longest plausible duration of a request.
+/// Maximum plausible duration of a request.
 const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,19 +54,19 @@ struct Count {
     calls: u64,
     rejected: u64,
     failed: u64,
-    /// Total milliseconds from arrival to reply.
+    /// Total time in milliseconds from arrival to reply.
     took_ms: u64,
-    /// Reads that found something, and those that found nothing.
+    /// Number of reads that found something.
     hits: u64,
     misses: u64,
 }
 
-/// Statistics in the order of the command table, and the logs of slow commands.
+/// Statistics in the order of the command table, and records of slow commands.
 #[derive(Debug)]
 pub(super) struct Tally {
     counts: Vec<Count>,
     pub(super) errors: Errors,
-    /// Clock of the current turn: Unix time in milliseconds.
+    /// Clock of the current turn, as Unix time in milliseconds.
     pub(super) now_ms: u64,
     pub(super) slow: SlowLog,
     pub(super) latency: Latency,
@@ -90,7 +91,7 @@ impl Tally {
         self.now_ms = now_ms;
     }
 
-    /// Counts a command to be executed, and returns its stamp.
+    /// Counts a command that is about to be executed. Returns its stamp.
     pub(super) fn calls(&mut self, command: u16) -> Stamp {
         if let Some(count) = self.count(command) {
             count.calls += 1;
@@ -98,14 +99,14 @@ impl Tally {
         Stamp { command, waited_ms: 0, at_ms: lower(self.now_ms) }
     }
 
-    /// Counts a command that is not permitted or has invalid arguments.
+    /// Counts a command that is forbidden or has invalid arguments.
     pub(super) fn rejects(&mut self, command: u16) {
         if let Some(count) = self.count(command) {
             count.rejected += 1;
         }
     }
 
-    /// Counts a command that the connection answered at once.
+    /// Counts a command that the connection answered directly.
     pub(super) fn answers(&mut self, stamp: Stamp, reply: &[u8]) {
         self.errors.count(reply);
         if reply.first() == Some(&b'-')
@@ -115,10 +116,10 @@ impl Tally {
         }
     }
 
-    /// Counts the reply to a queued command. Returns the duration in milliseconds if it was slow.
+    /// Counts the reply to a queued command. Returns its duration in milliseconds if it was slow.
     pub(super) fn finishes(&mut self, stamp: Stamp, reply: &[u8]) -> Option<u64> {
         let took_ms = u64::from(lower(self.now_ms).wrapping_sub(stamp.at_ms));
-        // The clock was set back, so the duration is unknown.
+        // The clock has gone back, so the duration is unknown.
         let took_ms = if took_ms > LONGEST_MS { 0 } else { took_ms };
         let count = self.counts.get_mut(usize::from(stamp.command))?;
         self.errors.count(reply);
@@ -131,7 +132,7 @@ impl Tally {
         (took_ms >= SLOW_MS).then_some(took_ms)
     }
 
-    /// Logs an answered command if it was slow, and drops its recorded arguments.
+    /// Logs an answered command if it was slow, and discards its recorded arguments.
     #[cold]
     pub(super) fn notes(
         &mut self,
@@ -161,7 +162,7 @@ impl Tally {
         self.counts.get_mut(usize::from(command))
     }
 
-    /// Returns how many reads of keys found something, and how many found nothing.
+    /// Returns the number of reads of keys that found something, and of those that found nothing.
     pub(super) fn hits_and_misses(&self) -> (u64, u64) {
         let of_keys =
             |spec: &Spec| spec.flags.contains(&"readonly") && spec.key_places(2).next().is_some();
@@ -190,7 +191,7 @@ impl Tally {
     }
 }
 
-/// Returns whether a reply in neutral form says that there was nothing to read.
+/// Returns whether a neutral reply means that there was nothing to read.
 fn finds_nothing(reply: &[u8]) -> bool {
     const EMPTY: [&[u8]; 7] =
         [NULL, b"*0\r\n", b"%0\r\n", b"~0\r\n", b":0\r\n", b":-2\r\n", b"+none\r\n"];

@@ -1,9 +1,9 @@
-//! Where the nodes of the group are, in the terms of Redis: one master and its replicas.
+//! Topology of the group in terms of Redis: one master and its replicas.
 //!
-//! Every node takes every command. The leader is shown as the master because commands take the
-//! shortest way there. Clients that fail over by Sentinel ask the nodes themselves: each answers as
-//! a Sentinel would, from what it knows of the group. It may know of a change of leader late, as a
-//! Sentinel may; a command sent to the old leader is executed all the same.
+//! Every node accepts every command. The leader is shown as the master because commands take the
+//! shortest path there. For clients that fail over by Sentinel, each node answers as a Sentinel
+//! would, with the state of the group that it has received. This state may lag behind a change of
+//! leader, as a Sentinel's may. A command sent to the old leader is executed all the same.
 
 use std::fmt::Write as _;
 
@@ -16,13 +16,14 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Name of the group in `SENTINEL MASTERS`, from which redis-py takes its master: the name in most
-/// clients' examples. The other requests take any name, since a node knows only its own group.
+/// Name of the group in `SENTINEL MASTERS`, from which redis-py selects its master. It is the name
+/// in most clients' examples. Other requests accept any name, since a node belongs to only one
+/// group.
 pub(super) const MASTER_NAME: &str = "mymaster";
 const NO_MASTER: &str =
     "ERR this group has no leader now: an election usually takes less than a second; ask again";
 
-/// A node that clients can connect to.
+/// Node that clients can connect to.
 pub(super) struct Place<'a> {
     pub(super) peer: &'a Peer,
     pub(super) host: &'a str,
@@ -42,19 +43,19 @@ impl Place<'_> {
         self.peer.connected || self.peer.member == status.member
     }
 
-    /// Returns the node's position in the log where Redis has its replication offset. Only the
-    /// leader knows those of other nodes.
+    /// Returns the node's position in the log, which stands for Redis' replication offset. Only the
+    /// leader has the positions of other nodes.
     pub(super) fn offset(&self, status: &Status) -> u64 {
         status.applied_to.0.saturating_sub(self.peer.lag.unwrap_or(0))
     }
 }
 
-/// Returns a node's name where Redis has the id of a server: 40 hexadecimal digits.
+/// Returns the identifier of a node in the form of a Redis server's run id: 40 hexadecimal digits.
 pub(super) fn run_id(status: &Status, node: NodeId) -> String {
     format!("{:032x}{:08x}", status.cluster, node.0)
 }
 
-/// Returns the voters that serve clients, this node included, with their addresses for clients.
+/// Returns the voters that serve clients, including this node, with their addresses for clients.
 pub(super) fn places(status: &Status) -> impl Iterator<Item = Place<'_>> {
     let serving = status.peers.iter().filter(|peer| peer.weight > 0 && !peer.auxiliary);
     serving.filter_map(|peer| {
@@ -68,8 +69,8 @@ pub(super) fn master(status: &Status) -> Option<Place<'_>> {
     places(status).find(|place| Some(place.peer.member.node) == status.leader)
 }
 
-/// Returns the master's host and port, and whether this node is connected to it. Without a master,
-/// the host is empty.
+/// Returns the host and port of the master, and whether this node is connected to it. If there is
+/// no master, the host is empty.
 fn master_link(status: &Status) -> (&str, &str, bool) {
     let master = master(status);
     master.map_or(("", "0", false), |place| (place.host, place.port, place.peer.connected))
@@ -105,7 +106,7 @@ pub(super) fn role(status: &Status, r: &mut Reply<'_>) {
     r.integer(i64::try_from(own).unwrap_or(i64::MAX));
 }
 
-/// Writes the section of INFO on replication.
+/// Writes the replication section of INFO.
 pub(super) fn replication(text: &mut String, status: &Status) -> std::fmt::Result {
     let own = status.applied_to.0;
     write!(text, "# Replication\r\n")?;
@@ -128,13 +129,13 @@ pub(super) fn replication(text: &mut String, status: &Status) -> std::fmt::Resul
              slave_read_only:0\r\nreplica_announced:1\r\nconnected_slaves:0\r\n"
         )?;
     }
-    // One history for all nodes, named by the group alone.
+    // All nodes have the same history, which is identified by the group.
     let history = run_id(status, NodeId(0));
     write!(text, "master_replid:{history}\r\nmaster_repl_offset:{own}\r\n")?;
     quorate(text, status, "quorate_", "\r\n")
 }
 
-/// Writes the state of the node, one `name:value` per line.
+/// Writes the state of the node as lines of the form `name:value`.
 pub(super) fn quorate(
     text: &mut String,
     status: &Status,
@@ -226,8 +227,7 @@ fn fields(fields: &Fields, r: &mut Reply<'_>) {
     }
 }
 
-/// Returns the fields that all kinds of nodes have. Clients skip nodes with the flags of an
-/// unreachable one.
+/// Returns the fields common to all kinds of nodes. Clients skip nodes flagged as unreachable.
 fn common(status: &Status, place: &Place<'_>, name: String, kind: &str) -> Fields {
     let reachable = place.is_reachable(status);
     let flags = if reachable { kind.to_owned() } else { format!("{kind},s_down,disconnected") };

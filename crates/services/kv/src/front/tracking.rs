@@ -1,51 +1,50 @@
-//! Keys that clients cache, from which a change of a key finds the clients to tell (CLIENT
-//! TRACKING).
+//! CLIENT TRACKING: the keys that clients cache, and the clients to notify when a key changes.
 //!
-//! A client is told when this node executes a change, and its key is then forgotten until it is
-//! read again. A key is entered when its read is *requested*, and a notice takes its place behind
-//! the requests that are open, so no reply with the old value follows it.
+//! A client is notified when this node executes a change. The key is then removed from the table
+//! until it is read again. A key is entered when its read is *requested*, and a notice is queued
+//! after the open requests, so no reply with the old value follows the notice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_replica::front::ConnectionId;
 
-/// Maximum number of keys that are remembered, as in Redis. Beyond, one is forgotten for each that
-/// comes, and its clients are told as if it had changed.
+/// Maximum number of keys in the table, as in Redis. Each further key evicts another, whose readers
+/// are notified as if it had changed.
 const KEYS_MAX: usize = 1_000_000;
-/// Maximum size in bytes of the keys that are remembered.
+/// Maximum size in bytes of the keys in the table.
 const BYTES_MAX: usize = 64 << 20;
-/// Memory of a key besides its bytes, and of each reader.
+/// Memory for a key in addition to its bytes, and for each reader.
 const KEY_BYTES: usize = 128;
 const READER_BYTES: usize = 16;
 
-/// Part of the keys that a client caches.
+/// Keys that a client caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cached {
-    /// The keys that it reads.
+    /// All keys that it reads.
     Read,
-    /// The keys that it reads right after CLIENT CACHING YES.
+    /// Keys that it reads immediately after CLIENT CACHING YES (OPTIN).
     ReadIfAsked,
-    /// The keys that it reads, unless right after CLIENT CACHING NO.
+    /// Keys that it reads, except immediately after CLIENT CACHING NO (OPTOUT).
     ReadUnlessAsked,
-    /// All keys with one of these prefixes.
+    /// All keys with one of these prefixes (BCAST).
     Prefixes(Vec<Box<[u8]>>),
 }
 
-/// Setting of CLIENT TRACKING.
+/// State of CLIENT TRACKING on a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Tracked {
     pub(super) cached: Cached,
-    /// Connection that gets the notices instead.
+    /// Connection that receives the notices instead of this one.
     pub(super) redirect: Option<ConnectionId>,
-    /// Shown by TRACKINGINFO. A node does not know whose change it executes, so a client is told
-    /// of its own changes as well.
+    /// True if NOLOOP was given. Only TRACKINGINFO shows it: a node does not know which client made
+    /// a change, so a client is notified of its own changes too.
     pub(super) noloop: bool,
-    /// CLIENT CACHING came right before this request, or before the MULTI of this transaction.
+    /// True if CLIENT CACHING preceded this request, or the MULTI of this transaction.
     pub(super) asked: bool,
 }
 
 impl Tracked {
-    /// Returns the memory of the prefixes, here and in [`Tracking`].
+    /// Returns the memory that the prefixes take here and in [`Tracking`].
     pub(super) fn held_bytes(&self) -> usize {
         match &self.cached {
             Cached::Prefixes(all) => all.iter().map(|prefix| 2 * cost(prefix, 1)).sum(),
@@ -63,10 +62,10 @@ impl Tracked {
     }
 }
 
-/// Key that is no longer tracked, and its readers, who are told as if it had changed.
+/// Key removed from the table, with its readers, which are notified as if it had changed.
 pub(super) type Forgotten = (Box<[u8]>, BTreeSet<ConnectionId>);
 
-/// Clients to tell of a change.
+/// Table of keys and prefixes, with the clients that cache them.
 #[derive(Debug, Default)]
 pub(super) struct Tracking {
     readers: BTreeMap<Box<[u8]>, BTreeSet<ConnectionId>>,
@@ -75,7 +74,7 @@ pub(super) struct Tracking {
     /// Clients that cache the keys that they read.
     reading: BTreeSet<ConnectionId>,
     prefixes: BTreeMap<Box<[u8]>, BTreeSet<ConnectionId>>,
-    /// Numbers of prefixes by their length.
+    /// Number of prefixes of each length.
     lengths: BTreeMap<usize, usize>,
 }
 
@@ -94,7 +93,7 @@ impl Tracking {
         }
     }
 
-    /// Removes a client. Its keys stay until they change.
+    /// Removes a client. Its keys stay until they change or are evicted.
     pub(super) fn leave(&mut self, client: ConnectionId, cached: &Cached) {
         let Cached::Prefixes(prefixes) = cached else {
             self.reading.remove(&client);
@@ -114,7 +113,7 @@ impl Tracking {
         }
     }
 
-    /// Forgets what no client caches. Returns whether any client is left.
+    /// Removes keys that no client caches. Returns whether any client is left.
     pub(super) fn settle(&mut self) -> bool {
         if self.reading.is_empty() {
             self.take_all();
@@ -122,20 +121,20 @@ impl Tracking {
         !self.reading.is_empty() || !self.prefixes.is_empty()
     }
 
-    /// Returns the numbers of clients, keys and prefixes.
+    /// Returns the number of clients, keys and prefixes.
     pub(super) fn counts(&self) -> [usize; 3] {
         let by_prefix: BTreeSet<&ConnectionId> = self.prefixes.values().flatten().collect();
         [self.reading.len() + by_prefix.len(), self.readers.len(), self.prefixes.len()]
     }
 
-    /// Records that a client requested a key. Returns what had to be forgotten for it.
+    /// Records that a client has requested a key. Returns the evicted keys.
     #[must_use = "readers are to be told"]
     pub(super) fn remember(&mut self, client: ConnectionId, key: &[u8]) -> Vec<Forgotten> {
         let Self { readers, bytes, reading, .. } = self;
         if let Some(readers) = readers.get_mut(key) {
             if readers.insert(client) {
                 *bytes += READER_BYTES;
-                // Clients that have left would be kept for as long as the key does not change.
+                // Otherwise, clients that have left would stay here until the key changes.
                 if readers.len().is_power_of_two() {
                     let before = readers.len();
                     readers.retain(|reader| reading.contains(reader));
@@ -155,7 +154,7 @@ impl Tracking {
         forgotten
     }
 
-    /// Returns the clients that may cache a key, and forgets its readers.
+    /// Returns the clients that may cache a key, and removes it from the table.
     pub(super) fn take(&mut self, key: &[u8]) -> BTreeSet<ConnectionId> {
         let mut all = self.readers.remove(key).unwrap_or_default();
         if !all.is_empty() {
@@ -167,7 +166,7 @@ impl Tracking {
         all
     }
 
-    /// Forgets all readers.
+    /// Removes all keys.
     pub(super) fn take_all(&mut self) {
         self.readers.clear();
         self.bytes = 0;

@@ -1,4 +1,4 @@
-//! A client's transaction: the commands since MULTI, and the versions for WATCH.
+//! Transaction of a client: the commands since MULTI, and the versions for WATCH.
 
 use quorate_access::Role;
 
@@ -7,20 +7,20 @@ use crate::{
     encode::{Decoder, Encoder},
 };
 
-/// Maximum number of keys that a connection may watch.
+/// Maximum number of keys watched by a connection.
 const WATCHED_MAX: usize = 4096;
 const WATCHED_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Multi {
-    /// Encoded commands with length prefixes.
+    /// Encoded commands, each with its length.
     commands: Vec<u8>,
     count: usize,
-    /// Highest role that a queued command needs.
+    /// Highest role needed by a queued command.
     needs: Option<Role>,
-    /// A command was refused, so EXEC is aborted.
+    /// True if a command was refused, so that EXEC fails.
     broken: bool,
-    /// Keys of queued reads that the client caches, with length prefixes.
+    /// Keys of queued reads that the client caches, each with its length.
     reads: Vec<u8>,
 }
 
@@ -30,7 +30,7 @@ impl Multi {
         self.count += 1;
     }
 
-    /// Notes the keys of a queued read that the client caches.
+    /// Records the keys of a queued read, which the client caches.
     pub(super) fn read(&mut self, keys: &[&[u8]]) {
         let keys = keys.iter().filter(|_| !self.broken);
         for key in keys {
@@ -51,7 +51,7 @@ impl Multi {
         self.needs
     }
 
-    /// Records a refused command, which aborts EXEC.
+    /// Records a refused command, which makes EXEC fail.
     pub(super) fn refuse(&mut self) {
         self.broken = true;
         (self.commands, self.reads) = (Vec::new(), Vec::new());
@@ -69,23 +69,23 @@ impl Multi {
         self.commands.capacity() + self.reads.capacity()
     }
 
-    /// Returns the encoded commands and their number, or `None` after a refused command.
+    /// Returns the encoded commands and their number, or `None` if a command was refused.
     pub(super) fn take(self) -> Option<(Vec<u8>, usize)> {
         (!self.broken).then_some((self.commands, self.count))
     }
 }
 
-/// Watched keys by epoch. EXEC, DISCARD and UNWATCH end an epoch: a WATCH sent before them may be
-/// answered after them, and must not count for later transactions.
+/// Watched keys by epoch. EXEC, DISCARD and UNWATCH end an epoch. A WATCH sent before the end of an
+/// epoch may be answered after it, and must not count for later transactions.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
     epoch: u64,
     seen: Vec<(u64, Watched)>,
-    /// Number of keys in this epoch's WATCH commands.
+    /// Number of keys in the WATCH commands of this epoch.
     asked: usize,
     /// Total size in bytes of these keys.
     asked_bytes: usize,
-    /// Last epoch with a failed WATCH.
+    /// Last epoch in which a WATCH failed.
     failed: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ impl Watching {
         self.epoch
     }
 
-    /// Adds `count` keys of `bytes` bytes in total. Returns whether the totals are within the
+    /// Adds `count` keys with `bytes` bytes in total. Returns whether the totals are within the
     /// limits.
     pub(super) const fn admit(&mut self, count: usize, bytes: usize) -> bool {
         self.asked += count;
@@ -103,7 +103,8 @@ impl Watching {
     }
 
     pub(super) fn saw(&mut self, epoch: u64, key: &[u8], seen: Seen) {
-        // A WATCH waits for all requests of earlier epochs, so their versions are no longer needed.
+        // A WATCH waits for all requests of earlier epochs, so versions from those are no longer
+        // needed.
         self.seen.retain(|(seen, _)| *seen >= epoch);
         self.seen.push((epoch, Watched { key: key.to_vec(), seen }));
     }
@@ -112,7 +113,7 @@ impl Watching {
         self.failed = Some(epoch);
     }
 
-    /// Returns the memory of all keys, including those whose WATCH is unanswered.
+    /// Returns the memory of all keys, including those of unanswered WATCH commands.
     pub(super) fn held_bytes(&self) -> usize {
         self.asked_bytes + (self.asked + self.seen.capacity()) * size_of::<(u64, Watched)>()
     }
@@ -125,14 +126,14 @@ impl Watching {
         epoch
     }
 
-    /// Returns the keys that were absent at a WATCH of this epoch.
+    /// Returns the keys that were absent at a WATCH in this epoch.
     pub(super) fn absent(&self, epoch: u64) -> Vec<&[u8]> {
         let seen = self.seen.iter().filter(|(seen, _)| *seen == epoch);
         let absent = seen.filter(|(_, watched)| watched.seen.has_absent_version());
         absent.map(|(_, watched)| watched.key.as_slice()).collect()
     }
 
-    /// Removes and returns the keys of an ended epoch, or `None` if a WATCH failed.
+    /// Removes and returns the keys of an ended epoch. Returns `None` if a WATCH failed.
     pub(super) fn take(&mut self, epoch: u64) -> Option<Vec<Watched>> {
         let (taken, kept) =
             std::mem::take(&mut self.seen).into_iter().partition(|(seen, _)| *seen <= epoch);
@@ -144,7 +145,7 @@ impl Watching {
 }
 
 /// [watch-4] Converts watched keys for a group below [`ABSENT_LEVEL`], which cannot compare
-/// versions of absent keys. A key seen twice with a change in between never matches.
+/// versions of absent keys. A key that changed between two WATCH commands never matches.
 ///
 /// [`ABSENT_LEVEL`]: crate::commands::transactions::ABSENT_LEVEL
 pub(super) fn without_absent_versions(watched: &mut [Watched]) {

@@ -1,8 +1,9 @@
 //! Blocked clients of this node, from request to reply.
 //!
-//! Their queue is replicated (`crate::waits`). A *look* polls this node's state for clients whose
-//! turn it is; each then sends a claim, which the log decides like any write. Only claims assign
-//! elements, so a disconnected or timed-out client can be withdrawn at any time.
+//! Their queue is replicated (`crate::waits`). A *look* polls this node's state for clients that
+//! are next in line for an element. Each of them then sends a claim, which is ordered by the log
+//! like any write. Only claims assign elements, so a disconnected or timed-out client can be
+//! withdrawn at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +14,11 @@ use crate::{
     waits::Owner,
 };
 
-/// Polling interval if no notification arrives.
+/// Interval of polls without a notification.
 const LOOK_MS: u64 = 250;
-/// Interval between polls for all queued clients of this node.
+/// Interval of polls for all queued clients of this node.
 const ALL_MS: u64 = 1000;
-/// Time for which a client of another node may leave an element unclaimed, before all clients of
+/// Time for which an element may stay unclaimed by a client of another node. Then all clients of
 /// that node are removed from the queue.
 const PATIENCE_MS: u64 = 2000;
 
@@ -25,14 +26,14 @@ const PATIENCE_MS: u64 = 2000;
 pub(super) enum Stage {
     Asked,
     InLine,
-    /// A claim is in flight, which takes an element or puts the client back into the queue.
+    /// A claim is in flight: it takes an element or puts the client back in the queue.
     Claiming(Tag),
 }
 
-/// Reply that CLIENT UNBLOCK selects for the blocked client.
+/// Reply of the blocked client, as chosen by CLIENT UNBLOCK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnblockReply {
-    /// The reply is the same as after a timeout.
+    /// The same reply as after a timeout.
     Timeout,
     Error,
 }
@@ -46,12 +47,12 @@ pub(super) struct Client {
     /// Number of the blocked request on its connection.
     pub(super) place: u64,
     pub(super) until_ms: Option<u64>,
-    /// Command that joins the queue.
+    /// Command that puts the client in the queue.
     pub(super) command: Vec<u8>,
     pub(super) stage: Stage,
-    /// A claim may have been executed; the outcome is unknown.
+    /// True if a claim may have been executed, but its outcome is unknown.
     pub(super) unsure: bool,
-    /// Pending CLIENT UNBLOCK, which ends the wait once nothing is in flight.
+    /// CLIENT UNBLOCK that ends the wait once nothing is in flight.
     pub(super) unblock: Option<(UnblockReply, Asker)>,
 }
 
@@ -60,17 +61,17 @@ pub(super) struct Waiting {
     pub(super) owner: Option<Owner>,
     pub(super) last: u64,
     pub(super) clients: BTreeMap<u64, Client>,
-    /// Timeouts of queued clients, with their numbers.
+    /// Timeouts of queued clients, each with the client's number.
     pub(super) ends: BTreeSet<(u64, u64)>,
     /// Clients to withdraw from the queue.
     pub(super) gone: Vec<u64>,
-    /// CLIENT UNBLOCK requests: the blocked connection, its reply, and the requester.
+    /// CLIENT UNBLOCK requests: the blocked connection, its reply, and the sender.
     pub(super) unblocks: Vec<(ConnectionId, UnblockReply, Asker)>,
-    /// Results of CLIENT UNBLOCK: whether a wait was ended.
+    /// Replies to CLIENT UNBLOCK: true if a wait was ended.
     pub(super) unblocked: Vec<(Asker, bool)>,
-    /// An applied command may have made it a client's turn.
+    /// True if an applied command may have given clients their turn.
     pub(super) news: bool,
-    /// This front may have queued clients.
+    /// True if clients of this node may be in the queue.
     pub(super) in_line: bool,
     pub(super) look_at_ms: u64,
     pub(super) all_at_ms: u64,
@@ -83,7 +84,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Adds a client that blocks. Returns owner and number of its queue entry.
+    /// Adds a client that blocks. Returns the owner and the number of its queue entry.
     pub(super) fn enter(
         &mut self,
         connection: ConnectionId,
@@ -110,7 +111,7 @@ impl Waiting {
         (owner, self.last)
     }
 
-    /// Stores the command with which the client can rejoin the queue.
+    /// Stores the command that puts the client back in the queue.
     pub(super) fn keep(&mut self, number: u64, command: &[u8]) {
         if let Some(client) = self.clients.get_mut(&number) {
             client.command = command.to_vec();
@@ -127,11 +128,11 @@ impl Waiting {
         }
     }
 
-    /// Removes a client that is no longer blocked. The caller withdraws it if still queued.
+    /// Removes a client that is no longer blocked. If it is still queued, the caller withdraws it.
     pub(super) fn forget(&mut self, number: u64) -> Option<Client> {
         let client = self.clients.remove(&number)?;
         self.ends.retain_one(client.until_ms.map(|until| (until, number)));
-        // The client got an element or disconnected: nothing was unblocked.
+        // The client got an element or disconnected, so no wait was ended.
         self.unblocked.extend(client.unblock.map(|(_, asker)| (asker, false)));
         Some(client)
     }
@@ -146,18 +147,17 @@ impl Waiting {
         found.map(|(number, _)| *number)
     }
 
-    /// Requests the end of a wait, whose result `asker` gets.
+    /// Requests the end of a wait. The result is sent to `asker`.
     pub(super) fn unblock(&mut self, connection: ConnectionId, how: UnblockReply, asker: Asker) {
         self.unblocks.push((connection, how, asker));
     }
 
-    /// Records a request answered without blocking.
+    /// Removes a client whose request was answered without a wait.
     pub(super) fn answered(&mut self, number: u64) {
         self.forget(number);
     }
 
-    /// Removes a disconnected client. Returns the tag of the request or claim that is no longer
-    /// needed.
+    /// Removes a disconnected client. Returns the tag of its claim in flight, if any.
     pub(super) fn leaves(&mut self, number: u64) -> Option<Tag> {
         let client = self.forget(number)?;
         self.gone.push(number);
@@ -167,7 +167,7 @@ impl Waiting {
         }
     }
 
-    /// Makes a client time out once nothing is in flight for it.
+    /// Lets a client time out as soon as nothing is in flight for it.
     pub(super) fn hurry(&mut self, number: u64) {
         let Some(client) = self.clients.get_mut(&number) else {
             return;
@@ -179,12 +179,12 @@ impl Waiting {
         }
     }
 
-    /// Returns the number of clients that are blocked or have just sent a blocking request.
+    /// Returns the number of clients that are blocked or may become so.
     pub(super) fn len(&self) -> usize {
         self.clients.len()
     }
 
-    /// Records that an applied command may have made it a client's turn.
+    /// Records that an applied command may have given clients their turn.
     pub(super) const fn note_applied(&mut self) {
         self.news = true;
     }
@@ -193,13 +193,13 @@ impl Waiting {
         !self.in_line && self.gone.is_empty()
     }
 
-    /// Returns whether there is work to do at once.
+    /// Returns whether there is work to do without delay.
     pub(super) const fn is_eager(&self) -> bool {
         let unblocks = !self.unblocks.is_empty() || !self.unblocked.is_empty();
         unblocks || (!self.is_idle() && (self.news || !self.gone.is_empty()))
     }
 
-    /// Returns the time of the next action in Unix milliseconds.
+    /// Returns the time of the next action, as Unix time in milliseconds.
     pub(super) fn wake_ms(&self) -> Option<u64> {
         if self.is_idle() {
             return None;
@@ -208,9 +208,9 @@ impl Waiting {
         Some(end.map_or(self.look_at_ms, |end| end.min(self.look_at_ms)))
     }
 
-    /// Returns whether a poll is due, with `true` for all clients.
+    /// Returns `Some` if a poll is due, and `true` in it if the poll is for all clients.
     pub(super) fn look_due(&mut self, now_ms: u64) -> Option<bool> {
-        // The clock may have been set back.
+        // The clock may have gone back.
         self.look_at_ms = self.look_at_ms.min(now_ms + LOOK_MS);
         self.all_at_ms = self.all_at_ms.min(now_ms + ALL_MS);
         let (due, all) = (now_ms >= self.look_at_ms, now_ms >= self.all_at_ms);
@@ -225,7 +225,7 @@ impl Waiting {
         Some(all)
     }
 
-    /// Returns the clients of other nodes that left an element unclaimed for too long.
+    /// Returns the clients of other nodes that have left an element unclaimed for too long.
     pub(super) fn overdue(&mut self, look: &Look, now_ms: u64) -> Vec<Seen> {
         for seen in &look.others {
             self.others.entry(*seen).or_insert(now_ms);

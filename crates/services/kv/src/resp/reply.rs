@@ -1,13 +1,14 @@
-//! Replies in a form independent of the protocol version, and their rendering as RESP2 or RESP3.
+//! Replies in a form that does not depend on the protocol version, and their rendering as RESP2 or
+//! RESP3.
 //!
-//! The neutral form is RESP3 plus `N`, a null array (an aborted EXEC), which RESP2 distinguishes
-//! from null, and `P`, pairs, which are arrays of two in RESP3 and flat in RESP2. `apply` returns
-//! this form and sessions store it, so it is equal on every node. Frequent replies are the same in
-//! both versions and merely copied.
+//! The neutral form is RESP3 with two additions. `N` is a null array, which RESP2 distinguishes
+//! from null (the reply to an aborted EXEC). `P` is a list of pairs, which are arrays of two in
+//! RESP3 and flat in RESP2. `apply` returns this form, and sessions store it, so it is equal on
+//! every node. Frequent replies are the same in both versions and are merely copied.
 
 use std::io::Write as _;
 
-/// Reply to a command without a result.
+/// Reply to a command that succeeds without a result.
 pub const OK: &[u8] = b"+OK\r\n";
 pub const NULL: &[u8] = b"_\r\n";
 /// Null array, the reply to an aborted EXEC.
@@ -17,10 +18,10 @@ const DEPTH_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// Before `HELLO 3`.
+    /// In use until `HELLO 3`.
     #[default]
     Resp2,
-    /// After `HELLO 3`.
+    /// In use after `HELLO 3`.
     Resp3,
 }
 
@@ -33,12 +34,12 @@ impl Reply<'_> {
         self.0.extend_from_slice(OK);
     }
 
-    /// Appends a simple string, which must not contain CR or LF.
+    /// Appends a simple string. The text must not contain CR or LF.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
 
-    /// Appends an error, whose text begins with a code in capitals.
+    /// Appends an error. The text begins with a code in capitals.
     pub fn error(&mut self, text: &str) {
         self.line(b'-', text.as_bytes());
     }
@@ -57,7 +58,7 @@ impl Reply<'_> {
         self.0.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a text for people, which RESP3 marks as such.
+    /// Appends a text for human readers, which RESP3 marks as such.
     pub fn verbatim(&mut self, text: &str) {
         self.verbatim_bytes(text.as_bytes());
     }
@@ -73,7 +74,7 @@ impl Reply<'_> {
         self.0.extend_from_slice(NULL);
     }
 
-    /// Appends a byte string, or null for `None`.
+    /// Appends a byte string, or null if there is none.
     pub fn optional(&mut self, bytes: Option<&[u8]>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -110,15 +111,15 @@ impl Reply<'_> {
         self.0.extend_from_slice(NULL_ARRAY);
     }
 
-    /// Begins a push of `count` replies, outside the order of requests.
+    /// Begins a push message of `count` replies, which is outside the order of requests.
     pub fn push(&mut self, count: usize) {
         self.header(b'>', count);
     }
 
-    /// Appends a reply of one line, such as `(` and the digits of a big number.
+    /// Appends a reply of one line, such as `(` followed by the digits of a big number.
     pub(crate) fn line(&mut self, kind: u8, text: &[u8]) {
         self.0.push(kind);
-        // A line break would begin another reply.
+        // A line break would end the reply and begin another.
         self.0.extend(text.iter().map(|&byte| if byte < b' ' { b' ' } else { byte }));
         self.0.extend_from_slice(b"\r\n");
     }
@@ -136,7 +137,7 @@ impl Reply<'_> {
     }
 }
 
-/// Renders a neutral reply and appends it to `out`.
+/// Appends the rendering of a neutral reply to `out`.
 pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
     match neutral.first() {
         Some(b'+' | b'-' | b':' | b'$') => out.extend_from_slice(neutral),

@@ -1,8 +1,8 @@
-//! Incremental parser of requests: arrays of bulk strings, or lines of words.
+//! Incremental parser of requests, which are arrays of bulk strings or lines of words.
 //!
-//! The parser works on the caller's bytes without copying them. It remembers its progress, so a
-//! request that arrives in many reads is parsed once. The caller presents unconsumed bytes again,
-//! followed by new ones. Every length is checked before use.
+//! The parser works on the caller's bytes without copying them. It keeps its progress between
+//! calls, so a request that arrives in many reads is parsed once. The caller passes unconsumed
+//! bytes again, followed by new ones. Every length is checked before use.
 
 use std::fmt::{self, Write as _};
 
@@ -12,13 +12,13 @@ pub const ARGUMENTS_MAX: usize = 256 * 1024;
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// Maximum framing of a request: `*`, and for each argument `$`, nine digits and two line ends.
 pub const FRAMING_BYTES_MAX: usize = (ARGUMENTS_MAX + 2) * 14;
-/// Maximum length of an oversized argument, which is skipped. Longer ones are a protocol error, as
-/// in Redis.
+/// Maximum length of an argument that is skipped because it is over the limit. A longer one is a
+/// protocol error, as in Redis.
 pub const SKIPPED_BYTES_MAX: usize = 512 * 1024 * 1024;
-/// Maximum length of a line with a number: type, sign and twenty digits.
+/// Maximum length of a line with a number: type, sign, twenty digits and a line end.
 const NUMBER_BYTES_MAX: usize = 24;
 
-/// Error for invalid RESP. The client gets this error once, then the connection is closed.
+/// Error for invalid RESP, sent to the client before the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
     /// The number of arguments is not a valid integer.
@@ -66,7 +66,7 @@ struct Span {
     to: usize,
 }
 
-/// Arguments of a request, at least one: the command's name.
+/// Arguments of a request. The first is the name of the command.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
     bytes: &'a [u8],
@@ -103,7 +103,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Arguments that do not come from a client's bytes.
+/// Arguments that were not parsed from a client's bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Words {
     bytes: Vec<u8>,
@@ -139,18 +139,17 @@ impl fmt::Debug for Arguments<'_> {
 pub enum Parsed<'a> {
     /// More input is needed.
     Incomplete {
-        /// Consumed bytes of a request that is being skipped, which the caller may discard.
+        /// Bytes of a skipped request, which the caller may discard.
         used: usize,
     },
-    /// Empty line or array, without reply.
+    /// An empty line or array, which has no reply.
     Nothing { used: usize },
-    /// A complete request.
     Request { arguments: Arguments<'a>, used: usize },
-    /// The request exceeds the limit. The rest of it is skipped without being buffered.
+    /// The request exceeds the limit. The rest is skipped without being buffered.
     TooBig { used: usize },
 }
 
-/// Part of an array expected next.
+/// Next expected part of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -164,20 +163,20 @@ enum Stage {
 #[derive(Debug, Default)]
 pub struct Parser {
     spans: Vec<Span>,
-    /// Words of an inline request, unquoted.
+    /// Unquoted words of an inline request.
     words: Vec<u8>,
     stage: Stage,
-    /// Parsed bytes of the input.
+    /// Number of input bytes already parsed.
     position: usize,
     arguments_left: usize,
-    /// Total length of the arguments.
+    /// Total length in bytes of the arguments.
     payload: usize,
     skipping: bool,
 }
 
 impl Parser {
     /// Parses the request at the start of `input`, whose arguments may have `bytes_max` bytes in
-    /// total. Each call must present all bytes that earlier calls have not consumed.
+    /// total. Each call passes all bytes that earlier calls have not consumed.
     pub fn parse<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -193,7 +192,7 @@ impl Parser {
                     Some(_) => {}
                     None => return Ok(Parsed::Incomplete { used: 0 }),
                 },
-                // TLS handshake record, version 3.x. As an inline request it would never end.
+                // TLS handshake record, version 3.x. As an inline request, it would never end.
                 Some(0x16) if input.get(1).is_none_or(|&version| version == 3) => {
                     return match input.len() {
                         1 => Ok(Parsed::Incomplete { used: 0 }),
@@ -299,7 +298,7 @@ impl Parser {
         Ok(true)
     }
 
-    /// Parses a type byte, a number and CR LF, or returns `None` if more input is needed.
+    /// Parses a type byte, a number and CR LF. Returns `None` if more input is needed.
     fn number(&mut self, input: &[u8], error: ProtocolError) -> Result<Option<i64>, ProtocolError> {
         let line = &input[self.position + 1..];
         if let Some((number, used)) = short_number(line) {
@@ -352,7 +351,7 @@ impl Parser {
         Ok(Parsed::Request { arguments: Arguments::new(&self.words, &self.spans), used })
     }
 
-    /// Releases the memory of a request with very many arguments.
+    /// Releases the memory left by a request with very many arguments.
     pub fn shrink(&mut self) {
         if self.stage == Stage::Start {
             self.trim();
@@ -380,20 +379,20 @@ impl Parser {
         self.position = 0;
     }
 
-    /// Ends the request and returns its length. Arguments remain valid until the next one begins.
+    /// Ends the request and returns its length. Its arguments stay valid until the next one begins.
     fn restart(&mut self) -> usize {
         self.stage = Stage::Start;
         self.skipping = false;
         std::mem::take(&mut self.position)
     }
 
-    /// Returns the bytes that the caller can discard while a request is skipped.
+    /// Returns the number of bytes of a skipped request that the caller can discard.
     fn skipped(&mut self) -> usize {
         if self.skipping { std::mem::take(&mut self.position) } else { 0 }
     }
 }
 
-/// Parses one or two digits and CR LF, the common case. Returns the number and the bytes consumed.
+/// Parses one or two digits and CR LF, the common case. Returns the number and its length in bytes.
 const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     match *line {
         [ones @ b'0'..=b'9', b'\r', b'\n', ..] => Some(((ones - b'0') as i64, 3)),
@@ -404,14 +403,14 @@ const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     }
 }
 
-/// Splits a line into words as an inline request does; `None` if its quotes are unbalanced.
+/// Splits a line into words, as for an inline request. Returns `None` if quotes are unbalanced.
 pub fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (mut bytes, mut spans) = (Vec::new(), Vec::new());
     split(line, &mut bytes, &mut spans).ok()?;
     Some(Arguments::new(&bytes, &spans).iter().map(<[u8]>::to_vec).collect())
 }
 
-/// Appends a word in quotes, with escapes as in Redis. [`words`] reverses it.
+/// Appends a word in quotes, with escapes as in Redis. [`words`] is the inverse.
 pub fn quote(word: &[u8], line: &mut String) {
     line.push('"');
     for &byte in word {
@@ -429,7 +428,7 @@ pub fn quote(word: &[u8], line: &mut String) {
     line.push('"');
 }
 
-/// Unbalanced quotes.
+/// Error for unbalanced quotes.
 struct Unbalanced;
 
 /// Splits an inline request at blanks. Double quotes support `\n \r \t \b \a \xHH`, single quotes
@@ -462,7 +461,7 @@ fn split(line: &[u8], words: &mut Vec<u8>, spans: &mut Vec<Span>) -> Result<(), 
     }
 }
 
-/// Appends a quoted word, and returns the position after its closing quote.
+/// Appends an unquoted word, and returns the position after its closing quote.
 fn quoted(line: &[u8], mut at: usize, quote: u8, words: &mut Vec<u8>) -> Result<usize, Unbalanced> {
     loop {
         match (line.get(at), line.get(at + 1)) {

@@ -1,10 +1,10 @@
-//! Scripts that a node knows, by their hashes.
+//! Cache of a node's scripts, by their hashes.
 //!
-//! A script of a lock library is one operation of its own, as it was before scripts could be
-//! executed: locks that are held while a cluster is upgraded stay what they are, and are released
-//! without an interpreter. Such scripts are recognised by the SHA-1 of their text (EVALSHA), or of
-//! their tokens, which do not depend on blanks, comments and the kind of quotes (EVAL, SCRIPT
-//! LOAD). `table` maps each to an operation. All others are Lua
+//! A script of a lock library is executed as a single built-in operation, as it was before scripts
+//! were supported. Thus locks that are held during an upgrade of the cluster keep their meaning,
+//! and are released without an interpreter. Such scripts are recognized by the SHA-1 of their text
+//! (EVALSHA) or of their tokens, which do not depend on blanks, comments and the kind of quotes
+//! (EVAL, SCRIPT LOAD). `table` maps each to an operation. All other scripts are Lua
 //! ([`crate::commands::scripts`]).
 
 use std::{
@@ -29,25 +29,24 @@ mod words;
 pub use quorate_lua::prepare;
 pub use table::Meaning;
 
-/// Maximum number of scripts that a node remembers, and of the bytes of their texts. The oldest are
-/// forgotten first, and their clients send the text again.
+/// Maximum number of cached scripts, and of the bytes of their texts. The oldest are evicted first,
+/// and their clients send the text again.
 const LOADED_MAX: usize = 1024;
 const LOADED_BYTES_MAX: usize = 16 << 20;
-/// Maximum length of a lock script to examine; all known ones are much shorter.
+/// Maximum length of a script that is checked for a lock script. All known ones are much shorter.
 const LOCK_BYTES_MAX: usize = 8192;
 
-/// Redis' error for an unknown hash, after which clients send the text.
+/// Redis' error for an unknown hash. In response, clients send the text.
 pub const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 pub(crate) const WRITES: &str = "ERR Write commands are not allowed from read-only scripts.";
 const MAY_WRITE: &str = "ERR Can not execute a script with write flag using *_ro command.";
 const TOO_LONG: &str = "ERR a script may have 256 KiB; pass data as arguments";
 
-/// Script that a node can execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// A lock script, as one operation.
+    /// Lock script, executed as one operation.
     Lock(Meaning),
-    /// A text of Lua.
+    /// Text of a Lua script.
     Lua(Rc<[u8]>),
 }
 
@@ -66,20 +65,19 @@ impl Known {
     }
 }
 
-/// Returns what a script says about itself in its first line.
+/// Parses the flags in the first line of a script.
 fn flags(text: &[u8]) -> Result<quorate_lua::Flags, Refusal> {
     quorate_lua::flags(text).map_err(|why| Refusal::Text(format!("ERR {why}").into()))
 }
 
-/// Scripts that a node can execute.
 #[derive(Default)]
 pub struct Scripts {
-    /// Texts that clients sent, and the operations of those that are lock scripts.
+    /// Texts sent by clients, or the operations of those that are lock scripts.
     loaded: FxHashMap<[u8; 20], Known>,
-    /// The hashes, oldest first.
+    /// Hashes of the texts, oldest first.
     order: VecDeque<[u8; 20]>,
     bytes: usize,
-    /// Compiles texts to find their errors.
+    /// Interpreter that compiles texts to find errors.
     interpreter: Interpreter,
 }
 
@@ -90,9 +88,9 @@ impl fmt::Debug for Scripts {
 }
 
 impl Scripts {
-    /// Returns a script, and remembers it by the hash of its text. Fails if its first line is
-    /// malformed or its text is too long. Its other errors show when it is executed, which counts
-    /// the work of compiling it.
+    /// Returns a script and caches it by the hash of its text. Fails if the first line is malformed
+    /// or the text is too long. Other errors occur at execution, which accounts for the work of
+    /// compiling.
     pub fn learn(&mut self, text: &[u8]) -> Result<Known, Refusal> {
         let hash = Sha1::from(text).digest().bytes();
         if let Some(known) = self.by_hash(hash) {
@@ -109,7 +107,7 @@ impl Scripts {
         Ok(known)
     }
 
-    /// Remembers a script like [`Self::learn`], but only if it compiles.
+    /// Caches a script as [`Self::learn`] does, but fails if it does not compile.
     pub fn load(&mut self, text: &[u8]) -> Result<(), Refusal> {
         if let Known::Lua(_) = Known::of(text)? {
             let failed = |why| format!("ERR Error compiling script (new function): {why}");
@@ -128,14 +126,15 @@ impl Scripts {
         self.by_hash(parse_hash(hex)?)
     }
 
-    /// Forgets the texts that clients sent.
+    /// Removes all cached scripts.
     pub fn flush(&mut self) {
         self.loaded.clear();
         self.order.clear();
         self.bytes = 0;
     }
 
-    /// Encodes `EVAL text …` or `EVALSHA hash …`, given the text or hash and what follows it.
+    /// Encodes `EVAL text …` or `EVALSHA hash …`. `script` is the text or hash, and `request` has
+    /// the arguments after it.
     pub(crate) fn encode(
         &mut self,
         by: ScriptBy,
@@ -153,7 +152,7 @@ impl Scripts {
             Known::Lock(meaning) => encode_lock(meaning, request, out),
             Known::Lua(text) => {
                 let only_reads = flags(&text)?.no_writes;
-                // A text that says nothing about itself may do both, as before Redis 7.
+                // A text without a `#!` line may be run either way, as before Redis 7.
                 if reads && !only_reads && text.starts_with(b"#!") {
                     return Err(MAY_WRITE.into());
                 }
@@ -170,7 +169,7 @@ fn size(known: &Known) -> usize {
     }
 }
 
-/// Returns the hash of a text in hexadecimal, the reply to SCRIPT LOAD.
+/// Returns the hash of a text in hexadecimal, which is the reply to SCRIPT LOAD.
 pub fn hash_of(text: &[u8]) -> String {
     let mut hex = String::with_capacity(40);
     for byte in Sha1::from(text).digest().bytes() {
@@ -191,7 +190,7 @@ fn parse_hash(hex: &[u8]) -> Option<[u8; 20]> {
     Some(hash)
 }
 
-/// Encodes a lock script, given what follows the text.
+/// Encodes a lock script. `request` has the arguments after the text.
 fn encode_lock(
     meaning: Meaning,
     request: &Request<'_>,
@@ -225,7 +224,7 @@ mod tests {
         assert_eq!(scripts.find(hash.as_bytes()), None);
     }
 
-    /// A script with a token more or less than a known one is no lock script.
+    /// A script that differs from a known one by a token is not a lock script.
     #[test]
     fn what_says_something_else_is_lua() {
         let mut scripts = Scripts::default();

@@ -1,7 +1,8 @@
-//! Known scripts and their operations.
+//! Recognized scripts of client libraries, and the operations that replace them.
 //!
-//! The texts belong to their libraries. This table has the SHA-1 of their tokens ([`super::words`])
-//! and of the texts as the libraries send them. The comments list a script's `KEYS`, then `ARGV`.
+//! The texts belong to the libraries. This table has the SHA-1 of their tokens ([`super::words`])
+//! and of the texts as the libraries send them. The comments list a script's `KEYS`, then its
+//! `ARGV`.
 
 use crate::{
     command::{Refusal, Request},
@@ -22,8 +23,8 @@ pub enum Meaning {
     /// Deletes a key with this value: `key`, `value`. Replies 1 or 0. Used by redis-py's release
     /// and in Redis' documentation.
     DeleteEqual,
-    /// Deletes every key with this value: `key…`, `value`. Replies with their number. Used by
-    /// node-redlock's release.
+    /// Deletes every key with this value: `key…`, `value`. Replies with the number of deleted keys.
+    /// Used by node-redlock's release.
     DeleteEqualEach,
     /// Sets the lifetime of a key with this value: `key`, `value seconds`. Replies 1 or 0.
     ExpireEqual,
@@ -33,11 +34,11 @@ pub enum Meaning {
     /// Extends the lifetime of a key with this value: `key`, `value ms replace`. If `replace` is
     /// `0`, adds to the remaining lifetime. Used by redis-py's extend.
     Extend,
-    /// Sets several keys if all are absent: `key…`, `value ms`. Replies with their number or 0.
-    /// Used by node-redlock's acquire.
+    /// Sets several keys if all are absent: `key…`, `value ms`. Replies with the number of keys, or
+    /// 0. Used by node-redlock's acquire.
     SetAllAbsent,
-    /// Sets several keys if all have this value: `key…`, `value ms`. Replies with their number
-    /// or 0. Used by node-redlock's extend.
+    /// Sets several keys if all have this value: `key…`, `value ms`. Replies with the number of
+    /// keys, or 0. Used by node-redlock's extend.
     SetAllEqual,
     /// Acquires a reentrant Redisson lock: `key`, `ms holder`. Replies null, or the remaining time
     /// if another client holds it.
@@ -49,7 +50,7 @@ pub enum Meaning {
     /// Releases a Redisson lock once and stores the reply for retries: `key channel latch`,
     /// `message ms holder publish latch-ms`.
     UnlockOnce,
-    /// Releases a spin lock once, notifying no clients: `key`, `ms holder`.
+    /// Releases a spin lock once, without a notification: `key`, `ms holder`.
     UnlockSpin,
     /// Releases a spin lock once and stores the reply for retries: `key latch`, `ms holder
     /// latch-ms`.
@@ -58,16 +59,16 @@ pub enum Meaning {
     Renew,
     /// Renews several Redisson locks: `key…`, `ms holder…`. Replies 1 or 0 for each.
     RenewEach,
-    /// Releases a Redisson lock of any holder: `key channel`, `message`, optionally `publish`.
+    /// Releases a Redisson lock for any holder: `key channel`, `message`, optionally `publish`.
     /// Replies 1 or 0.
     Break,
-    /// Releases a spin lock of any holder: `key`.
+    /// Releases a spin lock for any holder: `key`.
     BreakSpin,
 }
 
 type Hash = [u8; 20];
 
-/// Operation of a script, the hash of the tokens, and the hashes of the texts.
+/// Operation, hash of the script's tokens, and hashes of its known texts.
 type Known = (Meaning, Hash, &'static [Hash]);
 
 const KNOWN: [Known; 20] = [
@@ -127,7 +128,7 @@ const KNOWN: [Known; 20] = [
             hash("0f0f23b9048b36752b5be114f357ba083449f908"),
         ],
     ),
-    // Redisson's RLock in 3.17, since 3.2x and since 3.4x, and its spin lock.
+    // Redisson's RLock in 3.17, from 3.2x and from 3.4x, and its spin lock.
     (
         Meaning::Lock,
         hash("d2efe62d68ef58ae603e92bbf9e9687f9baac4ea"),
@@ -211,7 +212,7 @@ pub(super) fn of_words(hash: Hash) -> Option<Meaning> {
     known.map(|(meaning, ..)| *meaning)
 }
 
-/// Encodes a script's operation. `r` has `keys` keys, followed by the arguments.
+/// Encodes a script's operation. The arguments of `r` are `keys` keys, then those of the script.
 pub(super) fn encode(
     meaning: Meaning,
     r: &Request<'_>,
@@ -230,9 +231,9 @@ pub(super) fn encode(
     }
     let all = || (0..keys).map(|at| r.at(at));
     let arg = |at| r.at(keys + at);
-    // Returns the deadline of an argument in milliseconds.
+    // Returns the deadline in an argument, as milliseconds.
     let ms = |at| deadline_at(r, Unit::MILLISECONDS, keys + at);
-    // Returns the deadline of an argument that the script passes to SET, which must be positive.
+    // Returns the deadline in an argument that the script passes to SET, which rejects times ≤ 0.
     let lasting = |at| positive_deadline(r, Unit::MILLISECONDS, keys + at);
     match meaning {
         Meaning::DeleteEqual => write_del_if(Condition::Equal(arg(0)), r.at(0), out),
@@ -300,7 +301,7 @@ pub(super) fn encode(
     Ok(())
 }
 
-/// Returns the number of keys (`keys` itself if it varies) and the minimum number of arguments.
+/// Returns the number of keys (`keys` itself if it varies) and the least number of arguments.
 const fn shape(meaning: Meaning, keys: usize) -> (usize, usize) {
     match meaning {
         Meaning::DeleteEqual | Meaning::DeleteEqualEach => (1, 1),
@@ -331,8 +332,7 @@ const fn is_of_many(meaning: Meaning) -> bool {
     )
 }
 
-/// Checks how a script notifies waiting clients: only by PUBLISH, as shard channels are
-/// unsupported.
+/// Checks that a script notifies waiting clients by PUBLISH. SPUBLISH is not supported here.
 fn is_publish(command: &[u8]) -> Result<(), Refusal> {
     if command.eq_ignore_ascii_case(b"publish") {
         Ok(())

@@ -1,6 +1,6 @@
-//! Snapshots of a store: their items, and the cursor that moves through the store.
+//! Snapshots of a store: their items, and the cursor that moves over the store.
 //!
-//! `docs/spec/snapshot.md`, "Items of the key-value service", specifies the encoding.
+//! The encoding is specified in `docs/spec/snapshot.md`, "Items of the key-value service".
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ use crate::{
 };
 
 const FORMAT: u8 = 1;
-/// Cost of an item besides its bytes, so that a step with many small items stays short.
+/// Cost of an item in addition to its bytes, so that a step with many small items stays short.
 const ITEM_BYTES: usize = 32;
 /// Maximum length of a value in any store.
 const VALUE_BYTES_MAX: usize = u32::MAX as usize;
@@ -32,13 +32,13 @@ mod kind {
     pub(super) const HEAD: u8 = 0;
     pub(super) const KEY: u8 = 1;
     pub(super) const KEY_WITH_DEADLINE: u8 = 2;
-    /// Key of a collection, whose rows follow.
+    /// Key of a collection. Its rows follow.
     pub(super) const COLLECTION: u8 = 3;
     pub(super) const COLLECTION_WITH_DEADLINE: u8 = 4;
     pub(super) const ROW: u8 = 5;
-    /// Blocked client; these follow all keys.
+    /// Blocked client. These follow all keys.
     pub(super) const WAIT: u8 = 6;
-    /// Versions of absent keys, before all keys.
+    /// Versions of removed keys. This item precedes all keys.
     pub(super) const REMOVALS: u8 = 7;
 }
 
@@ -52,10 +52,10 @@ pub enum Part<'a> {
 
 pub(super) type Each<'e> = dyn FnMut(Part<'_>) + 'e;
 
-/// Place of a key in the store's order.
+/// Position and key, by which a store is ordered.
 pub(super) type Place<'a> = (Position, Cow<'a, [u8]>);
 
-/// Returns the records of a layer in stored order, from `from` on; `None` for a removed key.
+/// Returns the records of a layer from `from` on, in stored order. `None` stands for a removed key.
 pub(super) fn records(
     layer: &Table,
     from: Position,
@@ -71,7 +71,7 @@ pub(super) struct Cursor {
     position: Position,
     /// Last key passed at this position.
     key: Option<Box<[u8]>>,
-    /// Collection whose rows have been passed in part.
+    /// Collection whose rows have been passed only in part.
     within: Option<Within>,
 }
 
@@ -94,7 +94,7 @@ impl Within {
     }
 }
 
-/// Remaining size of a step.
+/// Budget of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     cost: usize,
@@ -103,7 +103,6 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Creates the budget of a step of about `bytes` bytes.
     pub(super) const fn of(bytes: usize) -> Self {
         Self { cost: 0, most: bytes, given: false }
     }
@@ -122,14 +121,14 @@ impl Turn {
     }
 }
 
-/// Reason for the end of a pass over keys or rows.
+/// Reason why a pass over keys or rows ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The step has reached its size.
+    /// The budget of the step is used up.
     Over,
-    /// A key with rows, or the end of a key's rows.
+    /// A key with rows was passed, or the last row of a key.
     Rows,
-    /// End of the snapshot.
+    /// The snapshot is complete.
     End,
 }
 
@@ -150,7 +149,7 @@ impl Cursor {
         self.within.as_ref()
     }
 
-    /// Passes keys from the cursor on to `each`, up to a key with rows.
+    /// Passes the keys from the cursor on to `each`, up to a key with rows.
     pub(super) fn pass_keys(
         &mut self,
         from_here: Merge<'_, Place<'_>, Option<Entry<'_>>>,
@@ -209,7 +208,7 @@ impl Cursor {
     }
 }
 
-/// Encodes the first item, the number of keys.
+/// Encodes the first item, which contains the number of keys.
 pub fn encode_head(keys: u64, item: &mut Vec<u8>) {
     item.clear();
     Encoder(item).byte(kind::HEAD).byte(FORMAT).count(keys);
@@ -243,7 +242,7 @@ pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
     }
 }
 
-/// Encodes the versions of removed keys. Returns `false` if the snapshot has no such item.
+/// Encodes the versions of removed keys. Returns `false` if there is no such item.
 pub fn encode_removals(removals: &Removals, item: &mut Vec<u8>) -> bool {
     item.clear();
     removals.encode(Encoder(item).byte(kind::REMOVALS))
@@ -255,22 +254,22 @@ pub fn encode_wait(since: Version, wait: &[u8], item: &mut Vec<u8>) {
     item.extend_from_slice(wait);
 }
 
-/// Checker of the items of a snapshot being loaded: accepts only what a store could have written.
+/// Checker of the items of a snapshot to load. Accepts only what a store could have written.
 #[derive(Debug, Default)]
 pub struct Items {
-    /// Keys yet to arrive; `None` before the head.
+    /// Number of keys to come; `None` before the head.
     keys_left: Option<u64>,
     last: Cursor,
-    /// Slot of the latest version.
+    /// Highest slot of a version.
     newest: u64,
     /// Rows of the last key, if it is a collection.
     rows: Option<Rows>,
     removals: Option<Removals>,
-    /// Blocked clients, after which no key may follow.
+    /// Blocked clients. No key may follow one.
     waits: Waits,
 }
 
-/// Rows yet to arrive.
+/// Rows to come.
 #[derive(Debug)]
 struct Rows {
     id: Id,
@@ -283,7 +282,7 @@ struct Rows {
 #[derive(Debug)]
 pub enum Loaded<'a> {
     Key(Key<'a>, Entry<'a>),
-    /// Collection, and name and value of one of its rows.
+    /// Collection, with the name and value of one of its rows.
     Row(Id, &'a [u8], &'a [u8]),
 }
 
@@ -294,17 +293,16 @@ impl From<Malformed> for LoadError {
 }
 
 impl Items {
-    /// Returns whether no item has arrived.
     pub fn is_empty(&self) -> bool {
         self.keys_left.is_none()
     }
 
-    /// Returns the versions of removed keys, if included, and the blocked clients.
+    /// Returns the versions of removed keys, if the snapshot has them, and the blocked clients.
     pub fn into_rest(self) -> (Option<Removals>, Waits) {
         (self.removals, self.waits)
     }
 
-    /// Checks the next item. Returns its key or row, if it has one.
+    /// Checks the next item. Returns its key or row, if any.
     pub fn take<'a>(&mut self, item: &'a [u8]) -> Result<Option<Loaded<'a>>, LoadError> {
         let mut from = Decoder(item);
         let kind = from.byte()?;
@@ -426,7 +424,7 @@ impl Items {
         Ok(from.end()?)
     }
 
-    /// Checks that the snapshot is complete and its slots are below `at`.
+    /// Checks that the snapshot is complete and that all its slots are below `at`.
     pub fn end(&self, at: Slot) -> Result<(), LoadError> {
         self.no_rows_left()?;
         if self.keys_left != Some(0) {
@@ -440,7 +438,7 @@ impl Items {
     }
 }
 
-/// Returns whether a header's deadlines are valid for a collection of type `kind`.
+/// Returns whether the deadlines in a header are valid for a collection of type `kind`.
 fn can_be(kind: Kind, header: &Header) -> bool {
     if (kind == Kind::Stream) != header.log.is_some() || (header.count == 0 && header.log.is_none())
     {
@@ -472,12 +470,12 @@ mod tests {
         item
     }
 
-    /// Encodes a hash of `count` fields created in the slot `begun`.
+    /// Encodes a hash with `count` fields, created in slot `begun`.
     fn hash_item(key: &[u8], count: u64, begun: u64) -> Vec<u8> {
         timed_item(key, count, begun, (Kind::Hash, None))
     }
 
-    /// Encodes a collection of a type with deadlines.
+    /// Encodes a collection of a given type and deadlines.
     fn timed_item(key: &[u8], count: u64, begun: u64, of: (Kind, Option<Timed>)) -> Vec<u8> {
         let (kind, timed) = of;
         let version = Version { slot: begun, index: 0 };

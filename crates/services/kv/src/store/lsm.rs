@@ -94,18 +94,19 @@ use super::{
 };
 use crate::key::Key;
 
-/// Limits on changes buffered in memory.
+/// Bounds on the changes and open files that the store keeps in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Buffered bytes above which changes are sent to the tree. At twice that, commits slow down;
     /// at eight times, they stop until the tree has caught up.
     pub held_bytes: usize,
-    /// Written bytes above which changes are sent to the tree, to bound the replay after a restart.
+    /// Written bytes above which changes are sent to the tree. Bounds the replay after a restart.
     pub written_bytes: usize,
-    /// Keys set without reading what they replace, and not looked up yet. An exact number of keys
-    /// waits for them.
+    /// Maximum number of keys that were set without reading the old entry and are still to be
+    /// looked up. An exact count of keys has to wait for these look-ups.
     pub blind_keys: usize,
-    /// Files of the tree that remain open between reads, at least ten. Compaction opens a few more.
+    /// Maximum number of the tree's files that stay open between reads, at least ten. Compaction
+    /// opens a few more.
     pub files_max: usize,
 }
 
@@ -118,7 +119,7 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub limits: Limits,
-    /// Delays of the writer after disk trouble.
+    /// Retry and polling delays of the writer thread.
     pub delays: Delays,
     pub disk: Arc<dyn Disk>,
 }
@@ -139,17 +140,18 @@ impl From<Limits> for Options {
 const SLOW: usize = 2;
 /// Multiple of `held_bytes` at which commits stop.
 const FULL: usize = 8;
-/// Unreadable snapshots after which no more are tried, as each reads all data before the damage.
+/// Number of unreadable snapshots after which the store makes no more, because each attempt reads
+/// all data before the damage.
 const FAILED_IMAGES_MAX: u32 = 2;
-/// Longest wait of a commit for the tree while commits slow down.
+/// Maximum time for which a slowed commit waits for the tree.
 const BRAKE: Duration = Duration::from_millis(2);
-/// Search bounds of one index of deadlines.
+/// Bounds that shorten searches of one index of deadlines.
 #[derive(Debug, Default)]
 struct Ends {
-    /// Lower bound of the deadlines, with the first key that may have it. Without it, the search
-    /// for expired keys would walk over removed deadlines until compaction drops them.
+    /// Lower bound of the deadlines, with the first key that may have it. Without this bound, a
+    /// search for expired keys would walk over removed deadlines until compaction drops them.
     earliest: RefCell<(u64, Box<[u8]>)>,
-    /// Lower bound of the deadlines above the group's time, which also saves such walks.
+    /// Lower bound of the deadlines later than the group's time. Saves the same walks.
     next: Cell<u64>,
 }
 
@@ -162,49 +164,50 @@ struct Load {
 /// Store of keys and values in an LSM tree on disk.
 pub struct LsmStore {
     path: PathBuf,
-    /// The tree, or `None` while it is being opened.
+    /// `None` while the tree is being opened.
     tree: Option<Tree>,
     state: State,
-    /// State of the tree after the writes in flight.
+    /// State of the tree once the writes in flight are complete.
     sent: State,
     /// Highest generation ever begun.
     newest_generation: u64,
-    /// Position above which nothing may be written to the tree yet.
+    /// Position above which nothing may be written to the tree yet, because the log is not durable
+    /// there.
     logged_to: Slot,
     limits: Limits,
     /// Changes that have not been sent to the tree yet.
     active: Changes,
-    /// Changes to send next, oldest first, frozen because a snapshot needed them unchanged.
+    /// Frozen changes to send next, oldest first. A snapshot needed them unchanged.
     waiting: VecDeque<Arc<Changes>>,
     /// Changes being written to the tree.
     frozen: Option<Arc<Changes>>,
-    /// Changes written last. They are still looked up before the tree, because recently written
-    /// keys are likely to be used again and a table is faster.
+    /// The changes written last. Lookups still search them before the tree: recently written keys
+    /// are likely to be used again, and a table is faster.
     settled: Option<Arc<Changes>>,
     writer: Writer,
     condition: Condition,
-    /// Failed read, which voids all results and changes since.
+    /// First failed read since the last commit. Voids all results and changes since then.
     misread: OnceCell<Failure>,
     /// Number of failed reads that reopening the tree may cure.
     failed_reads: u32,
-    /// Set after the tree was reopened, until this is reported, with a description of lost data.
+    /// `Some` from the reopening of the tree until it is reported, with a description of lost data.
     back: Option<Option<String>>,
     image: Option<Image>,
-    /// Load in progress, during which nothing is read or committed.
+    /// Load in progress. Meanwhile, nothing is read or committed.
     loading: Option<Load>,
     /// Position that survives a power loss; `None` without a tree.
     synced: Option<Slot>,
     /// Position up to which a sync has been requested.
     wanted: Slot,
-    /// The writer has been asked to sync.
+    /// True if a sync is in progress.
     syncing: bool,
-    /// Data has changed since the last commit.
+    /// True if data has changed since the last commit.
     dirty: bool,
-    /// Removed data waits for the purge.
+    /// True if removed data awaits the purge.
     cleared: bool,
     /// Keys set without reading what they replace.
     blind: RefCell<Blind>,
-    /// Search bounds for the deadlines of keys and of fields.
+    /// Bounds for the deadlines of keys and of fields.
     ends: [Ends; 2],
     time: u64,
     dead: Dead,
@@ -213,7 +216,7 @@ pub struct LsmStore {
     scrub: Option<scrub::Scrub>,
     /// Failures that make a scrub necessary.
     suspicion: scrub::Suspicion,
-    /// Renewal in progress, which rebuilds the store because some files are damaged.
+    /// Renewal in progress: a rebuild of the store, because some of its files are damaged.
     renewal: Option<renewal::Renewal>,
     /// Number of unreadable snapshots since the tree was opened or a snapshot was completed.
     failed_images: u32,
@@ -226,8 +229,8 @@ impl fmt::Debug for LsmStore {
 }
 
 impl LsmStore {
-    /// Opens or creates the store in the folder `path`. The text describes data set aside as
-    /// damaged.
+    /// Opens the store at `path`, or creates it. The returned text describes data that was set
+    /// aside as damaged.
     ///
     /// If the disk is full or failing, the store is returned as unavailable and opened later,
     /// because a node can vote without it.
@@ -260,7 +263,7 @@ impl LsmStore {
             None => (None, State::EMPTY, 0, None),
         };
         let given = tree.clone().map(|tree| (tree, state, newest_generation));
-        // fjall syncs its journal before reading it.
+        // fjall syncs its journal before it reads it, so the recovered position is durable.
         let synced = tree.is_some().then_some(state.applied_to);
         let writer =
             Writer::start(home, delays, given).map_err(|failed| error(Failure::Thread(failed)))?;
@@ -302,7 +305,9 @@ impl LsmStore {
         Ok((store, note))
     }
 
-    /// Syncs all data to stable storage. Everything must be committed.
+    /// Syncs all data to stable storage.
+    ///
+    /// Invariant: all changes are committed.
     pub fn persist(&mut self) -> Result<(), StoreError> {
         self.flush();
         let synced = match (&self.tree, &self.condition) {
@@ -312,8 +317,8 @@ impl LsmStore {
         synced.map_err(|failure| StoreError { path: self.path.clone(), failure })
     }
 
-    /// Returns the number of entries of all kinds in the tree, to find out what takes space; 0 if
-    /// it cannot be read. Reads all data.
+    /// Returns the number of entries of all kinds in the tree, or 0 if it cannot be read. Reads all
+    /// data; meant for diagnosis of disk usage.
     pub fn stored_entries(&self) -> usize {
         let entries = self.tree.as_ref().map(Tree::entries);
         entries.and_then(Result::ok).unwrap_or(0)
@@ -345,7 +350,7 @@ impl LsmStore {
         self.must_read(found)?
     }
 
-    /// Returns the result of a read, or records its failure, which voids all results since the last
+    /// Returns the result of a read. A failure is recorded, which voids all results since the last
     /// commit.
     fn must_read<T>(&self, read: Result<T, Failure>) -> Option<T> {
         match read {
@@ -357,18 +362,17 @@ impl LsmStore {
         }
     }
 
-    /// Returns an entry decoded from the tree, or records it as damaged.
+    /// Returns an entry decoded from the tree. A malformed one is recorded as damage.
     fn must_decode<T>(&self, read: Option<T>) -> Option<T> {
         self.must_read(read.ok_or_else(|| Failure::damaged("an entry makes no sense")))
     }
 
-    /// Iterates over the entries of the tree in a range of keys.
     fn tree_range(&self, range: Range<Vec<u8>>) -> impl Iterator<Item = (Slice, Slice)> {
         let found = self.tree.iter().flat_map(move |tree| tree.range(range.clone()));
         found.map_while(|read| self.must_read(read))
     }
 
-    /// Returns the data of a stored key that is about to change.
+    /// Returns what is stored of a key that is about to change.
     fn old(&self, position: Position, key: &[u8]) -> Option<Old> {
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.old()),
@@ -424,7 +428,7 @@ impl LsmStore {
         self.removals.note(position, old.version);
     }
 
-    /// Sends all commits to the tree and waits for them, unless the disk prevents it.
+    /// Sends all commits to the tree and waits until they are written, unless the disk prevents it.
     fn flush(&mut self) {
         self.thaw();
         while self.can_write()
@@ -435,7 +439,7 @@ impl LsmStore {
         }
     }
 
-    /// Freezes the active changes and returns them. All of them must be committed.
+    /// Freezes the active changes, all of which are committed, and returns them.
     fn freeze_active(&mut self) -> Arc<Changes> {
         debug_assert!(!self.dirty);
         self.state.oldest = self.state.oldest.max(self.writer.purged_below());
@@ -452,7 +456,7 @@ impl LsmStore {
         Arc::new(full)
     }
 
-    /// Sends the oldest changes to the tree. No changes may be in flight.
+    /// Sends the oldest changes to the tree. The caller ensures that none are in flight.
     fn freeze(&mut self) {
         debug_assert!(self.frozen.is_none());
         let full = match self.waiting.pop_front() {
@@ -504,7 +508,7 @@ impl LsmStore {
         }
     }
 
-    /// Returns the buffered bytes as a multiple of the limit.
+    /// Returns the size of the buffered changes as a multiple of the limit.
     fn held(&self) -> usize {
         let waiting: usize = self.waiting.iter().map(|layer| layer.held).sum();
         (self.active.held + waiting) / self.limits.held_bytes.max(1)
@@ -514,7 +518,7 @@ impl LsmStore {
 impl Store for LsmStore {
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // The group's time went back: the service was rolled back.
+            // The group's time went back, so the service was rolled back.
             self.begin_deadlines();
         }
         self.time = group_ms;
@@ -671,7 +675,7 @@ impl Store for LsmStore {
     }
 
     fn len(&self) -> u64 {
-        // Before expired keys are counted: a replaced one is not.
+        // Before the expired keys are counted: a replaced key is not one of them.
         let stored = self.count_keys().unwrap_or(self.state.keys);
         let to = self.time.saturating_add(1);
         if let Some(from) = self.dead.uncounted(to) {
@@ -715,7 +719,8 @@ impl Store for LsmStore {
     fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>) {
         let ends = &self.ends[of as usize];
         let (earliest, to) = (ends.earliest.borrow().clone(), to.saturating_add(1));
-        // Only a search from the bound proves that no deadline precedes the first one found.
+        // Only a search that starts at the bound shows that no deadline precedes the first one
+        // found.
         let from_earliest = from <= earliest.0;
         let from = match from_earliest {
             true => earliest,
@@ -800,7 +805,7 @@ impl Store for LsmStore {
     }
 
     fn has_failed(&self) -> bool {
-        // Results also remain void until the reopening has been reported.
+        // Results also stay void until the reopening has been reported.
         self.misread.get().is_some() || self.tree.is_none() || self.back.is_some()
     }
 
@@ -838,8 +843,8 @@ impl Store for LsmStore {
                 self.failed_images = 0;
                 whole
             }
-            // [scrub-2] Clients may never request the unreadable part, so the sound data is not
-            // given up just because a peer needs a snapshot.
+            // [scrub-2] Clients may never read the unreadable part, so a peer's need for a snapshot
+            // is no reason to give up the sound data.
             Err(_) => {
                 self.failed_images += 1;
                 Imaged::Failed
@@ -911,7 +916,7 @@ fn visit_rows<'a>(
 }
 
 impl Drop for LsmStore {
-    /// A clean stop writes all commits to the tree, which saves the next start a replay.
+    /// Writes all commits to the tree, which saves the next start a replay.
     fn drop(&mut self) {
         self.flush();
         self.writer.end();

@@ -1,7 +1,9 @@
-//! Versions of absent keys for WATCH: a key created and removed again leaves a trace ([watch-1]).
+//! Versions of absent keys for WATCH, so that a key created and removed again leaves a trace
+//! ([watch-1]).
 //!
-//! Removing a key loses its version. This record retains the latest one removed in each of 65 536
-//! groups of keys, in at most a few megabytes. `docs/spec/watch.md` has the argument.
+//! The version of a key is lost with the key. This record retains the latest version removed in
+//! each of 65 536 groups of keys, in at most a few megabytes. `docs/spec/watch.md` has the
+//! argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,20 +14,22 @@ use xxhash_rust::xxh3::Xxh3;
 use super::places::{Position, Version};
 use crate::encode::{Decoder, Encoder, Malformed};
 
-/// Number of low bits of a position that do not select the group of a key.
+/// Number of low bits of a position that are not part of the group's number.
 const SHIFT: u32 = Position::BITS - u16::BITS;
-/// Prefix of the record's metadata keys, which the replica does not use.
+/// Prefix of the metadata keys of this record. The replica uses no such key.
 const META: &[u8] = b"kv.gone.";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removals {
-    /// The record is equal on all nodes and part of the replicated state ([watch-3]).
+    /// True if the record is part of the replicated state, and thus equal on all nodes ([watch-3]).
     replicated: bool,
-    /// Minimum version of all absent keys.
+    /// Minimum version of any absent key.
     floor: Version,
-    /// Latest removed version of each group. Invariant: all are above the floor.
+    /// Latest removed version in each group.
+    ///
+    /// Invariant: all of them are above the floor.
     groups: BTreeMap<u16, Version>,
-    /// Groups changed since the last commit; `None` for the floor.
+    /// Groups changed since the last commit; `None` stands for the floor.
     changed: BTreeSet<Option<u16>>,
 }
 
@@ -34,20 +38,20 @@ const fn group_of(position: Position) -> u16 {
 }
 
 impl Removals {
-    /// Creates a record that does not know the removals below `slot`.
+    /// Creates a record that lacks the removals below `slot`.
     pub fn from(slot: Slot) -> Self {
-        // The floor precedes every later command, including the one that makes the record
+        // The floor is below every later command, including the one that makes the record
         // replicated.
         let floor = Version { slot: slot.0.saturating_sub(1), index: u32::MAX };
         Self { floor, ..Self::default() }
     }
 
-    /// [watch-1] Returns the version to report for an absent key.
+    /// [watch-1] Returns the version of an absent key.
     pub fn version(&self, position: Position) -> Version {
         self.groups.get(&group_of(position)).map_or(self.floor, |version| *version)
     }
 
-    /// Records the removal of a key that had this version ([watch-1]).
+    /// Records the removal of a key with this version ([watch-1]).
     pub fn note(&mut self, position: Position, version: Version) {
         if version > self.version(position) {
             let group = group_of(position);
@@ -65,8 +69,8 @@ impl Removals {
         self.note_change(None);
     }
 
-    /// Makes the record part of the replicated state ([watch-3]), equal on all nodes from the
-    /// command `since` on.
+    /// Makes the record part of the replicated state ([watch-3]). From the command `since` on, it
+    /// is equal on all nodes.
     pub fn replicate(&mut self, since: Version) {
         if !self.replicated {
             self.raise(since);
@@ -103,14 +107,14 @@ impl Removals {
         MetaChange { key: [META, &group].concat(), value }
     }
 
-    /// Returns the whole record as metadata, for a store without an earlier version of it.
+    /// Returns the whole record as metadata, for a store that has none of it yet.
     pub fn as_metadata(&self) -> impl Iterator<Item = MetaChange> {
         let groups = self.groups.keys().copied().map(Some);
         let entries = std::iter::once(None).chain(groups).filter(|_| self.replicated);
         entries.map(|entry| self.as_change(entry))
     }
 
-    /// Takes the record out of the metadata at position `at`.
+    /// Removes the record from the metadata of position `at` and returns it.
     pub fn restore(meta: &mut Metadata, at: Slot) -> Self {
         let mut removals = Self::from(at);
         for (key, value) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
@@ -128,7 +132,7 @@ impl Removals {
         removals
     }
 
-    /// Encodes the record as a snapshot item. Returns `false` if it is not part of snapshots.
+    /// Encodes the record as a snapshot item. Returns `false` if snapshots do not contain it.
     pub fn encode(&self, out: &mut Encoder<'_>) -> bool {
         write_version(self.floor, out);
         for (group, version) in &self.groups {
@@ -157,7 +161,7 @@ impl Removals {
         groups.fold(self.floor.slot, u64::max)
     }
 
-    /// Adds the record to a fingerprint of the state, if replicated.
+    /// Adds the record to a fingerprint of the state, if it is replicated.
     pub(super) fn digest(&self, hasher: &mut Xxh3) {
         let mut bytes = Vec::new();
         if self.encode(&mut Encoder(&mut bytes)) {

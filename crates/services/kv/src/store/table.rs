@@ -1,9 +1,9 @@
-//! Flat hash table in the order of positions, in which a lookup touches one memory location.
+//! Flat hash table in the order of positions. A lookup touches one place in memory.
 //!
 //! A position is a hash, so its upper bits determine the home slot of an item. The table uses open
-//! addressing with linear probing, and runs are kept sorted. Shards by position let it grow a small
-//! part at a time. A client that chooses keys by their hashes could build runs of any length, so an
-//! item further than [`REACH`] from its home slot is spilled into a tree.
+//! addressing with linear probing, and runs are kept sorted. It is divided into shards by position,
+//! so that it grows a small part at a time. A client that chooses keys by their hashes could build
+//! runs of any length, so an item further than [`REACH`] from its home slot is spilled to a tree.
 
 mod record;
 
@@ -16,10 +16,10 @@ use super::{
 };
 
 const SHARD_BITS: u32 = 10;
-/// Base-2 logarithm of the slots of a shard with one key.
+/// Base-2 logarithm of the smallest non-zero number of home slots in a shard.
 const FEWEST: u32 = 3;
-/// Maximum distance of an item from its home slot. At the load factor [`FULL`], less than one item
-/// in a million is further away.
+/// Maximum distance of an item from its home slot. At the load factor [`FULL`], fewer than one item
+/// in a million would be further away.
 const REACH: usize = 128;
 /// Slots by which a shard is extended at its end.
 const TAIL: usize = 4;
@@ -27,11 +27,11 @@ const TAIL: usize = 4;
 const FULL: (usize, usize) = (5, 8);
 /// Load factor below which a shard halves.
 const SPARSE: (usize, usize) = (1, 8);
-/// Approximate number of keys sampled for an estimate of memory.
+/// Approximate number of keys in the sample for an estimate of memory.
 const COUNTED_MAX: u64 = 1 << 16;
 /// Approximate number of records freed per step.
 const FREED_MAX: usize = 4096;
-/// At least one in this many shards is sampled.
+/// Maximum sampling interval: at least one shard in this many is sampled.
 const STEP_MAX: u64 = 64;
 
 #[derive(Debug)]
@@ -40,14 +40,14 @@ pub(super) struct Table {
     keys: u64,
 }
 
-/// Keys in one of the equal ranges of positions.
+/// Keys in one of the equal ranges into which positions are divided.
 #[derive(Debug, Default)]
 struct Shard {
-    /// Items sorted by ⟨position, key⟩, without an empty slot between an item and its home slot.
-    /// Longer than 2^bits if the last run needs it.
+    /// Items sorted by ⟨position, key⟩, with no empty slot between an item and its home slot. The
+    /// vector has more than 2^bits slots if the last run needs them.
     slots: Vec<Option<Item>>,
     bits: u32,
-    /// Items in slots, without spilled ones.
+    /// Number of items in slots, without spilled ones.
     items: usize,
     spilled: BTreeMap<Position, Spilled>,
 }
@@ -62,7 +62,7 @@ struct Item {
 
 impl Item {
     fn compare(&self, position: Position, key: &[u8]) -> Ordering {
-        // Positions settle nearly every comparison without reading the record.
+        // Positions decide nearly every comparison without access to the record.
         let by_position = self.position.cmp(&position);
         by_position.then_with(|| self.record.key().cmp(key))
     }
@@ -120,8 +120,8 @@ impl Table {
         first.from(from).chain(rest)
     }
 
-    /// Estimates the size of all records. Positions are hashes and shards alike, so a large table
-    /// is sampled.
+    /// Estimates the size of all records. A large table is sampled: positions are hashes, so shards
+    /// are alike.
     pub(super) fn bytes_about(&self) -> u64 {
         let step = (self.keys / COUNTED_MAX).clamp(1, STEP_MAX);
         let looked_at = self.shards.iter().step_by(usize::try_from(step).unwrap_or(1));
@@ -134,8 +134,8 @@ impl Table {
         shard_of(position)
     }
 
-    /// Frees the shards before `position` except the first `freed` ones. Returns the number of
-    /// records and their size in bytes.
+    /// Frees the shards before `position`, except the first `freed` ones. Returns the number of
+    /// freed records and their size in bytes.
     pub(super) fn forget_before(&mut self, position: Position, freed: usize) -> (usize, usize) {
         let (mut records, mut bytes) = (0, 0);
         let passed = freed..Self::shards_before(position).max(freed);
@@ -150,7 +150,7 @@ impl Table {
         (records, bytes)
     }
 
-    /// Frees some records of an unused table. Returns whether any are left.
+    /// Frees some records of a discarded table. Returns whether any are left.
     pub(super) fn free_some(&mut self) -> bool {
         let mut freed = 0;
         while freed < FREED_MAX
@@ -161,8 +161,8 @@ impl Table {
         !self.shards.is_empty()
     }
 
-    /// Loads the records at `positions` into the processor caches. The loads of each loop are
-    /// independent, so their misses overlap, whereas commands in sequence would wait for each.
+    /// Loads the records at `positions` into the processor caches. Within each loop the loads are
+    /// independent, so cache misses overlap; commands executed in sequence would wait for each.
     pub(super) fn touch(&self, positions: &[Position]) {
         let place = |position: &Position| {
             let shard = &self.shards[shard_of(*position)];
@@ -186,7 +186,7 @@ impl Shard {
     /// Returns the home slot of a position.
     fn place(&self, position: Position) -> usize {
         let in_shard = position.cursor() << (u64::BITS - Position::BITS + SHARD_BITS);
-        // Without slots there are no bits, and the only home slot is 0.
+        // With no slots, `bits` is 0 and the only home slot is 0.
         in_shard.checked_shr(u64::BITS - self.bits).unwrap_or(0) as usize
     }
 
@@ -196,7 +196,7 @@ impl Shard {
         rest.next().filter(|item| item.position == position)
     }
 
-    /// Returns the index of a key, or as error the index at which to insert it.
+    /// Returns the index of a key, or the index at which to insert it as the error.
     fn find(&self, position: Position, key: &[u8]) -> Result<usize, usize> {
         let mut at = self.place(position);
         while let Some(Some(item)) = self.slots.get(at) {
@@ -237,12 +237,12 @@ impl Shard {
         let run = self.slots[at..].iter().take_while(|slot| slot.is_some());
         let end = at + run.count();
         // The home slot of each moved item is at or after that of the new item, so none ends up
-        // further from home than the new item does.
+        // further from home than the new item would.
         if end - place > REACH {
             return self.spill(item);
         }
         if end == self.slots.len() {
-            // A push would double the capacity of the vector.
+            // A plain push would double the capacity of the vector.
             self.slots.reserve_exact(TAIL);
             self.slots.push(None);
         }
@@ -266,7 +266,7 @@ impl Shard {
             return removed;
         };
         let removed = self.slots[at].take();
-        // Items displaced by the removed one move back.
+        // Items that the removed one displaced move back.
         let behind = self.slots[at + 1..].iter().zip(at + 1..);
         let moving = behind.take_while(|(slot, now_at)| {
             let place = slot.as_ref().map(|item| self.place(item.position));
@@ -290,14 +290,14 @@ impl Shard {
         if self.slots.is_empty() { 0 } else { 1 << self.bits }
     }
 
-    /// Changes the number of slots. Spilled items stay spilled, so a client that chose their keys
-    /// cannot have them moved at will.
+    /// Changes the number of slots. Spilled items stay spilled: a client that chose their keys must
+    /// not be able to have them moved at will.
     fn resize(&mut self, bits: u32) {
         let capacity = 1 << bits;
         self.bits = bits;
         let old = mem::replace(&mut self.slots, Vec::with_capacity(capacity + TAIL));
         self.items = 0;
-        // Items arrive in order, so each goes to its home slot or after the previous one.
+        // Items arrive in order, so each goes to its home slot or next to its predecessor.
         for item in old.into_iter().flatten() {
             let place = self.place(item.position);
             if self.slots.len() > place + REACH {
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(value, expected);
     }
 
-    /// Checks invariants, and equality with the model even when read from the middle.
+    /// Checks the invariants and compares the table with the model, also when read from the middle.
     fn compare(table: &Table, model: &Model, from: Position) {
         assert_eq!(table.len(), model.len() as u64);
         for start in [Position::START, from] {
@@ -392,7 +392,8 @@ mod tests {
         }
     }
 
-    /// Adds, replaces and removes keys until the table is empty.
+    /// Adds, replaces and removes keys until the table is empty. Returns the largest number of
+    /// spilled items seen.
     fn lives(mut draw: impl FnMut(&mut Draws) -> Position, seed: u64) -> usize {
         let (mut draws, mut table, mut model) = (Draws(seed), Table::default(), Model::new());
         let mut spilled = 0;
@@ -405,7 +406,7 @@ mod tests {
                     table.get(position, &key).map(|record| record.entry().value.to_vec()),
                     model.get(&(position, key.to_vec())).cloned()
                 );
-                // Grows in the first rounds, shrinks in the last.
+                // The table grows in the first rounds and shrinks in the last.
                 if draws.below(8) < round {
                     remove(&mut table, &mut model, position, &key);
                 } else {
@@ -453,13 +454,13 @@ mod tests {
         lives(far_and_wide, 5);
     }
 
-    /// Adjacent home slots become one in the smaller table, and keys too far from home spill.
+    /// In the smaller table, adjacent home slots become one, and keys too far from home spill.
     #[test]
     fn a_run_that_no_longer_fits_when_a_shard_shrinks_spills() {
         let (mut table, mut model) = (Table::default(), Model::new());
         let (shard, slots) = (END >> SHARD_BITS, 1 << 12);
         let mut draws = Draws(6);
-        // These make the table large. Then every slot from the first one on is filled.
+        // These keys make the table large. Then every slot is filled, starting with the first.
         let behind = (0..1500).map(|_| at(shard / 8 + draws.below(shard - shard / 8)));
         let spread: Vec<_> = behind.collect();
         for position in &spread {

@@ -1,4 +1,4 @@
-//! Roles, passwords and certificates, as seen by a client of the Redis protocol.
+//! Roles, passwords and certificates, from the point of view of a Redis client.
 
 use std::{
     collections::VecDeque,
@@ -10,12 +10,12 @@ use quorate_replica::front::{ConnectionId, Front as _};
 
 use crate::common::{Node, World, request};
 
-/// Prefix of a password hash in these tests, before the password in plain text.
+/// Prefix of a password hash in these tests. The password follows in plain text.
 const HASH: &str = "$argon2id$";
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.|";
 const NO_AUTH: &str = "-NOAUTH Authentication required.|";
 
-/// Password checker that runs when the test calls it.
+/// Password checker that completes checks when the test says so.
 #[derive(Clone, Debug, Default)]
 struct Desk(Arc<Mutex<Queues>>);
 
@@ -53,7 +53,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Creates a node that does not know the permissions yet.
+    /// Creates a node without the user table.
     fn unknown() -> Self {
         let mut node = Node::new(World::memory());
         let desk = Desk::default();
@@ -62,8 +62,7 @@ impl Guarded {
         Self { node, desk }
     }
 
-    /// Creates a node that does not know the permissions, and no longer lets requests wait for
-    /// them.
+    /// Creates a node without the user table, on which the time to wait for it has passed.
     fn impatient() -> Self {
         let mut guarded = Self::unknown();
         let client = guarded.connect(Who::Anonymous);
@@ -74,7 +73,7 @@ impl Guarded {
         guarded
     }
 
-    /// Lets time pass with a turn every second, as on an idle node.
+    /// Advances the time with one turn per second, as on an idle node.
     fn wait_ms(&mut self, mut ms: u64) {
         while ms > 0 {
             let step = ms.min(1_000);
@@ -84,8 +83,8 @@ impl Guarded {
         }
     }
 
-    /// Creates a node with the admin `ann` and users named after their roles. Passwords are the
-    /// names.
+    /// Creates a node with the admin `ann` and with a user for each other role. Names of users are
+    /// the names of the roles, and passwords are equal to the names.
     fn new() -> Self {
         let mut guarded = Self::unknown();
         guarded.node.world.users = Some(Users::NONE);
@@ -112,7 +111,7 @@ impl Guarded {
         world.users_version += 1;
     }
 
-    /// Checks all waiting passwords.
+    /// Completes all pending password checks.
     fn judge(&mut self) {
         {
             let mut queues = self.desk.lock();
@@ -135,7 +134,7 @@ impl Guarded {
         self.connect(Who::Client(name.to_owned()))
     }
 
-    /// Sends a command, checks passwords, and returns the replies.
+    /// Sends a command, completes password checks, and returns the replies.
     fn say(&mut self, client: ConnectionId, text: &str) -> String {
         let mut heard = self.node.say(client, text);
         self.judge();
@@ -234,7 +233,7 @@ fn who_has_not_said_who_it_is_may_only_say_so() {
     assert_eq!(guarded.say(client, "AUTH writer writer"), "+OK|");
     assert_eq!(guarded.say(client, "ACL WHOAMI"), "$6|writer|");
     assert_eq!(guarded.say(client, "SET k v"), "+OK|");
-    // A wrong password changes nothing, and RESET ends the authentication.
+    // A wrong password leaves the authentication as it is, and RESET ends it.
     assert_eq!(guarded.say(client, "AUTH reader wrong"), WRONG);
     assert_eq!(guarded.say(client, "ACL WHOAMI"), "$6|writer|");
     assert_eq!(guarded.say(client, "RESET"), "+RESET|");
@@ -255,7 +254,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert_eq!(guarded.say(web, "ACL WHOAMI"), "$3|web|");
     assert_eq!(guarded.say(web, "GET k"), "$-1|");
     assert!(guarded.say(web, "SET k v").starts_with("-NOPERM User web "));
-    // A user without a password cannot authenticate with one.
+    // AUTH fails for a user without a password.
     assert_eq!(guarded.say(web, "AUTH web web"), WRONG);
     assert_eq!(guarded.say(web, "AUTH writer writer"), "+OK|");
     assert_eq!(guarded.say(web, "SET k v"), "+OK|");
@@ -275,7 +274,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert_eq!(guarded.say(anonymous, "ACL WHOAMI"), "$7|default|");
 }
 
-/// [access-2] A withdrawn permission has no effect from the next request onwards.
+/// [access-2] A withdrawn permission is void from the next request on.
 #[test]
 fn what_is_taken_away_is_gone_at_the_next_request() {
     let mut guarded = Guarded::new();
@@ -296,7 +295,7 @@ fn what_is_taken_away_is_gone_at_the_next_request() {
     assert!(heard.starts_with("-ERR AUTH <password> called without"), "{heard}");
 }
 
-/// A numbered command needs a writer, and the role of the inner command.
+/// A numbered command needs the role writer and the role of the inner command.
 #[test]
 fn numbered_commands_and_transactions_hide_nothing() {
     let mut guarded = Guarded::new();
@@ -325,8 +324,7 @@ fn numbered_commands_and_transactions_hide_nothing() {
     assert_eq!(guarded.say(client, "GET k"), "$1|v|");
 }
 
-/// Requests wait for the result of an earlier password check: libraries pipeline all their
-/// greetings.
+/// Requests after AUTH wait for its result, because client libraries pipeline their first requests.
 #[test]
 fn what_comes_behind_a_password_waits_for_it() {
     let mut guarded = Guarded::new();
@@ -379,7 +377,7 @@ fn guessing_ends_the_connection_and_a_full_desk_says_so() {
     assert!(guarded.node.front.closing(client));
 }
 
-/// [access-4] A node that does not know the users after its start admits no client.
+/// [access-4] A restarted node that lacks the user table admits no client.
 #[test]
 fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     let mut guarded = Guarded::unknown();
@@ -395,7 +393,7 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     guarded.turn();
     assert_eq!(guarded.node.take(client), "+OK|");
 
-    // After the time limit, an error is better than no reply.
+    // After the time limit, the client gets an error.
     let mut guarded = Guarded::unknown();
     let client = guarded.connect(Who::Anonymous);
     assert_eq!(guarded.say(client, "SET k v"), "");
@@ -406,13 +404,13 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     assert!(heard.starts_with("-NOQUORUM not executed: this node does not know yet"), "{heard}");
     assert_eq!(guarded.say(client, "GET k"), heard, "and at once");
     assert_eq!(guarded.say(client, "AUTH writer writer"), heard);
-    // With the users known, clients must authenticate.
+    // Once the users are known, clients must authenticate.
     guarded.node.world.users = Some(Users::NONE);
     guarded.set("ann", Role::Admin, true);
     assert_eq!(guarded.say(client, "GET k"), NO_AUTH);
 }
 
-/// [access-4] A WATCH is refused while permissions are unknown. The transaction must not run
+/// [access-4] If WATCH is refused because the permissions are unknown, the transaction must not run
 /// without it, even if they become known before its other commands.
 #[test]
 fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
@@ -435,7 +433,8 @@ fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
     assert_eq!(guarded.say(client, "EXEC"), "*1|+OK|");
 }
 
-/// [access-4] A transaction runs whole or not at all, whenever the permissions become known.
+/// [access-4] A transaction is executed completely or not at all, whenever the permissions become
+/// known.
 #[test]
 fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
     let words = ["MULTI", "SET k v", "SET l v", "EXEC"];
@@ -469,7 +468,7 @@ fn a_subscription_ends_with_the_role() {
     for client in [reader, other] {
         assert!(guarded.say(client, "SUBSCRIBE c").contains("subscribe"));
     }
-    // A change of other users ends no subscription.
+    // Changes to other users do not end a subscription.
     guarded.set("eve", Role::Reader, false);
     guarded.turn();
     let publisher = guarded.client("ann");
@@ -488,7 +487,8 @@ fn a_subscription_ends_with_the_role() {
     assert!(guarded.node.take(other).contains("message"));
 }
 
-/// [access-2] A client that is told of all keys with a prefix is no longer told of any.
+/// [access-2] A client that caches all keys with a prefix gets no more notices once it lost the
+/// role.
 #[test]
 fn notices_of_changed_keys_end_with_the_role() {
     let mut guarded = Guarded::new();
@@ -513,7 +513,7 @@ fn a_monitor_ends_with_the_role() {
     guarded.say(writer, "SET k v");
     assert!(guarded.node.take(ann).contains("\"SET\""));
     guarded.set("ann", Role::Operator, true);
-    // Commands are hidden from a former admin even before the front notices the change.
+    // Commands are hidden from a former admin even if the front has not noticed the change yet.
     guarded.node.say(writer, "SET k secret");
     let heard = guarded.node.take(ann);
     assert!(heard.starts_with("-NOPERM User ann ") && !heard.contains("secret"), "{heard}");

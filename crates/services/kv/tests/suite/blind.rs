@@ -1,4 +1,4 @@
-//! Blind writes of the store on disk: a SET reads nothing, and all counts stay exact.
+//! Blind writes of the store on disk: SET reads nothing, and all counts stay exact.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ use quorate_replica::service::{Health, Imaged};
 
 use crate::{common::Random, failing::until};
 
-/// Disk that counts the reads of one thread.
+/// Disk that counts the reads on one thread.
 #[derive(Debug)]
 struct Counting {
     thread: ThreadId,
@@ -52,7 +52,7 @@ impl Disk for Counting {
     }
 }
 
-/// Creates a tree with small tables and values apart.
+/// Creates a tree with small tables, and with values in separate files.
 fn make(path: &Path) {
     let database = fjall::Database::builder(path).open().unwrap();
     let apart = || {
@@ -94,8 +94,8 @@ fn overdue(store: &dyn Store, of: DeadlineKind) -> Vec<(u64, Vec<u8>)> {
     found
 }
 
-/// A SET of a key that is in the tree, or in no place, costs no read on the thread that orders and
-/// no read of a value on any.
+/// A SET of a stored or an absent key costs no read on the thread that executes commands, and no
+/// read of a value on any thread.
 #[test]
 fn a_set_reads_nothing() {
     const KEYS: u64 = 1000;
@@ -107,14 +107,14 @@ fn a_set_reads_nothing() {
     let mut random = Random::new(1);
     for number in 0..KEYS {
         let bytes = if number % 4 == 0 { 50 } else { 600 };
-        // Incompressible.
+        // Incompressible value.
         let value: Vec<u8> = (0..bytes).map(|_| random.next() as u8).collect();
         let deadline = (number % 3 == 0).then_some(1000 + number);
         store.put(key_of(&number.to_be_bytes()), &value, version(1), deadline);
     }
     store.commit(Slot(2), &[]);
     drop(store);
-    // A read of nearly any old value finds damage.
+    // Nearly all bytes of the value files are damaged, so almost any read of an old value fails.
     let files = value_files(&path);
     assert!(!files.is_empty());
     for file in files {
@@ -127,7 +127,7 @@ fn a_set_reads_nothing() {
     let counting = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };
     let mut store = open(&path, counting);
     let before = disk.reads.load(Ordering::SeqCst);
-    // Some of the keys: the library reads values once much of a file is dead.
+    // Only some of the keys, because fjall reads values once a large part of a file is dead.
     for number in (0..KEYS).step_by(8).chain(KEYS..KEYS + 50).flat_map(|key| [key, key + 1]) {
         let deadline = (number % 5 == 0).then_some(5000 + number);
         store.put(key_of(&number.to_be_bytes()), &[7; 700], version(2), deadline);
@@ -146,7 +146,7 @@ fn a_set_reads_nothing() {
     expected.sort_unstable();
     let found: Vec<u64> = overdue(&store, DeadlineKind::Keys).iter().map(|(at, _)| *at).collect();
     assert_eq!(found, expected);
-    // Expired keys are removed without a read of their values.
+    // The removal of expired keys does not read their values.
     store.set_time(10_000);
     assert_eq!(store.sweep(usize::MAX), expected.len());
     store.commit(Slot(4), &[]);
@@ -160,7 +160,7 @@ fn a_set_reads_nothing() {
     assert!(store.get(key_of(&2_u64.to_be_bytes())).is_none() && store.has_failed());
 }
 
-/// Both stores, which must stay alike.
+/// Two stores, whose contents must stay equal.
 struct Pair {
     path: PathBuf,
     limits: Limits,
@@ -169,7 +169,7 @@ struct Pair {
     random: Random,
     version: Version,
     closed: u32,
-    /// Digest and number of stored keys by position.
+    /// Digest and number of stored keys at each position.
     history: BTreeMap<Slot, (u128, u64)>,
 }
 
@@ -192,7 +192,7 @@ impl Pair {
         let key = self.key();
         let bytes = self.random.below(3) * 300 + self.random.below(20);
         let value = vec![self.random.next() as u8; bytes];
-        // Few deadlines, so that the same one comes back.
+        // Few distinct deadlines, so that one is set repeatedly.
         let deadline = (self.random.below(3) == 0).then(|| 1 + self.random.next() % 30);
         let version = self.version;
         self.each(|store| store.put(key_of(&key), &value, version, deadline));
@@ -256,8 +256,8 @@ impl Pair {
         }
     }
 
-    /// Executes some commands in a slot of their own, and compares everything but the number of
-    /// keys, which would be a reason to look up what was replaced.
+    /// Executes some commands in one slot and compares the stores. Skips the number of keys,
+    /// because a query for it would look up the replaced entries.
     fn run_slot(&mut self) {
         for index in 0..4 {
             self.version.index = index;
@@ -284,7 +284,7 @@ impl Pair {
         items
     }
 
-    /// Loads a snapshot of the model into the store on disk, but for its end.
+    /// Loads a snapshot of the model into the store on disk, without finishing the load.
     fn begin_load(&mut self) {
         self.model.begin_image().unwrap();
         let mut within = None;
@@ -309,7 +309,8 @@ impl Pair {
     }
 
     fn close(&mut self) {
-        // The process that has the folder open must end first.
+        // Closes the store by replacing it with one in another folder, because a folder can be open
+        // only once.
         self.closed += 1;
         self.lsm = open(&self.path.with_extension(self.closed.to_string()), self.limits);
     }
@@ -321,7 +322,7 @@ impl Pair {
         self.lsm.recovered().0
     }
 
-    /// Opens the store at an earlier commit, as after a crash, perhaps during a load.
+    /// Opens the store at an earlier commit, as after a crash, possibly during a load.
     fn crash(&mut self) {
         self.lsm.logged(Slot(self.version.slot));
         for _ in 0..5 {
@@ -340,7 +341,7 @@ impl Pair {
         self.load();
     }
 
-    /// Leaves the folder as an older release does, which does not know the index of deadlines.
+    /// Leaves the folder as an older release does, which does not maintain the index of deadlines.
     fn forget_index(&mut self, wholly: bool) {
         self.close();
         let database = fjall::Database::builder(&self.path).open().unwrap();
@@ -371,8 +372,9 @@ fn items(store: &mut dyn Store) -> Vec<Item> {
     items
 }
 
-/// Random commands lead to the same data, deadlines, snapshots and numbers of keys as in memory,
-/// after restarts, crashes, loads and older releases, and leave nothing behind.
+/// Random commands give the same data, deadlines, snapshots and numbers of keys as in memory, after
+/// restarts, crashes, loads and use by older releases. Once all keys are removed, no entries are
+/// left.
 #[test]
 fn nothing_depends_on_when_replaced_entries_are_looked_up() {
     for (seed, held_bytes) in [500, 3000, 20_000, 1 << 20].into_iter().cycle().take(8).enumerate() {
@@ -412,7 +414,7 @@ fn nothing_depends_on_when_replaced_entries_are_looked_up() {
             });
         }
         pair.lsm.commit(Slot(pair.version.slot + 1), &[]);
-        // The state, its copy and the highest generation are left.
+        // Only the state, its copy and the highest generation are left.
         until("an empty tree", || {
             pair.lsm.persist().unwrap();
             (pair.lsm.stored_entries() <= 3).then_some(())

@@ -1,4 +1,4 @@
-//! A simulated replica that executes the requests of a front at once or in any order.
+//! Simulated replica that executes the requests of a front immediately or in any order.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -64,7 +64,7 @@ pub(crate) enum Asked {
     ReadInOrder(Tag),
 }
 
-/// Completion for the front.
+/// Completion that the front has not received yet.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Written(Tag, Vec<u8>),
@@ -74,7 +74,6 @@ pub(crate) enum Told {
     Failed(Tag, Failure),
 }
 
-/// Simulated replica.
 pub(crate) struct World {
     pub(crate) service: Service,
     pub(crate) slot: u64,
@@ -83,25 +82,25 @@ pub(crate) struct World {
     pub(crate) asked: VecDeque<Asked>,
     pub(crate) told: Vec<Told>,
     pub(crate) forgotten: Vec<Tag>,
-    /// Commands whose replies wait for the disk.
+    /// Commands whose replies wait for stable storage.
     pub(crate) lasting: Vec<Vec<u8>>,
-    /// The group is volatile.
+    /// True if the group is volatile.
     pub(crate) volatile: bool,
-    /// Applied commands, for replays.
+    /// Applied commands, to replay them.
     pub(crate) log: Vec<(CommandId, Vec<u8>)>,
-    /// Replies stored by sessions.
+    /// Replies stored for the commands of sessions.
     pub(crate) sessions: BTreeMap<SessionId, BTreeMap<u64, Vec<u8>>>,
-    /// Failure of all requests.
+    /// Failure with which all requests are refused.
     pub(crate) refuse: Option<Failure>,
-    /// Answers after which the confirmation of the next run of reads expires, once.
+    /// Number of answers after which the confirmation of the next run expires. Applies once.
     pub(crate) overtaken: Option<usize>,
-    /// Last queries, with which each command is compared ([read-9]).
+    /// Latest queries. Each command is checked against them ([read-9]).
     pub(crate) queries: VecDeque<Vec<u8>>,
-    /// User table, if known on this node.
+    /// User table; `None` if this node does not have it yet.
     pub(crate) users: Option<Users>,
     pub(crate) users_version: u64,
     pub(crate) node: u32,
-    /// Node that leads; `None` during an election.
+    /// Number of the leader; `None` during an election.
     pub(crate) leader: Option<u32>,
     /// Feature level of the group.
     pub(crate) level: Level,
@@ -138,17 +137,17 @@ impl World {
         Self::new(Box::new(MemoryStore::new()))
     }
 
-    /// Applies a command in a slot of its own and commits.
+    /// Applies a command in a separate slot and commits it.
     pub(crate) fn apply(&mut self, command: &[u8]) -> Vec<u8> {
         let id = CommandId { slot: Slot(self.slot), index: 0 };
         self.log.push((id, command.to_vec()));
         let mut reply = Vec::new();
         self.service.prefetch(&mut std::iter::once(command));
-        // [read-9] A command that cannot change an answer does not.
+        // [read-9] A command classified as unable to change an answer must not change it.
         let unrelated = |query: &&Vec<u8>| !self.service.may_change(command, query);
         let queries: Vec<Vec<u8>> = self.queries.iter().filter(unrelated).cloned().collect();
         let before: Vec<Vec<u8>> = queries.iter().map(|query| self.answer_to(query)).collect();
-        // [visit-1] The bound on the visits is known in advance.
+        // [visit-1] An upper bound of the visits is known in advance.
         let bound = self.service.visits(command) + 16_384 + 16 * command.len() as u64;
         self.service.store().meter().allow(Some(bound));
         self.service.apply(id, command, &mut reply);
@@ -367,7 +366,7 @@ impl Requests for World {
     }
 }
 
-/// Front with its replica, and the input that it has not consumed.
+/// Front with its replica and unconsumed input.
 pub(crate) struct Node {
     pub(crate) front: RespFront,
     pub(crate) world: World,
@@ -381,7 +380,7 @@ impl Node {
         Self::with(world, Settings::default().client_bytes_max)
     }
 
-    /// Creates a node whose connections share `bytes` bytes of memory.
+    /// Creates a node with a memory limit of `bytes` bytes for all connections.
     pub(crate) fn with_client_bytes(bytes: usize) -> Self {
         Self::with(World::memory(), bytes)
     }
@@ -425,13 +424,13 @@ impl Node {
         id
     }
 
-    /// Passes bytes from a client to the front, which consumes what it accepts.
+    /// Passes a client's bytes to the front, which consumes those that it accepts.
     pub(crate) fn feed(&mut self, id: ConnectionId, bytes: &[u8]) {
         self.input.get_mut(&id).unwrap().extend_from_slice(bytes);
         self.pump();
     }
 
-    /// Sends output and offers leftover input again, as the reactor does.
+    /// Sends output, and passes unconsumed input to the front again, as the reactor does.
     pub(crate) fn pump(&mut self) {
         loop {
             let mut moved = false;
@@ -453,7 +452,8 @@ impl Node {
         }
     }
 
-    /// Executes one request. Writes and in-order reads go in sequence, other reads at any time.
+    /// Executes one request. The tests execute writes and in-order reads in sequence, other reads
+    /// at any time.
     pub(crate) fn execute(&mut self, index: usize) {
         if let Some(Asked::ReadInOrder(tag)) = self.world.asked.get(index) {
             let tag = *tag;
@@ -487,7 +487,7 @@ impl Node {
         self.front.completed(completion, &mut self.world);
     }
 
-    /// Executes all requests in order until nothing is left to do.
+    /// Executes all requests in order and delivers their completions.
     pub(crate) fn settle(&mut self) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -498,7 +498,8 @@ impl Node {
         }
     }
 
-    /// Executes all requests, writes and in-order reads in order, with completions in any order.
+    /// Executes all requests and delivers completions in random order. Writes and in-order reads
+    /// stay in sequence.
     pub(crate) fn settle_randomly(&mut self, random: &mut Random) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -528,7 +529,8 @@ impl Node {
         }
     }
 
-    /// Sends a request, executes everything, and returns the reply with `|` for line ends.
+    /// Sends a request, executes everything, and returns the reply with each line end replaced by
+    /// `|`.
     pub(crate) fn ask(&mut self, id: ConnectionId, words: &[&str]) -> String {
         self.feed(id, &request(words));
         self.settle();
@@ -546,7 +548,7 @@ impl Node {
         }
     }
 
-    /// Sends a request given as one text, as `ask` does.
+    /// Splits `text` into words and sends them as [`Self::ask`] does.
     pub(crate) fn say(&mut self, id: ConnectionId, text: &str) -> String {
         self.ask(id, &text.split_whitespace().collect::<Vec<_>>())
     }
@@ -556,7 +558,7 @@ impl Node {
         String::from_utf8_lossy(&bytes).replace("\r\n", "|")
     }
 
-    /// [time-1] Advances the group's time to the clock if a deadline is due, and returns whether it
+    /// [time-1] Advances the group's time to the clock if a deadline is due. Returns whether one
     /// was.
     pub(crate) fn pass(&mut self) -> bool {
         let World { service, wall_ms, .. } = &mut self.world;
@@ -567,7 +569,8 @@ impl Node {
         due
     }
 
-    /// Executes the housekeeping that a leader would propose. Returns the number of keys removed.
+    /// Executes the housekeeping commands that a leader would propose. Returns the number of
+    /// removed keys.
     pub(crate) fn sweep(&mut self) -> usize {
         let mut commands = Vec::new();
         self.world.service.due(&mut |command| commands.push(command.to_vec()));
@@ -618,7 +621,8 @@ pub(crate) fn check(script: &str) {
     });
 }
 
-/// Copies a folder as a killed process leaves it. Preallocated zeros become a hole, for speed.
+/// Copies a folder as a killed process leaves it. Preallocated zeros become a hole, which is
+/// faster.
 pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

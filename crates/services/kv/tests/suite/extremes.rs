@@ -1,8 +1,8 @@
-//! Extreme contents of a log: a committed command never crashes a replica, and all stores reply
-//! alike and reach the same state.
+//! Extreme contents of a log: no committed command crashes a replica, and all stores give the same
+//! replies and reach the same state.
 //!
-//! The commands are raw, as another version or a node with other limits could commit them; a front
-//! would refuse most.
+//! The commands are raw bytes that another version, or a node with other limits, could commit. A
+//! front would refuse most of them.
 
 use std::{ops::ControlFlow, path::Path};
 
@@ -48,7 +48,7 @@ const WORDS: [u64; 12] = [
 
 const SIGNED: [i64; 9] = [0, 1, -1, 5, -7, 1 << 40, i64::MAX, i64::MIN, i64::MIN + 1];
 
-/// Lengths of keys around every limit.
+/// Lengths of keys near every limit.
 const KEY_BYTES: [usize; 10] = [
     0,
     1,
@@ -89,7 +89,7 @@ const VALUES: [&str; 22] = [
 
 fn key(random: &mut Random) -> Vec<u8> {
     match random.below(12) {
-        // Few keys, so that commands collide.
+        // Few distinct keys, so that commands collide.
         0..9 => vec![b"abcd"[random.below(4)]],
         9 => vec![0xff; 3],
         _ => {
@@ -135,7 +135,7 @@ fn list(random: &mut Random, out: &mut Encoder<'_>, mut item: impl FnMut(&mut Ra
     }
 }
 
-/// Returns an operation whose fields have valid types and random contents.
+/// Generates an operation whose fields have valid types and random contents.
 fn command(random: &mut Random, depth: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let out = &mut Encoder(&mut bytes);
@@ -189,7 +189,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
         }
         Op::SetRange => {
             let offset = match random.below(40) {
-                // Sometimes the memory is really allocated.
+                // Sometimes, the memory is really allocated.
                 0 => 3_000_000,
                 1..20 => random.below(50) as u64,
                 _ => number(random).max(1 << 30),
@@ -236,7 +236,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
                 _ => {}
             }
         }
-        // Rare, so that the store is not always empty.
+        // Rarely, so that the store is not always empty.
         Op::Flush if random.below(4) > 0 => {
             out.byte(0);
         }
@@ -255,7 +255,7 @@ fn condition(random: &mut Random, out: &mut Encoder<'_>) {
     }
 }
 
-/// Writes the fields of an operation on collections. Returns `false` for other operations.
+/// Writes the fields of an operation on collections. Returns `false` for any other operation.
 fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> bool {
     let byte = |random: &mut Random, most: usize| random.below(most).to_le_bytes()[0];
     let signed = |random: &mut Random| match random.below(4) {
@@ -521,7 +521,7 @@ fn lock_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) {
         Op::Sweep => {
             out.count(number(random));
         }
-        // No fields.
+        // Operations without fields.
         _ => {}
     }
 }
@@ -545,7 +545,7 @@ fn lsm(path: &Path, held_bytes: usize) -> Service {
     Service::new(Box::new(store))
 }
 
-/// Service of a node, and its last reply.
+/// Service of a node, with its last reply.
 struct Side {
     service: Service,
     reply: Vec<u8>,
@@ -563,7 +563,7 @@ impl Side {
         self.service.apply(id, command, &mut self.reply);
     }
 
-    /// Returns the commands to propose, the next deadline, and the deadlines up to it.
+    /// Returns the commands to propose, the next deadline, and the expired keys.
     fn overdue(&mut self, wall_ms: u64) -> (Vec<Vec<u8>>, Option<u64>, Vec<Overdue>) {
         let (mut due, mut found) = (Vec::new(), Vec::new());
         self.service.due(&mut |command| due.push(command.to_vec()));
@@ -643,7 +643,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
             for side in &mut sides {
                 side.service.commit(Slot(slot + 1), std::slice::from_ref(&meta));
             }
-            // The same bytes as a query.
+            // The same kind of bytes as a query.
             let query = command(&mut random, 0);
             let wall_ms = *random.pick(&WORDS);
             let answers: Vec<_> = sides
@@ -665,7 +665,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
             );
             if random.below(30) == 0 {
                 for ((number, held_bytes), side) in paths.into_iter().zip(&mut sides[1..]) {
-                    // A folder can be open only once.
+                    // Close the store first, because a folder can be open only once.
                     *side = Side::new(Service::new(Box::new(MemoryStore::new())));
                     *side = Side::new(lsm(&path(number), held_bytes));
                     let (applied_to, kept) = side.service.recovered();
@@ -679,7 +679,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
     }
 }
 
-/// Small commands can request large copies, so every node limits the bytes that a batch copies.
+/// Small commands can request large copies, so every node limits the bytes copied by a batch.
 #[test]
 fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     const VALUE: usize = 8 << 20;
@@ -731,7 +731,7 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     assert_eq!(run(1, many(&set_range)), room);
     // Each batch has a new budget.
     assert_eq!(run(2, many(&copy)), room);
-    // Also within a transaction.
+    // The same within a transaction.
     let mut inner = Vec::new();
     for command in many(&copy) {
         Encoder(&mut inner).bytes(&command);
@@ -740,9 +740,9 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     Encoder(&mut exec).length(room + 8);
     exec.extend(inner);
     assert_eq!(run(3, vec![exec]), 1);
-    // Growing in place costs nothing.
+    // Growth in place is free.
     assert_eq!(run(4, vec![append(); 3 * room]), 3 * room);
-    // One value for many keys.
+    // One value is stored for many keys.
     let set_all = |keys: usize| {
         let mut bytes = Vec::new();
         let out = &mut Encoder(&mut bytes);
@@ -759,14 +759,14 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     assert_eq!(in_exec.count(), 8);
 }
 
-/// Three nodes decide and apply such commands, again after each restart, without a crash.
+/// Three nodes decide and apply such commands, and replay them after each restart, without a crash.
 #[test]
 fn a_log_full_of_poison_ends_no_node() {
     for seed in 0..4 {
         let mut random = Random::new(5000 + seed);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();
-        // Two kinds of stores, which are compared too.
+        // Two kinds of stores, so that their states are compared.
         let make = move |node: NodeId| match node {
             NodeId(1) => Service::new(Box::new(MemoryStore::new())),
             node => lsm(&path.join(format!("kv-{node}")), 5_000),
@@ -789,7 +789,7 @@ fn a_log_full_of_poison_ends_no_node() {
                 let ended = |cluster: &mut Cluster<Service>| cluster.outcome(node, tag).is_some();
                 assert!(cluster.run_until(20_000, ended), "{}", short(&command));
                 let outcome = cluster.outcome(node, tag);
-                // [level-9] [visit-3] Some commands never reach the log.
+                // [level-9] [visit-3] Some commands are refused before they reach the log.
                 let Some(outcome) = outcome else { unreachable!() };
                 let refused = [Failure::Level, Failure::TooBig].map(Outcome::Failed);
                 let known = matches!(outcome, Outcome::Written(_)) || refused.contains(outcome);
@@ -805,7 +805,8 @@ fn a_log_full_of_poison_ends_no_node() {
     }
 }
 
-/// The front refuses every command on a key that is too long, including reads, with the same error.
+/// The front refuses every command with a key that is too long, including reads, and with the same
+/// error.
 #[test]
 fn a_key_that_is_too_long_is_refused_by_the_front() {
     let long = vec![b'k'; KEY_BYTES_MAX + 1];
@@ -892,7 +893,7 @@ fn the_longest_key_is_a_key_like_others() {
     });
 }
 
-/// [room-2] A command adds data exactly if the table says so, also in a transaction.
+/// [room-2] A command adds data if and only if the table says so, also within a transaction.
 #[test]
 fn the_table_says_which_commands_add_data() {
     let mut node = Node::memory();
@@ -905,7 +906,8 @@ fn the_table_says_which_commands_add_data() {
             let client = node.connect();
             let all = [between[0].as_bytes(), &request(&words), between[1].as_bytes()];
             node.feed(client, &all.concat());
-            // The front answers a malformed command by itself, except in a transaction.
+            // The front answers a malformed command without the replica, except within a
+            // transaction.
             let Some(Asked::Write(_, _, command)) =
                 std::mem::take(&mut node.world.asked).pop_back()
             else {

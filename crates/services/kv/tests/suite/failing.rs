@@ -1,5 +1,5 @@
-//! The disk of a store fills up, fails and recovers: the node keeps voting, loses nothing, and
-//! resumes without an operator.
+//! Full, failing and recovering disks: the node keeps voting, loses nothing, and resumes without an
+//! operator.
 
 use std::{
     fmt, io,
@@ -30,7 +30,7 @@ use quorate_replica::{
 
 use crate::common::Random;
 
-/// Interval between checks of a condition, and their maximum number.
+/// Interval between checks of a condition, and the maximum number of checks.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 60_000;
 const TOTAL: u64 = 1 << 40;
@@ -39,14 +39,14 @@ const TOTAL: u64 = 1 << 40;
 #[derive(Default)]
 struct Moody {
     full: AtomicBool,
-    /// Failing accesses and their errors.
+    /// Kinds of access that fail, with their errors.
     fails: Mutex<Vec<(Access, io::ErrorKind)>>,
-    /// Error of all writes.
+    /// Error of all writes, if they fail.
     sealed: Mutex<Option<io::ErrorKind>>,
     panics: AtomicBool,
-    /// Failed accesses.
+    /// Number of failed accesses.
     failed: AtomicU64,
-    /// Failed test writes.
+    /// Number of failed test writes.
     tried: AtomicU64,
 }
 
@@ -57,7 +57,6 @@ impl fmt::Debug for Moody {
 }
 
 impl Moody {
-    /// Makes every access of this kind fail.
     fn fail(&self, access: Access, kind: io::ErrorKind) {
         self.fails.lock().unwrap().push((access, kind));
     }
@@ -134,7 +133,7 @@ fn open(path: &Path, disk: &Arc<Moody>) -> LsmStore {
     store
 }
 
-/// Waits for a condition that the threads of stores bring about.
+/// Waits for a condition that the stores' threads bring about.
 pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let (_alive, never) = channel::<()>();
     for _ in 0..LOOKS {
@@ -162,7 +161,7 @@ fn step(store: &mut LsmStore, model: &mut MemoryStore, slot: u64) {
     }
 }
 
-/// Replays slots from the position of a store that has reopened its tree.
+/// Replays slots on a store that has reopened its tree.
 fn replay(store: &mut LsmStore, to: u64) {
     let (from, _) = store.recovered();
     let mut unused = MemoryStore::new();
@@ -183,7 +182,7 @@ fn a_full_disk_stops_commits_and_not_reads_and_it_goes_on_with_room() {
         slot += 1;
     }
     disk.fill(true);
-    // Commits continue in memory, and the reported health names what will stop them.
+    // Commits continue in memory, and the health states what will stop them.
     let (mut strained, mut stuck) = (0, String::new());
     while stuck.is_empty() {
         match store.health() {
@@ -216,7 +215,7 @@ fn a_full_disk_stops_commits_and_not_reads_and_it_goes_on_with_room() {
 }
 
 /// The disk fills up unnoticed, becomes read-only, or fails. The tree is reopened, and the log
-/// replays what is missing.
+/// replays the missing part.
 #[test]
 fn a_failed_write_is_survived_by_opening_the_tree_again() {
     use io::ErrorKind::{Other, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
@@ -240,7 +239,7 @@ fn a_failed_write_is_survived_by_opening_the_tree_again() {
             slot += 1;
         };
         assert!(why.contains("cannot write"), "{why}");
-        // Until the disk accepts writes again, the data can be read.
+        // The data can be read even while the disk rejects writes.
         until("attempts", || {
             assert!(matches!(store.health(), Health::Stuck(_)));
             (disk.tried.load(Ordering::SeqCst) > 5).then_some(())
@@ -261,8 +260,8 @@ fn a_failed_write_is_survived_by_opening_the_tree_again() {
     }
 }
 
-/// A failed read voids all results. The tree is reopened, and after a second failure replaced by an
-/// empty one.
+/// A failed read voids all results. The tree is reopened. After a second failure, an empty tree
+/// replaces it.
 #[test]
 fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -276,7 +275,7 @@ fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
         let kind = if attempt < 3 { io::ErrorKind::Other } else { io::ErrorKind::InvalidInput };
         disk.fail(Access::Read, kind);
         assert!(store.get(b"1".into()).is_none() && store.has_failed());
-        // From here on, changes are lost.
+        // Changes from here on are lost.
         store.put(b"1".into(), b"wrong", Version { slot: 99, index: 0 }, None);
         store.commit(Slot(100), &[]);
         let down = store.health();
@@ -299,8 +298,8 @@ fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     }
 }
 
-/// [store-1] After a failure, a sync of the same file may report success for lost data, so later
-/// syncs use new files.
+/// [store-1] After a failure, a sync of the same file may report success although data was lost.
+/// Later syncs therefore use new files.
 #[test]
 fn what_was_synced_stays_so_and_more_is_synced_after_a_failure() {
     let folder = tempfile::tempdir().unwrap();
@@ -401,12 +400,12 @@ fn an_image_fails_with_the_tree_and_another_one_is_begun() {
     assert_eq!(next(&mut store), Imaged::More);
     disk.fail(Access::Read, io::ErrorKind::Other);
     assert_eq!(next(&mut store), Imaged::Failed);
-    // [scrub-2] The failure discards nothing.
+    // [scrub-2] The failure discards no data.
     assert!(!store.has_failed());
     assert_eq!(next(&mut store), Imaged::Failed);
     disk.heal();
     assert_eq!(store.health(), Health::Well);
-    // The snapshot keeps the tree open, but it must be reopened.
+    // The tree must be reopened although a snapshot keeps it open.
     assert_eq!(store.begin_image(), Some(199));
     disk.seal(Some(io::ErrorKind::Other));
     let mut slot = 200;
@@ -494,7 +493,7 @@ fn a_store_in_trouble_can_be_dropped() {
     }
 }
 
-/// A store that had to start empty removes flushed data again.
+/// A store that had to start empty removes flushed data again after the replay.
 #[test]
 fn a_store_begun_anew_removes_what_was_flushed_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -521,7 +520,7 @@ fn a_store_begun_anew_removes_what_was_flushed_again() {
     }
 }
 
-/// Flushed generations are removed even if the store sometimes fails.
+/// Flushed generations are removed even if the store fails from time to time.
 #[test]
 fn what_a_flush_leaves_is_removed_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -557,7 +556,7 @@ fn what_a_flush_leaves_is_removed_all_the_same() {
     assert_eq!(store.len(), 0);
 }
 
-/// [scrub-2] If flushed data cannot be read, its removal stops and sound data remains.
+/// [scrub-2] If flushed data cannot be read, its removal stops and sound data stays.
 #[test]
 fn what_is_to_be_removed_and_cannot_be_read_takes_nothing_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -592,8 +591,8 @@ fn what_is_to_be_removed_and_cannot_be_read_takes_nothing_away() {
     assert!(!path.with_extension("damaged-1").exists());
 }
 
-/// [scrub-8] Without space for a second store, the old one continues: a new one that ran out of
-/// space would serve nothing.
+/// [scrub-8] If a second store does not fit on the disk, the old one stays: a new one that ran out
+/// of space would serve nothing.
 #[test]
 fn a_store_is_not_built_anew_without_room_for_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -616,7 +615,7 @@ fn a_store_is_not_built_anew_without_room_for_another() {
     assert!(aside.exists());
 }
 
-// --- The same in a cluster.
+// Tests in a cluster.
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
@@ -627,7 +626,7 @@ struct Group {
 }
 
 impl Group {
-    /// Creates nodes with stores on disk, and a fourth one in memory as the model.
+    /// Creates nodes with stores on disk. A fourth node has a store in memory and is the model.
     fn new(seed: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let disks: Vec<_> = NODES.iter().map(|_| Arc::new(Moody::default())).collect();
@@ -655,8 +654,8 @@ impl Group {
         &self.disks[node.0 as usize - 1]
     }
 
-    /// Runs the cluster until a condition holds. Simulated time does not advance the stores'
-    /// threads.
+    /// Runs the cluster until a condition holds. The stores' threads run in real time, not in
+    /// simulated time.
     fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         until(what, || {
             self.cluster.run_ms(5);
@@ -664,7 +663,7 @@ impl Group {
         });
     }
 
-    /// Writes a key with SET, as in the log.
+    /// Writes a key with SET, encoded as in the log.
     fn set(&mut self, node: NodeId, key: &str, value: usize) -> Outcome {
         let mut command = vec![64, 0, 0];
         for field in [key.as_bytes(), &vec![b'v'; value]] {
@@ -704,7 +703,7 @@ impl Group {
     }
 }
 
-/// A node whose store accepts no writes keeps voting: the group needs it.
+/// A node whose store accepts no writes keeps voting.
 #[test]
 fn a_node_whose_store_is_full_goes_on_voting() {
     let mut group = Group::new(1);
@@ -723,7 +722,7 @@ fn a_node_whose_store_is_full_goes_on_voting() {
     assert_eq!(group.set(three, "b", 1), Outcome::Failed(Failure::Unavailable));
     let error = group.cluster.replica(three).error();
     assert!(error.is_some_and(|why| why.contains("no room on the disk")));
-    // Without its vote, four nodes have no quorum.
+    // Four nodes have no quorum without its vote.
     group.cluster.crash(one);
     group.until("a leader", |group| group.cluster.leader().is_some_and(|leader| leader != one));
     for more in 0..40 {
@@ -807,7 +806,7 @@ fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
                     acknowledged.push((key, number));
                 }
                 Outcome::Failed(Failure::Unknown) => {
-                    // May still succeed, so the key's value is unknown from here on.
+                    // The write may still succeed, so the value of the key is unknown from here on.
                     acknowledged.retain(|(known, _)| *known != key);
                 }
                 Outcome::Failed(_) => refused += 1,
@@ -818,7 +817,7 @@ fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
         group.level();
         for (key, bytes) in &acknowledged {
             let node = *random.pick(&NODES);
-            // A store's thread may not have reached the last injected panic.
+            // The last injected panic may not have occurred yet in a store's thread.
             let mut answer = Vec::new();
             group.until("an answer", |group| match group.get(node, key) {
                 Outcome::Read(read) => {

@@ -1,4 +1,4 @@
-//! Snapshots of both stores and loads into both: equal items and states, whatever else happens.
+//! Snapshots of both stores, loaded into both: equal items and states, whatever happens meanwhile.
 
 use std::{collections::BTreeMap, io, ops::ControlFlow, path::Path, sync::Arc};
 
@@ -27,7 +27,6 @@ fn small() -> Limits {
     Limits { held_bytes: 1500, ..Limits::default() }
 }
 
-/// Opens a store with small tables.
 fn lsm(path: &Path) -> LsmStore {
     if !path.exists() {
         let database = fjall::Database::builder(path).open().unwrap();
@@ -47,7 +46,7 @@ fn changes(of: &[(&str, &str)]) -> Vec<MetaChange> {
     of.iter().map(change).collect()
 }
 
-/// Executes slots with a commit after each, and returns the replies.
+/// Executes slots, with a commit after each, and returns the replies.
 fn run(service: &mut Service, slots: &[Vec<Vec<u8>>], from: usize, to: usize) -> Vec<Vec<u8>> {
     let mut replies = Vec::new();
     for (at, batch) in slots.iter().enumerate().take(to).skip(from) {
@@ -68,7 +67,7 @@ fn take_items(service: &mut Service, bytes: usize, items: &mut Vec<Vec<u8>>) -> 
     service.next_image(bytes, &mut |item| items.push(item.to_vec()))
 }
 
-/// Loads items as a replica does, only while the service is healthy.
+/// Loads items as a replica does: only while the service is healthy.
 fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange]) {
     service.begin_load().unwrap();
     for item in items {
@@ -78,8 +77,8 @@ fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange])
     service.finish_load(at, meta).unwrap();
 }
 
-/// A load without items before the first slot leaves an empty store. So a service starts again from
-/// the log after a damaged snapshot.
+/// A load without items, before the first slot, leaves an empty store. In this way a service starts
+/// over from the log after a damaged snapshot.
 #[test]
 fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
     let folder = tempfile::tempdir().unwrap();
@@ -99,8 +98,8 @@ fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
     }
 }
 
-/// Snapshots of both stores in the middle of a log, loaded into both, with the rest of the log lead
-/// to equal states.
+/// A snapshot from the middle of a log and the rest of the log lead to the same state as the whole
+/// log, for every combination of stores.
 #[test]
 fn an_image_and_the_rest_of_the_log_are_the_whole_log() {
     for seed in 1..=12 {
@@ -142,7 +141,7 @@ fn an_image_and_the_rest_of_the_log_are_the_whole_log() {
         for (name, items) in [("memory", of_memory), ("disk", of_disk)] {
             for on_disk in [false, true] {
                 let mut service = fresh(name, on_disk);
-                // The service had other contents before.
+                // The service has other contents before the load.
                 run(&mut service, &slots, 0, middle / 2);
                 load(&mut service, items, Slot(middle as u64 + 1), &changes(&[("a", "b")]));
                 assert_eq!(&run(&mut service, &slots, middle, slots.len()), replies, "seed {seed}");
@@ -195,7 +194,7 @@ fn contents(store: &dyn Store) -> Contents {
     found
 }
 
-/// Checks that a snapshot keeps the contents at its beginning while keys are written, removed and
+/// Checks that a snapshot contains the state at its beginning, while keys are written, removed and
 /// flushed.
 fn images_are_of_their_moment(store: &mut dyn Store, seed: u64, rounds: u64) -> u64 {
     let mut random = Random::new(seed);
@@ -262,7 +261,7 @@ fn an_image_is_of_the_moment_when_it_was_begun() {
     }
 }
 
-/// Returns the items of a snapshot and the digest of the state.
+/// Returns the items of a snapshot and the digest of its state.
 fn made(seed: u64, keys: usize) -> (Vec<Vec<u8>>, u128) {
     let mut store = MemoryStore::new();
     let mut random = Random::new(seed);
@@ -280,15 +279,15 @@ fn made(seed: u64, keys: usize) -> (Vec<Vec<u8>>, u128) {
     (items, service.digest())
 }
 
-/// A process killed during a load leaves the old or the new state; a failed load leaves nothing
-/// visible.
+/// A process killed during a load leaves either the old or the new state. A failed load leaves
+/// nothing visible.
 #[test]
 fn a_load_is_whole_or_was_not() {
     let folder = tempfile::tempdir().unwrap();
     let (old, old_digest) = made(1, 300);
     let (new, new_digest) = made(2, 900);
     let path = folder.path().join("kv");
-    // fjall's threads must not change files during a copy.
+    // fjall's threads must not change files while they are copied.
     let open = || Service::new(Box::new(LsmStore::open_with(&path, small()).unwrap().0));
     let mut service = open();
     load(&mut service, &old, Slot(5), &changes(&[("old", "1"), ("both", "1")]));
@@ -331,8 +330,8 @@ fn a_load_is_whole_or_was_not() {
         }
         drop(service);
         let mut store = LsmStore::open_with(&path, small()).unwrap().0;
-        // After removal of the remains: the state and its copy, the metadata, the mark, and the keys
-        // with deadlines.
+        // Expected entries after the remains are removed: the state and its copy, the metadata, the
+        // mark, the keys, and the deadlines.
         let deadlines = contents(&store).iter().filter(|(.., deadline)| deadline.is_some()).count();
         let expected = 5 + contents(&store).len() + deadlines;
         until("what is left to be removed", || (store.stored_entries() <= expected).then_some(()));
@@ -419,7 +418,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
                     break;
                 }
             }
-            // Longer values and other versions are also valid; the digest tells.
+            // Longer values and other versions are valid too; the digest detects them.
             let result = result.and_then(|()| service.finish_load(Slot(2), &[]));
             if result.is_err() {
                 assert_eq!(service.finish_load(Slot(2), &[]), Err(LoadError::NotLoading));
@@ -433,7 +432,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
     }
 }
 
-/// A commit during a load would mix two states, so neither survives it.
+/// A commit during a load would mix two states, so neither is kept.
 #[test]
 fn nothing_is_committed_within_a_load() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The store on disk: data that survives, and folders that are refused.
+//! Store on disk: contents after restarts and crashes, and folders that it rejects.
 
 use std::{
     path::{Path, PathBuf},
@@ -55,8 +55,8 @@ fn position_data_and_metadata_survive_together() {
     assert!(!store.contains(b"a".into()) && !store.contains(b"lost".into()));
 }
 
-/// [volatile-1] A position beyond the log is not stored: a log that ends below the store has lost
-/// data.
+/// [volatile-1] A position beyond the log is not stored, because a log that ends before the store's
+/// position has lost data.
 #[test]
 fn position_that_the_log_does_not_have_yet_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn keys_of_a_flushed_store_do_not_come_back_and_are_removed_by_and_by() {
     assert_eq!(store.stored_entries(), 3, "the key, the state and its copy");
 }
 
-/// The tree contains whole commits only, whenever the process ends.
+/// The tree contains whole commits only, at whatever time the process ends.
 #[test]
 fn a_store_that_ends_within_a_run_is_at_an_earlier_commit() {
     let folder = tempfile::tempdir().unwrap();
@@ -138,7 +138,8 @@ fn a_store_that_ends_within_a_run_is_at_an_earlier_commit() {
     assert_eq!(&*store.get(b"a".into()).unwrap().value, b"1");
 }
 
-/// Reads do not depend on whether data is in memory, in flight, in the tree, or in several of them.
+/// Reads give the same results whether data is in memory, in flight, in the tree, or in several of
+/// these.
 #[test]
 fn the_layers_are_one() {
     for held_bytes in [0, 200, 2000, usize::MAX] {
@@ -161,7 +162,7 @@ fn the_layers_are_one() {
                     }
                     1..12 => assert_eq!(store.remove(key_of(&key)), model.remove(key_of(&key))),
                     12 => {
-                        // Time also goes back, when the service is rolled back.
+                        // Time may go back too, when the service is rolled back.
                         let time = store.time().saturating_sub(20) + random.next() % 30;
                         store.set_time(time);
                         model.set_time(time);
@@ -212,7 +213,8 @@ fn a_second_process_is_refused() {
     assert!(error.contains("in use by another process"), "{error}");
 }
 
-/// A power loss can leave a hole in the unsynced journal. Everything before it survives.
+/// A power loss can leave a hole in the unsynced part of the journal. Everything before the hole
+/// survives.
 #[test]
 fn a_journal_with_a_hole_is_cut_before_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,11 +222,11 @@ fn a_journal_with_a_hole_is_cut_before_it() {
     let mut store = open(&path);
     let mut random = Random::new(5);
     for slot in 2..40 {
-        // Incompressible.
+        // Incompressible value.
         let value: Vec<u8> = (0..9000).map(|_| random.next().to_le_bytes()[0]).collect();
         store.put(key_of(format!("{slot}").as_bytes()), &value, VERSION, None);
         store.commit(Slot(slot), &[]);
-        // A batch of the journal each.
+        // One batch of the journal per commit.
         store.persist().unwrap();
     }
     drop(store);
@@ -246,7 +248,7 @@ fn a_journal_with_a_hole_is_cut_before_it() {
             assert!(note.contains("were cut off"), "{note}");
             cut += 1;
         }
-        // The store continues from there, and what was cut off does not reappear.
+        // The store continues from there, and the part that was cut off does not reappear.
         store.put(b"next".into(), b"1", VERSION, None);
         store.commit(Slot(n + 2), &[]);
         drop(store);
@@ -256,8 +258,8 @@ fn a_journal_with_a_hole_is_cut_before_it() {
     assert!(cut > 10, "the library cuts the others by itself: {cut}");
 }
 
-/// A process killed during a write leaves a prefix of it, and zeros. A cut between the two lengths
-/// of an item once made every start fail with an assertion of fjall.
+/// A process killed during a write leaves a prefix of it, followed by zeros. Before it was handled,
+/// a cut between the two lengths of an item failed an assertion of fjall at every start.
 #[test]
 fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -305,8 +307,8 @@ fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before() {
     assert!(stopped * 10 < to - from, "{stopped} of {}", to - from);
 }
 
-/// With any part of its files damaged, a store has its state, that of an earlier commit, or none.
-/// It never panics.
+/// If any part of its files is damaged, a store has its own state, that of an earlier commit, or
+/// none. It never panics.
 #[test]
 fn a_store_damaged_anywhere_is_itself_or_begun_again() {
     const LAST: u64 = 820;
@@ -327,7 +329,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
     let (mut store, _) = LsmStore::open_with(&path, options()).unwrap();
     let mut random = Random::new(11);
     for slot in 2..800_u64 {
-        // Incompressible.
+        // Incompressible value.
         let value: Vec<u8> = (0..800).map(|_| random.next().to_le_bytes()[0]).collect();
         store.put(key_of(&slot.to_be_bytes()), &value, VERSION, Some(slot));
         store.commit(Slot(slot + 1), &[]);
@@ -335,7 +337,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
     store.persist().unwrap();
     drop(store);
     let (mut store, _) = LsmStore::open_with(&path, options()).unwrap();
-    // Separate batches of a journal, however much is in tables.
+    // Separate batches of a journal, however much is in tables already.
     for slot in 800..LAST {
         store.put(key_of(&slot.to_be_bytes()), b"small", VERSION, Some(slot));
         store.commit(Slot(slot + 1), &[]);
@@ -348,8 +350,8 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
     let (mut as_it_was, mut earlier, mut begun_again) = (0, 0, 0);
     for round in 0..90 {
         let file = random.pick(&files).clone();
-        // fjall's list of tables has no checksum: a flipped bit may hide a table, and the digests
-        // of nodes then differ.
+        // fjall's list of tables has no checksum, so a flipped bit may hide a table. The digests of
+        // nodes then differ.
         let listed = file.file_name().unwrap().to_str().unwrap().starts_with('v');
         let bytes = std::fs::read(&file).unwrap();
         let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
@@ -371,7 +373,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
         let (mut store, note) = match LsmStore::open_with(&other, options()) {
             Ok(opened) => opened,
             Err(error) => {
-                // The folder looks like one of another version.
+                // The folder appears to be from another version.
                 assert!(target.ends_with("version"), "{what}: {error}");
                 continue;
             }
@@ -379,7 +381,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
         let found = digest(&store);
         let _ = overdue(&store, u64::MAX - 1);
         if store.has_failed() {
-            // As in the next turn of a replica.
+            // The next turn of a replica does this too.
             let back = std::iter::repeat_with(|| store.health())
                 .find(|health| matches!(health, Health::Back(_)));
             assert!(matches!(back, Some(Health::Back(Some(_)))), "{what}: {back:?}");
@@ -430,7 +432,7 @@ fn journal(path: &Path) -> PathBuf {
     files(path).into_iter().find(journal).expect("there is a journal")
 }
 
-/// A kill or a full disk may leave some files of a tree. The tree is then created again.
+/// A kill or a full disk may leave only some files of a tree. The tree is then created again.
 #[test]
 fn a_tree_that_was_not_made_to_the_end_is_made_anew() {
     let folder = tempfile::tempdir().unwrap();

@@ -52,8 +52,8 @@ fn reads_share_one_confirmation_if_no_write_is_near() {
     assert_eq!(node.take(client), "$-1|$-1|+PONG|$-1|");
 }
 
-/// [read-4] If the confirmation of a run of reads expires half-way, the unanswered reads are
-/// requested again and answered in order.
+/// [read-4] If the confirmation of a run expires half-way, the unanswered reads are requested again
+/// and answered in order.
 #[test]
 fn run_whose_ground_is_gone_asks_again_for_what_is_left() {
     for left in 0..3 {
@@ -73,7 +73,7 @@ fn run_whose_ground_is_gone_asks_again_for_what_is_left() {
     }
 }
 
-/// [read-6] A connection chooses how fresh its reads must be.
+/// [read-6] QUORATE READ sets the freshness of a connection's reads.
 #[test]
 fn connection_chooses_how_fresh_its_reads_are() {
     let mut node = Node::memory();
@@ -87,7 +87,7 @@ fn connection_chooses_how_fresh_its_reads_are() {
     assert_eq!(most_ms, 40, "the stricter of the run");
     node.settle();
     node.take(client);
-    // A linearizable read stays so, and with it all reads of the run.
+    // One linearizable read makes the whole run linearizable.
     node.feed(client, b"GET a\r\nQUORATE READ linearizable\r\nGET b\r\n");
     assert_eq!(asked(&node), "read");
     node.settle();
@@ -118,8 +118,8 @@ fn connection_chooses_how_fresh_its_reads_are() {
     }
 }
 
-/// [class-2] A connection chooses when its writes are answered, from a position in a pipeline on,
-/// however a write is sent: at once, after a read, in a session, or as a transaction.
+/// [class-2] QUORATE CLASS sets when later writes of a pipeline are answered, however they are
+/// sent: at once, after a read, in a session, or as a transaction.
 #[test]
 fn connection_chooses_when_its_writes_are_answered() {
     let mut node = Node::memory();
@@ -140,14 +140,14 @@ fn connection_chooses_when_its_writes_are_answered() {
     node.say(client, "QUORATE SESSION");
     node.say(client, "QUORATE SEQ 1 SET a 4");
     assert_eq!(written(&node), 3);
-    // A write that waits for a read keeps the class of its arrival.
+    // A write that waits for a read has the class in effect when it arrived.
     node.feed(client, b"GET a\r\nSET a 5\r\nQUORATE CLASS group\r\nSET a 6\r\n");
     node.settle();
     node.take(client);
     assert_eq!(written(&node), 4);
     assert_eq!(node.say(client, "GET a"), "$1|6|");
 
-    // A blocked client is served in the cluster's own class.
+    // A blocked client is served in the class of the cluster.
     node.say(client, "QUORATE CLASS durable");
     let refused = node.say(client, "BLPOP list 1");
     assert!(refused.contains("QUORATE CLASS group"), "{refused}");
@@ -189,7 +189,7 @@ fn reads_among_writes_go_out_with_them_and_run_between_them() {
     }
 }
 
-/// After a single write, a stream of reads stops using the log.
+/// A series of reads after a single write stops using the log once the write is complete.
 #[test]
 fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     let mut node = Node::memory();
@@ -198,7 +198,8 @@ fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     assert_eq!(asked(&node), "write between");
     node.execute(0);
     node.tell(0);
-    // The write is complete, the read is not. The next reads wait for it and share a confirmation.
+    // The write is complete, the read is not. The next reads wait for it, then share a
+    // confirmation.
     node.feed(client, b"GET a\r\nGET b\r\n");
     assert_eq!(asked(&node), "between");
     node.execute(0);
@@ -223,7 +224,7 @@ fn writes_wait_for_runs_that_were_asked_for() {
     assert_eq!(node.take(client), "$-1|+OK|$1|1|+OK|");
 }
 
-/// A command goes alone if its reply contains a position, or must be known before later commands.
+/// A command is sent alone if its reply contains a position, or if later commands depend on it.
 #[test]
 fn watch_and_digest_wait_for_the_writes_before_them() {
     let mut node = Node::memory();
@@ -256,7 +257,7 @@ fn a_read_does_not_join_a_confirmation_that_began_before_it_arrived() {
     let mut node = Node::memory();
     let (one, other) = (node.connect(), node.connect());
     node.feed(one, b"GET a\r\n");
-    // Confirmed before the other client's write, but the confirmation is late.
+    // The read was confirmed before the other client's write, but the confirmation arrives late.
     node.execute(0);
     node.feed(other, b"SET a 1\r\n");
     node.execute(0);
@@ -292,8 +293,8 @@ fn stale_reads_ask_nobody_but_see_their_own_writes() {
     assert_eq!(node.take(client), "+OK|$1|1|");
 }
 
-/// A node without a quorum answers stale reads, even after failed writes, unless a read precedes a
-/// write that was sent and may have been executed.
+/// A node without a quorum answers stale reads, even after failed writes. The exception is a read
+/// before a write that was sent and may have been executed.
 #[test]
 fn stale_reads_behind_failed_writes_are_answered() {
     let mut node = Node::memory();
@@ -310,7 +311,7 @@ fn stale_reads_behind_failed_writes_are_answered() {
     assert!(failed(replies[6]) && replies.len() == 7, "{replies:?}");
 }
 
-/// A connection gets the same replies from a slow replica.
+/// A connection gets the same replies from a slow replica as from an instant one.
 #[test]
 fn a_connection_cannot_tell_a_slow_replica_from_an_instant_one() {
     for seed in 0..150 {
@@ -389,14 +390,14 @@ fn every_failure_has_its_word() {
     ] {
         let mut node = Node::memory();
         let client = node.connect();
-        // Refused at once.
+        // Requests refused at once.
         node.world.refuse = Some(failure);
         for command in ["SET a 1", "GET a", "QUORATE SESSION"] {
             let reply = node.say(client, command);
             assert!(reply.starts_with(word), "{command}: {reply}");
         }
         node.world.refuse = None;
-        // Refused later.
+        // Requests refused later.
         node.feed(client, b"SET a 1\r\nSET a 2\r\nGET a\r\nGET b\r\n");
         fail_all(&mut node, failure);
         node.feed(client, b"QUORATE SESSION\r\n");
@@ -456,7 +457,8 @@ fn quit_waits_for_what_was_asked_before() {
     assert_eq!(node.input[&client], b"", "what follows is thrown away");
 }
 
-/// Requests that a web page can make a browser send, and those of a TLS client, are never executed.
+/// Neither the requests that a web page can make a browser send nor those of a TLS client are
+/// executed.
 #[test]
 fn other_protocols_are_closed_before_anything_is_executed() {
     let body = "\r\nSET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
@@ -490,7 +492,7 @@ fn other_protocols_are_closed_before_anything_is_executed() {
             assert_eq!(node.say(other, "GET a"), "$-1|", "{request:?}");
         }
     }
-    // Elsewhere the words of HTTP are data.
+    // As arguments, the words of HTTP are data.
     let mut node = Node::memory();
     let client = node.connect();
     assert_eq!(node.say(client, "SET post HTTP/1.1"), "+OK|");
@@ -524,7 +526,7 @@ fn outstanding_bytes_are_bounded() {
     assert_eq!(node.take(client), "+OK|".repeat(50));
 }
 
-/// Writes whose replies may be as large as values are limited in flight. Only small replies raise
+/// Writes in flight whose replies may be as large as values are limited. Only small replies raise
 /// the limit.
 #[test]
 fn outstanding_writes_that_return_values_are_bounded_by_what_they_returned() {
@@ -570,7 +572,7 @@ fn replies_that_nobody_reads_stop_the_input() {
     assert!(node.front.ready(client));
 }
 
-/// The reactor is notified of capacity that becomes available without output.
+/// The reactor is notified when capacity becomes available without output.
 #[test]
 fn a_connection_with_room_again_is_reported() {
     let mut node = Node::memory();
@@ -600,7 +602,7 @@ fn very_many_replies_that_nobody_reads_become_errors() {
     assert_eq!(reply.matches("-BUSY not executed").count(), 30);
 }
 
-/// Reads of all connections share a memory limit. Above it they are refused, even between writes.
+/// Reads of all connections share a memory limit. Above it, reads are refused, even between writes.
 #[test]
 fn replies_of_all_connections_are_bounded_together() {
     let mut node = Node::with_client_bytes(3 << 20);
@@ -642,8 +644,8 @@ fn replies_of_all_connections_are_bounded_together() {
     assert_eq!(node.front.held_bytes(), 0);
 }
 
-/// Commands queued for EXEC count towards the limit. A refusal aborts the transaction and frees its
-/// memory.
+/// Commands queued for EXEC count towards the memory limit. A refusal aborts the transaction and
+/// frees its memory.
 #[test]
 fn transactions_that_are_queued_are_bounded_together() {
     let mut node = Node::with_client_bytes(8 << 20);
@@ -709,7 +711,7 @@ fn large_replies_of_writes_are_few_at_a_time() {
     assert_eq!(node.take(client).matches('|').count(), 199);
 }
 
-/// In every interleaving of two connections, an acknowledged write is visible to the other.
+/// In every interleaving of two connections, a write acknowledged to one is visible to the other.
 #[test]
 fn two_connections_see_what_was_acknowledged_to_the_other() {
     for seed in 0..60 {

@@ -1,5 +1,5 @@
-//! Damage in files that no client reads: a scrub finds it, the node keeps serving, and rebuilds the
-//! store from another node's snapshot ([scrub-8]).
+//! Damage in files that no client reads: a scrub finds it, and the node keeps serving while it
+//! rebuilds the store from another node's snapshot ([scrub-8]).
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use quorate_replica::{
 use crate::{common::Random, failing::until};
 
 const WALL_MS: u64 = 1_700_000_000_000;
-/// Large enough to be stored apart from the key (from 512 bytes on).
+/// Size at which values are in separate files (from 512 bytes on).
 const VALUE_BYTES: usize = 900;
 
 fn options() -> Options {
@@ -35,7 +35,7 @@ fn options() -> Options {
     }
 }
 
-/// Nodes with stores on disk, whose trees have small tables and whose logs are trimmed to the
+/// Nodes with stores on disk. Their trees have small tables, and their logs are trimmed to the
 /// synced position.
 struct Group {
     cluster: Cluster<Service>,
@@ -85,8 +85,8 @@ impl Group {
         group
     }
 
-    /// Runs the cluster until a condition holds. Simulated time does not advance the stores'
-    /// threads.
+    /// Runs the cluster until a condition holds. The stores' threads run in real time, not in
+    /// simulated time.
     fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         until(what, || {
             self.cluster.run_ms(5);
@@ -94,7 +94,7 @@ impl Group {
         });
     }
 
-    /// Runs the cluster until this node reports damage, but not beyond: the repair may take only
+    /// Runs the cluster until this node reports damage, and stops there: the repair may take only
     /// milliseconds.
     fn until_damage(&mut self, node: NodeId) {
         until("damage", || {
@@ -110,7 +110,7 @@ impl Group {
         self.cluster.outcome(node, tag).unwrap().clone()
     }
 
-    /// Writes a key with an incompressible value, as SET in the log.
+    /// Writes a key with an incompressible value, encoded as SET is in the log.
     fn set(&mut self, node: NodeId, key: &str) {
         let value: Vec<u8> =
             (0..VALUE_BYTES).map(|_| self.random.next().to_le_bytes()[0]).collect();
@@ -123,7 +123,6 @@ impl Group {
         assert!(matches!(outcome, Outcome::Written(_)), "{key}: {outcome:?}");
     }
 
-    /// Returns whether a node has a key.
     fn has(&mut self, node: NodeId, key: &str) -> bool {
         let mut query = vec![2];
         Encoder(&mut query).bytes(key.as_bytes());
@@ -131,7 +130,7 @@ impl Group {
         matches!(self.outcome(node, tag), Outcome::Read(value) if value.len() > VALUE_BYTES)
     }
 
-    /// Writes enough data for tables in every store, beyond which every log starts.
+    /// Writes enough data that every store has tables and every log is trimmed past them.
     fn fill(&mut self) {
         for number in 0..300 {
             let node = self.nodes[number % self.nodes.len()];
@@ -167,8 +166,8 @@ impl Group {
         self.folder.path().join(node.to_string())
     }
 
-    /// Flips a byte in the middle of the oldest value file, which every node wrote at about the
-    /// same time.
+    /// Flips a byte in the middle of the oldest value file. All nodes wrote it at about the same
+    /// time.
     fn spoil(&self, node: NodeId) {
         let mut files = files_in(&self.store(node), "blobs");
         files.sort();
@@ -176,8 +175,8 @@ impl Group {
         turn_in_the_middle(file);
     }
 
-    /// Flips a byte in the keys of the largest table, not in its index. Only compaction reads it,
-    /// and clients that request these keys.
+    /// Flips a byte among the keys of the largest table, outside its index. Only compaction and
+    /// requests for these keys read it.
     fn spoil_keys(&self, node: NodeId) {
         let files = files_in(&self.store(node), "tables");
         let bytes = |file: &PathBuf| fs::metadata(file).unwrap().len();
@@ -243,8 +242,8 @@ fn is_of_the_store(status: &ScrubStatus, fate: Fate) -> bool {
     !status.found.is_empty() && status.found.iter().all(right)
 }
 
-/// A follower with a damaged store serves clients until it has rebuilt it from a peer's snapshot. A
-/// leader hands over first.
+/// A follower with a damaged store serves clients until it has rebuilt the store from a peer's
+/// snapshot. A leader hands over first.
 #[test]
 fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
     let mut group = Group::new(3, 1);
@@ -274,8 +273,8 @@ fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
     }
 }
 
-/// The only node of a group has the only copy: it keeps serving and reports the damage. Neither an
-/// unreadable snapshot nor unreadable obsolete data makes it discard anything.
+/// The only node of a group has the only copy, so it keeps serving and reports the damage. Neither
+/// an unreadable snapshot nor unreadable obsolete data makes it discard anything.
 #[test]
 fn a_group_of_one_keeps_what_it_has() {
     let mut group = Group::new(1, 2);
@@ -298,7 +297,7 @@ fn a_group_of_one_keeps_what_it_has() {
     assert!(!group.is_aside(one));
 }
 
-/// Two of three nodes rebuild from the third, whichever nodes they ask first.
+/// Two of three nodes rebuild from the third, whichever peer they try first.
 #[test]
 fn two_damaged_stores_are_built_anew_and_the_group_serves() {
     let mut group = Group::new(3, 3);
@@ -325,7 +324,7 @@ fn two_damaged_stores_are_built_anew_and_the_group_serves() {
     }
 }
 
-/// Without a sound store no node has a snapshot to send, and none discards anything.
+/// Without a sound store, no node can send a snapshot, and none discards anything.
 #[test]
 fn when_all_stores_are_damaged_all_keep_what_they_have() {
     let mut group = Group::new(3, 4);
@@ -350,16 +349,16 @@ fn when_all_stores_are_damaged_all_keep_what_they_have() {
     group.level();
 }
 
-/// If compaction meets damage before a scrub does, fjall only reports a failure. The node then
-/// scrubs by itself, reports the file, and rebuilds the store, which each compaction would
-/// otherwise make it reopen.
+/// If compaction finds damage before a scrub does, fjall merely reports a failure. The node then
+/// starts a scrub, reports the file, and rebuilds the store. Otherwise, each compaction would force
+/// it to reopen the store.
 #[test]
 fn compaction_that_meets_damage_has_the_node_look_for_it() {
     let mut group = Group::new(3, 5);
     group.fill();
     let leader = group.cluster.leader().unwrap();
     let ill = NodeId(1 + leader.0 % 3);
-    // Long keys make a table of many blocks.
+    // Long keys make a table with many blocks.
     for number in 0..200 {
         group.set(leader, &format!("{number:0>400}"));
     }
@@ -387,8 +386,8 @@ fn compaction_that_meets_damage_has_the_node_look_for_it() {
     }
 }
 
-/// The log is not trimmed during the transfer of a snapshot, which could otherwise end below the
-/// start of the log and be useless.
+/// The log is not trimmed during the transfer of a snapshot. Otherwise, the snapshot could end
+/// before the start of the log and be useless.
 #[test]
 fn the_log_begins_no_later_while_a_snapshot_is_on_its_way() {
     let mut group = Group::with(3, 6, |snapshots| {

@@ -1,4 +1,5 @@
-//! Scripts: EVAL and its relatives, as a client and as replicas see them.
+//! Scripts: EVAL, EVALSHA and their read-only variants, from the point of view of clients and
+//! replicas.
 
 use std::fmt::Write as _;
 
@@ -12,7 +13,7 @@ use quorate_replica::{
 
 use crate::common::{Asked, Node, Random, World, on_both_stores, request};
 
-/// Runs a test on both stores, in a group that executes scripts.
+/// Runs a test on both stores, in a group whose feature level allows scripts.
 fn on_both(test: impl Fn(&mut Node)) {
     on_both_stores(|node| {
         node.world.level = Level(10);
@@ -20,12 +21,12 @@ fn on_both(test: impl Fn(&mut Node)) {
     });
 }
 
-/// Checks scripts without keys against their replies.
+/// Evaluates scripts and compares their replies. An expected error need only match the beginning.
 fn check(node: &mut Node, all: &[(&str, &str)]) {
     let client = node.connect();
     for (text, expected) in all {
         let reply = node.ask(client, &["EVAL", text, "1", "k", "arg"]);
-        // An error goes on with the script's hash.
+        // The script's hash follows the error.
         let part = if expected.starts_with('-') { reply.get(..expected.len()) } else { None };
         assert_eq!(part.unwrap_or(&reply), *expected, "{text}");
     }
@@ -154,7 +155,7 @@ fn read_only_scripts_are_queries() {
                 .starts_with("-TOOBIG the script was stopped")
         );
         assert_eq!(node.world.log.len(), logged, "nothing is logged");
-        // The first line says the same as the command.
+        // The flag `no-writes` has the same effect as EVAL_RO.
         let no_writes = |text: &str| format!("#!lua flags=no-writes\n{text}");
         let text = no_writes("return redis.call('get', KEYS[1])");
         assert_eq!(node.ask(client, &["EVAL", &text, "1", "k"]), "$1|v|");
@@ -179,7 +180,7 @@ fn read_only_scripts_are_queries() {
         node.say(client, "MULTI");
         node.ask(client, &["EVALSHA_RO", &hash, "1", "k"]);
         assert_eq!(node.say(client, "EXEC"), "*1|$1|v|");
-        // Reads of a script have the limit of one command.
+        // All reads of a script together have the limit of one command.
         for i in 0..300 {
             let members: Vec<String> = (0..100).map(|n| format!("{i}.{n}")).collect();
             let words: Vec<&str> =
@@ -194,7 +195,7 @@ fn read_only_scripts_are_queries() {
     });
 }
 
-/// A script in a transaction, numbered in a session, and watched.
+/// A script runs in a transaction, with a number in a session, and under WATCH.
 #[test]
 fn scripts_are_commands_like_others() {
     on_both(|node| {
@@ -215,7 +216,7 @@ fn scripts_are_commands_like_others() {
         for _ in 0..2 {
             assert_eq!(node.ask(client, &["QUORATE", "SEQ", "1", "EVAL", text, "1", "n"]), ":4|");
         }
-        // A blocked client gets what a script pushes, after the script.
+        // An element that a script pushes goes to a blocked client once the script has ended.
         node.feed(other, &request(&["BLPOP", "l", "0"]));
         node.settle();
         let push = "redis.call('rpush', 'l', 'a'); redis.call('rpush', 'l', 'b'); return redis.call('llen', 'l')";
@@ -223,7 +224,7 @@ fn scripts_are_commands_like_others() {
         node.front.poll(&mut node.world);
         node.settle();
         assert_eq!(node.take(other), "*2|$1|l|$1|a|");
-        // And a subscriber what it publishes.
+        // A subscriber receives what a script publishes.
         node.say(other, "SUBSCRIBE ch");
         node.ask(client, &["EVAL", "return redis.call('publish', 'ch', 'hi')", "0"]);
         assert_eq!(node.take(other), "*3|$7|message|$2|ch|$2|hi|");
@@ -245,7 +246,7 @@ fn a_stopped_script_says_what_became_of_it() {
     });
 }
 
-/// Commands and replies of a script come from no client, so their bytes cost something.
+/// The commands and replies within a script are not sent by a client, so their bytes consume fuel.
 #[test]
 fn a_script_pays_for_the_bytes_that_it_moves() {
     on_both(|node| {
@@ -279,7 +280,7 @@ fn a_script_pays_for_the_bytes_that_it_moves() {
     });
 }
 
-/// A script is stopped at the same command on all nodes, whatever a node's own settings.
+/// A script is stopped at the same command on all nodes, whatever the settings of a node.
 #[test]
 fn settings_of_a_node_cost_a_script_nothing() {
     let text = "redis.call('set', 'big', string.rep('x', 500000)) \
@@ -301,7 +302,7 @@ fn settings_of_a_node_cost_a_script_nothing() {
     assert_eq!(run(&["CLIENT TRACKING ON BCAST"]), expected);
 }
 
-/// A read-only script of the log has a limit of its own, and what it used is used.
+/// A read-only script in the log has its own limit, and the fuel it used counts towards the batch.
 #[test]
 fn read_only_scripts_of_a_transaction_share_its_batch() {
     let mut node = Node::memory();
@@ -320,8 +321,8 @@ fn read_only_scripts_of_a_transaction_share_its_batch() {
     assert!(replies[3..5].iter().all(|reply| reply.starts_with("-TOOBIG not executed")), "{reply}");
 }
 
-/// A command that was admitted and would now go beyond its limit has cost its batch what it took to
-/// find out.
+/// A command that is refused after it was admitted, because its cost has grown, charges the batch
+/// for the work to find that out.
 #[test]
 fn refused_commands_of_a_transaction_are_not_free() {
     let mut node = Node::memory();
@@ -339,7 +340,7 @@ fn refused_commands_of_a_transaction_are_not_free() {
     }
     assert_eq!(node.say(client, "EXEC"), "*3|$-1|$-1|*1|$1|x|");
     let (_, exec) = node.world.log.last().unwrap().clone();
-    // The list grows after the transaction was admitted.
+    // The list grows after the admission of the transaction.
     let members: Vec<String> = (0..20_000).map(|number| number.to_string()).collect();
     let words: Vec<&str> =
         ["RPUSH", "big"].into_iter().chain(members.iter().map(String::as_str)).collect();
@@ -352,7 +353,8 @@ fn refused_commands_of_a_transaction_are_not_free() {
     assert_eq!(reply.matches("-TOOBIG not executed").count(), 3, "{reply}");
 }
 
-/// [read-10] Only the answers of confirmed reads share a turn.
+/// [read-10] A read-only script is executed as a confirmed read, even on a READONLY connection or
+/// next to a write.
 #[test]
 fn read_only_scripts_are_confirmed_reads() {
     let mut node = Node::memory();
@@ -370,9 +372,10 @@ fn read_only_scripts_are_confirmed_reads() {
     assert_eq!(node.take(client), ":1|$1|1|");
 }
 
-/// What scripts can call is part of the replicated format: a new command, or another number of
-/// arguments, would let nodes of two releases end with different data. It needs a feature level and
-/// a new version of scripts, whose predecessor keeps its table (docs/spec/levels.md).
+/// The commands that scripts can call are part of the replicated format. With a new command, or
+/// another arity, nodes of two releases would end with different data. Such a change needs a
+/// feature level and a new version of scripts, and the previous version keeps its table
+/// (docs/spec/levels.md).
 #[test]
 fn commands_of_scripts_are_part_of_the_format() {
     let mut table = String::new();
@@ -386,7 +389,7 @@ fn commands_of_scripts_are_part_of_the_format() {
     assert_eq!(hash, 16_425_460_531_453_347_917, "{table}");
 }
 
-/// A command that stops at its limit has done work that no account shows.
+/// A command stopped at its limit has done work that is not visible in the account.
 #[test]
 fn a_script_cannot_repeat_a_command_that_reaches_its_limit() {
     on_both(|node| {
@@ -412,7 +415,8 @@ fn a_script_cannot_repeat_a_command_that_reaches_its_limit() {
     });
 }
 
-/// Scripts need level 10, also within a transaction, and the role of what they call.
+/// Scripts need feature level 10, also within a transaction, and the role of the commands they
+/// call.
 #[test]
 fn levels_and_roles() {
     let mut node = Node::memory();
@@ -453,7 +457,8 @@ fn levels_and_roles() {
     }
 }
 
-/// An unknown script gets a batch of its own, then its cost decides; together they fill a batch.
+/// A script without a known cost is weighed as heavy and gets its own batch. Later, its last cost
+/// decides, and cheap scripts together fill a batch.
 #[test]
 fn scripts_are_admitted_by_their_last_cost() {
     let mut node = Node::memory();
@@ -470,7 +475,7 @@ fn scripts_are_admitted_by_their_last_cost() {
     assert_eq!(service.weigh(&commands[1]), Weight::Heavy);
     assert_eq!(World::memory().service.weigh(&commands[0]), Weight::Heavy, "never seen");
     assert_eq!(service.weigh(&commands[2]), Weight::Heavy, "it creates much in few instructions");
-    // Cheap with one argument, dear with another.
+    // The script is cheap with one argument and expensive with another.
     let text = "for i = 1, tonumber(ARGV[1]) do end";
     for count in ["1000000", "1", "1"] {
         node.ask(client, &["EVAL", text, "0", count]);
@@ -483,7 +488,7 @@ fn scripts_are_admitted_by_their_last_cost() {
     assert!((1..40).contains(&heavy), "{heavy}: a batch has room for many, not for any number");
 }
 
-/// A batch that has taken too long already refuses a script as a whole.
+/// A batch that has used up its time refuses further scripts instead of stopping them midway.
 #[test]
 fn a_script_is_not_stopped_for_others_of_its_batch() {
     let mut node = Node::memory();
@@ -512,7 +517,7 @@ fn a_script_is_not_stopped_for_others_of_its_batch() {
     assert_eq!(reply, b"_\r\n", "nothing of it");
 }
 
-/// Programs' scripts, in shape: a queue of jobs, a limiter, a scheduler.
+/// Typical scripts of applications: a job queue, a rate limiter, a scheduler.
 #[test]
 fn scripts_of_programs() {
     const ADD_JOB: &str = "
@@ -586,7 +591,8 @@ fn scripts_of_programs() {
     });
 }
 
-/// Writes a random script: commands with random arguments, whose replies decide what follows.
+/// Generates a random script: commands with random arguments, and control flow that depends on
+/// their replies.
 fn any_script(random: &mut Random) -> String {
     const CALLS: [&str; 14] = [
         "redis.pcall('set', K, tostring(x))",
@@ -625,8 +631,8 @@ fn any_script(random: &mut Random) -> String {
     text
 }
 
-/// Nodes with other stores, other histories and other interpreters in between reach the same state
-/// and give the same replies.
+/// Nodes with different stores, histories and interpreter use reach the same state and send the
+/// same replies.
 #[test]
 fn random_scripts_leave_the_same_on_all_nodes() {
     for seed in 0..20 {
@@ -648,7 +654,7 @@ fn random_scripts_leave_the_same_on_all_nodes() {
         other.recovered();
         let mut wall_ms = 1_000_000;
         for (at, (id, command)) in origin.world.log.iter().enumerate() {
-            // Queries of this node alone.
+            // Queries that only this node executes.
             let mut unused = Vec::new();
             other.query(b"\x30", 7, &mut unused);
             let mut reply = Vec::new();
@@ -676,7 +682,7 @@ fn random_scripts_leave_the_same_on_all_nodes() {
     }
 }
 
-/// Commands that no script may call are refused by the table, not by a list of names.
+/// The command table decides which commands a script may call; there is no separate list of names.
 #[test]
 fn every_command_can_be_called_or_is_refused() {
     let mut node = Node::memory();

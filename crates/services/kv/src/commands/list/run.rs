@@ -1,7 +1,8 @@
 //! Lists: execution on every node.
 //!
-//! Rows are named by consecutive positions, and the header holds the first one. Both ends and every
-//! index are thus found directly, and a change in the middle moves only the shorter side.
+//! Rows are named by consecutive positions, and the header contains the first one. Thus both ends
+//! and every index are found directly, and a change in the middle moves only the elements on the
+//! shorter side.
 
 use std::ops::ControlFlow;
 
@@ -22,12 +23,12 @@ use crate::{
 };
 
 impl View<'_> {
-    /// Returns the name of the row of the element at `index`.
+    /// Returns the row name of the element at `index`.
     const fn place(&self, index: u64) -> [u8; 8] {
         self.header.first.wrapping_add(index).to_be_bytes()
     }
 
-    /// Visits the elements and indexes in a half-open range, in order or backwards.
+    /// Visits the elements in a half-open range with their indexes, in order or backwards.
     fn elements(
         &self,
         from: u64,
@@ -43,7 +44,7 @@ impl View<'_> {
         });
     }
 
-    /// Resolves an index, negative ones from the end; `None` if out of range.
+    /// Resolves an index; negative ones count from the end. Returns `None` if it is out of range.
     fn number(&self, index: i64) -> Option<u64> {
         let number = match u64::try_from(index) {
             Ok(index) => index,
@@ -65,7 +66,7 @@ impl Change<'_, '_> {
         self.put_known(&place.to_be_bytes(), value, None);
     }
 
-    /// Removes the element at an end, whose value has `bytes` bytes.
+    /// Removes the element at one end. Its value has `bytes` bytes.
     fn drop_end(&mut self, end: End, bytes: usize) {
         let place = match end {
             End::Left => self.header.first,
@@ -86,8 +87,8 @@ impl Change<'_, '_> {
         values
     }
 
-    /// Replaces the elements in a half-open range, which reaches to the nearer end of the list (the
-    /// left one if `left`), so that no element outside it moves.
+    /// Replaces the elements in a half-open range. The range includes the nearer end of the list
+    /// (the left one if `left`), so no element outside it moves.
     fn replace(&mut self, from: u64, to: u64, old: &[Vec<u8>], new: &[&[u8]], left: bool) {
         let first = self.header.first;
         for (number, value) in (from..to).zip(old) {
@@ -108,7 +109,7 @@ impl Change<'_, '_> {
     }
 }
 
-/// Returns the budget cost of a half-open range, from the actual lengths of its elements.
+/// Returns the budget charge for a half-open range, based on the actual lengths of its elements.
 fn part_cost(view: &View<'_>, from: u64, to: u64) -> usize {
     let mut bytes = 0_u64;
     view.elements(from, to, false, &mut |_, value| {
@@ -242,8 +243,8 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Pops up to `most` elements from an end. Pops nothing if the reply would be too large, which
-/// makes it an error.
+/// Pops up to `most` elements from one end. If the reply would be too large, pops nothing, and the
+/// reply becomes an error.
 fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
     let most = most.min(list.header.count);
     let (mut items, mut lengths) = (Items::default(), Vec::new());
@@ -320,8 +321,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Pops from a list: with a count replies as LMPOP, without one as BLPOP. Returns `false` and
-/// writes nothing if the list is absent.
+/// Pops from a list. Replies as LMPOP with a count, as BLPOP without one. If the list is absent,
+/// returns `false` and writes nothing.
 pub(crate) fn pop_from(
     key: Key<'_>,
     end: End,
@@ -376,7 +377,7 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Executes LTRIM. Removes the elements outside the range, or copies those inside it if they are
+/// Executes LTRIM. Removes the elements outside the range, or copies those inside it if these are
 /// fewer.
 pub(super) fn trim(
     from: &mut Decoder<'_>,
@@ -416,11 +417,11 @@ pub(super) fn trim(
         list.state.budget.take(removed[0].saturating_add(removed[1]))?;
         for (end, from, to) in [(End::Right, behind, count), (End::Left, 0, first)] {
             for value in list.list(from, to) {
-                // The whole end is removed, so only the sum of the lengths matters.
+                // All elements of this end are removed, so only the sum of their lengths matters.
                 list.drop_end(end, value.len());
             }
         }
-        // As in Redis, the event is generated even if nothing was removed.
+        // As in Redis, the event is generated even if no element was removed.
         list.event(class::LIST, "ltrim");
         if kept < count {
             list.close();
@@ -430,7 +431,7 @@ pub(super) fn trim(
     Ok(())
 }
 
-/// Returns the number of elements that LREM removes, and the first and last of their indexes.
+/// Returns the number of elements that LREM removes, with the first and the last index of these.
 fn equals(list: &View<'_>, count: i64, element: &[u8]) -> (u64, u64, u64) {
     let most = match count.unsigned_abs() {
         0 => u64::MAX,
@@ -565,8 +566,8 @@ pub(super) fn transfer(
     Ok(())
 }
 
-/// Moves an element from an end of one list to an end of another. Returns `false` and writes
-/// nothing if the source is absent.
+/// Moves an element from an end of one list to an end of another. If the source is absent, returns
+/// `false` and writes nothing.
 pub(crate) fn move_from(
     (source, taken): (Key<'_>, End),
     (target, put): (Key<'_>, End),

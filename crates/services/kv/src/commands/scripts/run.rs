@@ -1,4 +1,4 @@
-//! Execution of a script on every node, or of a read-only script on one.
+//! Execution of scripts: on every node, or on one node if read-only.
 
 use std::cell::RefCell;
 
@@ -20,10 +20,11 @@ use crate::{
     scripts::WRITES,
 };
 
-/// The commands of a script: encoded like those of clients, and executed like those of the log.
+/// Commands of a running script. They are encoded like those of clients and executed like those in
+/// the log.
 struct Calls<'a> {
     script: &'a Script<'a>,
-    /// The group's time, or the front's clock if that is later.
+    /// The later of the group's time and the front's clock.
     now_ms: u64,
     reads: bool,
     made: u64,
@@ -43,7 +44,7 @@ impl<'a> Calls<'a> {
         Self { script, now_ms, reads, made: 0, words, command, reply }
     }
 
-    /// Encodes a command. Returns its operation, or the reply if nothing is to be executed.
+    /// Encodes a command. Returns its operation, or the reply if there is nothing to execute.
     fn encode(&mut self, words: &[&[u8]]) -> Result<Op, Data> {
         self.made += 1;
         let name = words.first().copied().unwrap_or_default();
@@ -92,8 +93,8 @@ impl<'a> Calls<'a> {
                 refused("ERR Wrong number of args calling Redis command from script")
             }
             Local::Time => {
-                // The clock has milliseconds. What follows them differs between the requests of a
-                // front, as programs expect that take it for unique.
+                // The clock has a resolution of milliseconds. The microseconds differ between the
+                // requests of a front, for programs that expect TIME to be unique.
                 let micros = self.now_ms % 1000 * 1000 + self.script.seed % 1000;
                 let seconds = self.now_ms / 1000;
                 Data::Array(
@@ -107,14 +108,14 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Returns the arguments of the encoded command, and an empty buffer for its reply.
+    /// Returns the arguments of the encoded command and an empty reply buffer.
     fn parts(&mut self) -> (&[u8], &mut Vec<u8>) {
         self.reply.clear();
         (&self.command[1..], &mut self.reply)
     }
 
-    /// Returns the reply of a command that has made `visits` and moved `bytes` of keys' values, and
-    /// what it costs.
+    /// Returns the reply to a command and its cost in visits. The command has made `visits` visits
+    /// and moved `bytes` bytes of values.
     fn answer(&self, done: Result<(), Fault>, visits: u64, bytes: u64) -> (Data, u64) {
         let talked = (self.command.len() + self.reply.len()) as u64;
         let reply = match done {
@@ -127,15 +128,15 @@ impl<'a> Calls<'a> {
     }
 }
 
-// [visit-4] A client sends each command through the network, so its bytes are limited there. A
-// script makes commands from nothing.
-/// Cost of a command and of each of its words, in visits: a key or an element of which the store has
-/// nothing in memory is read from the disk.
+// [visit-4] The bytes of a client's commands are limited by the network; those of a script's
+// commands are not.
+/// Cost in visits of a command and of each of its words. A key or an element that the store has not
+/// cached is read from the disk.
 const COMMAND_VISITS: u64 = 64;
 const WORD_VISITS: u64 = 8;
-/// Bytes of keys' values that are copied or searched in the time of a visit.
+/// Number of bytes of values that can be copied or searched in the time of one visit.
 const VALUE_BYTES_PER_VISIT: u64 = 128;
-/// Bytes of commands and replies that are written and parsed in the time of a visit.
+/// Number of bytes of commands and replies that can be written and parsed in the time of one visit.
 const TALK_BYTES_PER_VISIT: u64 = 256;
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
@@ -156,7 +157,7 @@ impl Host for Writing<'_, '_, '_> {
         let (from, reply) = self.calls.parts();
         let done = execute_bounded(op, &mut Decoder(from), self.state, &mut Reply(reply));
         let cost = match done {
-            // The work before the refusal stands in no account, and a script could repeat it.
+            // The account lacks the work done before the refusal, and a script could repeat it.
             Err(Fault::Visits | Fault::Budget) => u64::MAX,
             _ => before - self.state.budget.visits_left(),
         };
@@ -179,13 +180,14 @@ impl Host for Reading<'_> {
         let (before, moved) = (meter.left(), meter.moved());
         let (from, reply) = self.calls.parts();
         let done = commands::read(op, &mut Decoder(from), &self.state, &mut Reply(reply));
-        // Beyond the limit, reads find nothing; the whole query fails.
+        // Beyond the limit, reads find nothing, and the whole query fails.
         let cost = if meter.is_over() { u64::MAX } else { before - meter.left() };
         self.calls.answer(done, cost, meter.moved().wrapping_sub(moved))
     }
 }
 
-/// Executes a script and replies. Returns the visits that it cost besides those of its commands.
+/// Executes a script and writes its reply. Returns the visits used, including those of its
+/// commands.
 fn execute(
     script: &Script<'_>,
     interpreter: &RefCell<Interpreter>,
@@ -214,8 +216,9 @@ fn execute(
     used
 }
 
-/// Refuses a script that its batch leaves less than a script's limit: one that begins may go to that
-/// limit, and is not stopped half-way for what others of its batch did.
+/// Refuses a script if the rest of the batch's budget is less than a script may use. A script that
+/// starts can always use its full limit, and is never stopped midway because of other commands in
+/// the batch.
 fn may_begin(state: &WriteContext<'_>) -> Result<(), Fault> {
     match state.budget.visits_left() < VISITS_MAX {
         true => Err(Fault::Visits),
@@ -234,12 +237,12 @@ fn write(
     let calls = Calls::new(&script, state.store.time(), false);
     let interpreter = state.interpreter;
     let used = execute(&script, interpreter, &mut Writing { calls, state }, reply);
-    // Its commands have paid for themselves.
+    // The commands have already been charged.
     let paid = before - state.budget.visits_left();
     state.budget.spend(used.saturating_sub(paid).min(state.budget.visits_left()))
 }
 
-/// Executes a script of the log.
+/// Executes a script from the log.
 pub(crate) fn apply(
     op: Op,
     from: &mut Decoder<'_>,
@@ -256,7 +259,7 @@ pub(crate) fn apply(
     done.map(drop)
 }
 
-/// Executes a read-only script, within the limit of visits that is set for the store.
+/// Executes a read-only script as a query, within the visit limit set on the store.
 pub(crate) fn read(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -268,7 +271,7 @@ pub(crate) fn read(
     let meter = state.store.meter();
     let before = meter.left();
     let used = execute(&script, interpreter, &mut Reading { calls, state: *state }, reply);
-    // A script that stopped at its own limit says so itself.
+    // A script stopped by its own limit has already replied with an error.
     if !meter.is_over() {
         let left = meter.left();
         meter.spend(used.saturating_sub(before - left).min(left - 1));

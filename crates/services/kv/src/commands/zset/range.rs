@@ -1,4 +1,4 @@
-//! Ranges of sorted sets, by rank, score or name, and the queries that use them.
+//! Ranges of a sorted set by rank, score or name, and the queries that use them.
 
 use std::ops::ControlFlow;
 
@@ -71,7 +71,7 @@ impl<'a> Name<'a> {
         })
     }
 
-    /// Returns whether a name is within this lower bound.
+    /// Returns whether a name satisfies this lower bound.
     fn is_reached_by(self, name: &[u8]) -> bool {
         match self {
             Self::Least => true,
@@ -81,7 +81,7 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Returns whether a name is within this upper bound.
+    /// Returns whether a name satisfies this upper bound.
     fn reaches(self, name: &[u8]) -> bool {
         match self {
             Self::Least => false,
@@ -121,11 +121,11 @@ impl Limit {
         Ok(Self { score, excluded })
     }
 
-    /// Returns the first row in the order of scores that has this score, or, if `behind`, the first
-    /// row after all of those.
+    /// Returns the first row that has this score, in the order of scores. With `behind`, returns
+    /// the end of such rows.
     fn row(self, behind: bool) -> Vec<u8> {
         let order = u64::from_be_bytes(self.score.order());
-        // Does not saturate: no score is encoded as `u64::MAX`.
+        // Never saturates, because no score is encoded as `u64::MAX`.
         let order = order.saturating_add(u64::from(behind));
         [&[ORDER][..], &order.to_be_bytes()].concat()
     }
@@ -141,7 +141,7 @@ pub(super) enum Range<'a> {
 pub(crate) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
 
 impl<'a> Range<'a> {
-    /// Returns the event generated when the range is removed.
+    /// Returns the name of the event for the removal of the range.
     pub(super) const fn removed(&self) -> &'static str {
         match self {
             Self::Ranks(..) => "zremrangebyrank",
@@ -183,7 +183,7 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// Visits the members in order of score, or backwards if `back`, after skipping `skip` of them.
+    /// Visits the members in order of score, backwards if `back`, without the first `skip`.
     pub(super) fn visit(self, view: &View<'_>, back: bool, skip: u64, visit: &mut Visit<'_>) {
         if let Self::Ranks(start, stop) = self {
             if let Some((first, behind)) = places(start, stop, view.count()) {
@@ -224,7 +224,8 @@ impl<'a> Range<'a> {
         count
     }
 
-    /// Returns the range of rows in order of score, or `None` if it may include other members.
+    /// Returns the range of rows in order of score. Returns `None` if these rows could include
+    /// members outside the range.
     fn ends(&self, view: &View<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
         match *self {
             Self::Ranks(..) => None,
@@ -243,14 +244,13 @@ impl View<'_> {
         Some(rank(row)?.saturating_sub(rank(&[ORDER])?))
     }
 
-    /// Returns the row of this rank in the order of scores.
     fn nth(&self, rank: u64) -> Option<Vec<u8>> {
         let first = self.store.rank(self.header.id, &[ORDER])?;
         self.store.nth(self.header.id, first.saturating_add(rank))
     }
 }
 
-/// Wraps a visitor so that it skips the first `count` members.
+/// Wraps a visitor to skip the first `count` members.
 fn skipping(count: u64, visit: &mut Visit<'_>) -> impl FnMut(&[u8], Score) -> ControlFlow<()> {
     let mut left = count;
     move |member, score| {
@@ -262,8 +262,8 @@ fn skipping(count: u64, visit: &mut Visit<'_>) -> impl FnMut(&[u8], Score) -> Co
     }
 }
 
-/// Moves one end of a range past `count` members, if the store can find rows by rank. Returns
-/// whether it did.
+/// Moves one end of a range past `count` members. Returns `false` if the store cannot find rows by
+/// rank.
 fn passed(view: &View<'_>, from: &mut Vec<u8>, to: &mut Vec<u8>, back: bool, count: u64) -> bool {
     if count == 0 {
         return true;
@@ -307,8 +307,8 @@ pub(crate) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
     in_order(view, &[ORDER], &[ORDER + 1], back, visit);
 }
 
-/// Visits the members of the ranks `first..behind`, counted from the highest score if `back`. Walks
-/// from the nearer end if the store cannot find rows by rank.
+/// Visits the members with the ranks `first..behind`, counted from the highest score if `back`. If
+/// the store cannot find rows by rank, the walk starts from the nearer end.
 fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Visit<'_>) {
     let (wanted, from_end) = (behind - first, view.count().saturating_sub(first));
     let (mut from, mut to, mut skipped) = (vec![ORDER], vec![ORDER + 1], first);
@@ -344,8 +344,8 @@ fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Vis
     });
 }
 
-/// Returns the rows of the names from `least` to `most`, if all scores are equal. Otherwise returns
-/// `None`, and all names must be compared; Redis leaves that result undefined.
+/// Returns the rows of the names from `least` to `most` if all scores are equal. Otherwise returns
+/// `None`: all names must be compared, and Redis leaves the result undefined.
 fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut ends = [None, None];
     for (end, back) in ends.iter_mut().zip([false, true]) {
@@ -382,16 +382,16 @@ fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>,
 pub(super) struct Query<'a> {
     pub(super) range: Range<'a>,
     pub(super) back: bool,
-    /// Members to skip; a negative number skips all.
+    /// Number of members to skip; a negative number skips all.
     offset: i64,
-    /// Maximum number of members; a negative number is no limit.
+    /// Maximum number of members; unlimited if negative.
     most: i64,
     pub(super) scores: bool,
 }
 
 impl<'a> Query<'a> {
-    /// Parses `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`. The command's
-    /// name may imply options.
+    /// Parses `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`. Some commands
+    /// imply options by their name.
     pub(super) fn parse(
         r: &Request<'a>,
         from: usize,

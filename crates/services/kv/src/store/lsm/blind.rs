@@ -1,9 +1,10 @@
 //! Blind writes: strings that are set without reading the entries they replace ([decision
 //! 32](../../../../../../docs/decisions/0032-a-set-reads-nothing.md)).
 //!
-//! The reply to a SET does not depend on the old entry, but the number of keys, the index of
-//! deadlines and the rows of a replaced collection do. The writer looks old entries up before it
-//! writes the layer that replaces them, or the owner when it needs the exact number of keys.
+//! The reply to SET does not depend on the old entry, but the number of keys, the index of
+//! deadlines and the rows of a replaced collection do. The writer therefore looks up old entries
+//! before it writes the layer that replaces them. The owner does so if it needs the exact number of
+//! keys.
 
 use std::{
     mem,
@@ -13,13 +14,13 @@ use std::{
 use super::layout::parse_data_key;
 use crate::store::{DeadlineKind, Old, collection::Id, dead::Dead};
 
-/// Keys of a full group, so few that a look-up takes some milliseconds.
+/// Number of keys in a full group, small enough that looking them up takes a few milliseconds.
 const GROUP_KEYS: usize = 512;
 
-/// Data that an entry has outside of its own place in the tree.
+/// Data that belongs to an entry but is stored elsewhere in the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Footprint {
-    /// Deadline of the key, and the earliest one of its fields.
+    /// Deadline of the key, and the earliest deadline of its fields.
     pub(super) deadlines: [Option<u64>; 2],
     /// Id of its rows.
     pub(super) id: Option<Id>,
@@ -35,7 +36,7 @@ impl From<Old> for Footprint {
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
     pub(super) keys: u64,
-    /// Deadlines of keys and of fields, with their keys.
+    /// Deadlines of keys and of fields, each with its key.
     pub(super) deadlines: [Vec<(u64, Box<[u8]>)>; 2],
     pub(super) ended: Vec<Id>,
 }
@@ -54,9 +55,9 @@ impl Replaced {
     }
 }
 
-/// Keys, in their stored form, that no layer contained when they were set.
+/// Group of blindly set keys, in stored form. No layer contained them when they were set.
 ///
-/// Invariant: the tree's entries of these keys do not change before the group's layer is written.
+/// Invariant: the tree's entries for these keys do not change before the group's layer is written.
 #[derive(Debug)]
 pub(super) struct Group {
     keys: Vec<Vec<u8>>,
@@ -66,10 +67,10 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Returns the replaced entries. If that has not been done, `find` looks them up by their keys.
+    /// Returns the replaced entries. On the first call, `find` looks them up.
     ///
-    /// Two threads may do so at once. The writer has a result before it writes the layer, so one
-    /// that includes entries of the layer itself comes second and is dropped.
+    /// Two threads may look them up at once. The writer has its result before it writes the layer,
+    /// so a result that includes entries of the layer itself is the second one and is dropped.
     pub(super) fn look_up<E>(
         &self,
         find: impl Fn(&[u8], bool) -> Result<Option<Footprint>, E>,
@@ -78,7 +79,7 @@ impl Group {
             return Ok(replaced);
         }
         let mut replaced = Replaced::default();
-        // Neighbours share blocks of the tree.
+        // Adjacent keys share blocks of the tree.
         let mut keys: Vec<&Vec<u8>> = self.keys.iter().collect();
         keys.sort_unstable();
         for key in keys {
@@ -95,23 +96,23 @@ impl Group {
     }
 }
 
-/// Blind writes whose number of new keys is not known yet.
+/// Blind writes, some of which may not have added a key.
 #[derive(Debug, Default)]
 pub(super) struct Blind {
     /// Keys of the group being filled.
     open: Vec<Vec<u8>>,
     /// Full groups of the active layer.
     groups: Vec<Arc<Group>>,
-    /// Groups of any layer whose keys are all counted as new.
+    /// Groups of any layer that have not been counted: all their keys still count as new.
     uncertain: Vec<Arc<Group>>,
-    /// Keys that have not been looked up.
+    /// Number of keys to look up.
     pending: usize,
-    /// Number of keys that were counted as new and were not.
+    /// Number of keys that were counted as new although they existed.
     surplus: u64,
 }
 
 impl Blind {
-    /// Adds a stored key. Returns its group if that is full.
+    /// Adds a stored key. Returns the group if it is now full.
     pub(super) fn push(&mut self, key: Vec<u8>, indexed: bool) -> Option<Arc<Group>> {
         self.open.push(key);
         self.pending += 1;
@@ -122,7 +123,6 @@ impl Blind {
         self.groups.last().cloned()
     }
 
-    /// Closes the group being filled.
     pub(super) fn close(&mut self, indexed: bool) {
         if self.open.is_empty() {
             return;
@@ -133,7 +133,7 @@ impl Blind {
         self.uncertain.push(group);
     }
 
-    /// Returns the groups of the active layer, which is frozen.
+    /// Takes the groups of the active layer, which is being frozen.
     pub(super) fn take_groups(&mut self) -> Vec<Arc<Group>> {
         mem::take(&mut self.groups)
     }
@@ -143,7 +143,7 @@ impl Blind {
     }
 
     /// Counts the groups that have been looked up. Expired keys are counted only while no group is
-    /// uncertain, so `dead` has every replaced deadline that it has passed.
+    /// uncertain, so `dead` has counted every replaced deadline up to its time.
     pub(super) fn count(&mut self, dead: &Dead) {
         let (mut surplus, mut found) = (0, 0);
         self.uncertain.retain(|group| {

@@ -1,4 +1,4 @@
-//! Layer above the tree: committed changes yet to be written to it.
+//! Layer above the tree: committed changes that have not been written to the tree.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,39 +14,40 @@ use crate::store::{
     table::{Record, Table},
 };
 
-/// Approximate overhead of an entry besides key and value.
+/// Approximate memory of an entry in addition to its key and value.
 const ENTRY_BYTES: usize = 64;
 
-/// Changed rows of a collection by name; `None` for a removed row.
+/// Changed rows of a collection by name. `None` marks a removed row.
 pub(super) type ChangedRows = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
-/// Changed deadlines with their keys; `false` for a removed one.
+/// Changed deadlines with their keys. `false` marks a removed deadline.
 pub(super) type ChangedDeadlines = BTreeMap<(u64, Box<[u8]>), bool>;
 
-/// Changes to the metadata and the data of one generation.
+/// Changes to the metadata, and to the data of one generation.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// State of the tree with these changes, with too many keys if groups are uncertain.
+    /// State of the tree after these changes. Its number of keys is too high if groups are
+    /// uncertain.
     pub(super) state: State,
-    /// Generation of the keys, which during a load is not that of the state.
+    /// Generation of the keys. During a load, it differs from that of the state.
     pub(super) generation: u64,
-    /// Changed keys; [`Version::ABSENT`] for a removed key.
+    /// Changed keys. [`Version::ABSENT`] marks a removed key.
     pub(super) data: Table,
     /// Changed deadlines of keys and of fields.
     pub(super) deadlines: [ChangedDeadlines; 2],
     pub(super) rows: BTreeMap<Id, ChangedRows>,
-    /// Collections that no key uses any more.
+    /// Collections that no key refers to any more.
     pub(super) ended: BTreeSet<Id>,
     pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// Keys set blindly, once the layer is frozen.
+    /// Blindly set keys; empty until the layer is frozen.
     pub(super) groups: Vec<Arc<Group>>,
-    /// Groups, also of lower layers, whose keys the state counts as new.
+    /// Groups of this and lower layers whose keys all count as new in the state.
     pub(super) uncertain: Vec<Arc<Group>>,
-    /// The layer's generation is indexed; see [`State::indexed`].
+    /// True if the layer's generation is indexed; see [`State::indexed`].
     pub(super) indexed: bool,
-    /// Approximate memory in bytes.
+    /// Approximate number of bytes in memory.
     pub(super) held: usize,
-    /// Bytes written, including those overwritten since.
+    /// Number of bytes written, including those overwritten since.
     pub(super) written: usize,
 }
 
@@ -68,7 +69,7 @@ impl Changes {
         }
     }
 
-    /// Creates a layer for the keys of a load, which does not change the tree's state.
+    /// Creates a layer for the keys of a load. It does not change the state of the tree.
     pub(super) fn of_load(state: State, generation: u64) -> Self {
         Self { generation, indexed: true, ..Self::new(state) }
     }
@@ -86,7 +87,7 @@ impl Changes {
         !self.ended.is_empty() || replaced.any(|replaced| !replaced.ended.is_empty())
     }
 
-    /// Charges the memory of a key in a group.
+    /// Adds the memory of a key in a group.
     pub(super) fn hold_blind(&mut self, key: &[u8]) {
         self.held += ENTRY_BYTES + key.len();
     }
@@ -99,12 +100,12 @@ impl Changes {
         self.data.put(position, key, value, stamp);
     }
 
-    /// Returns whether the layer has neither keys nor rows.
+    /// Returns whether the layer has no keys and no rows.
     pub(super) fn is_empty(&self) -> bool {
         self.data.len() == 0 && self.rows.is_empty()
     }
 
-    /// Sets or removes a row.
+    /// Sets a row, or removes it if `value` is `None`.
     pub(super) fn set_row(&mut self, id: Id, name: &[u8], value: Option<&[u8]>) {
         let bytes = ENTRY_BYTES + name.len() + value.map_or(0, <[u8]>::len);
         self.written += bytes;
@@ -119,13 +120,14 @@ impl Changes {
         rows.insert(name.into(), value.map(Box::from));
     }
 
-    /// Returns a changed row: `None` if not in this layer, `Some(None)` if removed.
+    /// Returns a changed row. `None` means that this layer does not contain it, `Some(None)` that
+    /// it is removed.
     pub(super) fn row(&self, id: Id, name: &[u8]) -> Option<Option<&[u8]>> {
         let row = self.rows.get(&id)?.get(name)?;
         Some(row.as_deref())
     }
 
-    /// Drops a collection, whose rows are removed from the tree after this layer is written.
+    /// Drops a collection. Its rows are removed from the tree after this layer is written.
     pub(super) fn end(&mut self, id: Id) {
         self.held += ENTRY_BYTES;
         self.written += ENTRY_BYTES;
@@ -144,9 +146,9 @@ impl Changes {
         self.deadlines[of as usize].insert((deadline, key.into()), present);
     }
 
-    /// Ends an atomic unit with changes of metadata.
+    /// Ends an atomic unit, with changes of metadata.
     pub(super) fn commit(&mut self, meta: &[MetaChange]) {
-        // Replaying a command without changes also takes time.
+        // The replay of a command without changes takes time too.
         self.written += ENTRY_BYTES;
         for change in meta {
             let bytes = change.key.len() + change.value.as_ref().map_or(0, Vec::len);
@@ -156,7 +158,7 @@ impl Changes {
         }
     }
 
-    /// Starts the next generation, which hides the changes of the current one.
+    /// Begins the next generation, which hides the changes of the current one.
     pub(super) fn clear(&mut self) {
         self.data = Table::default();
         self.deadlines = <[ChangedDeadlines; 2]>::default();

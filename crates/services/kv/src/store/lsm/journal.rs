@@ -1,10 +1,10 @@
-//! Repair of fjall's journal after a power loss: cuts it after the last whole batch.
+//! Repair of fjall's journal after a power loss: the journal is cut after the last whole batch.
 //!
-//! In fjall 3.1 a batch is a start with the number of items, the items, and an end with their
-//! checksum. At start fjall drops a last batch without an end, but reports an error for a batch
-//! with an end and a gap before it, which a power loss can leave in unsynced data. Only the newest
-//! journal can have such a tail, as the others were synced before the next one was begun. This
-//! parser accepts exactly the batches that fjall accepts.
+//! In fjall 3.1, a batch is a start with the number of items, the items, and an end with their
+//! checksum. At start, fjall drops a last batch that has no end. It reports an error for a batch
+//! that has an end but a gap before it, which a power loss can leave in unsynced data. Only the
+//! newest journal can have such a gap, since earlier ones were synced before the next one was
+//! begun. This parser accepts exactly the batches that fjall accepts.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -22,12 +22,12 @@ mod tag {
     pub(super) const CLEAR: u8 = 4;
 }
 
-/// End of every batch.
+/// Last bytes of every batch.
 const TRAILER: [u8; 4] = [b'F', b'J', b'L', 3];
-/// Bytes after the tag of a start: number of items, sequence number.
+/// Number of bytes after the tag of a start: number of items, sequence number.
 const START_BYTES: usize = 4 + 8;
-/// Bytes after the tag of an item: type, compression, keyspace, and the lengths of the key, the
-/// value and the stored value.
+/// Number of bytes after the tag of an item: type, compression, keyspace, and the lengths of the
+/// key, the value and the stored value.
 const ITEM_BYTES: usize = 1 + 1 + 8 + 2 + 4 + 4;
 /// Offset of the key length in an item.
 const KEY_LENGTH: usize = 10;
@@ -36,7 +36,7 @@ const CLEAR_BYTES: usize = 8;
 const CHUNK_BYTES: u64 = 64 << 10;
 
 /// Truncates the newest journal in a folder after its last whole batch. Returns a description of
-/// the lost data, or `None` if there were only preallocated zeros.
+/// the lost data, or `None` if it consisted of preallocated zeros only.
 pub(super) fn cut(folder: &Path) -> io::Result<Option<String>> {
     let Some(path) = newest(folder)? else {
         return Ok(None);
@@ -64,7 +64,7 @@ fn newest(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(newest.map(|(_, path)| path))
 }
 
-/// Returns the ends of the last whole batch and of the last nonzero byte.
+/// Returns the offsets of the end of the last whole batch and of the last nonzero byte.
 fn measure(file: File) -> io::Result<(u64, u64)> {
     let mut from = Reader { file: BufReader::new(file), at: 0, used: 0 };
     let mut whole = 0;
@@ -78,7 +78,7 @@ fn measure(file: File) -> io::Result<(u64, u64)> {
 struct Reader<R> {
     file: R,
     at: u64,
-    /// Offset after the last nonzero byte read.
+    /// Offset after the last nonzero byte that was read.
     used: u64,
 }
 
@@ -132,7 +132,7 @@ impl<R: Read> Reader<R> {
         Ok((read == BYTES).then_some(bytes))
     }
 
-    /// Reads `count` bytes into the checksum. Returns `false` if too few are left.
+    /// Adds the next `count` bytes to the checksum. Returns `false` if there are fewer.
     fn many(&mut self, mut count: u64, checksum: &mut Xxh3) -> io::Result<bool> {
         let mut chunk = vec![0; usize::try_from(count.min(CHUNK_BYTES)).unwrap_or(0)];
         while count > 0 {
@@ -147,7 +147,7 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
-    /// Fills the buffer as far as possible, and returns the number of bytes read.
+    /// Fills as much of the buffer as possible. Returns the number of bytes read.
     fn fill(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < into.len() {
@@ -165,7 +165,7 @@ impl<R: Read> Reader<R> {
         Ok(filled)
     }
 
-    /// Reads the rest of the file, after the last whole batch.
+    /// Reads the rest of the file after the last whole batch.
     fn rest(&mut self) -> io::Result<()> {
         let mut chunk = vec![0; 1 << 16];
         while self.fill(&mut chunk)? > 0 {}

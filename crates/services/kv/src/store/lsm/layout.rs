@@ -11,67 +11,67 @@ use crate::{
     },
 };
 
-/// First byte of a key.
+/// First byte of a stored key.
 pub(super) mod kind {
     pub(crate) const STATE: u8 = 0;
     pub(crate) const META: u8 = 1;
     pub(crate) const DEADLINE: u8 = 2;
     pub(crate) const DATA: u8 = 3;
     pub(crate) const ROW: u8 = 4;
-    /// Dropped collections whose rows remain to be removed.
+    /// Dropped collection whose rows are still to be removed.
     pub(crate) const ENDED: u8 = 5;
-    /// Earliest deadline of a hash's fields.
+    /// Earliest deadline of the fields of a hash.
     pub(crate) const FIELD_DEADLINE: u8 = 6;
-    /// Header of a value that is stored apart and has a deadline.
+    /// Copy of the header of a value that is in a separate file and has a deadline.
     pub(crate) const APART_HEADER: u8 = 7;
 }
 
 /// Key of the last commit's state.
 pub(super) const STATE_KEY: [u8; 1] = [kind::STATE];
-/// Key of the newest generation begun by a load. If that is above the state's, the load left data
-/// behind.
+/// Key of the highest generation that a load has begun. If it is above the generation in the state,
+/// the load failed and left data.
 pub(super) const NEWEST_KEY: [u8; 2] = [kind::STATE, 1];
-/// Key of a copy of the last indexed state. A release that does not know the index changes only the
-/// state, so the two then differ.
+/// Key of a copy of the last state that was written with an index. A release without the index
+/// updates only the state, so the two then differ.
 pub(super) const INDEXED_KEY: [u8; 2] = [kind::STATE, 2];
 
 pub(super) const FORMAT: u8 = 1;
-/// Size of the header of a stored value: slot, index with type, deadline.
+/// Size of the header of a stored value: slot, index and type, deadline.
 const HEADER_BYTES: usize = 8 + 4 + 8;
-/// Number of bits of the index, below the type. No batch has 2^28 commands.
+/// Number of bits of the index, which are below those of the type. No batch has 2^28 commands.
 const INDEX_BITS: u32 = 28;
-/// Size of the prefix of a stored key: kind and generation.
+/// Size of the prefix of a stored key: kind, generation.
 const PREFIX_BYTES: usize = 1 + 6;
-/// Size of the prefix and position before a client's key.
+/// Number of bytes before a client's key: prefix, position.
 const KEY_BYTES: usize = PREFIX_BYTES + 6;
-/// Size of the prefix and deadline before a client's key.
+/// Number of bytes before a client's key: prefix, deadline.
 const DEADLINE_BYTES: usize = PREFIX_BYTES + 8;
-/// Size of the prefix and id before a row's name.
+/// Number of bytes before the name of a row: prefix, id.
 const ROW_BYTES: usize = PREFIX_BYTES + Id::BYTES;
-/// Encoding of a missing deadline.
+/// Encoding of the absence of a deadline.
 const NO_DEADLINE: u64 = u64::MAX;
 
-/// Maximum length of a key of the tree, which asserts that the length fits 16 bits.
+/// Maximum length of a key in the tree. The tree asserts that the length fits in 16 bits.
 const TREE_KEY_BYTES_MAX: usize = u16::MAX as usize;
 
-// Every client's key fits, whatever its prefix.
+// Every key of a client fits, with any prefix.
 const _: () = assert!(KEY_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(DEADLINE_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(ROW_BYTES + NAME_BYTES_MAX < TREE_KEY_BYTES_MAX);
 
-/// State that a commit stores with the data.
+/// State stored with the data of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) applied_to: Slot,
     pub(super) keys: u64,
-    /// Current generation. FLUSHALL starts a new one, which hides earlier keys until they are
-    /// gradually removed; removing them at once would be a commit as large as the store.
+    /// Current generation. FLUSHALL begins a new one, which hides all earlier keys. They are then
+    /// removed gradually; removing them at once would take a commit as large as the store.
     pub(super) generation: u64,
-    /// Lowest generation that may still have data.
+    /// Lowest generation that may have data.
     pub(super) oldest: u64,
-    /// A key of this generation whose value is stored apart has an entry [`kind::APART_HEADER`] if
-    /// and only if it has a deadline; for other keys such entries mean nothing. Not part of the
-    /// stored state; see [`INDEXED_KEY`].
+    /// True if the index of deadlines is complete: a key of this generation whose value is in a
+    /// separate file has an entry [`kind::APART_HEADER`] if and only if it has a deadline. Such
+    /// entries of other keys have no meaning. Not part of the stored state; see [`INDEXED_KEY`].
     pub(super) indexed: bool,
 }
 
@@ -117,7 +117,7 @@ pub(super) fn data_key(generation: u64, position: Position, key: &[u8]) -> Vec<u
     stored
 }
 
-/// Splits the stored key of a client's key into the position and the client's key.
+/// Splits a stored data key into its position and the client's key.
 pub(super) fn parse_data_key(stored: &[u8]) -> Option<(Position, &[u8])> {
     let (head, key) = stored.split_at_checked(KEY_BYTES)?;
     let (_, position) = head.split_last_chunk()?;
@@ -140,21 +140,20 @@ pub(super) fn deadline_key(
     stored
 }
 
-/// Splits the stored key of a deadline into the deadline and the client's key.
+/// Splits the stored key of a deadline into the time and the client's key.
 pub(super) fn parse_deadline_key(stored: &[u8]) -> Option<(u64, &[u8])> {
     let (_, rest) = stored.split_at_checked(PREFIX_BYTES)?;
     let (deadline, key) = rest.split_first_chunk()?;
     Some((u64::from_be_bytes(*deadline), key))
 }
 
-/// Converts the stored key of a client's key into that of its value's header.
+/// Returns the stored key for the header of the value with this data key.
 pub(super) fn apart_header_key(data_key: &[u8]) -> Vec<u8> {
     let mut stored = data_key.to_vec();
     stored[0] = kind::APART_HEADER;
     stored
 }
 
-/// Returns the header of a stored value.
 pub(super) fn header_of(stored: &[u8]) -> &[u8] {
     &stored[..HEADER_BYTES]
 }
@@ -164,14 +163,14 @@ fn generation_bytes(generation: u64) -> [u8; 6] {
     bytes
 }
 
-/// Returns the prefix of all stored keys of a kind and generation.
+/// Returns the prefix of the stored keys of a kind and generation.
 pub(super) fn prefix(kind: u8, generation: u64) -> Vec<u8> {
     let mut stored = vec![kind];
     stored.extend_from_slice(&generation_bytes(generation));
     stored
 }
 
-/// Returns the generation of a stored key, unless it is of the state or the metadata.
+/// Returns the generation in a stored key; `None` for the state and the metadata.
 pub(super) fn generation_of(stored: &[u8]) -> Option<u64> {
     let (kind, rest) = stored.split_first()?;
     let [a, b, c, d, e, f] = *rest.first_chunk()?;
@@ -188,7 +187,7 @@ pub(super) fn row_key(generation: u64, id: Id, name: &[u8]) -> Vec<u8> {
 /// Returns the exclusive upper bound of a collection's rows.
 pub(super) fn behind_rows(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = row_key(generation, id, b"");
-    // Not all bytes are 255, because no generation is that high.
+    // Some byte is below 255, because no generation is that high.
     while stored.pop_if(|last| *last == u8::MAX).is_some() {}
     if let Some(last) = stored.last_mut() {
         *last += 1;
@@ -200,7 +199,7 @@ pub(super) fn parse_row_key(stored: &[u8]) -> Option<&[u8]> {
     stored.get(ROW_BYTES..)
 }
 
-/// Encodes the mark of a dropped collection.
+/// Encodes the key that marks a dropped collection.
 pub(super) fn ended_key(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = prefix(kind::ENDED, generation);
     stored.extend_from_slice(&id.to_bytes());
@@ -223,7 +222,7 @@ fn header(stored: &[u8]) -> Option<Stamp> {
     Some(Stamp { version, deadline: (deadline != NO_DEADLINE).then_some(deadline), kind })
 }
 
-/// Decodes the data of a key that is about to change.
+/// Decodes what is stored of a key that is about to change.
 pub(super) fn old(stored: &[u8]) -> Option<Old> {
     let stamp = header(stored)?;
     let old = Old::new(&stored[HEADER_BYTES..], stamp);

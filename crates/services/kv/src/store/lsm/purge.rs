@@ -2,9 +2,9 @@
 //! dropped collections. Readers cannot observe the removal, so it need not be atomic.
 //!
 //! **Space.** Compaction would reach the data of a generation only after further writes, which a
-//! full disk does not admit. Tables within a generation are therefore dropped as a whole, and the
-//! others are merged without its data if they are small. Both need less space than to remove keys
-//! one by one, as the rest is.
+//! full disk does not accept. Tables within a generation are therefore dropped whole. The other
+//! tables are merged without its data if they are small. Both need less space than removing keys
+//! one by one, which is left for the rest.
 
 use std::{
     ops::Range,
@@ -24,13 +24,14 @@ use super::{
 
 /// Maximum number of keys removed per step.
 const PURGED_MAX: usize = 1024;
-/// Size of a tree whose space is left to later compactions.
+/// Size below which a tree's space is left to later compactions.
 const SMALL_BYTES: u64 = 8 << 20;
-/// Maximum size of tables merged at once, as the writer waits for them. They are larger only if the
-/// current generation has much data, as after a load, or if there are many small keys.
+/// Maximum total size of tables that are merged at once, because the writer waits for the merge. A
+/// tree exceeds it only if the current generation has much data, as after a load, or many small
+/// keys.
 const MERGED_BYTES_MAX: u64 = 256 << 20;
 
-/// Stage of the removal of generations.
+/// Stage in the removal of generations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Drop whole tables.
@@ -45,40 +46,39 @@ pub(super) enum Stage {
 
 pub(super) struct Purge {
     stage: Stage,
-    /// Tables were dropped, so there are files to free.
+    /// True if tables were dropped, so there are files to free.
     dropped: bool,
-    /// Stored key at which the purge of generations resumes.
+    /// Stored key from which to continue with ended generations.
     from: Vec<u8>,
-    /// Generations below this one have ended.
+    /// Lowest generation that has not ended.
     below: u64,
     /// Highest generation of a failed load, above the current one.
     left: Option<u64>,
     purged_below: Arc<AtomicU64>,
-    /// The current generation may have dropped collections.
+    /// True if the current generation may have dropped collections.
     ended: bool,
-    /// Dropped collection at which the purge resumes. Starting over would be slow: searches walk
+    /// Dropped collection from which to continue. Starting over would be slow, as searches walk
     /// over removed entries for a while.
     ended_from: Vec<u8>,
-    /// Row of that collection at which the purge resumes.
+    /// Row of that collection from which to continue.
     rows_from: Vec<u8>,
-    /// The purge has stopped, because the data to remove cannot be read.
+    /// True if the purge stopped because the data to remove cannot be read.
     given_up: bool,
 }
 
 pub(super) enum PurgeStep {
-    /// A stage of the removal of generations is over. Contains the next one, if any.
+    /// A stage in the removal of generations is complete. Contains the next one, if any.
     Stage(Option<Stage>),
-    /// Keys of ended generations were removed. Contains the stored key at which to resume.
+    /// Keys of ended generations were removed. Contains the stored key from which to continue.
     Generations(Vec<u8>),
-    /// Rows of a dropped collection were removed. Contains the stored keys at which to resume.
+    /// Rows of a dropped collection were removed. Contains the stored keys from which to continue.
     Rows(Vec<u8>, Vec<u8>),
-    /// No dropped collections are left from the resume position on.
+    /// No dropped collections are left after the current position.
     Nothing,
 }
 
 impl Purge {
-    /// Creates the purge of a tree at `generation`, where `newest` is the highest generation ever
-    /// begun.
+    /// Creates the purge for a tree at `generation`. `newest` is the highest generation ever begun.
     pub(super) fn new(generation: u64, newest: u64, purged_below: Arc<AtomicU64>) -> Self {
         Self {
             stage: Stage::Drop,
@@ -98,7 +98,6 @@ impl Purge {
         self.given_up || (!self.ended && self.generations_are_done())
     }
 
-    /// Stops the purge until another tree is opened.
     pub(super) fn give_up(&mut self) {
         self.given_up = true;
     }
@@ -107,8 +106,8 @@ impl Purge {
         self.left.is_none() && self.purged_below.load(Ordering::Acquire) >= self.below
     }
 
-    /// Starts purging the generations below `below`. Newly dropped collections may lie before the
-    /// resume position.
+    /// Starts to purge the generations below `below`. If collections were dropped, their search
+    /// starts over, as they may precede the current position.
     pub(super) fn begin(&mut self, below: u64, ended: bool) {
         if ended || self.below != below {
             self.look_for_ended();
@@ -130,7 +129,7 @@ impl Purge {
         self.rows_from.clear();
     }
 
-    /// Restarts the purge after another tree was opened.
+    /// Restarts the purge for a newly opened tree.
     pub(super) fn restart(&mut self, state: State, newest: u64) {
         self.look_for_ended();
         self.given_up = false;
@@ -158,8 +157,8 @@ impl Purge {
             && !(self.is_at(Stage::Free) && tree.is_pinned()))
     }
 
-    /// Takes a step of the purge. `trusted` means that a sync of the tree is reliable, and `room` is
-    /// the number of free bytes.
+    /// Takes one step. `trusted` means that a sync of the tree is reliable; `room` is the number of
+    /// free bytes.
     pub(super) fn step(&self, tree: &Tree, trusted: bool, room: u64) -> Result<PurgeStep, Failure> {
         let next = match self.stage {
             _ if self.generations_are_done() => return self.step_rows(tree),
@@ -171,14 +170,14 @@ impl Purge {
             Stage::Merge => {
                 if tree.table_bytes() <= MERGED_BYTES_MAX.min(room) {
                     tree.merge_tables()?;
-                    // lsm-tree drops value files that were dead before a merge.
+                    // lsm-tree drops only those value files that were dead before the merge.
                     tree.merge_tables()?;
                 }
                 Some(Stage::Keys)
             }
             Stage::Keys => return self.step_generations(tree),
             Stage::Free => {
-                // fjall keeps the files until a later write. No entry has this key.
+                // fjall keeps the files until a later write, so remove a key that no entry has.
                 tree.remove(vec![prefix(kind::DATA, 0).into()])?;
                 tree.start_tables()?;
                 None
@@ -187,11 +186,11 @@ impl Purge {
         Ok(PurgeStep::Stage(next))
     }
 
-    /// Drops the tables of ended generations, and lets compactions leave out the rest of them. Both
-    /// are durable at once, so the journal is synced first: otherwise a power loss could restore
-    /// the state of a generation without its data.
+    /// Drops the tables of ended generations, and lets compactions omit the rest of their data.
+    /// Both are durable at once, so the journal is synced first. Otherwise, a power loss could
+    /// restore the state of a generation without its data.
     ///
-    /// Data of failed loads needs no sync, because no state names its generation. Older entries
+    /// Data of failed loads needs no sync, because no state refers to its generation. Older entries
     /// that reappear belong to generations that are never read again, and are removed later.
     fn drop_tables(&self, tree: &Tree) -> Result<(), Failure> {
         tree.sync()?;
@@ -199,7 +198,7 @@ impl Purge {
         self.ranges().try_for_each(|range| tree.drop_tables(range))
     }
 
-    /// Iterates over the stored keys of ended generations as ranges, in the tree's order.
+    /// Iterates over the key ranges of ended generations, in the order of the tree.
     fn ranges(&self) -> impl Iterator<Item = Range<Vec<u8>>> {
         let behind = self.below + 1;
         let generations = [0..self.below, behind..self.left.map_or(behind, |left| left + 1)];
@@ -235,7 +234,7 @@ impl Purge {
         let rows_from = match last {
             Some(last) if keys.len() == PURGED_MAX => last,
             _ => {
-                // The mark is removed with the last rows, or after them.
+                // The mark is removed with the last rows or later, never earlier.
                 keys.push(Slice::from(marker.as_slice()));
                 Vec::new()
             }
@@ -345,7 +344,7 @@ mod tests {
         digests.flat_map(u128::to_le_bytes).take(bytes).collect()
     }
 
-    /// Writes the state of a generation, and then its data into a table without the state.
+    /// Writes the state of a generation, then its data to a table that does not contain the state.
     fn fill_tables(tree: &Tree) {
         tree.insert(STATE_KEY.to_vec(), &State::EMPTY.to_bytes());
         flush(tree);
@@ -362,7 +361,7 @@ mod tests {
 
     fn folder_bytes(folder: &Path) -> u64 {
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
-        // A file may be removed meanwhile.
+        // The file may have been removed meanwhile.
         let bytes = |path: &Path| fs::metadata(path).map_or(0, |file| file.len());
         entries
             .map(|entry| match entry.path() {
@@ -378,7 +377,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kv");
         let (mut store, _) = LsmStore::open(&path).unwrap();
-        // Values within the tables and apart from them.
+        // Values inside the tables, and in separate files.
         for bytes in [3000, 300] {
             for number in 0..4000_usize {
                 let key = [number, bytes].map(usize::to_be_bytes).concat();
@@ -424,7 +423,7 @@ mod tests {
         assert_eq!(values.sum::<usize>(), 2000 * LARGE);
     }
 
-    /// Records how much of the journal is synced.
+    /// Disk that records the synced part of the journal.
     #[derive(Debug)]
     struct Syncs {
         path: PathBuf,
@@ -499,12 +498,12 @@ mod tests {
         purge.begin(4, true);
         assert_eq!(run(&mut purge), 1 + 4 + 1 + 1);
         assert_eq!(tree.entries().unwrap(), 2 * 7);
-        // A collection that was created earlier is dropped later.
+        // Collections created early may be dropped late.
         tree.insert(ended_key(4, id(1)), &[]);
         purge.begin(4, true);
         run(&mut purge);
         assert_eq!(tree.entries().unwrap(), 7);
-        // A new purge also finds it, as after a restart.
+        // A purge created after a restart also finds such a collection.
         tree.insert(ended_key(4, id(4)), &[]);
         run(&mut Purge::new(4, 4, Arc::new(AtomicU64::new(4))));
         assert_eq!(tree.entries().unwrap(), 0);

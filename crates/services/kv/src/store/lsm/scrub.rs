@@ -1,9 +1,9 @@
-//! Scrub: a thread compares all files of the tree with the checksums made when they were written.
+//! Scrub: a thread that verifies the checksums of all files of the tree.
 //!
 //! The thread has no handle of the tree, which may be reopened meanwhile. Compaction removes files
-//! all the time, so a finding is only a suspicion: a file counts as damaged if the owner still
-//! finds it in the tree. Even then the store continues to serve clients until a snapshot is
-//! available to rebuild it from (`renewal`).
+//! at any time, so a finding is only a suspicion: a file counts as damaged if the owner still finds
+//! it in the tree. Even then, the store continues to serve clients until a snapshot is available
+//! for its renewal (`renewal`).
 
 use std::{
     fs::{File, OpenOptions},
@@ -22,19 +22,19 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{LsmStore, tree::TreeFile};
 
 const PIECE_BYTES: usize = 256 << 10;
-/// Alignment of direct reads, which bypass the kernel's cache.
+/// Alignment of direct reads, which bypass the page cache.
 const ALIGNED: usize = 4096;
 
 enum Report {
     Read(u64),
-    /// A missing or changed file, with a description.
+    /// A file is missing or has changed. Contains a description.
     Suspect(TreeFile, String),
 }
 
 #[derive(Debug)]
 pub(super) struct Scrub {
     told: Receiver<Report>,
-    /// Channel that is disconnected to end the thread.
+    /// Channel whose disconnection ends the thread.
     wanted: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -66,10 +66,10 @@ impl Scrub {
 
 struct Scrubber {
     tell: Sender<Report>,
-    /// Channel without messages, which disconnects when the thread should end.
+    /// Channel without messages. Its disconnection ends the thread.
     wants: Receiver<()>,
     bytes_per_second: u64,
-    /// Delay due before the next read, to keep to the configured rate.
+    /// Delay that is due before the next read, to limit the rate.
     owed: Duration,
 }
 
@@ -92,12 +92,11 @@ impl Scrubber {
         }
     }
 
-    /// Checks a file. The inner error describes how it differs from what was written.
+    /// Checks a file. The inner error describes how the file differs from the one written.
     fn check(&mut self, file: &TreeFile, buffer: &mut [u8]) -> Result<Result<(), String>, Stopped> {
         let mut open = match open(&file.path) {
             Ok(open) => open,
-            // The error proves nothing about the file. For example, there may be no free
-            // descriptors.
+            // The error says nothing about the file; for example, there may be no free descriptor.
             Err(error) if error.kind() != ErrorKind::NotFound => return Ok(Ok(())),
             Err(_) => return Ok(Err("the file is gone".to_owned())),
         };
@@ -122,7 +121,7 @@ impl Scrubber {
         })
     }
 
-    /// Waits as the configured read rate requires.
+    /// Delays the next read to keep to the configured rate.
     fn pause(&mut self) -> Result<(), Stopped> {
         let owed = std::mem::take(&mut self.owed);
         match self.wants.recv_timeout(owed) {
@@ -132,7 +131,7 @@ impl Scrubber {
     }
 }
 
-/// Opens a file for direct reads if possible: cached contents prove nothing about the disk.
+/// Opens a file, for direct reads if possible: cached contents prove nothing about the disk.
 fn open(path: &Path) -> io::Result<File> {
     let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
     let opened = OpenOptions::new().read(true).custom_flags(direct).open(path);
@@ -142,18 +141,19 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Background failures that damage could explain. Compaction reads data that no client requests,
+/// Background failures that may be due to damage. Compaction reads data that no client requests,
 /// and fjall does not report why it failed.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     failures: u32,
-    /// The files should be read.
+    /// True if a scrub should read the files.
     stands: bool,
 }
 
 impl Suspicion {
-    /// Counts a failure. More failures make scrubs rarer: background work also fails on a disk that
-    /// rejects writes, and damage is reported only once.
+    /// Counts a failure. Only the first, second, fourth, eighth failure and so on start a scrub,
+    /// because background work also fails on a disk that rejects writes, and damage is reported
+    /// only once.
     pub(super) fn background_failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.stands |= self.failures.is_power_of_two();
@@ -165,7 +165,7 @@ impl LsmStore {
         self.suspicion.stands && self.tree.is_some()
     }
 
-    /// Starts a scrub of all current files, in place of one in progress.
+    /// Starts a scrub of all current files. Replaces one in progress.
     pub(super) fn begin_scrub(&mut self, bytes_per_second: u64) {
         self.scrub = None;
         let files = self.tree.as_ref().map(|tree| tree.files());
@@ -178,7 +178,7 @@ impl LsmStore {
             return scrubbed;
         };
         let Some(tree) = &self.tree else {
-            // The tree is being reopened, so its files are unknown.
+            // The tree is being reopened, so its list of files is not available.
             scrubbed.goes_on = true;
             return scrubbed;
         };
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// A scrub reads every file and names a damaged one, for each kind of damage.
+    /// A scrub reads every file and reports a damaged one, for each kind of damage.
     #[test]
     fn every_file_is_read_and_a_spoiled_one_is_named() {
         let folder = tempfile::tempdir().unwrap();
@@ -297,7 +297,7 @@ mod tests {
         assert!(store.kept_bytes() > 0);
     }
 
-    /// [scrub-5] A file removed by compaction meanwhile does not count as damaged.
+    /// [scrub-5] A file that compaction has removed meanwhile does not count as damaged.
     #[test]
     fn a_file_that_the_tree_has_no_more_is_no_damage() {
         let folder = tempfile::tempdir().unwrap();
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(damaged, Vec::<String>::new());
     }
 
-    /// [scrub-6] A slow scrub keeps its pace, and ends when its store is dropped.
+    /// [scrub-6] A slow scrub keeps its rate, and ends when its store is dropped.
     #[test]
     fn a_slow_scrub_ends_when_its_store_does() {
         let folder = tempfile::tempdir().unwrap();

@@ -33,72 +33,70 @@ pub(super) struct TreeFile {
     pub(super) checksum: u128,
 }
 
-/// Maximum number of sealed memtables before another batch, which can add two. At four or more
-/// fjall blocks, permanently if its threads have failed.
+/// Maximum number of sealed memtables before another batch, which can add two. At four, fjall
+/// blocks, and permanently so if its threads have failed.
 const WAITING_TABLES_MAX: usize = 1;
 /// Maximum number of level-0 runs before another batch. fjall blocks at thirty or more.
 const RUNS_MAX: usize = 20;
 /// Minimum number of open files that fjall requires.
 const FILES_MIN: usize = 10;
-/// Minimum size of a value that is stored apart from its key.
+/// Minimum size in bytes of a value that is stored in a separate file.
 const APART_BYTES: u32 = 512;
-/// Fraction of dead data at which an old value file is rewritten.
+/// Fraction of dead data above which an old value file is rewritten.
 const DEAD_PART: f32 = 0.5;
 /// Fraction of the value files, oldest first, that count as old.
 const OLD_PART: f32 = 0.5;
-/// File in the folder of every complete tree.
+/// File present in the folder of every complete tree.
 const MARKER: &str = "version";
-/// Folder with a folder for each of fjall's keyspaces.
+/// Folder that contains a subfolder for each of fjall's keyspaces.
 const KEYSPACES: &str = "keyspaces";
 /// Default size of the block cache.
 pub(super) const CACHE_BYTES: u64 = 64 << 20;
 
-/// Path and options of a tree.
 #[derive(Clone, Debug)]
 pub(super) struct Home {
     pub(super) path: PathBuf,
     pub(super) disk: Arc<dyn Disk>,
-    /// Files kept open between reads.
+    /// Maximum number of files kept open between reads.
     pub(super) files_max: usize,
     pub(super) cache_bytes: u64,
 }
 
-/// Open tree, shared by clones.
+/// Open tree. Clones share it.
 #[derive(Clone)]
 pub(super) struct Tree {
     database: Database,
     keyspace: Keyspace,
     disk: Arc<dyn Disk>,
-    /// Number of snapshots.
+    /// Number of open snapshots.
     pins: Arc<AtomicUsize>,
-    /// Compactions leave out the generations below this one.
+    /// Lowest generation that compactions keep.
     ended_below: Arc<AtomicU64>,
     has: Arc<Has>,
 }
 
-/// Kinds of entries that the tree may contain, in any generation.
+/// Kinds of entries that the tree may contain in any generation.
 #[derive(Debug, Default)]
 struct Has {
     deadlines: AtomicBool,
     rows: AtomicBool,
 }
 
-/// Newly opened tree and the state found in it.
 pub(super) struct Opened {
     pub(super) tree: Tree,
     pub(super) state: State,
     /// Highest generation ever begun.
     pub(super) newest_generation: u64,
-    /// Description of data that was cut off or set aside.
+    /// Description of data that was cut off or set aside as damaged.
     pub(super) note: Option<String>,
     /// Path to which damaged data was moved.
     pub(super) aside: Option<PathBuf>,
 }
 
 impl Tree {
-    /// Opens or creates the tree. Cuts the journal after its last whole batch if a power loss
-    /// damaged its end. Sets aside a tree with other damage, or one that is `distrusted` for a
-    /// reason.
+    /// Opens or creates the tree. If a power loss damaged the end of the journal, cuts it after the
+    /// last whole batch. Sets the tree aside if it has other damage, or for the reason given in
+    /// `distrusted`.
     pub(super) fn open(home: &Home, distrusted: Option<&str>) -> Result<Opened, Failure> {
         let path = &home.path;
         let damage = match distrusted {
@@ -131,7 +129,7 @@ impl Tree {
         Ok(Opened { note, ..opened })
     }
 
-    /// Creates a tree. Damage in a new tree is the disk's fault.
+    /// Creates a tree. Damage in a new tree is reported as a fault of the disk.
     fn make(home: &Home) -> Result<Opened, Failure> {
         Self::open_as_it_is(home).map_err(|failure| match failure {
             Failure::Damaged(detail) => {
@@ -147,7 +145,7 @@ impl Tree {
         let Home { path, disk, files_max, cache_bytes } = home;
         disk.allows(Access::Open)?;
         if is_unfinished(path)? {
-            // The unfinished folder has no data yet.
+            // An unfinished folder contains no data yet.
             fs::remove_dir_all(path)?;
         }
         let ended_below = Arc::default();
@@ -190,7 +188,6 @@ impl Tree {
         Ok(self.keyspace.get(key)?)
     }
 
-    /// Iterates over the entries in a range.
     pub(super) fn range(
         &self,
         range: Range<Vec<u8>>,
@@ -202,7 +199,6 @@ impl Tree {
         })
     }
 
-    /// Iterates over the entries in a range, backwards.
     pub(super) fn range_back(
         &self,
         range: Range<Vec<u8>>,
@@ -215,7 +211,6 @@ impl Tree {
         })
     }
 
-    /// Iterates over the keys in a range.
     pub(super) fn keys(
         &self,
         range: Range<Vec<u8>>,
@@ -227,10 +222,10 @@ impl Tree {
         })
     }
 
-    /// Returns whether a batch can be written without waiting for fjall's threads. Fails if they
+    /// Returns whether a batch can be written without a wait for fjall's threads. Fails if they
     /// have failed.
     pub(super) fn is_free(&self) -> Result<bool, Failure> {
-        // Writes at most a buffer, and reports an earlier failure.
+        // Writes a buffer at most, and reports an earlier failure.
         self.database.persist(PersistMode::Buffer)?;
         let tree = &self.keyspace.tree;
         Ok(tree.sealed_memtable_count() <= WAITING_TABLES_MAX && tree.l0_run_count() < RUNS_MAX)
@@ -256,7 +251,7 @@ impl Tree {
         Ok(self.database.persist(PersistMode::SyncAll)?)
     }
 
-    /// Starts writing fjall's in-memory data into tables, which are files other than the journal.
+    /// Starts to write fjall's in-memory data to tables, which are files other than the journal.
     pub(super) fn start_tables(&self) -> Result<(), Failure> {
         self.keyspace.rotate_memtable()?;
         Ok(())
@@ -278,24 +273,24 @@ impl Tree {
         }
     }
 
-    /// Returns whether there is a snapshot, for which removed data is kept.
+    /// Returns whether snapshots exist, which keep removed data.
     pub(super) fn is_pinned(&self) -> bool {
         self.pins.load(Ordering::Acquire) > 0
     }
 
-    /// Drops the tables that lie within a range, and the value files without other references. This
-    /// is durable at once, unlike the batches before it. Older versions of keys in other tables may
-    /// reappear. Snapshots keep what they need until they end.
+    /// Drops the tables that lie within a range, and value files without other references. Durable
+    /// at once, unlike earlier batches. Older versions of the keys in other tables may reappear.
+    /// Snapshots keep what they need until they end.
     ///
-    /// Waits for running compactions. None runs meanwhile, so no table of the range is in use, and
-    /// lsm-tree never declines.
+    /// Waits for running compactions, so that no table of the range is in use and lsm-tree drops
+    /// all of them.
     pub(super) fn drop_tables(&self, range: Range<Vec<u8>>) -> Result<(), Failure> {
         self.disk.allows(Access::Write)?;
         Ok(self.keyspace.tree.drop_range(range).map_err(fjall::Error::from)?)
     }
 
-    /// Lets compactions leave out the generations below `below`. Like dropped tables, their entries
-    /// are gone at once, except for snapshots.
+    /// Lets compactions omit generations below `below`. As with dropped tables, their entries are
+    /// gone at once, except from snapshots.
     pub(super) fn leave_out(&self, below: u64) {
         self.ended_below.store(below, Ordering::Release);
     }
@@ -312,7 +307,7 @@ impl Tree {
         version.iter_tables().map(|table| table.metadata.file_size).sum()
     }
 
-    /// Returns every file of the tree except its journal and the lists of files.
+    /// Returns the files of the tree, except its journal and the lists of files.
     pub(super) fn files(&self) -> Vec<TreeFile> {
         let version = self.keyspace.tree.current_version();
         let tables = version.iter_tables().map(|table| TreeFile {
@@ -348,7 +343,7 @@ pub(super) struct Past {
     _pin: Pin,
 }
 
-/// Counts a snapshot while it exists.
+/// Reference of a snapshot, counted while it exists.
 struct Pin(Arc<AtomicUsize>);
 
 impl Pin {
@@ -378,16 +373,16 @@ impl Past {
     }
 }
 
-/// Returns the options of a new tree; an existing one retains its own. Values are in separate
-/// files, so that compaction moves keys, but values only once half of their file is dead ([decision
-/// 20](../../../../../../docs/decisions/0020-values-lie-apart.md)).
+/// Returns the options of a new tree. An existing tree retains its own. Values are stored in
+/// separate files, so compaction moves keys, and moves values only once half of their file is dead
+/// ([decision 20](../../../../../../docs/decisions/0020-values-lie-apart.md)).
 fn options() -> KeyspaceCreateOptions {
     let values = KvSeparationOptions::default()
         .separation_threshold(APART_BYTES)
         .staleness_threshold(DEAD_PART)
         .age_cutoff(OLD_PART);
-    // The filter and the index of a table of small rows have several megabytes. Below the first
-    // level, where they are not cached as a whole, partitions let a lookup read only the one it
+    // In a table of small rows, the filter and the index take several megabytes each. Below the
+    // first level, where they are not cached as a whole, partitions let a lookup read only what it
     // needs.
     let in_parts = PartitioningPolicy::new([false, true]);
     KeyspaceCreateOptions::default()
@@ -396,9 +391,9 @@ fn options() -> KeyspaceCreateOptions {
         .with_kv_separation(Some(values))
 }
 
-/// Opens an existing tree. With debug assertions, fjall asserts that the two lengths of a journal
-/// item are equal. A process killed between writing them leaves zeros in one, which is treated as
-/// damage rather than a failure at each start.
+/// Opens an existing tree. With debug assertions, fjall asserts that the two lengths in a journal
+/// item are equal. A process killed between the two writes leaves zeros in one of them. That is
+/// treated as damage, since the assertion would fail at every start.
 fn recover(
     path: &Path,
     files_max: usize,
@@ -407,12 +402,12 @@ fn recover(
 ) -> Result<(Database, Keyspace), Failure> {
     let filter: Arc<dyn filter::Factory> = Arc::new(Ended(Arc::clone(ended_below)));
     let opened = panic::catch_unwind(AssertUnwindSafe(|| {
-        // By default fjall would keep 900 files open, whatever the process limit.
+        // The default of fjall is 900 open files, whatever the process limit.
         let files_max = files_max.max(FILES_MIN);
         let database = Database::builder(path)
             .max_cached_files(Some(files_max))
             .cache_size(cache_bytes)
-            // A second thread would only write tables, and spin while the first compacts.
+            // A second thread would only write tables, and spin during a compaction by the first.
             .worker_threads(1)
             .journal_compression(CompressionType::None)
             .with_compaction_filter_factories(Arc::new(move |_| Some(Arc::clone(&filter))))
@@ -424,7 +419,7 @@ fn recover(
     Ok(opened.map_err(stopped)??)
 }
 
-/// Filter of compactions, which leaves out the generations below the contained one.
+/// Compaction filter that drops generations below the contained one.
 struct Ended(Arc<AtomicU64>);
 
 impl filter::Factory for Ended {
@@ -450,10 +445,10 @@ impl filter::CompactionFilter for EndedBelow {
     }
 }
 
-/// [store-1] Syncs folders that fjall does not. fjall 3.1 syncs the folders in which it creates
-/// files, but neither the one in which it creates a keyspace's folder, nor the parent of the tree.
-/// After a power loss either could be missing with all synced data below, without any sign of
-/// damage. Entries that an earlier process left unsynced are synced now.
+/// [store-1] Syncs the folders that fjall does not sync. fjall 3.1 syncs the folders in which it
+/// creates files, but neither the one in which it creates a keyspace's folder nor the parent of the
+/// tree. A power loss could remove either with all synced data in it, and leave no sign of damage.
+/// Also syncs entries that an earlier process left unsynced.
 fn sync_names(path: &Path, disk: &dyn Disk) -> io::Result<()> {
     disk.sync_names(&path.join(KEYSPACES))?;
     disk.sync_names(path)?;
@@ -475,7 +470,7 @@ fn is_unfinished(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Renames a damaged folder to a free name; `None` if there was no folder.
+/// Renames a damaged folder to an unused name. Returns `None` if there was no folder.
 fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
     if !path.try_exists()? {
         return Ok(None);
@@ -503,7 +498,7 @@ mod tests {
     use super::*;
     use crate::store::lsm::disk::RealDisk;
 
-    /// Returns the bytes that this thread has read from the disk or the kernel's cache.
+    /// Returns the bytes that this thread has read from the disk or the page cache.
     fn read_bytes() -> u64 {
         let text = fs::read_to_string("/proc/thread-self/io").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
@@ -549,7 +544,7 @@ mod tests {
             assert_eq!(found.is_some(), number % 2 == 0);
         }
         let each = (read_bytes() - before) / asked.count() as u64;
-        // Filters and indexes that are not partitioned have 65 KB.
+        // Unpartitioned filters and indexes have 65 KB.
         assert!((1000..30_000).contains(&each), "{each} bytes for a row");
     }
 }

@@ -1,5 +1,5 @@
-//! Thread that writes changes to the tree, so that the replica does not wait for it. It also waits
-//! for the disk and reopens the tree.
+//! Writer thread: writes changes to the tree in the background, waits for the disk, and reopens the
+//! tree.
 
 use std::{
     fs, io,
@@ -26,17 +26,17 @@ use super::{
     tree::{Home, Opened, Tree},
 };
 
-/// Bytes left free for the log and background work of the tree; less on a small disk.
+/// Number of bytes left free for the log and for background work of the tree; less on a small disk.
 const RESERVE_BYTES: u64 = 64 << 20;
-/// Divisor of a small disk's size for the bytes left free.
+/// Divisor of the disk's size that gives the bytes left free on a small disk.
 const RESERVE_PART: u64 = 16;
-/// Maximum number of free bytes to wait for, however often they did not suffice; less on a small
+/// Upper limit of the free bytes to wait for, however often less did not suffice; lower on a small
 /// disk.
 const NEEDED_BYTES_MAX: u64 = 1 << 30;
-/// Divisor of a small disk's size for the maximum number of free bytes to wait for.
+/// Divisor of the disk's size that gives this upper limit on a small disk.
 const NEEDED_PART: u64 = 4;
 
-/// Free bytes that suffice for lists of tables.
+/// Free bytes that suffice to write lists of tables.
 const LISTS_BYTES: u64 = 1 << 20;
 
 /// Delays between checks.
@@ -46,7 +46,7 @@ pub struct Delays {
     pub busy: Duration,
     /// Delay while the disk is full.
     pub room: Duration,
-    /// Delay after the first failure. Doubles with each further one.
+    /// Delay after the first failure. Each further failure doubles it.
     pub retry_min: Duration,
     /// Maximum delay after a failure.
     pub retry_max: Duration,
@@ -65,50 +65,50 @@ impl Default for Delays {
 
 enum Job {
     Write(Arc<Changes>),
-    /// Looks up the entries that a group of keys replaces, before their layer is written.
+    /// Look up the entries that a group of keys replaces, before the layer is written.
     LookUp(Arc<Group>),
-    /// Syncs the tree at this position.
+    /// Sync the tree, which is at this position.
     Sync(Slot),
-    /// Frees the memory of changes, which takes time as well.
+    /// Free the memory of changes, which takes time too.
     Free(Arc<Changes>),
-    /// Removes an obsolete folder.
+    /// Remove an obsolete folder.
     Remove(PathBuf),
-    /// Reopens the tree after the owner has closed its handles. Sets it aside first if there is a
-    /// reason.
+    /// Reopen the tree after the owner has closed its handles. If there is a reason, set it aside
+    /// first.
     Reopen(Option<String>),
 }
 
 pub(super) enum Event {
     Written,
-    /// Position that survives a power loss.
+    /// The tree is durable up to this position.
     Synced(Slot),
-    /// Reason why a write is delayed. The thread retries it.
+    /// A write is delayed for this reason. The thread retries it.
     Waiting(String),
-    /// The tree accepts no more writes but can still be read.
+    /// The tree accepts no more writes but remains readable.
     Failed {
         why: String,
-        /// The failure was in the background, perhaps a compaction of damaged data.
+        /// True if the failure occurred in the background, perhaps in a compaction of damaged data.
         in_the_background: bool,
     },
-    /// Reopening may help. The owner must close its handles first and confirm.
+    /// Reopening may help. The owner closes its handles and confirms.
     LetGo,
-    /// Reason why the tree could not be opened. The thread retries.
+    /// The tree could not be opened for this reason. The thread retries.
     Closed(String),
     Opened(Opened),
 }
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// Queue of jobs, dropped to end the thread.
+    /// Queue of jobs. Dropping it ends the thread.
     jobs: Option<Sender<Job>>,
     events: Receiver<Event>,
-    /// Data of all generations below this one has been removed.
+    /// Lowest generation whose data may still exist.
     purged_below: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts the thread with an open tree, or to open the tree itself.
+    /// Starts the thread, which takes an open tree or opens the tree itself.
     pub(super) fn start(
         home: Home,
         delays: Delays,
@@ -165,7 +165,7 @@ impl Writer {
 
     fn ask(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            // The thread ends only at the request of its owner.
+            // The thread ends only at its owner's request.
             let _ = jobs.send(job);
         }
     }
@@ -174,12 +174,10 @@ impl Writer {
         self.events.try_recv().ok()
     }
 
-    /// Waits for the next event for at most `patience`.
     pub(super) fn event_within(&self, patience: Duration) -> Option<Event> {
         self.events.recv_timeout(patience).ok()
     }
 
-    /// Waits for the next event.
     pub(super) fn next_event(&self) -> Option<Event> {
         self.events.recv().ok()
     }
@@ -188,7 +186,7 @@ impl Writer {
         self.purged_below.load(Ordering::Acquire)
     }
 
-    /// Ends the thread after pending jobs, unless the disk prevents them.
+    /// Ends the thread once pending jobs are done or the disk prevents them.
     pub(super) fn end(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -202,16 +200,16 @@ fn remove(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// The owner has dropped its handle, so the thread ends.
+/// Error: the owner dropped its handle, so the thread ends.
 struct Gone;
 
-/// Uninhabited: the loop ends only by an error.
+/// Uninhabited type, because the loop ends only by an error.
 enum Never {}
 
-/// Reason for the thread to interrupt its work.
+/// Reason to interrupt the work of the thread.
 enum Interruption {
     Gone,
-    /// The owner found the tree failing: reopen it, and set it aside first if there is a reason.
+    /// The owner found that the tree fails: reopen it. If there is a reason, set it aside first.
     Reopen(Option<String>),
 }
 
@@ -225,14 +223,15 @@ struct WriterState {
     home: Home,
     delays: Delays,
     tree: Option<Tree>,
-    /// Free bytes to wait for besides those about to be written.
+    /// Free bytes to wait for, in addition to those about to be written.
     needed: u64,
-    /// Failures since the last success.
+    /// Number of failures since the last success.
     failures: u32,
-    /// Set by a failure, until all data is in new files: the system may take unwritten data for
-    /// written, and a later sync of the same file would report no error.
+    /// True from a failure until all data is in new files. The kernel may have marked unwritten
+    /// data as clean, so that a later sync of the same file would report no error.
     doubts: bool,
-    /// Position to sync once all data has been rewritten into new files; `None` without a rewrite.
+    /// Position to report as synced once all data is in new files; `None` if no rewrite is in
+    /// progress.
     rewriting: Option<Slot>,
     asked: Receiver<Job>,
     tell: Sender<Event>,
@@ -277,7 +276,7 @@ impl WriterState {
                     (self.needed, self.failures) = (0, 0);
                     let ended = changes.ends_collections();
                     self.purge.begin(changes.state.generation, ended);
-                    // Dropped before the event is sent, so that the owner has the last reference.
+                    // Dropped before the event, so that the owner has the last reference.
                     drop(changes);
                     self.say(Event::Written)?;
                 }
@@ -301,12 +300,12 @@ impl WriterState {
         }
     }
 
-    /// Looks up a group ahead of its layer. A failure shows again when that is written.
+    /// Looks up a group before its layer is written. A failure is ignored, as the write repeats it.
     fn look_up(&self, group: &Group) {
         let _ = self.guarded(|tree| tree.look_up(group));
     }
 
-    /// Waits for the next job. A timeout means time to purge.
+    /// Waits for the next job. A timeout means that it is time for a purge step.
     fn next_job(&self) -> Result<Job, RecvTimeoutError> {
         if self.rewriting.is_some() {
             return self.asked.recv_timeout(self.delays.busy);
@@ -323,7 +322,7 @@ impl WriterState {
 
     fn may_purge(&self) -> bool {
         let ready = self.guarded(|tree| self.purge.is_ready(tree));
-        // Dropping tables may be what frees space.
+        // Dropping tables may be the way to free space, so it needs little of it.
         let has_room = match self.purge.needs_room() {
             true => self.lacks_room(0).is_none(),
             false => self.free_bytes() >= LISTS_BYTES,
@@ -331,8 +330,8 @@ impl WriterState {
         has_room && !matches!(ready, Ok(false))
     }
 
-    /// Accesses the tree. A panic of fjall counts as a failure: it affects only the tree, which is
-    /// reopened.
+    /// Accesses the tree. A panic in fjall counts as a failure: it affects only the tree, which is
+    /// then reopened.
     fn guarded<T>(&self, work: impl FnOnce(&Tree) -> Result<T, Failure>) -> Result<T, Failure> {
         let Some(tree) = &self.tree else {
             return Err(Failure::NotOpen);
@@ -341,8 +340,7 @@ impl WriterState {
             .unwrap_or_else(|_| Err(Failure::Panicked))
     }
 
-    /// Syncs the tree. If earlier writes are in doubt, starts to write all data into new files
-    /// instead.
+    /// Syncs the tree. If earlier writes are in doubt, also starts to write all data to new files.
     fn sync(&self) -> Result<(), Failure> {
         self.guarded(Tree::sync)?;
         if self.doubts {
@@ -351,7 +349,7 @@ impl WriterState {
         Ok(())
     }
 
-    /// Completes the rewrite into new files, if one is in progress and done.
+    /// Completes the rewrite to new files, if all tables have been written.
     fn look_after_tables(&mut self) -> Result<Result<(), Failure>, Gone> {
         let Some(to) = self.rewriting else {
             return Ok(Ok(()));
@@ -370,7 +368,7 @@ impl WriterState {
     fn purge_some(&mut self) -> Result<(), Failure> {
         match self.guarded(|tree| self.purge.step(tree, !self.doubts, self.free_bytes())) {
             Ok(went) => self.purge.went(went),
-            // [scrub-2] Obsolete data only takes space until the store is rebuilt.
+            // [scrub-2] Obsolete data merely takes space until the store is rebuilt.
             Err(Failure::Damaged(_)) => self.purge.give_up(),
             Err(failure) => return Err(failure),
         }
@@ -381,7 +379,7 @@ impl WriterState {
         self.tell.send(event).map_err(|_| Gone)
     }
 
-    /// Waits for `time`, but handles a job that arrives earlier.
+    /// Waits for `time`. Returns early if a job arrives, which is handled.
     fn pause(&self, time: Duration) -> Result<(), Interruption> {
         match self.asked.recv_timeout(time) {
             Ok(Job::Free(changes)) => {
@@ -397,13 +395,13 @@ impl WriterState {
                 self.look_up(&group);
                 Ok(())
             }
-            // One batch is in flight at a time, and the owner repeats the jobs of a failed tree.
+            // Only one batch is in flight, and the owner repeats the jobs of a failed tree.
             Ok(Job::Write(_) | Job::Sync(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(Interruption::Gone),
         }
     }
 
-    /// Waits for `time` without handling jobs, unless the thread should end.
+    /// Waits for `time`, as [`Self::pause`] does, but ignores a request to reopen.
     fn wait(&self, time: Duration) -> Result<(), Gone> {
         match self.pause(time) {
             Err(Interruption::Gone) => Err(Gone),
@@ -411,13 +409,13 @@ impl WriterState {
         }
     }
 
-    /// Returns the free bytes of the disk, as many as possible if unknown.
+    /// Returns the number of free bytes on the disk, or `u64::MAX` if unknown.
     fn free_bytes(&self) -> u64 {
         self.home.disk.room(&self.home.path).map_or(u64::MAX, |room| room.free)
     }
 
-    /// Returns a reason to wait if the disk lacks space for `bytes` bytes. If the space is unknown,
-    /// the write itself decides.
+    /// Returns the reason to wait if the disk lacks space for `bytes` bytes. If the free space is
+    /// unknown, the write is attempted.
     fn lacks_room(&self, bytes: u64) -> Option<String> {
         let DiskSpace { free, total } = self.home.disk.room(&self.home.path).ok()?;
         let reserve = RESERVE_BYTES.min(total / RESERVE_PART);
@@ -434,7 +432,7 @@ impl WriterState {
         })
     }
 
-    /// Waits for enough space, because a tree that runs out of it must be reopened.
+    /// Waits for enough space, because a tree that runs out of space must be reopened.
     fn wait_for_room(&self, bytes: u64) -> Result<(), Interruption> {
         let mut said = String::new();
         while let Some(why) = self.lacks_room(bytes) {
@@ -447,7 +445,8 @@ impl WriterState {
         Ok(())
     }
 
-    /// Waits until fjall's threads can take another batch. Their failure shows with the next write.
+    /// Waits until fjall can take another batch. A failure of its threads is reported by the next
+    /// write.
     fn wait_for_tree(&self) -> Result<(), Interruption> {
         while matches!(self.guarded(Tree::is_free), Ok(false)) {
             self.pause(self.delays.busy)?;
@@ -455,8 +454,8 @@ impl WriterState {
         Ok(())
     }
 
-    /// Waits until reopening may help and the owner has closed its handles. Returns a reason if the
-    /// tree must be set aside first.
+    /// Waits until reopening may help and the owner has closed its handles. Returns the reason if
+    /// the tree must be set aside first.
     fn recover_from(&mut self, failure: &Failure) -> Result<Option<String>, Gone> {
         self.doubts = true;
         if let Failure::Full(_) = failure {
@@ -482,8 +481,7 @@ impl WriterState {
         }
     }
 
-    /// Waits until another attempt may succeed. While the disk rejects writes, the tree is at least
-    /// readable.
+    /// Waits until another attempt may succeed. Meanwhile, the tree is readable.
     fn wait_before_retry(&mut self) -> Result<(), Interruption> {
         loop {
             let delay = self.delay();
@@ -496,7 +494,8 @@ impl WriterState {
         }
     }
 
-    /// Raises the free space to wait for, after background work left less than the system reported.
+    /// Raises the free space to wait for, after background work failed with the space that was
+    /// free.
     fn needs_more(&mut self) {
         let least = self.needed.max(RESERVE_BYTES / RESERVE_PART);
         self.needed = least.saturating_mul(2).min(NEEDED_BYTES_MAX);
@@ -509,7 +508,7 @@ impl WriterState {
         self.delays.retry_min.saturating_mul(doubled).min(self.delays.retry_max)
     }
 
-    /// Opens the tree, of which there must be no other handle. Retries without limit.
+    /// Opens the tree, and retries without limit. No other handle of the tree may exist.
     fn open(&mut self, mut distrusted: Option<String>) -> Result<(), Gone> {
         // Dropping the tree ends fjall's threads.
         (self.tree, self.rewriting) = (None, None);

@@ -1,5 +1,5 @@
-//! Snapshot of the store in memory, while commands continue: a record ahead of the cursor is saved
-//! before it changes, and nothing else is copied.
+//! Snapshot of the store in memory while commands continue. A record ahead of the cursor is saved
+//! before it changes; nothing else is copied.
 
 use std::{borrow::Cow, collections::BTreeMap, ops::Bound};
 
@@ -15,30 +15,31 @@ use crate::store::{
 };
 
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Divisor of the store's size that gives the bytes to save, within the other two limits.
+/// Divisor of the store's size that gives the limit on saved bytes, between the minimum and the
+/// maximum.
 const KEPT_PART: u64 = 4;
-/// Bytes that a small store may save, about what a few batches write.
+/// Limit on saved bytes for a small store, about what a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// Approximate overhead of a saved record besides key and value.
+/// Approximate memory of a saved record in addition to its key and value.
 const RECORD_BYTES: usize = 64;
 
-/// Saved rows of a collection; `None` for one that was absent.
+/// Saved rows of a collection. `None` marks a row that was absent.
 type Kept = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Number that marks collections which are passed or newer than the snapshot.
+    /// Mark of the collections that the cursor has passed or that are newer than the snapshot.
     number: u64,
     cursor: Cursor,
-    /// Saved records of keys ahead of the cursor that have changed since the snapshot began,
-    /// including absent ones. They hide the table's records.
+    /// Saved records of keys ahead of the cursor that have changed since the snapshot began. A key
+    /// that was absent has a record too. They hide the records of the table.
     kept: Table,
     /// Saved rows ahead of the cursor that have changed since the snapshot began.
     kept_rows: BTreeMap<Id, Kept>,
     kept_bytes: usize,
-    /// Shards of `kept` that have been freed.
+    /// Number of shards of `kept` that have been freed.
     freed: usize,
-    /// All keys at the time of a flush, immutable since.
+    /// Contents at the time of a flush, which no longer change.
     cleared: Option<(Table, Collections)>,
     /// Maximum number of saved bytes.
     bytes_max: usize,
@@ -75,8 +76,8 @@ impl Image {
         records.map(|(_, record)| RECORD_BYTES + record.bytes()).sum()
     }
 
-    /// Saves a key before it changes. Returns `false` if that exceeds the limit, which ends the
-    /// snapshot.
+    /// Saves a key before it changes. Returns `false` if the limit would be exceeded; the snapshot
+    /// then ends.
     pub(super) fn keep(&mut self, table: &Table, position: Position, key: &[u8]) -> bool {
         if self.cleared.is_some()
             || self.cursor.has_passed(position, key)
@@ -97,13 +98,13 @@ impl Image {
         true
     }
 
-    /// Returns the number that marks the collections which the snapshot does not need.
+    /// Returns the mark of collections that the snapshot does not need.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Saves a row before it changes. Returns `false` if that exceeds the limit, which ends the
-    /// snapshot.
+    /// Saves a row before it changes. Returns `false` if the limit would be exceeded; the snapshot
+    /// then ends.
     pub(super) fn keep_row(&mut self, id: Id, rows: &Rows, name: &[u8]) -> bool {
         let is_within = |within: &Within| within.id == id && within.has_passed(name);
         let kept = self.kept_rows.get(&id);
@@ -124,18 +125,19 @@ impl Image {
         true
     }
 
-    /// Takes over all keys from a flush.
+    /// Takes ownership of all contents from a flush.
     pub(super) fn keep_all(&mut self, table: Table, collections: Collections) {
         self.cleared.get_or_insert((table, collections));
     }
 
-    /// Returns whether the snapshot must advance before more is saved. Half of the limit is
+    /// Returns whether the snapshot should advance before more is saved. Half of the limit is
     /// reserved for the next batch.
     pub(super) fn is_behind(&self) -> bool {
         self.kept_bytes > self.bytes_max / 2
     }
 
-    /// Passes the next keys and rows to `each`, given the store's current table and collections.
+    /// Passes the next keys and rows to `each`, given the current table and collections of the
+    /// store.
     pub(super) fn next(
         &mut self,
         table: &Table,
@@ -197,7 +199,7 @@ impl Image {
         stop
     }
 
-    /// Frees the saved records that have been passed.
+    /// Frees the saved records that the cursor has passed.
     fn free(&mut self) {
         let passed = self.cursor.position();
         let (records, bytes) = self.kept.forget_before(passed, self.freed);

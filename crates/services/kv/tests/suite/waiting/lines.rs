@@ -1,4 +1,4 @@
-//! The queue of blocked clients: order over several nodes, clients that disconnect, nodes that die.
+//! Queue of blocked clients: order across nodes, disconnected clients, and failed nodes.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ fn the_first_in_line_is_served_first_at_whichever_node_it_is() {
     }
 }
 
-/// Until the first client has claimed its element, neither a later nor an unqueued client may take
-/// it.
+/// An element is reserved for the first client until it claims it: neither a later nor an unqueued
+/// client may take it.
 #[test]
 fn nobody_overtakes_who_has_not_claimed_yet() {
     let mut group = Group::memory(2);
@@ -41,7 +41,7 @@ fn nobody_overtakes_who_has_not_claimed_yet() {
     let other = group.connect(1);
     group.say(first, "BLPOP k 0");
     group.say(second, "BLPOP k 0");
-    // The first client's node does nothing for a while.
+    // The first client's node is idle for a while.
     group.send(other, "RPUSH k a");
     while group.step(1) {}
     group.send(late, "BLPOP k 0");
@@ -52,7 +52,7 @@ fn nobody_overtakes_who_has_not_claimed_yet() {
     group.settle();
     assert_eq!(group.take(first), "*2|$1|k|$1|a|");
     assert_eq!((group.take(second), group.take(late)), (String::new(), String::new()));
-    // One element more than the clients in front take.
+    // These are one element more than the clients ahead take.
     group.say(other, "RPUSH k b c");
     assert_ne!((group.take(second), group.take(late)), (String::new(), String::new()));
 }
@@ -71,7 +71,7 @@ fn a_client_that_is_gone_gets_nothing_taken_away_from_the_others() {
         } else {
             group.close(gone);
         }
-        // The withdrawal is not in the log yet.
+        // The log does not contain the withdrawal yet.
         group.send(other, "RPUSH k a");
         while group.step(1) {}
         group.settle();
@@ -82,7 +82,7 @@ fn a_client_that_is_gone_gets_nothing_taken_away_from_the_others() {
     }
 }
 
-/// A client that disconnects before it is queued is withdrawn once its request is executed.
+/// A client that disconnects before it is queued is withdrawn once its request has been executed.
 #[test]
 fn a_client_that_goes_before_it_is_in_line_does_not_stay_there() {
     let mut group = Group::memory(1);
@@ -96,7 +96,7 @@ fn a_client_that_goes_before_it_is_in_line_does_not_stay_there() {
     assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|a|");
 }
 
-/// A lost withdrawal is repeated: the next poll for all clients finds the client.
+/// A lost withdrawal is repeated, because the next poll for all clients finds the client again.
 #[test]
 fn a_withdrawal_that_is_lost_is_made_up_for() {
     let mut group = Group::memory(2);
@@ -115,7 +115,8 @@ fn a_withdrawal_that_is_lost_is_made_up_for() {
     );
 }
 
-/// Elements for a dead node's clients are not lost: others get them once the claims are overdue.
+/// Elements for clients of a dead node are not lost: once the claims are overdue, other clients get
+/// them.
 #[test]
 fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     let mut group = Group::memory(3);
@@ -139,7 +140,7 @@ fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|b|", "no other client is left");
 }
 
-/// The clients of a slow node that was presumed dead rejoin the queue and lose only their
+/// The clients of a slow node that was presumed dead rejoin the queue. They lose only their
 /// positions.
 #[test]
 fn a_node_that_was_slow_gets_its_clients_in_line_again() {
@@ -168,7 +169,7 @@ fn a_node_that_was_slow_gets_its_clients_in_line_again() {
     assert_eq!(group.take(slow), "*2|$1|k|$1|b|");
 }
 
-/// A retry in vain shows that a client is alive, whatever it did before.
+/// A claim in vain shows that the client is alive, even after it left earlier elements unclaimed.
 #[test]
 fn who_tries_in_vain_is_not_taken_for_dead() {
     let mut group = Group::memory(2);
@@ -200,7 +201,8 @@ fn the_earlier_life_of_a_node_ends_with_the_first_wait_of_the_next() {
     assert_eq!(group.take(first), "*2|$1|k|$1|a|");
 }
 
-/// After a claim of unknown outcome, the next claim settles it, and the client gets nothing twice.
+/// If the outcome of a claim is unknown, the next claim settles it, and the client gets no element
+/// twice.
 #[test]
 fn a_claim_whose_fate_is_unknown_is_settled_by_the_next_one() {
     for executed in [false, true] {
@@ -233,14 +235,14 @@ fn a_claim_whose_fate_is_unknown_is_settled_by_the_next_one() {
     }
 }
 
-/// A request that is refused while it waits for a read does not block.
+/// A blocking request that is refused while it waits for a read does not block.
 #[test]
 fn a_request_that_is_refused_later_does_not_wait() {
     let mut group = Group::memory(1);
     let client = group.connect(0);
     group.send(client, "GET a");
     group.send(client, "BLPOP k 0");
-    // The write waits for the read in flight.
+    // The blocking request waits for the read in flight.
     assert!(group.step(0));
     group.nodes[0].world.refuse = Some(Failure::NoQuorum);
     group.nodes[0].tell(0);
@@ -249,7 +251,7 @@ fn a_request_that_is_refused_later_does_not_wait() {
     assert_eq!(group.say(client, "PING"), "+PONG|");
 }
 
-/// The time of being blocked is not part of the command's duration.
+/// The time for which a client is blocked does not count towards the duration of its command.
 #[test]
 fn the_time_that_a_client_waits_is_none_of_its_command() {
     let mut group = Group::memory(1);
@@ -266,8 +268,8 @@ fn the_time_that_a_client_waits_is_none_of_its_command() {
     assert_eq!(group.say(other, "SLOWLOG LEN"), ":0|");
 }
 
-/// A client that times out with a claim of unknown outcome gets an error: null would mean that
-/// nothing was taken.
+/// A client that times out with a claim of unknown outcome gets an error, because null would mean
+/// that nothing was taken.
 #[test]
 fn who_gives_up_with_a_claim_whose_fate_is_unknown_is_told_so() {
     let mut group = Group::memory(1);
@@ -285,7 +287,8 @@ fn who_gives_up_with_a_claim_whose_fate_is_unknown_is_told_so() {
     assert!(said.starts_with("-UNKNOWN"), "{said}");
 }
 
-/// Snapshots and stores on disk include the queue, so nodes that load one continue alike.
+/// Snapshots and stores on disk include the queue, so a node that loads one continues with the same
+/// order.
 #[test]
 fn the_line_survives_snapshots_and_restarts() {
     let folder = tempfile::tempdir().unwrap();
@@ -311,7 +314,7 @@ fn the_line_survives_snapshots_and_restarts() {
     let mut loaded = Service::new(Box::new(MemoryStore::new()));
     load(&mut loaded, &items[0], at);
     assert_eq!(loaded.digest(), digest);
-    // Into a store on disk, and out of it after a restart.
+    // Load into a store on disk, and read from it after a restart.
     let other_folder = tempfile::tempdir().unwrap();
     let (store, _) = LsmStore::open(other_folder.path()).unwrap();
     let mut service = Service::new(Box::new(store));
@@ -322,7 +325,7 @@ fn the_line_survives_snapshots_and_restarts() {
     let (slot, meta) = service.recovered();
     assert_eq!((slot.0, service.digest()), (at, digest));
     assert_eq!(meta, [], "the replica is not given what is not its own");
-    // The node with the store on disk is killed and restarted. Its client is gone, the others keep
+    // The node with the store on disk is killed and restarted. Its client is gone; the others keep
     // their positions.
     group.nodes.pop();
     let mut world = open();
@@ -340,9 +343,9 @@ fn the_line_survives_snapshots_and_restarts() {
     assert_eq!(group.take(waiters[2]), "*2|$1|k|$1|b|");
 }
 
-/// Many clients of two nodes take from a queue, with events in any order. Some vanish, some time
-/// out. Each element goes to at most one client, and is lost only with a client that vanished
-/// during its claim. Of two queued clients, the first is served first.
+/// Many clients on two nodes take elements from a queue, with events in random order. Some vanish,
+/// some time out. Each element goes to at most one client, and is lost only with a client that
+/// vanished during its claim. Of two queued clients, the first is served first.
 #[test]
 fn a_queue_with_several_waiting_clients_is_exactly_once() {
     for seed in 1..=40 {
@@ -401,7 +404,7 @@ fn a_queue_with_several_waiting_clients_is_exactly_once() {
     }
 }
 
-/// Counts the elements in a reply. Returns whether there was one.
+/// Counts the elements in a reply. Returns `false` for an empty reply.
 fn collect(said: &str, got: &mut BTreeMap<String, usize>) -> bool {
     for word in said.split('|').filter(|word| word.starts_with('e')) {
         *got.entry(word.to_owned()).or_default() += 1;
