@@ -1,7 +1,7 @@
-//! Measures a snapshot of a store in memory during writes: `image [keys] [value bytes]`.
+//! Measures a snapshot of a store in memory during writes. Usage: `image [keys] [value bytes]`.
 //!
-//! Prints the time of a snapshot, its longest step, and its effect on the process' memory, for
-//! several numbers of writes between two steps.
+//! For several numbers of writes between two steps, prints the time of a snapshot, its longest
+//! step, and its effect on the memory of the process.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -23,9 +23,9 @@ use quorate_kv::{
 use quorate_replica::service::{CommandId, Health, Imaged, StateMachine as _};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Snapshot bytes per step.
+/// Number of snapshot bytes per step.
 const TURN_BYTES: usize = 256 << 10;
-/// Commands per batch.
+/// Number of commands per batch.
 const BATCH: u64 = 64;
 
 fn main() {
@@ -68,7 +68,8 @@ fn main() {
             let at = Instant::now();
             for _ in 0..batches {
                 for index in 0..BATCH {
-                    // Spread over the whole store, so most keys are still ahead of the snapshot.
+                    // The keys are spread over the whole store, so most are still ahead of the
+                    // snapshot.
                     let key = (slot * BATCH + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
                     value[0] = value[0].wrapping_add(1);
                     let mut command = Vec::new();

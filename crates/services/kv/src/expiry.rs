@@ -1,7 +1,7 @@
-//! Housekeeping: removes expired keys and fields in small steps ([time-2]).
+//! Housekeeping: the removal of expired keys and fields in small steps ([time-2]).
 //!
 //! Clients cannot observe the removal, so it is not urgent. It is nevertheless a command in the
-//! log, so that stored keys, digests and snapshots depend on the log alone.
+//! log, so that stored keys, digests and snapshots depend only on the log.
 
 use std::ops::ControlFlow;
 
@@ -11,10 +11,11 @@ use crate::{
     store::{DeadlineKind, Store},
 };
 
-/// Number of keys and fields that one command removes, by the milliseconds since the oldest of them
-/// expired. Grows with the backlog, in case keys are set faster than they are removed.
+/// Number of keys and fields that one command removes, by the time in milliseconds since the oldest
+/// of them expired. It grows with the backlog, in case keys are set faster than they are removed.
 const BITES: [(u64, usize); 3] = [(10_000, 256), (60_000, 1024), (u64::MAX, 4096)];
-/// Returns the command that a leader should propose now, if any key or field has expired.
+/// Returns the command that the leader should propose now, or `None` if no key or field has
+/// expired.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {
     let mut first: Option<u64> = None;
     for of in [DeadlineKind::Keys, DeadlineKind::Fields] {

@@ -1,11 +1,13 @@
-//! Random choices of Redis commands. The command contains the seed, so all nodes choose alike.
+//! Random choices of Redis commands. The command contains the seed, so all nodes make the same
+//! choices.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use super::rows::{View, each_placed};
 use crate::{op::REPLY_BYTES_MAX, store::Position};
 
-/// Random number generator (splitmix64). Never changes: replayed commands must choose alike.
+/// Random number generator (splitmix64). It must never change, because replayed commands must make
+/// the same choices.
 pub(super) struct Draws(u64);
 
 impl Draws {
@@ -21,7 +23,9 @@ impl Draws {
         word ^ (word >> 31)
     }
 
-    /// Draws a number below `end`, which must not be 0.
+    /// Draws a number below `end`.
+    ///
+    /// Invariant: `end` > 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(end);
         u64::try_from(wide >> 64).unwrap_or(0)
@@ -34,15 +38,15 @@ impl Draws {
 
 pub(super) type Drawn = (Vec<u8>, Vec<u8>);
 
-/// Maximum number of members for which all are equally likely. In a larger collection a position is
-/// drawn, then one of the members after it; members after gaps are favoured.
+/// Number of members up to which all are equally likely. In a larger collection, a position is
+/// drawn, and then one of the members after it, so members after gaps are favoured.
 const EVEN: u64 = 1024;
-/// Number of members after the drawn position to choose from.
+/// Number of members after the drawn position from which one is chosen.
 const NEIGHBOURS: usize = 64;
-/// Maximum number of members for which several are drawn by walking over the whole collection.
+/// Number of members up to which several are drawn by a walk over the whole collection.
 const LISTED: u64 = 4096;
 
-/// Draws one member, or `None` if the collection is empty.
+/// Draws one member. Returns `None` if the collection is empty.
 pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<Drawn> {
     if view.count() <= EVEN {
         let mut left = draws.below(view.count().max(1));
@@ -74,11 +78,11 @@ pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<D
     found
 }
 
-/// Draws `most` different members, or all if there are fewer.
+/// Draws `most` distinct members, or all if there are fewer.
 pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Draws) -> Vec<Drawn> {
     let most = most.min(view.count());
     if walks(view, most) {
-        // Selection sampling: every remaining member has the same probability.
+        // Selection sampling: all remaining members have the same probability.
         let (mut wanted, mut left, mut drawn) = (most, view.count(), Vec::new());
         each_placed(view, prefix, Position::START, &mut |member, value| {
             if left == 0 || wanted == 0 {
@@ -94,7 +98,7 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
         return drawn;
     }
     let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
-    // Bounded, because a draw finds a new member only with high probability.
+    // Bounded, because nothing guarantees that a draw finds a new member.
     for _ in 0..most.saturating_mul(16) {
         if drawn.len() as u64 >= most {
             break;
@@ -161,7 +165,7 @@ pub(super) fn repeatedly(
     drawn
 }
 
-/// Returns whether walking over all members is cheaper than drawing `draws` members by position.
+/// Returns whether a walk over all members is cheaper than drawing `draws` members by position.
 fn walks(view: &View<'_>, draws: u64) -> bool {
     view.count() <= LISTED || draws.saturating_mul(NEIGHBOURS as u64) >= view.count()
 }

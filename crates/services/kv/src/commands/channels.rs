@@ -1,5 +1,5 @@
-//! Messages to subscribers. PUBLISH and SPUBLISH are logged commands that change no data. Every
-//! node executes them at the same position and notifies its own subscribers ([`crate::front`]).
+//! Pub/Sub messages. PUBLISH and SPUBLISH are logged commands that change no data. Every node
+//! executes them at the same position and notifies its own subscribers ([`crate::front`]).
 
 use crate::{
     command::{Doc, Local, Refusal, Request, Spec, SubscriptionKind},
@@ -134,7 +134,7 @@ fn encode_spublish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// Executes PUBLISH. All nodes reply alike, because no node knows the subscribers of the others.
+/// Executes PUBLISH. All nodes give the same reply, so it does not depend on their subscribers.
 pub(super) fn publish(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -143,7 +143,7 @@ pub(super) fn publish(
     post(notice::CHANNEL, from, state, reply)
 }
 
-/// Executes SPUBLISH. Without shards, shard channels are merely a second namespace.
+/// Executes SPUBLISH. There are no shards, so shard channels are simply another namespace.
 pub(super) fn publish_shard(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

@@ -1,6 +1,6 @@
 //! Compare-and-set and compare-and-delete: the conditions of SET, DELEX and DELIFEQ, and DIGEST,
-//! which replaces values too long to be sent for a comparison. Compatible with Redis 8.4 and Valkey
-//! 9.
+//! which replaces a value that is too long to send for a comparison. Compatible with Redis 8.4 and
+//! Valkey 9.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -74,7 +74,7 @@ pub enum Condition<'a> {
 }
 
 impl<'a> Condition<'a> {
-    /// Parses an option and its argument, or returns `None` if the option is not a condition.
+    /// Parses an option with its argument. Returns `None` if the option is not a condition.
     pub(super) fn parse(option: &[u8], argument: &'a [u8]) -> Result<Option<Self>, Refusal> {
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let digest = || parse_digest(argument).ok_or(NOT_A_DIGEST);
@@ -106,7 +106,7 @@ impl<'a> Condition<'a> {
         }
     }
 
-    /// Returns whether the condition holds for a value, or for an absent key (`None`).
+    /// Returns whether the condition holds for a value. `None` stands for an absent key.
     pub(super) fn holds(self, value: Option<&[u8]>) -> bool {
         match self {
             Self::Equal(wanted) => value == Some(wanted),

@@ -1,4 +1,4 @@
-//! Counters: INCR and related commands, on integers and decimal fractions.
+//! Counters: INCR and related commands for integers and decimal fractions.
 
 use crate::{
     command::{Doc, NOT_AN_INTEGER, Refusal, Request, Spec, WRITES},
@@ -187,16 +187,16 @@ pub(super) fn incr_by_float(
     Ok(())
 }
 
-/// Decimal fraction in units of 10^-17, the precision that Redis prints.
+/// Decimal fraction in units of 10^-17, the precision to which Redis prints numbers.
 ///
-/// Sums are exact (0.1 + 0.2 is 0.3), while binary floating point would depend on how each machine
-/// and library rounds and prints.
+/// Sums are exact (0.1 + 0.2 is 0.3). With binary floating point, they would depend on the rounding
+/// and formatting of each machine and library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decimal(i128);
 
 impl Decimal {
     pub(super) const ZERO: Self = Self(0);
-    /// Digits after the point. Further digits are rounded, halves away from zero.
+    /// Number of digits after the point. Further digits are rounded, halves away from zero.
     const SCALE: i32 = 17;
     /// Maximum magnitude, 10^20.
     const MAX: i128 = 10i128.pow(20 + Self::SCALE.unsigned_abs());
@@ -207,7 +207,7 @@ impl Decimal {
         (sum.abs() <= Self::MAX).then_some(Self(sum))
     }
 
-    /// Parses digits with an optional sign, point and exponent.
+    /// Parses a decimal number with an optional sign, point and exponent.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let text =
             std::str::from_utf8(text).ok().filter(|text| text.len() <= Self::TEXT_BYTES_MAX)?;
@@ -227,7 +227,7 @@ impl Decimal {
         (units <= Self::MAX).then_some(Self(if negative { -units } else { units }))
     }
 
-    /// Returns `digits` × 10^`shift`, rounded to the scale. Handles at most 38 digits.
+    /// Returns `digits` × 10^`shift`, rounded to a whole number. Supports up to 38 digits.
     fn scaled(digits: &str, shift: i32) -> Option<i128> {
         if digits.is_empty() {
             return Some(0);
@@ -247,7 +247,7 @@ impl Decimal {
 }
 
 impl std::fmt::Display for Decimal {
-    /// Writes the shortest decimal text that represents the number.
+    /// Writes the shortest decimal text of the number.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let unit = 10u128.pow(Self::SCALE.unsigned_abs());
         let (whole, fraction) = (self.0.unsigned_abs() / unit, self.0.unsigned_abs() % unit);

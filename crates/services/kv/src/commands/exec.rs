@@ -1,4 +1,4 @@
-//! EXEC: executes commands atomically.
+//! EXEC: atomic execution of the commands of a transaction.
 
 use crate::{
     commands::{
@@ -13,7 +13,7 @@ use crate::{
     resp::reply::{NULL_ARRAY, Reply},
 };
 
-/// Executes all commands of a transaction, or none if a watched key has changed since WATCH.
+/// Executes all commands of a transaction. If a watched key has changed since WATCH, executes none.
 pub fn exec(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
@@ -37,8 +37,8 @@ pub fn exec(
     reply.array(commands.len());
     let mut large = false;
     for command in commands {
-        // After the reply has become too large, writes still execute; the replies of reads would be
-        // discarded.
+        // Once the reply is too large, writes are still executed. Reads are skipped, as their
+        // replies would be discarded.
         let op = command.first().copied().and_then(Op::from_byte);
         if large && op.is_some_and(Op::is_read) {
             continue;

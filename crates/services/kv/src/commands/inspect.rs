@@ -1,5 +1,5 @@
-//! OBJECT and MEMORY, which report how a key is stored. Answered by the receiving node, without the
-//! log.
+//! OBJECT and MEMORY, which report how a key is stored. The receiving node answers them from its
+//! own state, without the log.
 
 use crate::{
     command::{Doc, Local, NOT_AN_INTEGER, Refusal, Request, SYNTAX, Spec},
@@ -45,15 +45,16 @@ const COMMANDS: &[Spec] = &[
     },
 ];
 
-/// Maximum length of a string that Redis stores next to its header (`embstr`).
+/// Maximum length of a string that Redis stores together with its header (`embstr`).
 const EMBEDDED_BYTES_MAX: usize = 44;
-/// Estimated overhead of an entry in the memory store: 25 bytes before the key, about 16 for the
-/// allocator, and about 55 for the table (24 bytes per slot, mostly empty).
+/// Estimated memory of an entry in the memory store, without key and value: 25 bytes before the
+/// key, about 16 for the allocator, and about 55 for the table (24 bytes per slot, and many slots
+/// are empty).
 const ENTRY_BYTES: usize = 96;
 
-/// Overhead of a row of the memory store, without name and value.
+/// Estimated memory of a row in the memory store, without name and value.
 const ROW_BYTES: u64 = 80;
-/// Approximate number of elements up to which Redis packs a collection.
+/// Approximate number of elements up to which Redis stores a collection in compact form.
 const SMALL_ELEMENTS: u64 = 128;
 const SMALL_BYTES: u64 = 8192;
 
@@ -62,7 +63,7 @@ const NO_IDLE_TIME: &str = "ERR idle time is not tracked: no key is ever evicted
 const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
     that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
 
-/// Property of a key that OBJECT or MEMORY reports.
+/// Property of a key, as reported by OBJECT or MEMORY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Property {
@@ -86,7 +87,7 @@ impl Property {
     }
 }
 
-/// Encodes `OBJECT subcommand key`, whose subcommand the caller has checked.
+/// Encodes `OBJECT subcommand key`. The caller has checked the subcommand.
 pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let what = match &*r.at(0).to_ascii_lowercase() {
         b"encoding" => Property::Encoding,
@@ -99,7 +100,8 @@ pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
     Ok(())
 }
 
-/// Encodes `MEMORY USAGE key [SAMPLES count]`. Ignores the count, as collections know their size.
+/// Encodes `MEMORY USAGE key [SAMPLES count]`. The count has no effect, because the header of a
+/// collection contains its size.
 pub fn encode_memory(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     match r.arguments.len() {
         2 => {}
@@ -144,8 +146,8 @@ pub(super) fn inspect(
     Ok(())
 }
 
-/// Returns Redis' name for the encoding of a value. Approximate for collections: Redis also
-/// considers the longest element and the history.
+/// Returns Redis' name for the encoding of a value. For collections it is an approximation: in
+/// Redis it also depends on the longest element and on the history.
 fn encoding(entry: &Entry<'_>) -> &'static str {
     if let Some(header) = Header::from_bytes(&entry.value).filter(|_| entry.kind.has_rows()) {
         let is_small = header.count <= SMALL_ELEMENTS && header.bytes <= SMALL_BYTES;

@@ -1,10 +1,9 @@
-//! Lock record: the state of a Redisson lock, stored as a string.
+//! Lock record: state of a Redisson lock, stored as a string.
 
-/// Prefix of a lock record. Part of the stored format: a client that sets a string with this prefix
-/// creates a lock record.
+/// Prefix of a lock record. Part of the stored format. A string with this prefix that a client sets
+/// is a lock record too.
 const RECORD: &[u8] = b"\0\xffquorate-lock\x01";
 
-/// Redisson lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lock<'a> {
     /// Number of acquisitions by the holder.

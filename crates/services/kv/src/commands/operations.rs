@@ -13,8 +13,8 @@ pub fn watches_absent_keys(command: &[u8]) -> bool {
     all.any(|(_, seen)| seen.has_absent_version())
 }
 
-/// Passes the operations of a command to `each`: its own, or those of a transaction. Malformed ones,
-/// which do nothing, are left out.
+/// Passes the operations of a command to `each`: its own, or those of a transaction. Malformed
+/// operations are omitted, as they have no effect.
 pub(crate) fn each_operation<'a>(command: &'a [u8], mut each: impl FnMut(Op, Decoder<'a>)) {
     match Op::split(command) {
         None => {}
@@ -31,7 +31,7 @@ pub(crate) fn each_operation<'a>(command: &'a [u8], mut each: impl FnMut(Op, Dec
     }
 }
 
-/// Returns whether a command may add data: one of a transaction is enough.
+/// Returns whether a command may add data. In a transaction, one such operation suffices.
 pub fn grows(command: &[u8]) -> bool {
     let mut grows = false;
     each_operation(command, |op, _| grows |= !op.only_removes());

@@ -1,12 +1,12 @@
 //! Scores of sorted sets: parsing, order, encoding and formatting.
 //!
-//! A score is an IEEE 754 double. Only operations with an exactly specified result are used, so
-//! that all machines agree: comparison, addition and multiplication rounded to nearest, and the
-//! shortest text of a number, which is unique.
+//! A score is an IEEE 754 double. All machines must agree on results, so only operations with an
+//! exactly specified result are used: comparison, addition and multiplication rounded to nearest,
+//! and the shortest decimal text, which is unique.
 
 use std::fmt::Write as _;
 
-/// Any double except NaN.
+/// Score: any double except NaN.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Score(f64);
 
@@ -22,8 +22,8 @@ impl Score {
         self.0
     }
 
-    /// Parses a decimal with an optional exponent, or an infinity. As in Redis, overflow and
-    /// underflow are errors.
+    /// Parses a decimal number with an optional exponent, or an infinity. Overflow and underflow
+    /// are errors, as in Redis.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         const TEXT_BYTES_MAX: usize = 1024;
         let text = std::str::from_utf8(text).ok()?;
@@ -54,7 +54,7 @@ impl Score {
         Self::new(f64::from_bits(u64::from_be_bytes(bytes)))
     }
 
-    /// Encodes the score as bytes that sort like scores. Both zeros are encoded alike.
+    /// Encodes the score as bytes in the order of scores. Both zeros have the same encoding.
     pub(super) const fn order(self) -> [u8; Self::BYTES] {
         const SIGN: u64 = 1 << 63;
         let bits = if self.0 == 0.0 { 0 } else { self.0.to_bits() };
@@ -69,13 +69,13 @@ impl Score {
         Self::new(f64::from_bits(bits))
     }
 
-    /// Normalizes negative zero, as in Redis' smaller sets.
+    /// Returns the score with negative zero replaced by zero, as in Redis' small sets.
     pub(super) fn kept(self) -> Self {
         Self(self.0 + 0.0)
     }
 
-    /// Formats the score as Redis does: whole numbers up to 2^62 in full, others with the fewest
-    /// digits that represent them, with an exponent if that is shorter.
+    /// Formats the score as Redis does. Whole numbers up to 2^62 are written in full; others have
+    /// the fewest digits that identify them, and an exponent if that is shorter.
     pub(super) fn text(self) -> String {
         let number = self.0;
         if number.is_infinite() {
@@ -85,16 +85,16 @@ impl Score {
             return if number.is_sign_negative() { "-0" } else { "0" }.to_owned();
         }
         if number.trunc() == number && number.abs() <= (1_u64 << 62) as f64 {
-            // Exact: the number is whole and small enough.
+            // Exact, because the number is whole and small enough.
             return format!("{number:.0}");
         }
         shortest(number)
     }
 }
 
-/// Formats a fractional or very large number as Redis does.
+/// Formats a fraction or a very large number as Redis does.
 fn shortest(number: f64) -> String {
-    // One digit, a point, the other digits, and the exponent of the first digit.
+    // One digit, a point, the remaining digits, and the exponent of the first digit.
     let scientific = format!("{:e}", number.abs());
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let digits: String = digits.chars().filter(char::is_ascii_digit).collect();

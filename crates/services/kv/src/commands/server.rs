@@ -1,4 +1,4 @@
-//! Commands on the server, the connection, and all data at once.
+//! Commands for the server, the connection, and all data.
 
 use std::ops::ControlFlow;
 
@@ -250,7 +250,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Encodes a reply that the front knows, for EXEC to return at its position among the others.
+/// Encodes a reply that the front provides, which EXEC returns in its place among the others.
 pub fn encode_literal(reply: &[u8], out: &mut Encoder<'_>) {
     out.byte(Op::Literal as u8).bytes(reply);
 }
@@ -269,7 +269,7 @@ pub(super) fn literal(
     Ok(())
 }
 
-/// Maximum number of keys and of hashes with deadlines that INFO counts.
+/// Maximum number of keys with deadlines that INFO counts, and of hashes with deadlines of fields.
 const DEADLINES_MAX: u64 = 10_000;
 
 /// Encodes the query for the keyspace section of INFO.
@@ -301,8 +301,8 @@ pub(super) fn keyspace(
     Ok(())
 }
 
-/// Encodes the query for the applied position and the digest of the data. The answer is `<applied>
-/// <digest>`.
+/// Encodes the query for the applied position and the digest of the data. The answer has the form
+/// `<applied> <digest>`.
 pub fn encode_digest(out: &mut Encoder<'_>) {
     out.byte(Op::Digest as u8);
 }

@@ -1,4 +1,4 @@
-//! Strings: GET, SET, commands on several keys, and commands on parts of a value.
+//! Strings: GET, SET, commands for several keys, and commands for parts of a value.
 
 use crate::{
     command::{Doc, READS, REMOVES, Refusal, Request, SYNTAX, Spec, WRITES},
@@ -470,7 +470,7 @@ fn encode_getex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
             keyed(Op::GetEx, r, out);
             deadline.encode(out);
         }
-        // As in Redis, a bad expiry is an error only if the key exists.
+        // As in Redis, an invalid expiry is an error only if the key exists.
         Err(Refusal::Text(text)) => {
             keyed(Op::ErrorIfPresent, r, out);
             out.bytes(text.as_bytes());
@@ -616,7 +616,7 @@ pub(super) fn set_range(
         return Ok(());
     }
     let end = offset.checked_add(patch.len()).ok_or(Fault::Malformed)?;
-    // The front limits `end` as well; this protects the memory from commands of other sources.
+    // The front limits `end` too. This check protects memory from commands of other origin.
     if end > SKIPPED_BYTES_MAX {
         return Err(Fault::Malformed);
     }

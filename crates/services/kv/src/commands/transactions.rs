@@ -1,4 +1,4 @@
-//! Transactions. EXEC is one replicated command, which includes the versions that WATCH saw.
+//! Transactions: EXEC is one replicated command, which contains the versions read by WATCH.
 
 use quorate_core::level::Level;
 
@@ -71,28 +71,27 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// State of a key, as far as WATCH distinguishes.
+/// State of a key, to the extent that WATCH compares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Slot of the last command that changed the key.
     pub slot: u64,
-    /// Index of that command in its batch. The upper half counts the fields that have expired
+    /// Index of that command in its batch. The upper half is the number of fields that have expired
     /// since.
     pub index: u64,
 }
 
-/// First feature level at which transactions contain versions of absent keys ([watch-4]).
+/// First feature level whose transactions contain versions of absent keys ([watch-4]).
 pub const ABSENT_LEVEL: Level = Level(10);
 
 impl Seen {
-    /// [watch-4] State of an absent key as seen by releases below [`ABSENT_LEVEL`], without its
-    /// version.
+    /// [watch-4] State of any absent key in releases below [`ABSENT_LEVEL`], which has no version.
     pub const SOME_ABSENT: Self = Self { slot: 0, index: 0 };
-    /// A state that no key can have.
+    /// State that no key can have.
     pub const NEVER: Self = Self { slot: u64::MAX, index: 0 };
     const ABSENT: u64 = 1 << 63;
 
-    /// [watch-1] Returns the state of an absent key that was last changed at version `last`.
+    /// [watch-1] Returns the state of an absent key whose last change has version `last`.
     pub fn absent(last: Version) -> Self {
         Self { slot: last.slot, index: u64::from(last.index) | Self::ABSENT }
     }
@@ -101,7 +100,7 @@ impl Seen {
         self.index & Self::ABSENT != 0
     }
 
-    /// Returns whether a key seen in this state and now in `now` is unchanged.
+    /// Returns whether a key is unchanged between this state and `now`.
     pub fn is_still(self, now: Self) -> bool {
         self == now || (self == Self::SOME_ABSENT && now.has_absent_version())
     }
@@ -120,7 +119,7 @@ pub fn encode_versions<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &
     }
 }
 
-/// Replies with the version of each key, in an internal format that clients never see.
+/// Replies with the versions of keys, in an internal format that clients never see.
 pub(super) fn versions(
     from: &mut Decoder<'_>,
     state: &ReadContext<'_>,
@@ -144,8 +143,8 @@ pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Seen>, Malformed> 
     Ok(versions)
 }
 
-/// Returns the state of a key for WATCH. Expiry of a key or field is a change; its later removal is
-/// not.
+/// Returns the state of a key for WATCH. The expiry of a key or field is a change; its later
+/// removal is not.
 pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
     let entry = store.stored(key);
     let Some(entry) = entry.as_ref().filter(|entry| entry.exists_at(store.time())) else {
@@ -163,7 +162,7 @@ pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
     Seen { slot: entry.version.slot, index: u64::from(entry.version.index) | ended << u32::BITS }
 }
 
-/// Encodes EXEC. `commands` holds `count` encoded commands with length prefixes.
+/// Encodes EXEC. `commands` contains `count` encoded commands, each with its length.
 pub fn encode_exec<'w>(
     watched: impl ExactSizeIterator<Item = &'w Watched>,
     count: usize,

@@ -1,4 +1,4 @@
-//! Collections as seen by commands that read them: the header and the stored rows.
+//! Collections in read commands: the header and the stored rows.
 
 use super::{
     lock::is_lock,
@@ -28,7 +28,8 @@ impl<'s> View<'s> {
         Some(View { store, header })
     }
 
-    /// Returns a stored row, even of an expired element; `None` if the name is too long.
+    /// Returns a stored row, even of an expired element. Returns `None` if the row is absent or the
+    /// name is too long.
     pub(super) fn stored_row(&self, name: &[u8]) -> Option<Bytes<'s>> {
         if name.len() > NAME_BYTES_MAX {
             return None;
@@ -44,7 +45,8 @@ impl<'s> View<'s> {
     }
 }
 
-/// Returns the entry of a key, if any. Replies with an error for another type.
+/// Returns the entry of a key; `None` if it is absent. For a value of another type, replies with an
+/// error.
 pub(super) fn entry<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -59,7 +61,8 @@ pub(super) fn entry<'s>(
     Ok(entry)
 }
 
-/// Returns the collection at a key, if any. Replies with an error for another type.
+/// Returns the collection at a key; `None` if it is absent. For a value of another type, replies
+/// with an error.
 pub(super) fn view<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -71,7 +74,7 @@ pub(super) fn view<'s>(
     Ok(header.map(|header| View { store, header }))
 }
 
-/// Returns the lock record at a key, which commands that read hashes see as a hash with one field.
+/// Returns the lock record at a key. Commands that read hashes see it as a hash with one field.
 pub(super) fn lock_record<'s>(store: &'s dyn Store, key: Key<'_>) -> Option<Bytes<'s>> {
     let entry = store.get(key)?;
     (entry.kind == Kind::String && is_lock(&entry.value)).then_some(entry.value)

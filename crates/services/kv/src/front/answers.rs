@@ -1,4 +1,4 @@
-//! Replies that do not depend on the connection, e.g. on settings and scripts.
+//! Replies that do not depend on the connection, such as those about settings and scripts.
 
 use quorate_replica::front::Requests;
 
@@ -11,7 +11,7 @@ use crate::{
     scripts::{self, Scripts},
 };
 
-/// Answers CONFIG for the few settings that clients query.
+/// Answers CONFIG for the few settings that clients read.
 pub(super) fn config(
     arguments: &Arguments<'_>,
     shared: &mut Shared,
@@ -61,7 +61,8 @@ pub(super) fn config(
     }
 }
 
-/// Answers CONFIG SET: changes keyspace events, accepts other settings at their current value.
+/// Answers CONFIG SET. It can change keyspace events, and accepts the current value of any other
+/// setting.
 fn config_set(
     settings: &[(&str, &str)],
     wanted: &Arguments<'_>,
@@ -165,7 +166,7 @@ pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut R
     }
 }
 
-/// Answers WAIT. An acknowledged write is at a quorum, so the other members of a majority have it.
+/// Answers WAIT. An acknowledged write is at a quorum, thus on voters/2 nodes besides one.
 pub(super) fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
     match (parse_integer(arguments.at(1)), parse_integer(arguments.at(2))) {
         (Some(_), Some(timeout)) if timeout >= 0 => {

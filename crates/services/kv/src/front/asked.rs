@@ -1,4 +1,4 @@
-//! Reads and writes of a connection that have not been sent yet.
+//! Reads and writes that a connection has not sent yet.
 
 use quorate_replica::front::Sequenced;
 
@@ -6,27 +6,28 @@ use crate::{
     command::SubscriptionKind, commands::transactions::encode_versions, encode::Encoder, op::Op,
 };
 
-/// Use of the answer to a query.
+/// Use of a query's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Query {
-    /// Send the answer as the reply.
+    /// The answer is the reply.
     Reply,
-    /// Record the versions for a WATCH of this epoch.
+    /// The answer has the versions for a WATCH in this epoch.
     Watch(u64),
-    /// Send no query. At this point in the order of requests the connection subscribes (`true`) or
-    /// unsubscribes.
+    /// No query is sent. The connection subscribes (`true`) or unsubscribes at this point in the
+    /// order of requests.
     Listen(SubscriptionKind, bool),
 }
 
-/// Freshness that the reads of a connection require.
+/// Freshness required by a connection's reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// Sees all writes acknowledged before the request.
+    /// A read includes all writes acknowledged before the request.
     #[default]
     Linearizable,
-    /// Sees all writes acknowledged at least this many milliseconds before the request ([read-6]).
+    /// A read includes all writes acknowledged at least this many milliseconds before the request
+    /// ([read-6]).
     Within(u64),
-    /// Sees the local state, however old (READONLY).
+    /// A read returns the local state, however old (READONLY).
     Stale,
 }
 
@@ -34,7 +35,8 @@ pub(super) enum Freshness {
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
     pub(super) fresh: Freshness,
-    /// The read must not run between the commands of a batch, so it waits for all writes in flight.
+    /// True if the read must not be executed between the commands of a batch, so that it waits for
+    /// all writes in flight.
     pub(super) alone: bool,
     pub(super) what: Query,
 }
@@ -51,8 +53,8 @@ impl Read {
         Self { query, fresh, alone: false, what: Query::Reply }
     }
 
-    /// A client's read. A script is confirmed like other reads even after READONLY, and is never
-    /// executed among writes, since only the answers of confirmed reads share a turn ([read-10]).
+    /// Creates a client's read. The visit limit of a turn applies only to confirmed reads
+    /// ([read-10]), so a script is confirmed even after READONLY and never executed between writes.
     pub(super) fn of(query: Vec<u8>, fresh: Freshness) -> Self {
         let plain = Self::plain(query, fresh);
         match plain.query.first() == Some(&(Op::ScriptRo as u8)) {
@@ -71,11 +73,11 @@ impl Read {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WriteKind {
-    /// Encoded command, with its number in a session if any.
+    /// Encoded command, with its number in a session, if any.
     Plain(Option<Sequenced>),
     /// Transaction of `count` commands, with the keys watched in `epoch`.
     Exec { epoch: u64, count: usize, at: Option<Sequenced> },
-    /// Registration of a session, which has no command.
+    /// Registration of a session. Has no command.
     Register,
 }
 
@@ -83,7 +85,7 @@ pub(super) enum WriteKind {
 pub(super) struct Write {
     pub(super) command: Vec<u8>,
     pub(super) how: WriteKind,
-    /// The reply waits until the write is on stable storage at a quorum ([class-2]).
+    /// True if the reply waits until the write is on stable storage at a quorum ([class-2]).
     pub(super) lasting: bool,
 }
 

@@ -1,4 +1,4 @@
-//! CLIENT: the clients connected to this node, and changes to their connections.
+//! CLIENT: information about the clients connected to this node, and changes to their connections.
 
 use quorate_replica::front::ConnectionId;
 
@@ -13,8 +13,8 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
-/// Answers CLIENT and its subcommands. The caller has updated the entry of the connection in slot
-/// `seat`.
+/// Answers CLIENT and its subcommands. The caller has updated the connection's entry, which is in
+/// slot `seat`.
 pub(super) fn client(
     id: ConnectionId,
     seat: ClientSlot,
@@ -34,7 +34,7 @@ pub(super) fn client(
             Err(text) => r.error(text),
         },
         b"setinfo" => set_info(seat, arguments, shared, r),
-        // Without effect: keys are not evicted, and their use is not recorded.
+        // No effect: keys are not evicted, and their use is not recorded.
         b"no-evict" | b"no-touch" => match &*arguments.at(2).to_ascii_lowercase() {
             b"on" | b"off" => r.ok(),
             _ => r.error(SYNTAX),
@@ -55,7 +55,7 @@ pub(super) fn client(
     }
 }
 
-/// Returns the connection to unblock, and the reply that its blocked client gets.
+/// Parses CLIENT UNBLOCK. Returns the connection to unblock and the reply to its blocked request.
 pub(super) fn unblocks(
     arguments: &Arguments<'_>,
 ) -> Result<(ConnectionId, UnblockReply), &'static str> {
@@ -66,20 +66,20 @@ pub(super) fn unblocks(
         _ => return Err(SYNTAX),
     };
     let id = parse_integer(arguments.at(2)).ok_or(NOT_AN_INTEGER)?;
-    // No connection has the number `u64::MAX`.
+    // No connection has this number.
     let id = u64::try_from(id).unwrap_or(u64::MAX);
     Ok((ConnectionId(id), how))
 }
 
-/// Clients selected by CLIENT KILL, oldest first.
+/// Clients that CLIENT KILL selects, oldest first.
 #[derive(Debug)]
 pub(super) struct Killed {
     pub(super) clients: Vec<ConnectionId>,
-    /// Set for `CLIENT KILL addr:port`, whose reply is not a number.
+    /// True for `CLIENT KILL addr:port`, whose reply is not a number.
     pub(super) by_address: bool,
 }
 
-/// Selects the clients that `CLIENT KILL` disconnects.
+/// Returns the clients to disconnect for CLIENT KILL.
 pub(super) fn kills(
     own: ConnectionId,
     arguments: &Arguments<'_>,
@@ -130,7 +130,7 @@ pub(super) fn kills(
     Ok(Killed { clients, by_address })
 }
 
-/// Returns whether clients of this type are subscribers, or `None` for the types of connections
+/// Returns whether clients of this type are subscribers. `None` stands for the types of connections
 /// between Redis servers, which do not exist here.
 fn of_type(name: &[u8]) -> Result<Option<bool>, String> {
     match &*name.to_ascii_lowercase() {

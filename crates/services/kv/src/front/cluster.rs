@@ -1,8 +1,8 @@
-//! CLUSTER for clients in cluster mode ([`ClusterMode`]).
+//! CLUSTER, for clients in cluster mode ([`ClusterMode`]).
 //!
-//! There are no slots: every node takes every command on every key. A map of slots exists only to
-//! spread the connections of clients over the nodes, so an old map is harmless, and no reply ever
-//! redirects. Each node makes the map from what it knows of the group.
+//! Slots have no meaning: every node accepts every command for every key. The slot map only spreads
+//! the clients' connections over the nodes, so an outdated map is harmless, and no reply redirects
+//! a client. Each node derives the map from its status of the group.
 
 use std::fmt::Write as _;
 
@@ -23,13 +23,13 @@ use crate::{
 const SLOTS: u16 = 16_384;
 const DISABLED: &str =
     "ERR This instance has cluster support disabled: start the nodes with --cluster-mode emulated";
-/// Port of the cluster bus in Redis, relative to the port for clients. Nothing listens there.
+/// Offset from the port for clients to the port of Redis' cluster bus. Nothing listens there.
 const BUS: u32 = 10_000;
 
 /// First and last slot of a node.
 type Range = (u16, u16);
 
-/// Returns the nodes that serve clients, each with its slots. Unreachable nodes have none.
+/// Returns the nodes that serve clients, each with its slots. Unreachable nodes have no slots.
 fn shares(status: &Status, mode: ClusterMode) -> Vec<(Place<'_>, Option<Range>)> {
     let leads = |place: &Place<'_>| Some(place.peer.member.node) == status.leader;
     let places: Vec<Place<'_>> = places(status).collect();
@@ -65,7 +65,7 @@ pub(super) fn cluster(
         b"info" => r.verbatim(&info(status, &shares)),
         b"myid" => r.bulk(run_id(status, status.member.node).as_bytes()),
         b"keyslot" => r.integer(i64::from(slot_of(arguments.at(2)))),
-        // Each node is the master of its slots, as far as clients can see.
+        // To clients, each node is the master of its slots and has no replicas.
         b"replicas" | b"slaves" => match shares
             .iter()
             .any(|(place, _)| place.run_id(status).as_bytes().eq_ignore_ascii_case(arguments.at(2)))
@@ -164,8 +164,8 @@ fn info(status: &Status, shares: &[(Place<'_>, Option<Range>)]) -> String {
     )
 }
 
-/// Returns the slot of a key: CRC-16/XMODEM of its hash tag, or of the whole key without one, as
-/// the specification of Redis Cluster has it.
+/// Returns the slot of a key: CRC-16/XMODEM of its hash tag, or of the whole key if it has none, as
+/// in the specification of Redis Cluster.
 fn slot_of(key: &[u8]) -> u16 {
     let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
         let inside = &key[open + 1..];
@@ -184,7 +184,7 @@ fn slot_of(key: &[u8]) -> u16 {
 mod tests {
     use super::slot_of;
 
-    /// The first value is the check of the specification; the others are real Redis' answers.
+    /// The first value is the check value in the specification; the others come from a real Redis.
     #[test]
     fn keys_have_the_slots_of_redis() {
         assert_eq!(slot_of(b"123456789"), 0x31c3);
@@ -194,7 +194,7 @@ mod tests {
             assert_eq!(slot_of(key), slot, "{key:?}");
         }
         assert_eq!(slot_of(b"a{user1000}b"), slot_of(b"user1000"));
-        // An empty tag is none.
+        // An empty tag does not count.
         assert_ne!(slot_of(b"foo{}{bar}"), slot_of(b"bar"));
         assert_eq!(slot_of(b"foo{{bar}}"), slot_of(b"{bar"));
     }

@@ -1,8 +1,8 @@
-//! Counts the errors that this node's clients received, by their codes.
+//! Number of errors received by this node's clients, by error code.
 
 use std::{collections::BTreeMap, fmt::Write};
 
-/// Maximum number of codes. A service has a few dozen; the rest would be a client's invention.
+/// Maximum number of distinct codes. A service has a few dozen; clients can cause any others.
 const CODES_MAX: usize = 128;
 /// Maximum length of a code.
 const CODE_BYTES_MAX: usize = 32;
@@ -14,7 +14,7 @@ pub(super) struct Errors {
 }
 
 impl Errors {
-    /// Counts a reply in neutral form if it is an error.
+    /// Counts a neutral reply if it is an error.
     pub(super) fn count(&mut self, reply: &[u8]) {
         if let Some(text) = reply.strip_prefix(b"-") {
             self.add(text);
@@ -39,7 +39,7 @@ impl Errors {
         self.total
     }
 
-    /// Writes INFO's section `errorstats`.
+    /// Writes the `errorstats` section of INFO.
     pub(super) fn write(&self, text: &mut String) -> std::fmt::Result {
         write!(text, "# Errorstats\r\n")?;
         for (code, count) in &self.by_code {

@@ -1,4 +1,4 @@
-//! INFO: statistics of the node in Redis' format.
+//! INFO: statistics of the node, in Redis' format.
 
 use std::fmt::Write as _;
 
@@ -15,10 +15,10 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Version of Redis that the commands correspond to. Some clients choose their requests by it.
+/// Version of Redis whose commands are supported. Some clients choose their requests by it.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
-/// Sections in the order of the reply. Each has the flag that it is part of INFO without arguments.
+/// Sections in the order of the reply, each with whether INFO without arguments includes it.
 const SECTIONS: [(&str, bool); 11] = [
     ("server", true),
     ("clients", true),
@@ -67,7 +67,7 @@ pub(super) fn info(
             "errorstats" => shared.tally.errors.write(&mut text),
             "replication" => topology::replication(&mut text, &status),
             "commandstats" => shared.tally.write_commandstats(&mut text),
-            // Some clients, and redis-py's tests, look for this line before they request slots.
+            // Some clients, and redis-py's tests, read this line before they ask for slots.
             "cluster" => {
                 let enabled = u8::from(shared.settings.cluster_mode != ClusterMode::Off);
                 write!(text, "# Cluster\r\ncluster_enabled:{enabled}\r\n")
@@ -98,8 +98,8 @@ fn server(text: &mut String, status: &Status, shared: &Shared, now_ms: u64) -> s
     write!(text, "uptime_in_days:{}\r\n", uptime / (24 * 60 * 60))
 }
 
-/// Writes the process' memory as the system reports it. `client_held_bytes` is the share of
-/// clients.
+/// Writes the memory of the process as the system reports it. `mem_clients_normal` is the part used
+/// for clients.
 fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     let memory = (shared.settings.memory)();
     write!(text, "# Memory\r\n")?;
@@ -112,7 +112,7 @@ fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     ] {
         write!(text, "{name}:{bytes}\r\n{name}_human:{}\r\n", human(bytes))?;
     }
-    // Memory that the allocator keeps counts as used.
+    // Memory retained by the allocator counts as used.
     write!(text, "mem_fragmentation_ratio:1.00\r\nmaxmemory_policy:noeviction\r\n")?;
     write!(text, "mem_clients_normal:{}\r\n", shared.held_bytes)?;
     write!(text, "client_memory_max:{}\r\n", shared.settings.client_bytes_max)
@@ -128,13 +128,13 @@ fn human(bytes: u64) -> String {
     format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100)
 }
 
-/// Writes the numbers of keys in this node's state, which may lag behind the leader's.
+/// Writes the number of keys in this node's state, which may lag behind that of the leader.
 fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result {
     let (mut query, mut reply) = (Vec::new(), Vec::new());
     encode_keyspace(&mut Encoder(&mut query));
     write!(text, "# Keyspace\r\n")?;
     if requests.query(&query, &mut reply).is_err() {
-        // The rest of INFO is still useful without the counts.
+        // INFO is useful even without these counts.
         return Ok(());
     }
     let counts = String::from_utf8_lossy(&reply);
@@ -153,8 +153,8 @@ fn clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
     write!(text, "open_requests:{}\r\n", shared.tags.open())
 }
 
-/// Writes what clients look at before they use a server. A node accepts them only once its data is
-/// loaded, and its log saves each write.
+/// Writes fields that clients check before they use a server. A node accepts clients only once its
+/// data is loaded, and its log saves every write.
 fn persistence(text: &mut String) -> std::fmt::Result {
     write!(text, "# Persistence\r\nloading:0\r\n")
 }

@@ -1,4 +1,4 @@
-//! LATENCY: latency spikes, at most one sample per second and event, as in Redis.
+//! LATENCY: latency spikes, with at most one sample per second and event, as in Redis.
 
 use std::{collections::VecDeque, fmt::Write as _};
 
@@ -24,7 +24,7 @@ struct Sample {
     ms: u64,
 }
 
-/// Monitored activity and its spikes.
+/// Monitored activity, with its spikes.
 #[derive(Debug)]
 struct Event {
     name: &'static str,
@@ -57,7 +57,7 @@ impl Event {
         }
     }
 
-    /// Resets the event. Returns whether it had data.
+    /// Resets the event. Returns whether it had samples.
     fn reset(&mut self) -> bool {
         self.most_ms = 0;
         let had = !self.samples.is_empty();

@@ -1,4 +1,4 @@
-//! The Redis front: client connections as state machines without sockets.
+//! Redis front: client connections as state machines, without sockets.
 
 use quorate_access::{Checker, PendingChecks};
 use quorate_core::time::Time;
@@ -52,13 +52,13 @@ use self::{
 };
 pub use settings::{ClusterMode, Cpu, Memory, Settings};
 
-/// Returns the number of bytes that an incomplete request of one connection may occupy in the
-/// reactor.
+/// Returns the maximum number of bytes that an incomplete request on one connection may occupy in
+/// the reactor.
 pub const fn input_bytes_max(command_bytes_max: usize) -> usize {
     command_bytes_max.saturating_add(FRAMING_BYTES_MAX)
 }
 
-// Room for the framing of all arguments.
+// The framing of all arguments fits.
 const _: () = assert!(FRAMING_BYTES_MAX > ARGUMENTS_MAX * 13);
 
 #[derive(Debug)]
@@ -78,14 +78,14 @@ impl RespFront {
         self
     }
 
-    /// Shares the service's event setting, so that clients can change it.
+    /// Uses the service's event setting, so that clients can change it.
     #[must_use]
     pub fn with_events(mut self, events: Setting) -> Self {
         self.shared.events = events;
         self
     }
 
-    /// Disconnects a client, which loses its unsent replies.
+    /// Disconnects a client. Its unsent replies are lost.
     fn cut(&mut self, connection: ConnectionId) {
         if let Some(client) = self.connections.get_mut(&connection) {
             client.cut();
@@ -94,8 +94,8 @@ impl RespFront {
         }
     }
 
-    /// Disconnects the clients with the most memory until `bytes` more fit ([hold-1]): slow readers
-    /// rather than the receiver of the next message.
+    /// Disconnects the clients with the most memory until `bytes` more bytes fit ([hold-1]). This
+    /// affects slow readers rather than the receiver of the next message.
     fn make_room(&mut self, bytes: usize) {
         while self.shared.is_full(bytes) {
             let held = self.connections.iter().map(|(id, client)| (*id, client.held_bytes()));
@@ -197,7 +197,7 @@ impl Front for RespFront {
             | Completion::Read(tag)
             | Completion::Failed(tag, _) => tag,
         };
-        // The connection has closed, or the completion is a duplicate.
+        // The connection was closed, or the completion is a duplicate.
         let Some(owner) = self.shared.tags.take(tag) else {
             return;
         };
@@ -238,7 +238,7 @@ impl Front for RespFront {
             (Completion::Failed(_, failure), Target::Run) => {
                 client.run_failed(tag, failure, &mut self.shared);
             }
-            // The completion does not match the request: the outcome is unknown.
+            // The completion is of another kind than the request, so the outcome is unknown.
             (_, Target::Place(number)) => {
                 client.place_failed(number, Failure::Unknown, &mut self.shared, requests);
             }
@@ -393,7 +393,8 @@ impl Front for RespFront {
     }
 }
 
-/// Handles requests from `bytes` while the connection has capacity for them.
+/// Handles requests in `bytes` for as long as the connection accepts them. Returns the number of
+/// bytes consumed.
 fn receive(
     client: &mut Connection,
     bytes: &[u8],
@@ -402,7 +403,7 @@ fn receive(
 ) -> usize {
     let bytes_max = requests.command_bytes_max();
     let mut used = 0;
-    // The arguments borrow from the parser while the connection changes.
+    // Lent, because the arguments borrow from the parser while the connection changes.
     let mut parser = client.lend_parser();
     while client.takes() {
         match parser.parse(&bytes[used..], bytes_max) {
@@ -436,6 +437,6 @@ fn receive(
     client.return_parser(parser);
     client.crowds(used < bytes.len());
     client.advance(shared, requests);
-    // Input after QUIT or invalid input is discarded.
+    // Any input after QUIT or after invalid input is discarded.
     if client.ending() { bytes.len() } else { used }
 }

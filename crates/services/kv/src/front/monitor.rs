@@ -1,5 +1,5 @@
-//! MONITOR: sends each command of this node's clients as a line to all monitoring admins. A command
-//! is formatted once for all of them, and only if there are any.
+//! MONITOR: sends each command of this node's clients to all monitors, as a line. A command is
+//! formatted once for all monitors, and only if there are any.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::{
     resp::request::{self, Arguments},
 };
 
-/// Maximum unread bytes per monitor, and maximum bytes of lines per turn. A monitor above it is
-/// disconnected, because it would miss lines without noticing.
+/// Maximum number of unsent bytes of a monitor, and of bytes of lines per turn. Beyond it, a
+/// monitor is disconnected, since otherwise it would miss lines without notice.
 pub(super) const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 pub(super) const CUT: &str =
     "ERR MONITOR ended: this client reads too slowly, or the node has no memory for more lines";
@@ -20,9 +20,9 @@ pub(super) const CUT: &str =
 #[derive(Debug, Default)]
 pub(super) struct Monitors {
     watchers: BTreeSet<ConnectionId>,
-    /// Lines to be sent.
+    /// Lines to send.
     lines: Vec<u8>,
-    /// Monitors disconnected since the start for reading too slowly.
+    /// Number of monitors disconnected since the start because they read too slowly.
     pub(super) cut: u64,
 }
 
@@ -59,7 +59,7 @@ impl Monitors {
         std::mem::take(&mut self.lines)
     }
 
-    /// Takes back the buffer of sent lines.
+    /// Reuses the buffer of sent lines.
     pub(super) fn reuse(&mut self, mut lines: Vec<u8>) {
         if self.any() {
             fresh(&mut lines);
@@ -67,9 +67,9 @@ impl Monitors {
         }
     }
 
-    /// Adds a command of the client at the address `peer`, formatted as in Redis.
+    /// Adds a command of the client with the address `peer`, formatted as in Redis.
     pub(super) fn add(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
-        // A monitor that gets more is disconnected anyway.
+        // A monitor that gets more than this is disconnected anyway.
         if self.lines.len() >= UNSENT_BYTES_MAX {
             return;
         }
@@ -84,8 +84,8 @@ impl Monitors {
     }
 }
 
-/// Returns whether a command is hidden from monitors: it contains passwords, or concerns the node
-/// rather than its data.
+/// Returns whether a command is hidden from monitors, because it contains passwords or concerns the
+/// node rather than its data.
 pub(super) const fn is_hidden(spec: &Spec) -> bool {
     matches!(
         spec.handler,
@@ -101,7 +101,7 @@ pub(super) const fn is_hidden(spec: &Spec) -> bool {
     )
 }
 
-/// Returns the inner command's name, as in `QUORATE SEQ number …` or `COMMAND GETKEYS …`.
+/// Returns the name of an inner command, as in `QUORATE SEQ number …` or `COMMAND GETKEYS …`.
 pub(super) fn inner<'a>(spec: &Spec, arguments: &Arguments<'a>) -> Option<&'a [u8]> {
     let at = match spec.handler {
         Handler::Local(Local::Quorate) => 3,

@@ -1,11 +1,11 @@
-//! Passes messages, changes of keys and changes of the leader to the clients concerned.
+//! Delivery of messages and of notices about changed keys or a new leader to the affected clients.
 
 use quorate_replica::front::{ConnectionId, Requests};
 
 use super::{RespFront, channels::MatchedBy, connection::Connection, switching::SWITCH_MASTER};
 
 impl RespFront {
-    /// Tells the subscribers of `+switch-master` that the leader has changed.
+    /// Notifies subscribers of `+switch-master` of a new leader.
     pub(super) fn tell_new_master(&mut self, requests: &dyn Requests) {
         if !self.shared.channels.has_receivers() {
             return self.shared.switching.rest();
@@ -15,7 +15,7 @@ impl RespFront {
         }
     }
 
-    /// Passes a message on a channel to this node's subscribers.
+    /// Sends a message on a channel to this node's subscribers.
     pub(super) fn publish(&mut self, channel: &[u8], message: &[u8]) {
         for (listener, pattern) in self.shared.channels.receivers(channel) {
             let how = pattern.as_deref().map_or(MatchedBy::Channel, MatchedBy::Pattern);
@@ -29,7 +29,7 @@ impl RespFront {
         }
     }
 
-    /// Tells the clients that may cache a key that it has changed.
+    /// Notifies the clients that may cache a key that it has changed.
     #[cold]
     pub(super) fn tell_changed(&mut self, key: &[u8]) {
         for client in self.shared.tracking.take(key) {
@@ -44,7 +44,8 @@ impl RespFront {
         all.into_iter().for_each(|client| self.invalidate(client, None));
     }
 
-    /// Tells a client, or the one it names in its place, that a key or all have changed.
+    /// Notifies a client, or the connection to which it redirects notices, that a key has changed,
+    /// or all keys if `None`.
     pub(super) fn invalidate(&mut self, client: ConnectionId, key: Option<&[u8]>) {
         let Some(told) = self.connections.get(&client).and_then(Connection::notified) else {
             return;

@@ -1,10 +1,10 @@
-//! Error replies for requests that are not executed.
+//! Error replies to requests that are not executed.
 
 use std::borrow::Cow;
 
 use quorate_replica::front::Failure;
 
-/// Error for requests refused because the memory for all clients is used up.
+/// Error for a request refused because the memory limit of all clients is reached.
 pub(super) const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
     node has for them (--client-memory)";
 
@@ -74,7 +74,7 @@ pub(super) fn too_big(bytes_max: usize) -> String {
     format!("TOOBIG not executed: a command may have {bytes_max} bytes (--command-max)")
 }
 
-/// Returns a byte as a character for an error text.
+/// Returns a byte as a character that can be part of an error text.
 pub(super) fn printable(byte: u8) -> char {
     if byte.is_ascii_graphic() && byte != b'\'' { char::from(byte) } else { '?' }
 }

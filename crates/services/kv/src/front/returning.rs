@@ -1,15 +1,15 @@
 //! Limit on a connection's writes in flight whose replies may be as large as a value.
 //!
-//! The size of such a reply is unknown before execution, and then it occupies memory until the
-//! client reads it. Most are small (`RPOP` of a queue, `EXEC` of two counters), so each small reply
-//! raises the limit, and a large one resets it to the minimum.
+//! The size of such a reply is unknown before the write is executed. Afterwards, the reply occupies
+//! memory until the client reads it. Most replies are small (`RPOP` from a queue, `EXEC` with two
+//! counters), so each small reply raises the limit, and a large one resets it to the minimum.
 
-/// Initial and minimum limit: a client may leave this many replies of `--command-max` bytes unread.
+/// Minimum and initial limit. A client may leave this many replies of `--command-max` bytes unread.
 const LEAST: usize = 8;
-/// Maximum limit. This many values of `--command-max` bytes fit the allowance for the replies of a
-/// batch, a quarter of `--client-memory`.
+/// Maximum limit. This many values of `--command-max` bytes fit in the allowance for the replies of
+/// a batch, which is a quarter of `--client-memory`.
 const MOST: usize = 32;
-/// Reply size in bytes after which the next replies may be large too.
+/// Size in bytes from which on a reply is large, so that the next ones may be large too.
 const LARGE: usize = 16 * 1024;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Returning {
         self.open += 1;
     }
 
-    /// Records the reply to a write.
+    /// Handles the reply to a write.
     pub(super) fn closes(&mut self, bytes: usize) {
         self.open -= 1;
         self.allowed = if bytes < LARGE { (self.allowed + 1).min(MOST) } else { LEAST };

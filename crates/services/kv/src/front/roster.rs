@@ -5,22 +5,22 @@ use quorate_replica::front::{ConnectionId, Endpoints};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClientSlot(usize);
 
-/// State of a connection for CLIENT LIST, as of the last event.
+/// State of a connection for CLIENT LIST, as of the last event on it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClientEntry {
     pub(super) id: ConnectionId,
     pub(super) endpoints: Endpoints,
     pub(super) name: String,
     pub(super) user: String,
-    /// Client library, as reported by the client.
+    /// Name of the client library, as set by the client.
     pub(super) library: String,
     pub(super) library_version: String,
-    /// Time at which the client connected, in Unix milliseconds.
+    /// Time of the connection as Unix time in milliseconds.
     pub(super) opened_ms: u64,
-    /// Time of the last input, in Unix milliseconds.
+    /// Time of the last input as Unix time in milliseconds.
     pub(super) seen_ms: u64,
     pub(super) command: &'static str,
-    /// Numbers of subscribed channels, patterns and shard channels.
+    /// Number of subscribed channels, patterns and shard channels.
     pub(super) listens: [usize; 3],
     pub(super) blocked: bool,
     pub(super) monitors: bool,
@@ -30,9 +30,9 @@ pub(super) struct ClientEntry {
     pub(super) stale: bool,
     /// Number of unanswered requests.
     pub(super) waiting: usize,
-    /// Size of unsent replies.
+    /// Number of bytes of unsent replies.
     pub(super) output_bytes: usize,
-    /// All memory used for the connection.
+    /// Total memory of the connection in bytes.
     pub(super) held_bytes: usize,
 }
 
@@ -41,8 +41,8 @@ impl ClientEntry {
         self.listens != [0; 3]
     }
 
-    /// Returns the line of CLIENT LIST with the fields that clients parse; those without meaning
-    /// are 0.
+    /// Returns the line for CLIENT LIST, with the fields that clients parse. Fields without a
+    /// meaning here are 0.
     pub(super) fn line(&self, now_ms: u64) -> String {
         let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
         let mut flags = String::new();
@@ -120,7 +120,7 @@ impl ClientTable {
         self.seats.get_mut(seat.0)?.as_mut()
     }
 
-    /// Names a connection. Fails if the name does not fit into a line of CLIENT LIST.
+    /// Sets the name of a connection. Fails if the name cannot be part of a line of CLIENT LIST.
     pub(super) fn set_name(&mut self, seat: ClientSlot, name: &[u8]) -> Result<(), &'static str> {
         let Some(name) = label(name) else {
             return Err("ERR Client names cannot contain spaces, newlines or special characters.");
@@ -143,7 +143,7 @@ impl ClientTable {
     }
 }
 
-/// Returns a text if it fits into a line of CLIENT LIST.
+/// Returns the text if it can be part of a line of CLIENT LIST.
 pub(super) fn label(text: &[u8]) -> Option<String> {
     const LABEL_BYTES_MAX: usize = 256;
     let fits = text.len() <= LABEL_BYTES_MAX && text.iter().all(u8::is_ascii_graphic);

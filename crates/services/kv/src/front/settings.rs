@@ -1,34 +1,35 @@
-//! Process data that the front reports, and its limits.
+//! Limits of the front, and data about the process that it reports.
 
-/// Facts about the process for INFO, and the limits of the front.
+/// Limits of the front, and data about the process for INFO.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub version: String,
-    /// Store in use, `lsm` or `memory`.
+    /// Kind of store: `lsm` or `memory`.
     pub store: String,
-    /// Memory limit of all connections in bytes. Above it no read is answered and no command queued
-    /// for a transaction. Well before it, the largest connection is closed at the end of a turn.
+    /// Memory limit in bytes for all connections together. Above it, no read is answered and no
+    /// command is queued for a transaction. Well before that, the largest connection is closed at
+    /// the end of a turn.
     pub client_bytes_max: usize,
     /// TCP port for clients, or 0 if unknown.
     pub tcp_port: u16,
-    /// Start of the process in Unix milliseconds, or 0 if unknown.
+    /// Start of the process as Unix time in milliseconds, or 0 if unknown.
     pub started_ms: u64,
     pub cluster_mode: ClusterMode,
-    /// Function that returns the memory of the process and of the machine.
+    /// Returns the memory of the process and of the machine.
     pub memory: fn() -> Memory,
-    /// Function that returns the CPU time of the process.
+    /// Returns the CPU time of the process.
     pub cpu: fn() -> Cpu,
 }
 
-/// Answers to clients in cluster mode, who ask where the slots are.
+/// Replies to the cluster commands of Redis clients, which look up the slots of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClusterMode {
-    /// There is no cluster, as on a plain Redis.
+    /// Cluster support is disabled, as on a plain Redis.
     #[default]
     Off,
-    /// The slots are spread over the reachable voters, and with them the connections of clients.
+    /// The slots, and thus the clients' connections, are spread over the reachable voters.
     Emulated,
-    /// The leader has all slots, so commands take the shortest way.
+    /// The leader has all slots, so that commands take the shortest path.
     Leader,
 }
 
@@ -43,7 +44,7 @@ impl ClusterMode {
         }
     }
 
-    /// Returns the mode of a server as Redis names it.
+    /// Returns Redis' name for the mode of the server.
     pub(super) const fn redis_name(self) -> &'static str {
         match self {
             Self::Off => "standalone",
@@ -52,16 +53,16 @@ impl ClusterMode {
     }
 }
 
-/// Memory as the system reports it, 0 where unknown.
+/// Memory as reported by the system; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub resident_bytes: u64,
     pub peak_bytes: u64,
-    /// Memory of the machine.
+    /// Memory of the whole machine.
     pub system_bytes: u64,
 }
 
-/// CPU time of the process in milliseconds, 0 where unknown.
+/// CPU time of the process in milliseconds; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
     pub system_ms: u64,

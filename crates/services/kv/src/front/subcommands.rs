@@ -1,4 +1,4 @@
-//! Commands with subcommands, and the errors for unknown ones.
+//! Subcommands of commands, and the errors for unknown ones.
 
 use super::refusals::printable;
 use crate::{
@@ -6,8 +6,8 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Returns a command's name and its subcommands with their numbers of arguments, which include both
-/// words, as in the command table.
+/// Returns the name of a command and its subcommands. Each has the number of arguments including
+/// both words, as in the command table.
 const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str, i8)])> {
     Some(match local {
         Local::Acl => (
@@ -121,7 +121,7 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
     })
 }
 
-/// Checks that the second word is a subcommand. If not, returns Redis' error, which aborts a
+/// Checks that the second word is a subcommand. Otherwise returns Redis' error, which also aborts a
 /// transaction.
 pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), String> {
     let (Some((name, words)), Some(word)) = (words_of(local), arguments.iter().nth(1)) else {

@@ -1,4 +1,4 @@
-//! Tells subscribers of `+switch-master` that the leader has changed, as a Sentinel does.
+//! Notification of a new leader to subscribers of `+switch-master`, as a Sentinel sends it.
 
 use quorate_core::node_id::NodeId;
 use quorate_replica::{front::Requests, status::Status};
@@ -6,25 +6,25 @@ use quorate_replica::{front::Requests, status::Status};
 use super::topology::{self, MASTER_NAME};
 
 pub(super) const SWITCH_MASTER: &[u8] = b"+switch-master";
-/// Maximum number of names for the group that clients' requests are remembered by.
+/// Maximum number of stored names for the group.
 const NAMES_MAX: usize = 16;
 /// Minimum time between two searches for the address of a new leader.
 const SEARCH_MS: u64 = 10;
 
-/// What subscribers of `+switch-master` know.
+/// State of the notifications.
 #[derive(Debug, Default)]
 pub(super) struct Switching {
-    /// Names that clients have used for the group, the last one first. Some clients ignore
-    /// messages about another name, and a node has none of its own.
+    /// Names that clients have used for the group, most recent first. Some clients ignore messages
+    /// with another name, and the group has no name of its own.
     names: Vec<String>,
-    /// The last leader, with its host and port, since there have been subscribers.
+    /// Last leader seen while there were subscribers, with its host and port.
     master: Option<(NodeId, String, String)>,
-    /// Time of the last search for a new leader's address, in milliseconds.
+    /// Time in milliseconds of the last search for a new leader's address.
     searched_ms: u64,
 }
 
 impl Switching {
-    /// Remembers the name that a client uses for the group.
+    /// Stores the name that a client uses for the group.
     pub(super) fn learn_name(&mut self, name: &[u8]) {
         let Ok(name) = std::str::from_utf8(name) else { return };
         if name.len() > 64 || name.contains(|of: char| of.is_whitespace() || of.is_control()) {
@@ -35,12 +35,12 @@ impl Switching {
         self.names.insert(0, name.to_owned());
     }
 
-    /// Forgets the leader while there are no subscribers.
+    /// Discards the leader, because there are no subscribers.
     pub(super) fn rest(&mut self) {
         self.master = None;
     }
 
-    /// Returns the messages about a new leader, if there is one.
+    /// Returns the messages about a new leader; none if the leader is the same.
     pub(super) fn messages(&mut self, requests: &dyn Requests) -> Vec<String> {
         let known = self.master.as_ref().map(|(node, ..)| *node);
         match requests.leader() {
@@ -51,7 +51,8 @@ impl Switching {
         }
     }
 
-    /// Returns whether to search again. The status is expensive, and each turn might ask for it.
+    /// Returns whether the next search is due. The status is expensive, and would otherwise be read
+    /// in every turn.
     const fn may_search(&mut self, now_ms: u64) -> bool {
         let due = now_ms.abs_diff(self.searched_ms) >= SEARCH_MS;
         if due {
@@ -62,7 +63,7 @@ impl Switching {
 
     #[cold]
     fn messages_of(&mut self, leader: NodeId, status: &Status) -> Vec<String> {
-        // Its address for clients may not be known yet.
+        // The leader's address for clients may not be available yet.
         let Some(place) = topology::master(status).filter(|_| status.leader == Some(leader)) else {
             return Vec::new();
         };

@@ -1,4 +1,4 @@
-//! COMMAND: the command table, and the positions of keys in requests.
+//! COMMAND: the command table, and the places of keys in requests.
 
 use super::{shared::Shared, subcommands};
 use crate::{
@@ -31,8 +31,8 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
             specs().for_each(|spec| document(spec, r));
         }
         (b"docs", _) => {
-            // As in Redis, unknown names are omitted. Each command is reported once to bound the
-            // reply.
+            // As in Redis, unknown names are omitted. Each command is described once, to bound the
+            // size of the reply.
             let mut known: Vec<&Spec> = Vec::new();
             for spec in arguments.from(2).iter().filter_map(|name| shared.lookup(name)) {
                 if !known.iter().any(|told| told.name == spec.name) {
@@ -55,7 +55,7 @@ fn describe(spec: &Spec, r: &mut Reply<'_>) {
     r.array(spec.flags.len());
     spec.flags.iter().for_each(|flag| r.simple(flag));
     [first, last, step].into_iter().for_each(|place| r.integer(place.into()));
-    // There are no categories, tips, key specifications or subcommands.
+    // No categories, tips, key specifications or subcommands.
     (0..4).for_each(|_| r.array(0));
 }
 
@@ -92,7 +92,7 @@ fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
     found.into_iter().for_each(|spec| r.bulk(spec.name.as_bytes()));
 }
 
-/// Returns whether a command's group and flags put it into one of Redis' categories.
+/// Returns whether a command belongs to one of Redis' categories, according to its group and flags.
 fn is_of(spec: &Spec, category: &[u8]) -> bool {
     let has = |flag: &str| spec.flags.contains(&flag);
     match category {
@@ -126,7 +126,7 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     places.into_iter().for_each(|at| r.bulk(command.at(at)));
 }
 
-/// Returns the indexes of a command's keys, or `None` if their number is invalid.
+/// Returns the argument indexes of a command's keys, or `None` if the number of keys is invalid.
 pub(super) fn key_places(spec: &Spec, command: &Arguments<'_>) -> Option<Vec<usize>> {
     let count = command.len();
     let mut places: Vec<usize> = spec.key_places(count).filter(|place| *place < count).collect();
@@ -140,7 +140,7 @@ pub(super) fn key_places(spec: &Spec, command: &Arguments<'_>) -> Option<Vec<usi
     Some(places)
 }
 
-/// Returns the index of the argument with the number of keys, if the command has one.
+/// Returns the index of the argument that contains the number of keys, if the command has one.
 fn counted(name: &str) -> Option<usize> {
     match name {
         "lmpop" | "zmpop" | "zunion" | "zinter" | "zdiff" | "zintercard" | "sintercard" => Some(1),
@@ -150,7 +150,7 @@ fn counted(name: &str) -> Option<usize> {
     }
 }
 
-/// Returns the position of SORT's target key. The last STORE counts, unless it is an argument of
+/// Returns the argument index of SORT's target key. The last STORE counts, except as an argument of
 /// BY, GET or LIMIT.
 fn target(sort: &Arguments<'_>) -> Option<usize> {
     let (mut at, mut target) = (2, None);

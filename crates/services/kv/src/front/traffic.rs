@@ -1,11 +1,11 @@
-//! Traffic of this node's clients: totals, and rates over the last 1.6 seconds, as Redis has them.
+//! Traffic of this node's clients: totals, and rates over the last 1.6 seconds, as in Redis.
 
-/// Time between two samples in milliseconds.
+/// Time in milliseconds between two samples.
 const SAMPLE_MS: u64 = 100;
-/// Number of samples that a rate averages.
+/// Number of samples averaged for a rate.
 const SAMPLES: usize = 16;
 
-/// Requests, bytes received and bytes sent.
+/// Number of requests, bytes received and bytes sent.
 type Counts = [u64; 3];
 
 #[derive(Debug, Default)]
@@ -15,9 +15,9 @@ pub(super) struct Traffic {
     /// Totals at the last sample.
     sampled: Counts,
     sampled_ms: u64,
-    /// Rates per second, one for each [`SAMPLE_MS`].
+    /// Rates per second, each for one interval of [`SAMPLE_MS`].
     rates: [Counts; SAMPLES],
-    /// Position of the oldest sample.
+    /// Index of the oldest sample.
     oldest: usize,
 }
 
@@ -38,8 +38,8 @@ impl Traffic {
         *self = Self { sampled_ms: self.sampled_ms, ..Self::default() };
     }
 
-    /// Takes a sample if it is due. No request comes for long while clients are idle, so one sample
-    /// stands for the whole time since the last one.
+    /// Takes a sample if it is due. While clients are idle, no request triggers a sample, so a
+    /// sample represents the whole time since the previous one.
     pub(super) fn sample(&mut self, now_ms: u64) {
         let elapsed_ms = now_ms.wrapping_sub(self.sampled_ms);
         if elapsed_ms < SAMPLE_MS {
@@ -59,7 +59,7 @@ impl Traffic {
         }
     }
 
-    /// Writes the lines of INFO's section `stats`.
+    /// Writes the lines for the `stats` section of INFO.
     pub(super) fn write(&self, text: &mut impl std::fmt::Write) -> std::fmt::Result {
         let [requests, received, sent] = self.totals;
         let [requests_rate, received_rate, sent_rate]: Counts = std::array::from_fn(|at| {
@@ -100,10 +100,10 @@ mod tests {
             traffic.sample(1_000_000 + at * 100);
         }
         assert_eq!(rates(&traffic), ["500", "10.00", "0.00"]);
-        // Half of the samples are of idle time.
+        // Half of the samples are from idle time.
         traffic.sample(1_000_000 + 2400);
         assert_eq!(rates(&traffic), ["250", "5.00", "0.00"]);
-        // Too early for a sample.
+        // Too early for another sample.
         traffic.add_sent(1 << 20);
         traffic.sample(1_000_000 + 2499);
         assert_eq!(rates(&traffic), ["250", "5.00", "0.00"]);

@@ -1,4 +1,4 @@
-//! Blocked clients of this node: polls for turns, claims, and leaving the queue.
+//! Blocked clients of this node: polls of the queue, claims and withdrawals.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,8 @@ const WITHDRAWN_MAX: usize = 1024;
 pub(super) const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
 impl RespFront {
-    /// Serves the blocked clients: unblocks, polls, claims and withdraws.
+    /// Serves the blocked clients: handles CLIENT UNBLOCK and timeouts, polls, claims and
+    /// withdraws.
     pub(super) fn serve_line(&mut self, requests: &mut dyn Requests) {
         let now_ms = requests.wall_ms();
         self.unblock();
@@ -40,7 +41,7 @@ impl RespFront {
         }
     }
 
-    /// Ends the waits selected by CLIENT UNBLOCK. A queued client without a claim cannot have got
+    /// Ends the waits selected by CLIENT UNBLOCK. A queued client without a claim has not received
     /// an element, so its wait ends at once. A claim in flight is completed first.
     fn unblock(&mut self) {
         for (connection, how, asker) in std::mem::take(&mut self.shared.waiting.unblocks) {
@@ -60,7 +61,7 @@ impl RespFront {
                 (_, Some(client)) if client.unblock.is_none() => {
                     client.unblock = Some((how, asker));
                 }
-                // No longer blocked, or an earlier CLIENT UNBLOCK is pending.
+                // The client is no longer blocked, or an earlier CLIENT UNBLOCK is pending.
                 _ => waiting.unblocked.push((asker, false)),
             }
         }
@@ -73,7 +74,7 @@ impl RespFront {
         }
     }
 
-    /// Polls this node's state for clients whose turn it is.
+    /// Polls this node's state for clients that may claim an element.
     fn poll_turns(&mut self, all: bool, now_ms: u64, requests: &mut dyn Requests) {
         let Some(owner) = self.shared.waiting.owner else {
             return;
@@ -81,7 +82,7 @@ impl RespFront {
         let from = std::mem::take(&mut self.shared.waiting.from);
         let (mut query, mut answer) = (Vec::new(), Vec::new());
         encode_look(owner, all, &from, &mut Encoder(&mut query));
-        // If the service cannot answer, the poll is repeated later.
+        // If the service cannot answer now, a later poll does.
         let asked = requests.query(&query, &mut answer);
         let Some(look) = asked.ok().and_then(|()| Look::decode(&answer).ok()) else {
             return;
@@ -120,19 +121,19 @@ impl RespFront {
         }
     }
 
-    /// Ends the wait of a queued client after its timeout.
+    /// Ends the wait of a queued client whose timeout has passed.
     fn give_up(&mut self, number: u64) {
         let client = self.shared.waiting.clients.get(&number);
         if client.is_some_and(|client| client.unsure) {
-            // An element may have been, or may yet be, taken for the client.
+            // An element may have been taken for the client, or may still be.
             self.end_wait(number, &unknown(), true);
         } else {
             self.end_wait(number, NULL_ARRAY, true);
         }
     }
 
-    /// Handles a client missing from the queue: its node was presumed dead, or it got an element
-    /// and the notification was lost.
+    /// Handles a client that is not in the queue: its node was presumed dead, or it got an element
+    /// but the notification was lost.
     fn is_missing(&mut self, number: u64, requests: &mut dyn Requests) {
         let Some(client) = self.shared.waiting.clients.get(&number) else {
             return;
@@ -152,7 +153,7 @@ impl RespFront {
         let end = client.until_ms.map(|until| (until, number));
         let tag = self.shared.tag(client.connection, Target::Claim(number));
         if requests.write(tag, command).is_err() {
-            // The next poll retries.
+            // The next poll retries the claim.
             self.shared.tags.take(tag);
             return;
         }
@@ -177,7 +178,7 @@ impl RespFront {
                 if let Some(client) = self.shared.waiting.clients.get_mut(&number) {
                     client.unsure |= failure == Failure::Unknown;
                 }
-                // Retried, but not at once, so `news` stays.
+                // Retried later, not at once, so `news` stays as it is.
                 let news = self.shared.waiting.news;
                 self.shared.waiting.mark_queued(number);
                 self.shared.waiting.news = news;
@@ -185,7 +186,7 @@ impl RespFront {
         }
     }
 
-    /// Ends a client's wait with a reply, and its place in the queue if `withdraw`.
+    /// Ends a client's wait with a reply. If `withdraw`, also removes it from the queue.
     fn end_wait(&mut self, number: u64, reply: &[u8], withdraw: bool) {
         let Some(client) = self.shared.waiting.forget(number) else {
             return;
@@ -217,7 +218,7 @@ impl RespFront {
     }
 }
 
-/// Returns the error for a claim of unknown outcome.
+/// Returns the error for a claim with an unknown outcome.
 fn unknown() -> Vec<u8> {
     let mut reply = Vec::new();
     Reply(&mut reply).error(&failure_text(Failure::Unknown));
@@ -225,7 +226,7 @@ fn unknown() -> Vec<u8> {
 }
 
 impl Shared {
-    /// Sends a command on the queue and ignores the reply.
+    /// Sends a command that changes the queue, and ignores the reply.
     fn send_queue_command(&mut self, command: &[u8], requests: &mut dyn Requests) {
         let owner = TagOwner { connection: ConnectionId::default(), target: Target::Line };
         let tag = self.tags.give(owner);

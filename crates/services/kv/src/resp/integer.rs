@@ -1,6 +1,6 @@
 //! Integers in requests and values.
 
-/// Parses an integer as Redis does: an optional `-` and digits, without leading zeros or blanks.
+/// Parses an integer as Redis does: an optional `-` and digits, without leading zeros and blanks.
 pub fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -11,7 +11,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
         [b'1'..=b'9', ..] => {}
         _ => return None,
     }
-    // Accumulates a negative number: the minimum has no positive counterpart.
+    // The number is accumulated as a negative one, because the minimum has no positive counterpart.
     let mut number = 0_i64;
     for byte in digits {
         let digit = byte.wrapping_sub(b'0');
@@ -27,7 +27,8 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// First version of the parser, with which old logs were executed. Both versions must agree.
+    /// First version of the parser, with which old logs were executed. It must agree with the
+    /// current one.
     fn first_parse_integer(text: &[u8]) -> Option<i64> {
         let digits = text.strip_prefix(b"-").unwrap_or(text);
         let plain = digits == b"0" && digits.len() == text.len();
@@ -64,7 +65,7 @@ mod tests {
             assert_eq!(parse_integer(word.as_bytes()), number, "{word}");
             assert_eq!(first_parse_integer(word.as_bytes()), number, "{word}");
         }
-        // Checks every short text over the relevant bytes, and numbers of every length.
+        // All short texts of relevant bytes, and numbers of every length.
         let alphabet = b"-+/0159: ";
         for first in alphabet {
             for second in alphabet {

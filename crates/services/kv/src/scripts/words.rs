@@ -1,7 +1,7 @@
-//! Tokens of a Lua text, which do not depend on blanks, comments and quotes.
+//! Tokens of a Lua text, which do not depend on blanks, comments and the kind of quotes.
 
-/// Returns the tokens of a text, each followed by a zero byte. Strings are marked, and in lower
-/// case because command names ignore case. Semicolons are omitted, as Lua ignores them.
+/// Returns the tokens of a text, each followed by a zero byte. Strings are marked and in lower
+/// case, because command names ignore case. Semicolons are omitted, because Lua ignores them.
 pub(super) fn canonical(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -36,7 +36,7 @@ const fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Returns the length of a comment: up to the end of the line or the closing brackets.
+/// Returns the length of a comment, which ends with the line or with the closing brackets.
 fn comment(text: &[u8]) -> usize {
     let end = |mark: &[u8]| text.windows(mark.len()).position(|part| part == mark);
     if text.starts_with(b"--[[") {
@@ -46,7 +46,7 @@ fn comment(text: &[u8]) -> usize {
     }
 }
 
-/// Returns the length of a string with its quotes. Unterminated, it extends to the end.
+/// Returns the length of a string with its quotes. An unterminated one extends to the end.
 fn string(text: &[u8]) -> usize {
     let quote = text[0];
     let mut at = 1;

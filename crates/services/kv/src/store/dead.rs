@@ -1,23 +1,22 @@
-//! Counts expired keys that are still stored ([time-2]), on demand and each key once.
+//! Number of expired keys that are still stored ([time-2]). Counted on demand, and each key once.
 
 use std::cell::Cell;
 
-/// Count of expired keys that are still stored.
 #[derive(Debug, Default)]
 pub(super) struct Dead {
-    /// Deadlines below this have been counted.
+    /// Lowest deadline that has not been counted.
     counted_to: Cell<u64>,
     keys: Cell<u64>,
 }
 
 impl Dead {
-    /// Returns the lowest deadline yet to be counted, if below `to`.
+    /// Returns the lowest deadline that has not been counted, if it is below `to`.
     pub(super) fn uncounted(&self, to: u64) -> Option<u64> {
         let from = self.counted_to.get();
         (from < to).then_some(from)
     }
 
-    /// Adds the keys with deadlines below `to`.
+    /// Adds the newly counted keys, whose deadlines are below `to`.
     pub(super) fn counted(&self, to: u64, keys: u64) {
         self.counted_to.set(to);
         self.keys.set(self.keys.get() + keys);

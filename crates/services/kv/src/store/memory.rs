@@ -1,4 +1,4 @@
-//! Store in memory, which is rebuilt from a snapshot and the log after a restart.
+//! Store in memory. After a restart, it is rebuilt from a snapshot and the log.
 
 mod image;
 mod rows;
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::key::Key;
 
-/// Size up to which flushed data is freed at once.
+/// Size in bytes up to which flushed data is freed immediately.
 const FLUSHED_AT_ONCE: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
@@ -36,10 +36,10 @@ pub struct MemoryStore {
     deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
     time: u64,
     dead: Dead,
-    /// Flushed data, which is freed gradually.
+    /// Flushed data that is freed gradually.
     flushed: Vec<(Table, Collections)>,
     image: Option<Box<Image>>,
-    /// Snapshots begun since the start.
+    /// Number of snapshots begun since the start.
     images: u64,
 }
 
@@ -75,7 +75,7 @@ impl MemoryStore {
         Some(old)
     }
 
-    /// Saves a row for the snapshot in progress before it changes.
+    /// Saves a row for the snapshot in progress, before the row changes.
     #[cold]
     fn keep_row_for_image(&mut self, id: Id, name: &[u8]) {
         if let (Some(image), Some(rows)) = (&mut self.image, self.collections.get(id))
@@ -85,7 +85,7 @@ impl MemoryStore {
         }
     }
 
-    /// Frees some rows without a key, unless a snapshot may need them.
+    /// Frees some rows that belong to no key, unless a snapshot may need them.
     fn free_some(&mut self) {
         if self.image.is_none() {
             self.collections.free_some();
@@ -98,7 +98,7 @@ impl MemoryStore {
         }
     }
 
-    /// Saves a key for the snapshot in progress before it changes.
+    /// Saves a key for the snapshot in progress, before the key changes.
     #[cold]
     fn keep_for_image(&mut self, position: Position, key: &[u8]) {
         if let Some(image) = &mut self.image
@@ -112,7 +112,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // The group's time went back: the service was rolled back.
+            // The group's time went back, so the service was rolled back.
             self.dead = Dead::default();
         }
         self.time = group_ms;
@@ -333,22 +333,22 @@ mod tests {
         store
     }
 
-    /// Returns keys in stored order.
+    /// Returns all keys in stored order.
     fn in_order() -> Vec<[u8; 8]> {
         let mut keys: Vec<_> = (0..KEYS).map(u64::to_le_bytes).collect();
         keys.sort_by_key(|key| Position::of(key));
         keys
     }
 
-    /// Returns the bytes saved for the snapshot, checked against a recount.
+    /// Returns the number of bytes saved for the snapshot, and checks it against a recount.
     fn kept(store: &MemoryStore) -> usize {
         let image = store.image.as_ref().expect("an image is going on");
         assert!(image.kept_bytes() >= image.count_kept());
         image.kept_bytes()
     }
 
-    /// Saved records stay within their limit even while keys at the end of the snapshot are written
-    /// as fast as the store accepts them.
+    /// Saved records stay within their limit even if keys at the end of the snapshot are written as
+    /// fast as the store accepts them.
     #[test]
     fn a_storm_of_writes_before_an_image_keeps_no_more_than_it_may() {
         const MAX: usize = 1 << 20;
@@ -374,7 +374,7 @@ mod tests {
                 }
             }
             most = most.max(kept(&store));
-            // From here on, only the snapshot's own steps advance it.
+            // From here on, the snapshot advances by its own steps only.
             let mut bytes = 1 << 10;
             while left == Imaged::More {
                 left = store.next_image(bytes, &mut |part| {
@@ -421,7 +421,7 @@ mod tests {
             store.put(key.into(), b"new", VERSION, None);
         }
         assert_eq!(kept(&store), 0);
-        // No record is saved twice, or after a flush.
+        // No record is saved twice or after a flush.
         for _ in 0..3 {
             store.put(keys.last().expect("a key").into(), b"new", VERSION, None);
         }

@@ -1,9 +1,9 @@
-//! Merges sorted streams. The uppermost entry of a key hides those below.
+//! Merge of sorted streams. For each key, the entry of the uppermost stream hides those below.
 
-/// Merge of streams, uppermost first, that are sorted by key without repetition.
+/// Merge of streams, the uppermost first. Each is sorted by key, without duplicates.
 pub(super) struct Merge<'a, K, T> {
     streams: Vec<Box<dyn Iterator<Item = (K, T)> + 'a>>,
-    /// Next entry of each stream; `None` at its end.
+    /// Next entry of each stream, or `None` at its end.
     heads: Vec<Option<(K, T)>>,
 }
 
@@ -25,7 +25,7 @@ impl<K: Ord, T> Iterator for Merge<'_, K, T> {
     fn next(&mut self) -> Option<(K, T)> {
         let heads = self.heads.iter_mut().enumerate();
         let heads = heads.filter(|(_, head)| head.is_some());
-        // `min_by` returns the first of equal keys, hence the uppermost.
+        // `min_by` returns the first of equal keys, which is in the uppermost stream.
         let (uppermost, head) = heads.min_by(|(_, a), (_, b)| key(a).cmp(&key(b)))?;
         let found = head.take()?;
         self.heads[uppermost] = self.streams[uppermost].next();

@@ -1,15 +1,15 @@
-//! Counts the data that a command visits, to stop it at its limit.
+//! Meter of the data that a command visits, which stops the command at its limit.
 
 use std::cell::Cell;
 
-/// Bytes of a value that count as one more visit.
+/// Number of bytes of a value that count as one more visit.
 const BYTES_PER_VISIT: u64 = 1024;
 
-/// Counter of the visits that a command has left.
+/// Counter of a command's remaining visits.
 #[derive(Debug)]
 pub struct Meter {
     left: Cell<u64>,
-    /// Bytes of keys' values that commands have got or put.
+    /// Number of bytes of keys' values that commands have read or written.
     moved: Cell<u64>,
 }
 
@@ -20,7 +20,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Sets the number of visits allowed; `None` removes the limit.
+    /// Sets the number of allowed visits. `None` removes the limit.
     pub fn allow(&self, visits: Option<u64>) {
         self.left.set(visits.map_or(u64::MAX, |visits| visits + 1));
     }
@@ -34,22 +34,22 @@ impl Meter {
         !self.is_over()
     }
 
-    /// Counts the visit of an item of `bytes` bytes and returns whether it is within the limit.
+    /// Counts the visit of an item with `bytes` bytes. Returns whether it is within the limit.
     pub fn visit(&self, bytes: usize) -> bool {
         self.spend(1 + bytes as u64 / BYTES_PER_VISIT)
     }
 
-    /// Returns the number of visits left, plus one.
+    /// Returns the number of remaining visits, plus one.
     pub(crate) const fn left(&self) -> u64 {
         self.left.get()
     }
 
-    /// Counts the bytes of a key's value that a command gets or puts.
+    /// Counts the bytes of a key's value that a command reads or writes.
     pub(crate) fn moves(&self, bytes: usize) {
         self.moved.set(self.moved.get().wrapping_add(bytes as u64));
     }
 
-    /// Returns the number of bytes moved so far, which wraps around.
+    /// Returns the total number of bytes moved. Wraps around.
     pub(crate) const fn moved(&self) -> u64 {
         self.moved.get()
     }
@@ -58,7 +58,7 @@ impl Meter {
         self.left.get() == 0
     }
 
-    /// Returns the number of visits used, given the number allowed at the start.
+    /// Returns the number of visits used, given the number that was allowed.
     pub(crate) fn used(&self, allowed: u64) -> u64 {
         (allowed + 1).saturating_sub(self.left.get())
     }

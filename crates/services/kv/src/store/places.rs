@@ -1,19 +1,19 @@
-//! Coordinates: a version locates a command in the log, a position locates a key in the store's
-//! order.
+//! Versions and positions: a version is the place of a command in the log, a position the place of
+//! a key in the store's order.
 
 use quorate_replica::service::CommandId;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Place in the log of the command that last changed a key.
+/// Place in the log of the last command that changed a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// Slot of the batch that contains the command.
+    /// Slot of the batch with the command.
     pub slot: u64,
     pub index: u32,
 }
 
 impl Version {
-    /// Version that is lower than that of every command.
+    /// Version below that of any command.
     pub const ABSENT: Self = Self { slot: 0, index: 0 };
 }
 
@@ -23,29 +23,29 @@ impl From<CommandId> for Version {
     }
 }
 
-/// Position of a key in the store's order: a hash of 48 bits that is never 0.
+/// Position of a key in the store's order: a hash of 48 bits, never 0.
 ///
-/// Stores are ordered by ⟨position, key⟩, and a SCAN cursor is a position. So cursors need no
-/// memory, mean the same on all nodes and after a restart, and are exact in clients that parse a
-/// double.
+/// Stores are ordered by ⟨position, key⟩, and a SCAN cursor is a position. Cursors thus need no
+/// memory, are valid on all nodes and after a restart, and are exact in clients that parse numbers
+/// as doubles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(u64);
 
 impl Position {
-    /// Position that is lower than that of every key.
+    /// Position below that of any key.
     pub const START: Self = Self(0);
     pub(crate) const FIRST: Self = Self(1);
     pub(super) const BITS: u32 = 48;
     pub(crate) const BYTES: usize = 6;
     const MAX: u64 = (1 << Self::BITS) - 1;
 
-    /// Returns the position of a key. The function is part of the stored format and defines
-    /// cursors.
+    /// Returns the position of a key. This function is part of the stored format and of the meaning
+    /// of cursors.
     pub fn of(key: &[u8]) -> Self {
         Self((xxh3_64(key) >> (64 - Self::BITS)).max(1))
     }
 
-    /// Converts a client's cursor, unless no key can have that position.
+    /// Returns the position of a client's cursor, or `None` if no key can have it.
     pub const fn from_cursor(cursor: u64) -> Option<Self> {
         if cursor <= Self::MAX { Some(Self(cursor)) } else { None }
     }
@@ -58,7 +58,7 @@ impl Position {
         Self(bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
-    /// Encodes the position as bytes that sort like positions.
+    /// Encodes the position as bytes with the same order.
     pub fn to_bytes(self) -> [u8; 6] {
         let [_, _, bytes @ ..] = self.0.to_be_bytes();
         bytes

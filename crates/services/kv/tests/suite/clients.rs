@@ -23,7 +23,7 @@ fn requests_are_checked_as_redis_does() {
     );
 }
 
-/// Returns a node with a client, one that is subscribed, and one that asks.
+/// Returns a node with three clients; the second is subscribed to a channel.
 fn three() -> (Node, [ConnectionId; 3]) {
     let mut node = Node::memory();
     let clients = [node.connect(), node.connect(), node.connect()];
@@ -57,7 +57,7 @@ fn kill_disconnects_the_clients_that_all_filters_select() {
     }
 }
 
-/// Acts as a turn of the reactor, which polls the front.
+/// Runs a turn of the reactor, which polls the front.
 fn turn(node: &mut Node) {
     node.front.poll(&mut node.world);
     node.settle();
@@ -73,7 +73,7 @@ fn a_pause_holds_requests_back_until_it_ends() {
         assert_eq!(node.say(one, "SET k 1"), "");
         let writes = node.world.asked.len();
         assert_eq!(node.front.wake_ms(), Some(node.world.wall_ms + 500));
-        // A shorter pause does not shorten the one that lasts.
+        // A shorter pause does not shorten the current one.
         node.say(other, "CLIENT PAUSE 10 WRITE");
         node.world.wall_ms += 499;
         turn(&mut node);

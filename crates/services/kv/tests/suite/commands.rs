@@ -344,7 +344,8 @@ fn server() {
     );
 }
 
-/// Every command is documented: clients build help from it, and redis-cli loads all of it at start.
+/// Every command is documented, because clients generate help from it, and redis-cli loads all of
+/// it at start.
 #[test]
 fn every_command_is_documented() {
     let mut node = Node::memory();
@@ -489,12 +490,12 @@ fn a_request_beyond_the_limit_is_refused_without_being_kept() {
         node.settle();
         let refused = "-TOOBIG not executed: a command may have 1000 bytes (--command-max)|";
         assert_eq!(node.take(client), format!("{refused}+OK|"));
-        // Nor can commands make a value grow beyond the limit.
+        // Commands cannot make a value grow beyond the limit either.
         let many = "y".repeat(900);
         assert_eq!(node.ask(client, &["APPEND", "c", &many]), ":900|");
         assert!(node.ask(client, &["APPEND", "c", &many]).starts_with("-ERR string exceeds"));
         assert!(node.say(client, "SETRANGE c 1000 z").starts_with("-ERR string exceeds"));
-        // A transaction that is too large is refused whole.
+        // A transaction that is too large is refused as a whole.
         assert_eq!(node.say(client, "MULTI"), "+OK|");
         assert_eq!(node.ask(client, &["SET", "d", &many]), "+QUEUED|");
         assert_eq!(node.ask(client, &["SET", "e", &many]), refused);
@@ -534,7 +535,8 @@ fn scan_returns_every_key_that_stays_exactly_once() {
             let parts: Vec<&str> = reply.split('|').collect();
             cursor = parts[2].to_owned();
             seen.extend(parts[4..].iter().skip(1).step_by(2).map(|key| (*key).to_owned()));
-            // Keys come and go between pages, and another connection continues with the cursor.
+            // Keys are added and removed between pages, and another connection continues with the
+            // cursor.
             node.say(client, &format!("SET other:{pages} x"));
             node.say(client, &format!("DEL other:{}", pages / 2));
             pages += 1;
@@ -550,7 +552,7 @@ fn scan_returns_every_key_that_stays_exactly_once() {
     });
 }
 
-/// CLIENT LIST has the fields that clients parse, for each connection.
+/// CLIENT LIST has the fields that clients parse, with the values of each connection.
 #[test]
 fn clients_are_told_apart() {
     let mut node = Node::memory();
@@ -633,7 +635,8 @@ fn clients_are_told_apart() {
     assert_eq!(node.say(one, "CLIENT GETNAME"), "$-1|");
 }
 
-/// Commands that Redis refuses before queueing are refused too, and abort the transaction.
+/// Commands that Redis refuses when they are queued are also refused here, and the transaction is
+/// aborted.
 #[test]
 fn transactions_do_not_survive_what_is_no_command() {
     check(
@@ -656,7 +659,7 @@ fn transactions_do_not_survive_what_is_no_command() {
         EXEC => *1|:1|
         ",
     );
-    // The WATCH has ended as well.
+    // EXEC has ended the WATCH too.
     let mut node = Node::memory();
     let client = node.connect();
     for line in ["WATCH a", "MULTI", "EXEC a", "SET a 1", "MULTI", "SET a 2"] {
@@ -700,7 +703,7 @@ fn options_may_be_repeated_and_an_absent_key_hides_a_bad_time() {
     assert_eq!(node.say(client, "COMMAND INFO nope"), "*1|_|");
 }
 
-/// INFO has the lines that monitoring tools parse.
+/// INFO contains the lines that monitoring tools parse.
 #[test]
 fn info_tells_memory_time_and_keys() {
     on_both_stores(|node| {

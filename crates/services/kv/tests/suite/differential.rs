@@ -1,4 +1,4 @@
-//! Both stores reply alike and reach equal states from the same log, even after restarts.
+//! Both stores give the same replies and reach equal states from the same log, even after restarts.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use quorate_replica::service::{CommandId, MetaChange, StateMachine as _};
 
 use crate::common::{Asked, Node, Random, copy};
 
-/// Returns a random log, encoded by a front.
+/// Generates a random log, encoded by a front.
 pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
     let mut random = Random::new(seed);
     let mut node = Node::memory();
@@ -31,7 +31,7 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
                 let Asked::Write(_, _, command) = asked else { panic!("{line} is a write") };
                 batch.push(command);
             }
-            // Nothing is answered, so only a new connection has capacity.
+            // No request is answered, so the log ends once the connection accepts no more.
             if !node.front_ready(client) {
                 return slots;
             }
@@ -44,7 +44,8 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
     slots
 }
 
-/// [time-1] Returns the group's time at a slot of such a log, sometimes behind the writer's clock.
+/// [time-1] Returns the group's time at a slot of such a log. It may be earlier than the writer's
+/// clock.
 pub(crate) fn time_of(slot: u64) -> u64 {
     1_000_000 + slot / 7 * 7 * 250
 }
@@ -63,7 +64,7 @@ fn any_write(random: &mut Random) -> String {
         22 => format!("SET {key} {number} IFEQ {number}"),
         23 => format!("SET {key} {number} IFNE v"),
         24 => format!("DELEX {key} IFEQ v"),
-        // Redisson locks, and other commands on the same keys.
+        // Redisson locks, and other commands for the same keys.
         25 | 26 => {
             format!("EVALSHA 149c5a8bf18676fd99e9e6e24923bd64d9b62f94 1 {key} {number}00 {other}")
         }
@@ -97,7 +98,7 @@ fn any_write(random: &mut Random) -> String {
     }
 }
 
-/// Service of one replica.
+/// Service of a replica, with its replies.
 struct Side {
     service: Service,
     applied_to: u64,
@@ -129,8 +130,8 @@ impl Side {
     }
 }
 
-/// Opens a store that often sends changes to the tree. A folder copied during a write may be
-/// damaged at its end, and the store then starts empty.
+/// Opens a store that sends changes to the tree often. A folder that was copied during a write may
+/// be damaged at its end; the store then starts empty.
 fn lsm(path: &Path) -> Service {
     let limits = Limits { held_bytes: 700, ..Limits::default() };
     let (store, _) = LsmStore::open_with(path, limits).unwrap();
@@ -152,13 +153,13 @@ fn memory_and_lsm_agree_whatever_restarts() {
             memory.apply(slot, batch);
             disk.apply(slot, batch);
             assert_eq!(disk.replies, memory.replies, "seed {seed} slot {slot}");
-            // Uncommitted changes are visible.
+            // Uncommitted changes are visible too.
             assert_eq!(disk.service.store().len(), memory.service.store().len());
             match random.below(12) {
                 0..5 => disk.commit(),
                 5 => assert_eq!(disk.service.digest(), memory.service.digest(), "seed {seed}"),
                 6 => {
-                    // A crash: only what is on disk survives.
+                    // After a crash, only what is on disk survives.
                     copy(&path(life), &path(life + 1));
                     life += 1;
                     disk = restart(lsm(&path(life)), &slots, slot, &memory.replies);
@@ -176,13 +177,13 @@ fn memory_and_lsm_agree_whatever_restarts() {
     }
 }
 
-/// Replays the log from the recovered position. The replies must not change.
+/// Replays the log from the recovered position. The replies must be the same again.
 fn restart(service: Service, slots: &[Vec<Vec<u8>>], to: u64, replies: &[Vec<u8>]) -> Side {
     let mut side = Side::new(service);
     let from = usize::try_from(side.applied_to - 1).unwrap();
     let (_, meta) = side.service.recovered();
     if from > 0 {
-        // The replica's metadata is of the same commit as the data.
+        // The replica's metadata belongs to the same commit as the data.
         assert_eq!(meta, [(b"session".to_vec(), side.applied_to.to_le_bytes().to_vec())]);
     }
     let before: usize = slots[..from].iter().map(Vec::len).sum();

@@ -1,4 +1,4 @@
-//! Keyspace events: what each command generates, and for which clients.
+//! Keyspace events: the events of each command, and the clients that receive them.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{service::Service, store::memory::MemoryStore};
@@ -12,10 +12,10 @@ use crate::{
     waiting::group::Group,
 };
 
-/// Returns the events in a subscriber's output, with their keys.
+/// Returns the events, with their keys, in the output for a subscriber.
 fn events(sent: &str) -> String {
     let lines: Vec<&str> = sent.split('|').collect();
-    // A message has nine lines. The last four are channel and text with their lengths.
+    // A message has nine lines. The last four are channel and text, each after its length.
     let messages = lines.chunks_exact(9).map(|message| {
         let event = message[6].strip_prefix("__keyevent@0__:").unwrap();
         format!("{event} {}", message[8])
@@ -23,7 +23,7 @@ fn events(sent: &str) -> String {
     messages.collect::<Vec<_>>().join(", ")
 }
 
-/// Connects a client that receives all events of this node.
+/// Connects a client that receives the selected events of this node.
 fn listener(node: &mut Node, setting: &str) -> ConnectionId {
     let client = node.connect();
     let set = format!("CONFIG SET notify-keyspace-events {setting}");
@@ -169,7 +169,7 @@ fn commands_make_the_events_that_redis_makes() {
     });
 }
 
-/// Events that Redis 7.0 lacks or generates differently.
+/// Events that do not exist in Redis 7.0 or are different there.
 #[test]
 fn deadlines_make_events() {
     on_both_stores(|node| {
@@ -206,7 +206,7 @@ fn deadlines_make_events() {
         node.take(hears);
         node.world.wall_ms += 10;
         assert!(node.pass());
-        // The first command on an expired key generates the expiry event.
+        // The first write to an expired key generates the expiry event.
         node.say(one, "SET a 2");
         assert_eq!(events(&node.take(hears)), "expired a, set a");
         node.say(one, "DEL b");
@@ -284,7 +284,7 @@ fn a_transaction_tells_what_it_did_and_nothing_if_it_was_not_executed() {
     assert_eq!(node.take(hears), "");
 }
 
-/// Nodes have their own settings; equal settings generate equal events.
+/// Each node has its own setting. Nodes with the same setting generate the same events.
 #[test]
 fn each_node_tells_its_own_listeners() {
     let mut group = Group::memory(3);

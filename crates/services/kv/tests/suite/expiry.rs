@@ -1,4 +1,4 @@
-//! Deadlines: the group's time decides on expiry, and removing expired keys changes no reply
+//! Deadlines: the group's time determines expiry, and the removal of expired keys changes no reply
 //! ([time-2]).
 
 use quorate_core::slot::Slot;
@@ -21,7 +21,7 @@ fn a_key_exists_until_the_groups_time_reaches_its_deadline() {
         node.world.wall_ms += 9_999;
         assert!(!node.pass());
         node.world.wall_ms += 1;
-        // A single node's clock has no effect.
+        // The clock of a single node has no effect.
         assert_eq!(node.say(one, "PTTL a"), ":0|");
         assert_eq!(node.say(one, "GET a"), "$1|1|");
         assert!(node.pass());
@@ -59,7 +59,7 @@ fn a_key_exists_until_the_groups_time_reaches_its_deadline() {
     });
 }
 
-/// A value written over an expired key creates a new key.
+/// A write to an expired key creates a new key.
 #[test]
 fn a_new_value_of_a_key_that_ended_is_a_new_key() {
     on_both_stores(|node| {
@@ -84,7 +84,7 @@ fn a_new_value_of_a_key_that_ended_is_a_new_key() {
             assert_eq!(node.say(one, command), reply, "{command}");
             assert_eq!(node.say(one, "GET a"), value, "{command}");
             assert_eq!(node.say(one, "TTL a"), ":-1|", "{command}");
-            // Nothing is left to remove.
+            // There is nothing to remove.
             assert_eq!(node.sweep(), 0, "{command}");
             assert_eq!(node.say(one, "GET a"), value, "{command}");
         }
@@ -117,7 +117,8 @@ fn a_watched_key_that_ends_has_changed_and_its_removal_changes_nothing() {
     });
 }
 
-/// A deadline that the group's time has passed, ahead of the front's clock, ends the key at once.
+/// A deadline later than the front's clock but earlier than the group's time expires the key at
+/// once.
 #[test]
 fn a_deadline_that_has_passed_already_ends_the_key_at_once() {
     on_both_stores(|node| {
@@ -156,7 +157,7 @@ fn removal_goes_in_bounded_bites_and_nobody_sees_it() {
             }
         }
         assert_eq!(bites, [256, 256, 256, 256, 256, 256, 256, 208]);
-        // A longer backlog makes each command remove more keys.
+        // The longer the backlog, the more keys each command removes.
         for key in 0..5000 {
             node.say(one, &format!("SET k{key} 1 PX 1"));
         }
@@ -166,7 +167,7 @@ fn removal_goes_in_bounded_bites_and_nobody_sees_it() {
     });
 }
 
-/// A page of a scan over many expired keys takes bounded time.
+/// A page of a scan takes bounded time even if most keys have expired.
 #[test]
 fn a_scan_among_keys_that_ended_gives_small_pages_and_goes_on() {
     on_both_stores(|node| {
@@ -192,8 +193,8 @@ fn a_scan_among_keys_that_ended_gives_small_pages_and_goes_on() {
     });
 }
 
-/// A snapshot contains expired keys too, and the replica's metadata the time. Both stores continue
-/// alike after loading it.
+/// A snapshot contains expired keys too, and the replica's metadata contains the time. Once it is
+/// loaded, both stores continue in the same way.
 #[test]
 fn an_image_has_what_ended_too_and_both_stores_go_on_alike_behind_it() {
     let folder = tempfile::tempdir().unwrap();

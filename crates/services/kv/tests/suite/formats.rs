@@ -1,4 +1,4 @@
-//! Bytes that outlive the process: replicated commands, entries on disk, positions.
+//! Formats that outlive the process: replicated commands, entries on disk, positions.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -13,7 +13,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The encoding of logged commands never changes: lines may only be added.
+/// The encoding of logged commands never changes. Lines may only be added here.
 #[test]
 fn encoded_commands_stay_as_they_are() {
     let cases = [
@@ -96,7 +96,7 @@ fn encoded_commands_stay_as_they_are() {
         let is_common = common.contains(&request.split(' ').next().unwrap());
         assert_eq!(key, is_common.then_some(&b"k"[..]), "{request}");
     }
-    // A transaction with a watched key, a write, a read and a literal.
+    // A transaction with a watched key, a write, a read, and a literal reply.
     let mut node = Node::memory();
     let client = node.connect();
     for line in ["SET k v", "WATCH k", "MULTI", "SET k w", "GET k", "PING"] {
@@ -109,7 +109,7 @@ fn encoded_commands_stay_as_they_are() {
     let watched = "01016b010000000000000000";
     let commands = "0307400000016b017703".to_owned() + "02016b09" + "01072b504f4e470d0a";
     assert_eq!(hex(&command), format!("4e{watched}{commands}"));
-    // The leader's housekeeping, also in the form of earlier versions.
+    // Housekeeping proposed by the leader, and its form in earlier versions.
     let mut node = Node::memory();
     let client = node.connect();
     node.say(client, "SET k v PX 24");
@@ -129,7 +129,8 @@ fn encoded_commands_stay_as_they_are() {
     assert_eq!(node.world.apply(&expired(1_000_048)), b":1\r\n");
 }
 
-/// The encoding of logged commands on collections never changes. A seed represents random choices.
+/// The encoding of logged commands for collections never changes. Random choices are encoded as a
+/// seed.
 #[test]
 fn encoded_commands_of_collections_stay_as_they_are() {
     let cases = [
@@ -207,7 +208,7 @@ fn encoded_commands_of_collections_stay_as_they_are() {
     }
 }
 
-/// The format of a collection on disk never changes.
+/// The format of collections on disk never changes.
 #[test]
 fn stored_rows_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -300,14 +301,14 @@ fn stored_entries_stay_as_they_are() {
     );
 }
 
-/// A cursor means the same on every node and in every version.
+/// A cursor has the same meaning on every node and in every version.
 #[test]
 fn positions_stay_as_they_are() {
     assert_eq!(Position::of(b"").to_bytes(), [0x2d, 0x06, 0x80, 0x05, 0x38, 0xd3]);
     assert_eq!(Position::of(b"key:17547489").cursor(), 115_005_966_857_442);
 }
 
-/// Keys of the same position are distinct. A long search found these two.
+/// Two keys with the same position are distinct. This pair was found by a long search.
 #[test]
 fn keys_at_one_position_are_told_apart() {
     let (one, two) = ("key:17547489", "key:19834244");
@@ -321,7 +322,7 @@ fn keys_at_one_position_are_told_apart() {
         node.say(client, &format!("SET {one} 3 EX 10"));
         assert_eq!(node.say(client, &format!("MGET {one} {two}")), "*2|$1|3|$1|2|");
         assert_eq!(node.say(client, "DBSIZE"), ":2|");
-        // Both keys are on one page, although the first fills it.
+        // Both keys are on one page, although the first one fills it.
         let page = node.say(client, "SCAN 0 COUNT 1");
         assert!(page.starts_with("*2|$1|0|*2|") && page.contains(one) && page.contains(two));
         node.world.wall_ms += 10_000;

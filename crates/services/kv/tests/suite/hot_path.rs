@@ -1,4 +1,4 @@
-//! After a warm-up, a SET or GET through the front allocates nothing.
+//! Allocations on the hot path: after a warm-up, SET and GET through the front allocate nothing.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -23,24 +23,24 @@ use quorate_replica::{
     status::{DiskUse, Status},
 };
 
-/// Counts the allocations of the calling thread.
+/// Allocator that counts the allocations of each thread.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is passed on to the system allocator unchanged; the counter is a plain
-// thread-local cell without a destructor, so touching it allocates nothing.
+// SAFETY: every call is passed unchanged to the system allocator. The counter is a plain
+// thread-local cell without a destructor, so access to it allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller upholds the contract of `alloc`, which is the one of `System`.
+        // SAFETY: the caller fulfills the contract of `alloc`, which is that of `System`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; the pointer came from `System` through this allocator.
+        // SAFETY: as above. The pointer was returned by `System` through this allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Replica with a single request in a reused buffer.
+/// Replica that executes a single request at a time, in a reused buffer.
 struct Instant {
     service: Service,
     slot: u64,

@@ -67,7 +67,7 @@ fn conditions() {
     );
 }
 
-// Hashes of scripts as the libraries send them.
+// Hashes of the scripts as sent by the libraries.
 const PY_RELEASE: &str = "c3f8721cbb97f72bc19e972846bd7aaf91901658";
 const PY_EXTEND: &str = "a4e8783852e6b949f9ef3a97212805108459a890";
 const PY_REACQUIRE: &str = "1cac51482acf5858da00f6d685d68f886cd6b6b2";
@@ -84,7 +84,7 @@ const RENEW_EACH: &str = "6a3d31570dc6f4b0bd32bcdc8e75667747c6f635";
 const BREAK: &str = "605e338249a7a1d40df83b04f7658354f883b41b";
 const BREAK_SPIN: &str = "51b433c3cc9a6ca991b3aefec63d23490c246318";
 
-/// Replaces names of scripts by their hashes.
+/// Replaces the names of scripts with their hashes.
 fn script(text: &str) -> String {
     let names = [
         ("PY_RELEASE", PY_RELEASE),
@@ -225,7 +225,7 @@ fn redisson_counts_how_often_a_lock_is_taken() {
     ));
 }
 
-/// A Redisson lock is not a string, and a string is not such a lock.
+/// A Redisson lock is not a string, and a string is not a Redisson lock.
 #[test]
 fn lock_records_and_strings_are_told_apart() {
     let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
@@ -285,7 +285,7 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     let client = node.connect();
     let text = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end -- mine";
     let hash = hash_of(text.as_bytes());
-    // The group is below the level of scripts, where lock scripts work as before.
+    // The group is below the feature level of scripts. Lock scripts work nevertheless, as before.
     let unknown = "-ERR not executed: scripts need feature level 10";
     assert!(node.ask(client, &["EVAL", "return 1", "0"]).starts_with(unknown));
     assert!(node.ask(client, &["SCRIPT", "LOAD", "return 1"]).starts_with("$40|"));
@@ -300,7 +300,7 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     assert_eq!(node.ask(client, &["SCRIPT", "EXISTS", &hash]), "*1|:0|");
     assert_eq!(node.ask(client, &["SCRIPT", "LOAD", text]), format!("$40|{hash}|"));
     assert_eq!(node.ask(client, &["SCRIPT", "EXISTS", &hash]), "*1|:1|");
-    // Also in a transaction, and numbered in a session.
+    // They also work in a transaction and with a number in a session.
     node.say(client, "SET a 1");
     node.say(client, "MULTI");
     assert_eq!(node.ask(client, &["EVALSHA", &hash, "1", "a", "1"]), "+QUEUED|");
@@ -317,7 +317,8 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     assert!(Scripts::default().find(PY_EXTEND.as_bytes()) == Some(Known::Lock(Meaning::Extend)));
 }
 
-/// Every node sends a published message to its own subscribers, also that of a released lock.
+/// Every node sends a published message to its own subscribers, including the message of a released
+/// lock.
 #[test]
 fn who_subscribed_hears_what_is_published() {
     on_both_stores(|node| {
@@ -340,7 +341,7 @@ fn who_subscribed_hears_what_is_published() {
         assert_eq!(node.take(listener), "*3|$7|message|$2|ch|$1|0|");
         node.say(other, &script("SHA BREAK 2 l ch 0"));
         assert_eq!(node.take(listener), "", "there was none");
-        // In RESP2 a subscriber may only change subscriptions.
+        // In RESP2, a subscriber may only change its subscriptions.
         assert!(node.say(listener, "GET a").starts_with("-ERR Can't execute 'get': only"));
         assert_eq!(node.say(listener, "PING"), "*2|$4|pong|$0||");
         let left = "*3|$11|unsubscribe|$2|ch|:1|";
@@ -350,7 +351,7 @@ fn who_subscribed_hears_what_is_published() {
         assert_eq!(node.say(listener, "UNSUBSCRIBE"), "*3|$11|unsubscribe|$1|d|:0|");
         assert_eq!(node.say(listener, "UNSUBSCRIBE"), "*3|$11|unsubscribe|$-1|:0|");
         assert_eq!(node.say(listener, "GET a"), "$-1|");
-        // In RESP3 a subscriber may send all commands.
+        // In RESP3, a subscriber may send any command.
         node.say(listener, "HELLO 3");
         assert_eq!(node.say(listener, "SUBSCRIBE ch"), ">3|$9|subscribe|$2|ch|:1|");
         assert_eq!(node.say(listener, "GET a"), "_|");
@@ -367,7 +368,7 @@ fn who_subscribed_hears_what_is_published() {
     });
 }
 
-/// A subscriber that does not read is disconnected rather than deprived of messages unnoticed.
+/// A subscriber that does not read is disconnected, because dropped messages would go unnoticed.
 #[test]
 fn listener_that_does_not_read_is_closed() {
     let mut node = Node::with_client_bytes(1 << 20);

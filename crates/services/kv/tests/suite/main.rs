@@ -1,4 +1,4 @@
-//! The service and the front as seen by a client, on both stores.
+//! The service and the front from a client's point of view, on both stores.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

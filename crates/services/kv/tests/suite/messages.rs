@@ -1,11 +1,10 @@
-//! Pub/Sub: delivery to subscribers of channels, patterns and shard channels, formats of replies,
-//! and the PUBSUB command.
+//! Pub/Sub: delivery by channels, patterns and shard channels, the formats of replies, and PUBSUB.
 
 use quorate_replica::front::{ConnectionId, Front as _};
 
 use crate::common::{Node, on_both_stores, request};
 
-/// Replies as in Redis 7.0.
+/// Replies have the same form as in Redis 7.0.
 #[test]
 fn each_way_of_listening_has_its_own_form() {
     on_both_stores(|node| {
@@ -114,7 +113,7 @@ fn reset_ends_all_ways_of_listening() {
     assert_eq!(node.say(one, "GET a"), "$-1|");
 }
 
-/// Sends requests as a pipeline and returns the replies.
+/// Sends requests as a pipeline. Returns the replies.
 fn pipeline(node: &mut Node, client: ConnectionId, lines: &[&str]) -> String {
     for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
@@ -124,9 +123,9 @@ fn pipeline(node: &mut Node, client: ConnectionId, lines: &[&str]) -> String {
     node.take(client)
 }
 
-/// A pipeline may subscribe and unsubscribe, as redis-py's tests do. UNSUBSCRIBE without names,
-/// RESET, and the restriction to a subscriber's commands consider the subscriptions at their
-/// position in the pipeline, not those at the time of parsing.
+/// Pipelines may subscribe and unsubscribe, as redis-py's tests do. UNSUBSCRIBE without names,
+/// RESET, and the limited commands of a subscriber depend on the subscriptions at their position in
+/// the pipeline, not on those at parsing time.
 #[test]
 fn a_pipeline_may_subscribe_and_unsubscribe() {
     let mut node = Node::memory();
@@ -154,7 +153,8 @@ fn a_pipeline_may_subscribe_and_unsubscribe() {
     assert_eq!(node.take(one), "");
 }
 
-/// Patterns are few and short, because each message is matched against all of them.
+/// The number and length of patterns are limited, because each message is matched against all of
+/// them.
 #[test]
 fn patterns_are_few_and_short() {
     let mut node = Node::memory();
@@ -166,7 +166,7 @@ fn patterns_are_few_and_short() {
         node.say(client, &format!("PSUBSCRIBE p{number}*"));
     }
     assert_eq!(node.say(client, "PSUBSCRIBE p"), refused);
-    // Patterns match only names short enough to subscribe to.
+    // Patterns match only names that are short enough for a subscription.
     node.say(client, "PUNSUBSCRIBE");
     node.say(client, "PSUBSCRIBE *");
     let other = node.connect();
@@ -176,8 +176,8 @@ fn patterns_are_few_and_short() {
     assert!(node.take(client).starts_with("*4|$8|pmessage|"));
 }
 
-/// Stored replies are the same on every node, so they lack the number of receivers, which only one
-/// node knows.
+/// Stored replies are the same on every node, so they do not contain the number of receivers on one
+/// node.
 #[test]
 fn replies_that_are_stored_do_not_count_listeners() {
     let mut node = Node::memory();
@@ -248,21 +248,21 @@ fn who_wants_no_replies_hears_what_it_listens_to() {
         assert_eq!(said("MULTI"), "+OK|");
         assert!(said("CLIENT REPLY OFF").starts_with("-ERR CLIENT REPLY is not allowed"));
         assert!(said("EXEC").starts_with("-EXECABORT"));
-        // A closed connection still gets the reason.
+        // The error is sent before the connection is closed, even if replies are off.
         assert_eq!(said("CLIENT REPLY OFF"), "");
         node.feed(one, b"*x\r\n");
         assert!(node.take(one).starts_with("-ERR Protocol error"));
     });
 }
 
-/// [hold-1] A subscriber that reads gets all messages, however many others do not read.
+/// [hold-1] A subscriber that reads receives all messages, no matter how many others do not read.
 #[test]
 fn listener_that_reads_is_not_closed_for_those_that_do_not() {
     const LIMIT: usize = 4 << 20;
     let mut node = Node::with_client_bytes(LIMIT);
     let (admin, other) = (node.connect(), node.connect());
     let mut hoarders: Vec<ConnectionId> = (0..20).map(|_| node.connect()).collect();
-    // The last connection gets each message last.
+    // The last connection receives each message last.
     let reader = node.connect();
     for listener in hoarders.iter().chain([&reader]) {
         node.say(*listener, "SUBSCRIBE ch");

@@ -1,4 +1,4 @@
-//! MONITOR: what it shows and hides, and how it ends.
+//! MONITOR: the commands that it shows and hides, and how it ends.
 
 use quorate_replica::front::{ConnectionId, Front as _};
 
@@ -23,7 +23,7 @@ fn a_command_is_a_line_in_the_form_of_redis() {
     assert!(line.ends_with(escaped), "{line}");
     node.ask(client, &["SET", "k", &"x".repeat(200)]);
     assert!(node.take(monitor).contains("x... (72 more bytes)\"|"), "shortened as in SLOWLOG");
-    // Refused commands are hidden; those queued in a transaction are shown.
+    // Refused commands are not shown; queued commands are.
     for words in ["NONSENSE 1", "GET", "MULTI", "GET k", "EXEC"] {
         node.say(client, words);
     }
@@ -65,7 +65,7 @@ fn a_monitor_that_does_not_read_is_disconnected_and_counted() {
     let mut most = 0;
     for _ in 0..10_000 {
         node.feed_only(client, &["SET", "k", &value]);
-        // Only the slow monitor's output is not sent.
+        // Output is sent to all clients except the slow monitor.
         node.front.take_output(other);
         node.front.take_output(client);
         if node.front.closing(slow) {
@@ -109,7 +109,7 @@ fn reset_quit_and_the_end_of_the_connection_end_it() {
         }
         assert!(node.say(client, "INFO").contains("|monitor_clients:0|"));
     }
-    // Refused within a transaction, where replies have another order.
+    // MONITOR is refused within a transaction, where replies are sent in another order.
     node.say(client, "MULTI");
     assert_eq!(node.say(client, "MONITOR"), "-ERR Command not allowed inside a transaction|");
 }

@@ -1,5 +1,5 @@
-//! Table of all commands in docs/commands.md, from the command table. `REWRITE=1 cargo test -p
-//! quorate-kv page` regenerates it.
+//! Table of all commands in docs/commands.md, which must match the command table. `REWRITE=1 cargo
+//! test -p quorate-kv page` regenerates it.
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
 
@@ -10,7 +10,7 @@ const BEGIN: &str =
     "<!-- made from the table of commands: REWRITE=1 cargo test -p quorate-kv page -->\n";
 const END: &str = "<!-- end of what is made -->\n";
 
-/// Unsupported commands of Redis 7.2, with the reasons.
+/// Commands of Redis 7.2 that are not supported, each with the reason.
 const MISSING: [(&str, &str); 11] = [
     (
         "bgrewriteaof bgsave failover lastsave psync replconf replicaof save shutdown slaveof sync waitaof",

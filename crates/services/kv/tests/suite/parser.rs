@@ -1,4 +1,4 @@
-//! Requests from a stream: fragments, hostile ones, garbage.
+//! Requests parsed from a stream: fragments, hostile requests, garbage.
 
 use quorate_kv::resp::request::{ARGUMENTS_MAX, Parsed, Parser, ProtocolError};
 
@@ -6,7 +6,7 @@ use crate::common::{Random, request};
 
 const BYTES_MAX: usize = 1000;
 
-/// Results of parsing a fragmented stream.
+/// Results of parsing a stream in fragments.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     requests: Vec<Vec<Vec<u8>>>,
@@ -46,7 +46,7 @@ fn parse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     seen
 }
 
-/// Returns a stream with requests of all kinds.
+/// Returns a stream with all kinds of requests.
 fn stream() -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(request(&["SET", "key", "value\r\nwith lines"]));
@@ -104,7 +104,7 @@ fn hostile_lengths_are_refused_before_they_are_used() {
 
 #[test]
 fn very_many_arguments_in_single_bytes_take_no_time() {
-    // Parsing from the start at each byte would take 10^11 steps.
+    // If each byte restarted the parser, this would take 10^11 steps.
     let count = 100_000;
     let bytes = request(&vec![""; count]);
     assert_eq!(parse(bytes.chunks(5)).requests[0].len(), count);

@@ -1,5 +1,5 @@
-//! [store-1] Power loss: whatever is left of unsynced data, the store is at the synced position or
-//! a later one, with exactly its data.
+//! [store-1] Power loss: whatever remains of unsynced data, the store is at the synced position or
+//! a later one, with exactly the data of that position.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +44,7 @@ fn step(store: &mut LsmStore, random: &mut Random, slot: u64) {
         if random.below(4) == 0 {
             store.remove(key);
         } else {
-            // Incompressible, so that a hole is visible.
+            // Incompressible value, so that a hole is noticed.
             let count = random.below(300);
             let value: Vec<u8> = (0..count).map(|_| random.next().to_le_bytes()[0]).collect();
             store.put(key, &value, Version { slot, index: 0 }, None);
@@ -58,7 +58,7 @@ fn step(store: &mut LsmStore, random: &mut Random, slot: u64) {
 
 fn sync(store: &mut LsmStore, to: Slot) {
     store.start_sync();
-    // As in every turn of a replica.
+    // A replica does this in every turn.
     until("a sync", || {
         store.health();
         (store.synced_to() >= Some(to)).then_some(())
@@ -86,7 +86,7 @@ fn used(path: &Path) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Damages unsynced bytes as a power loss may.
+/// Damages unsynced bytes in a way that a power loss may.
 fn lose(bytes: &mut Vec<u8>, from: usize, random: &mut Random) {
     let length = bytes.len();
     if from >= length {
@@ -95,7 +95,7 @@ fn lose(bytes: &mut Vec<u8>, from: usize, random: &mut Random) {
     let place = |random: &mut Random| from + random.below(length - from);
     match random.below(5) {
         0 => bytes.truncate(place(random)),
-        // Some blocks were never written.
+        // Some blocks have not been written.
         1 | 2 => {
             for _ in 0..=random.below(3) {
                 let at = (place(random) & !511).max(from);
@@ -103,12 +103,12 @@ fn lose(bytes: &mut Vec<u8>, from: usize, random: &mut Random) {
                 bytes[at..end].fill(0);
             }
         }
-        // Only the last block was written.
+        // Only the last block has been written.
         3 => {
             let at = place(random);
             bytes[from..at].fill(0);
         }
-        // Arbitrary bytes.
+        // Some bytes are arbitrary.
         _ => {
             let at = place(random);
             let end = (at + 1 + random.below(2000)).min(length);
@@ -142,7 +142,7 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
             slot += 1;
             digests.insert(slot, digest(&store));
         }
-        // While fjall's threads are busy, a copy is inconsistent.
+        // A copy made while fjall's threads are busy would be inconsistent.
         pause(60);
         let whole = folder.path().join("whole");
         copy(&path, &whole);
@@ -157,7 +157,7 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
             copy(&whole, &other);
             let mut left = bytes[..end].to_vec();
             lose(&mut left, safe, &mut random);
-            // Sometimes the preallocated zeros remain.
+            // Sometimes, preallocated zeros remain at the end.
             if random.below(2) == 0 {
                 left.resize(left.len() + 5000, 0);
             }
@@ -196,17 +196,17 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
 fn a_loss_of_power_takes_nothing_that_was_synced() {
     let (mut cut, mut exact, mut later) = (0, 0, 0);
     for seed in 1..=2 {
-        // All data in the journal, or much of it in tables.
+        // First with all data in the journal, then with much of it in tables.
         for table_bytes in [64 << 20, 60_000] {
             let (c, e, l) = lose_power_after_syncs(seed, table_bytes);
             (cut, exact, later) = (cut + c, exact + e, later + l);
         }
     }
-    // How many journals are cut depends on the writer's progress, but some are.
+    // The number of cut journals depends on the progress of the writer, but there are some.
     assert!(cut > 0 && exact > 10 && later > 50, "{cut} {exact} {later}");
 }
 
-/// The tree has no position beyond the log, so none is synced.
+/// The tree never has a position beyond the log, so no such position is synced.
 #[test]
 fn what_the_log_does_not_have_yet_is_synced_later() {
     let folder = tempfile::tempdir().unwrap();
@@ -233,7 +233,7 @@ fn what_the_log_does_not_have_yet_is_synced_later() {
     assert_eq!(store.len(), keys);
 }
 
-/// Records the names in a folder when it is synced.
+/// Disk that records the names in each folder at its last sync.
 #[derive(Debug, Default)]
 struct Noting(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
 
@@ -254,7 +254,7 @@ impl Disk for Noting {
     }
 }
 
-/// fjall syncs the folders of its files, but not their parents.
+/// fjall syncs the folders that contain its files, but not the parents of these.
 #[test]
 fn a_store_has_durable_folders_before_anything_is_built_on_it() {
     let folder = tempfile::tempdir().unwrap();

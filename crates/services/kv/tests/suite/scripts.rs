@@ -353,8 +353,8 @@ fn refused_commands_of_a_transaction_are_not_free() {
     assert_eq!(reply.matches("-TOOBIG not executed").count(), 3, "{reply}");
 }
 
-/// [read-10] A read-only script is executed as a confirmed read, even on a READONLY connection or
-/// next to a write.
+/// [read-10] The visit limit of a turn applies only to confirmed reads. A read-only script is
+/// therefore always one, even on a READONLY connection or next to a write.
 #[test]
 fn read_only_scripts_are_confirmed_reads() {
     let mut node = Node::memory();

@@ -13,7 +13,7 @@ fn a_repeated_number_gets_the_stored_reply() {
         assert_eq!(node.say(one, "QUORATE SEQ 1 INCR n"), ":1|");
         assert_eq!(node.say(one, "QUORATE SEQ 1 INCR n"), ":1|");
         assert_eq!(node.say(one, "QUORATE SEQ 2 GET n"), "$1|1|");
-        // Another connection of the client repeats a number and continues.
+        // Another connection of the same client repeats a number, then continues.
         let again = node.connect();
         assert_eq!(node.say(again, &format!("QUORATE SESSION {id}")), "+OK|");
         assert_eq!(node.say(again, "QUORATE SEQ 1 INCR n"), ":1|");
@@ -78,7 +78,7 @@ fn digests_tell_states_apart() {
     let digest = a.say(one, "QUORATE DIGEST");
     assert_eq!(digest, b.say(two, "QUORATE DIGEST"));
     assert!(digest.starts_with("+2 "), "applied below slot 2: {digest}");
-    // Equal values with different histories have different versions for WATCH.
+    // Equal values with different histories have different versions, which WATCH compares.
     let fingerprint = |reply: &str| reply.split(' ').nth(1).unwrap().to_owned();
     a.say(one, "SET a 1");
     assert_ne!(fingerprint(&a.say(one, "QUORATE DIGEST")), fingerprint(&digest));

@@ -1,10 +1,10 @@
-//! A node's statistics of commands: counts and times.
+//! Statistics of a node's commands: counts and times.
 
 use quorate_replica::front::Front as _;
 
 use crate::common::{Node, request};
 
-/// Returns the lines in a section of INFO that begin with `start`.
+/// Returns those lines of a section of INFO that begin with `start`.
 fn told(node: &mut Node, section: &str, start: &str) -> Vec<String> {
     let client = node.connect();
     let text = node.say(client, &format!("INFO {section}"));
@@ -18,7 +18,7 @@ fn commandstats_count_calls_times_and_failures() {
     let mut node = Node::memory();
     let client = node.connect();
     node.say(client, "SET text x");
-    // Two writes take 7 ms and 3 ms from arrival to reply.
+    // Two writes, which take 7 ms and 3 ms from arrival to reply.
     node.feed(client, &request(&["INCR", "n"]));
     node.world.wall_ms += 4;
     node.feed(client, &request(&["INCR", "text"]));
@@ -126,13 +126,13 @@ fn info_counts_finds_errors_and_bytes() {
         let (_, rest) = info.split_once(line).expect("a line of INFO");
         rest.split('|').next().unwrap().parse().unwrap()
     };
-    // The reply of CONFIG RESETSTAT is sent after the reset.
+    // CONFIG RESETSTAT resets the counters before its reply is sent.
     assert_eq!(bytes(&mut node, "total_net_output_bytes:"), "+OK\r\n+OK\r\n".len());
     assert!(bytes(&mut node, "total_net_input_bytes:") >= received);
     assert!(!node.say(client, "INFO errorstats").contains("errorstat_"));
 }
 
-/// Sends a request whose reply takes `ms` milliseconds.
+/// Executes a request whose reply takes `ms` milliseconds.
 fn slowly(node: &mut Node, client: quorate_replica::front::ConnectionId, words: &[&str], ms: u64) {
     node.feed(client, &request(words));
     node.world.wall_ms += ms;
@@ -147,7 +147,7 @@ fn slowlog_has_what_took_ten_milliseconds_and_who_asked() {
     node.say(client, "CLIENT SETNAME joe");
     slowly(&mut node, client, &["SET", "k", "secret"], 9);
     assert_eq!(node.say(client, "SLOWLOG LEN"), ":0|");
-    // Only the name of the first slow command is known.
+    // Of the first slow command, only the name is recorded.
     slowly(&mut node, client, &["SET", "k", "v"], 10);
     slowly(&mut node, client, &["GET", "k"], 12);
     slowly(&mut node, client, &["GET", "k"], 3);
@@ -171,7 +171,7 @@ fn slowlog_has_what_took_ten_milliseconds_and_who_asked() {
     ] {
         assert_eq!(node.say(client, words), expected, "{words}");
     }
-    // A minute later, arguments are no longer recorded. The ids continue.
+    // After a minute, arguments are no longer recorded. The ids continue.
     node.world.wall_ms += 60_000;
     slowly(&mut node, client, &["SET", "k", "w"], 10);
     let one = node.say(client, "SLOWLOG GET -1");
@@ -204,8 +204,8 @@ fn slowlog_is_bounded_and_shortens_as_redis_does() {
     assert!(node.front.held_bytes() < idle + 64 * 1024, "and given back");
 }
 
-/// When memory is short, the client with the most is closed. Recorded arguments do not count: they
-/// could make a client with a single command the largest one after each reconnect.
+/// When memory is short, the client that uses most of it is disconnected. Recorded arguments do not
+/// count: they could make a client with a single command the largest after each reconnect.
 #[test]
 fn noting_arguments_makes_no_client_heavier() {
     let mut node = Node::memory();
@@ -219,8 +219,8 @@ fn noting_arguments_makes_no_client_heavier() {
     slowly(&mut node, client, &["SET", "k", "v"], 10);
     let (last, after) = open(&mut node);
     assert_eq!(after, before);
-    // Disconnecting drops a client's recorded arguments, which the next client in its slot must not
-    // inherit.
+    // The recorded arguments of a disconnected client are dropped. The next client in its slot must
+    // not inherit them.
     node.front.closed(last, &mut node.world);
     node.world.asked.clear();
     assert!(!format!("{:?}", node.front).contains("[118, 97, 108, 117, 101]"));
@@ -234,7 +234,7 @@ fn latency_has_spikes_and_their_parts() {
     slowly(&mut node, client, &["SET", "k", "v"], 30);
     slowly(&mut node, client, &["SET", "k", "v"], 20);
     node.world.wall_ms += 1000;
-    // WATCH waits for the write before it.
+    // WATCH waits for the preceding write.
     node.feed(client, &request(&["SET", "k", "v"]));
     node.feed(client, &request(&["WATCH", "k"]));
     node.world.wall_ms += 40;

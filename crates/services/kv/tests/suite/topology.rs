@@ -1,11 +1,11 @@
-//! ROLE, SENTINEL and INFO replication, by which clients find the nodes.
+//! ROLE, SENTINEL and INFO replication, by which clients discover the nodes.
 
 use quorate_kv::front::{ClusterMode, RespFront, Settings};
 use quorate_replica::front::Front as _;
 
 use super::common::Node;
 
-/// Returns a follower that knows this leader. Node 3 is not connected.
+/// Returns a follower with this leader, if any. Node 3 is not connected.
 fn follower(leader: Option<u32>) -> Node {
     let mut node = Node::memory();
     (node.world.node, node.world.leader) = (2, leader);
@@ -33,7 +33,7 @@ fn a_follower_names_its_master() {
     let info = node.say(client, "INFO replication");
     let expected = "role:slave|master_host:fd00::1|master_port:7001|master_link_status:up|";
     assert!(info.contains(expected), "{info}");
-    // Every node takes writes.
+    // Every node accepts writes.
     assert!(info.contains("slave_read_only:0"), "{info}");
     assert_eq!(node.say(client, "SET a 1"), "+OK|");
 
@@ -114,7 +114,7 @@ fn subscribers_learn_of_a_new_leader() {
     assert!(back.contains("cache fd00::2 7002 fd00::1 7001"), "{back}");
 }
 
-/// Returns a follower with this mode that knows a leader.
+/// Returns a follower that has a leader, in this cluster mode.
 fn in_cluster(mode: ClusterMode) -> Node {
     let mut node = follower(Some(1));
     node.front = RespFront::new(Settings { cluster_mode: mode, ..Settings::default() });
@@ -168,7 +168,7 @@ fn slots_are_spread_over_the_reachable_nodes() {
     assert_eq!(say("ASKING"), "+OK|");
     assert!(say("INFO server").contains("redis_mode:cluster"));
     assert!(say("HELLO 2").contains("$4|mode|$7|cluster|"));
-    // A key of any slot is taken here.
+    // This node accepts keys of any slot.
     assert_eq!(say("SET foo 1"), "+OK|");
 }
 
@@ -178,7 +178,7 @@ fn the_leader_may_have_all_slots() {
     let client = node.connect();
     let slots = node.say(client, "CLUSTER SLOTS");
     assert!(slots.starts_with("*1|*3|:0|:16383|*4|$7|fd00::1|"), "{slots}");
-    // During an election, any node is better than none.
+    // During an election, the slots are spread over the reachable nodes.
     node.world.leader = None;
     assert!(node.say(client, "CLUSTER SLOTS").starts_with("*2|*3|:0|:8191|"));
     assert!(node.say(client, "CLUSTER INFO").contains("cluster_state:fail"));

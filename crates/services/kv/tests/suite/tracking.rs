@@ -1,4 +1,5 @@
-//! CLIENT TRACKING: a client that drops what it is told to drop caches no old value.
+//! CLIENT TRACKING: a client that drops every key it is notified of never has an old value in its
+//! cache.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,7 +29,7 @@ fn a_read_key_is_told_once() {
     assert_eq!(node.take(reader), changed("a"));
     node.say(writer, "SET a 2");
     assert_eq!(node.take(reader), "", "not read again");
-    // Its own changes count, too.
+    // A client is notified of its own changes too.
     let told = node.say(reader, "INCR b");
     assert!(told.contains(&changed("b")), "{told}");
     node.say(reader, "CLIENT TRACKING OFF");
@@ -132,7 +133,7 @@ fn reads_are_tracked_as_the_client_opts() {
         assert_eq!(is_told(&mut node), !by_default, "{options} {answer}");
         node.say(reader, "GET k");
         assert_eq!(is_told(&mut node), by_default, "for one request");
-        // For all of a transaction.
+        // In a transaction, CLIENT CACHING applies to all commands.
         for words in [&format!("CLIENT CACHING {answer}")[..], "MULTI", "TTL k", "GET k", "EXEC"] {
             node.say(reader, words);
         }
@@ -236,7 +237,7 @@ fn wrong_options_are_refused() {
     assert_eq!(node.say(client, "CLIENT GETREDIR"), ":-1|");
 }
 
-/// Reply or push as the client's library would read it.
+/// Reply or push, as parsed by a client library.
 #[derive(Debug, PartialEq)]
 enum Item {
     Text(Option<String>),
@@ -244,7 +245,7 @@ enum Item {
     Push(Vec<Self>),
 }
 
-/// Reads an item from a text with `|` for line ends.
+/// Parses an item of a text in which `|` stands for line ends.
 fn item<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Option<Item> {
     let line = lines.next().filter(|line| !line.is_empty())?;
     let (kind, rest) = line.split_at(1);
@@ -262,11 +263,11 @@ fn item<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Option<Item> {
     })
 }
 
-/// Client that caches what it reads until it is told of a change.
+/// Client that caches what it reads until it is notified of a change.
 #[derive(Default)]
 struct Cache {
     values: BTreeMap<String, Option<String>>,
-    /// Keys that each open request reads.
+    /// Keys read by each open request.
     reads: VecDeque<Vec<String>>,
 }
 

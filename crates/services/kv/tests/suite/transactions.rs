@@ -68,7 +68,7 @@ fn transactions() {
 fn exec_fails_if_a_watched_key_changed() {
     on_both_stores(|node| {
         let (one, other) = (node.connect(), node.connect());
-        // Another client's commands between WATCH and EXEC, and whether EXEC succeeds.
+        // Commands of another client between WATCH and EXEC, each with whether EXEC succeeds.
         let cases = [
             ("PING", true),
             ("GET a", true),
@@ -92,7 +92,7 @@ fn exec_fails_if_a_watched_key_changed() {
             node.say(one, "SET d 1");
             let expected = if through { "*1|+OK|" } else { "*-1|" };
             assert_eq!(node.say(one, "EXEC"), expected, "{meanwhile}");
-            // The watch has ended either way.
+            // EXEC has ended the watch, whether it succeeded or not.
             node.say(other, "SET a 5");
             node.say(one, "MULTI");
             assert_eq!(node.say(one, "EXEC"), "*0|");
@@ -120,20 +120,20 @@ fn unwatch_and_discard_end_the_watch() {
     }
 }
 
-/// A pipelined WATCH is answered after later commands are parsed, and counts only for its own
+/// A pipelined WATCH is answered after later commands have been parsed. It counts only for its own
 /// transaction.
 #[test]
 fn watch_counts_for_the_transaction_it_was_sent_before() {
     let mut node = Node::memory();
     let (one, other) = (node.connect(), node.connect());
-    // UNWATCH is parsed before WATCH is answered, and must end it.
+    // UNWATCH is parsed before WATCH is answered, and must still end it.
     node.feed(one, b"WATCH a\r\nUNWATCH\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
     node.execute(0);
     node.tell(0);
     node.say(other, "SET a 1");
     node.settle();
     assert_eq!(node.take(one), "+OK|+OK|+OK|+QUEUED|*1|:1|");
-    // The whole transaction is pipelined, and the change comes between the answer to WATCH and
+    // The whole transaction is pipelined. The key changes after the answer to WATCH and before
     // EXEC.
     node.feed(one, b"WATCH a\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
     let other_write = b"SET a 2\r\n";
@@ -149,7 +149,7 @@ fn watch_counts_for_the_transaction_it_was_sent_before() {
     node.feed(one, b"WATCH a\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
     node.execute(0);
     node.tell(0);
-    // EXEC was sent, but another write precedes it in the log.
+    // EXEC has been sent, but the log contains another write before it.
     node.feed(other, b"SET a 3\r\n");
     node.world.asked.swap(0, 1);
     node.settle();
@@ -184,7 +184,7 @@ fn watching_is_bounded() {
     assert_eq!(node.ask(one, &words[..4097]), "+OK|");
 }
 
-/// Moves the state to a new service by a snapshot.
+/// Moves the state to a new service through a snapshot.
 fn move_by_image(node: &mut Node) {
     let (old, at) = (&mut node.world.service, Slot(node.world.slot));
     let mut new = Service::new(Box::new(MemoryStore::new()));
@@ -199,7 +199,7 @@ fn move_by_image(node: &mut Node) {
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// Executes a random command. Returns whether the watched key came and went.
+/// Executes a random command. Returns whether the watched key was created and removed again.
 fn act(node: &mut Node, other: ConnectionId, watched: &str, random: &mut Random) -> bool {
     let (key, another) = (*random.pick(&KEYS), *random.pick(&KEYS));
     let command = *random.pick(&[
@@ -283,8 +283,8 @@ fn act(node: &mut Node, other: ConnectionId, watched: &str, random: &mut Random)
     false
 }
 
-/// [watch-1] [watch-4] As in Redis, a key that was absent, created and removed again has changed,
-/// however that happened.
+/// [watch-1] [watch-4] As in Redis, an absent key that was created and removed again counts as
+/// changed, whatever commands did so.
 #[test]
 fn a_key_that_came_and_went_has_changed() {
     for level in [Level::BASE, ABSENT_LEVEL] {
@@ -325,7 +325,8 @@ fn a_key_that_came_and_went_has_changed() {
     }
 }
 
-/// [watch-2] A flush of many keys changes all absent keys, one of few only those removed.
+/// [watch-2] A flush of many keys counts as a change of all absent keys, a flush of few only as a
+/// change of the removed ones.
 #[test]
 fn a_flush_changes_the_keys_that_it_takes() {
     on_both_stores(|node| {

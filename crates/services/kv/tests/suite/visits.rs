@@ -1,5 +1,5 @@
-//! Bounds on the visits of commands ([visit-1] to [visit-3]). The harness compares them with the
-//! actual visits in every test.
+//! Bounds on the visits of commands ([visit-1] to [visit-3]). Every test also checks the bounds of
+//! its commands against their actual visits.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -11,14 +11,14 @@ use quorate_replica::service::{CommandId, StateMachine as _, Weight};
 
 use crate::common::{Node, World, on_both_stores};
 
-/// Returns a command with the same name `times` times.
+/// Returns a command that ends with `name` repeated `times` times.
 fn named<'a>(before: &[&'a str], name: &'a str, times: usize) -> Vec<&'a str> {
     before.iter().copied().chain(std::iter::repeat_n(name, times)).collect()
 }
 
 const TOO_MANY: &str = "-TOOBIG not executed: ";
 
-/// Naming a small set many times costs as much as naming a large one.
+/// A small set that is named many times costs as much as a large one.
 #[test]
 fn what_is_named_again_is_visited_again() {
     on_both_stores(|node| {
@@ -43,14 +43,14 @@ fn what_is_named_again_is_visited_again() {
         ] {
             let answer = node.ask(client, &named(before, "s", 20_000));
             assert!(answer.starts_with(TOO_MANY), "{before:?}: {answer}");
-            // The number of keys alone gets no command refused.
+            // The number of keys by itself is no reason to refuse a command.
             let few = before.iter().map(|word| if *word == many { "200" } else { word });
             let answer = node.ask(client, &named(&few.collect::<Vec<_>>(), "s", 200));
             assert!(answer.starts_with([':', '*']), "{before:?}: {answer}");
         }
         assert!(node.say(client, "SRANDMEMBER s -1000000").starts_with(TOO_MANY));
         assert!(node.say(client, "SRANDMEMBER s -100000").starts_with("*100000|"));
-        // A transaction has the limit of a single command.
+        // A transaction has the same limit as a single command.
         node.say(client, "MULTI");
         for _ in 0..300 {
             assert_eq!(node.ask(client, &named(&["SUNIONSTORE", "d"], "s", 30)), "+QUEUED|");
@@ -59,8 +59,8 @@ fn what_is_named_again_is_visited_again() {
     });
 }
 
-/// The most expensive command of each kind, on collections at the limit and slightly above it,
-/// where it is refused before it enters the log.
+/// The most expensive commands on large collections are refused before they enter the log. Cheaper
+/// commands on the same collections are accepted.
 #[test]
 fn the_longest_commands_are_refused_before_they_are_in_the_log() {
     let mut node = Node::memory();
@@ -121,7 +121,7 @@ fn the_longest_commands_are_refused_before_they_are_in_the_log() {
     }
 }
 
-/// [visit-2] If the data has grown since the front's check, the command fails at execution.
+/// [visit-2] If the data has grown since the front's check, the command fails when it is executed.
 #[test]
 fn what_has_grown_meanwhile_is_refused_in_the_log() {
     let mut node = Node::memory();
@@ -141,8 +141,8 @@ fn what_has_grown_meanwhile_is_refused_in_the_log() {
     assert_eq!(node.say(client, "EXISTS d"), ":0|");
 }
 
-/// A node that lies can send commands that no front encodes. They are refused, however deep they
-/// nest.
+/// A faulty node can send commands that no front encodes. They are refused, however deeply they are
+/// nested.
 #[test]
 fn a_prefix_before_a_prefix_and_a_transaction_in_a_transaction_do_nothing() {
     let mut service = World::memory().service;

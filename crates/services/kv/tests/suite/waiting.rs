@@ -1,4 +1,5 @@
-//! Blocking commands: which client gets an element and when, and clients that disconnect.
+//! Blocking commands: the client that gets an element, the time at which it does, and clients that
+//! disconnect.
 
 pub(crate) mod group;
 mod lines;

@@ -1,4 +1,4 @@
-//! BITFIELD: integers of any width up to 64 bits within a string.
+//! BITFIELD: integers of up to 64 bits within a string.
 
 use super::run::grown;
 use crate::{
@@ -28,7 +28,7 @@ pub(super) enum Action {
     Add(i64),
 }
 
-/// One operation of BITFIELD.
+/// Single operation of BITFIELD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) action: Action,
@@ -58,7 +58,7 @@ impl Width {
         self.bits
     }
 
-    /// Returns the smallest and largest representable numbers.
+    /// Returns the smallest and the largest number of this width.
     const fn ends(self) -> (i128, i128) {
         if self.signed {
             let half = 1_i128 << (self.bits - 1);
@@ -68,7 +68,7 @@ impl Width {
         }
     }
 
-    /// Wraps a number to the width, discarding the higher bits.
+    /// Reduces a number to the width by discarding the higher bits.
     const fn wrapped(self, number: i128) -> i128 {
         let range = 1_i128 << self.bits;
         let rest = number.rem_euclid(range);
@@ -204,7 +204,7 @@ pub(super) fn write(
         let (new, said) = match step.action {
             Action::Get => (None, Some(old)),
             Action::Set(number) => {
-                // An unsigned type treats a negative number as a very large one.
+                // With an unsigned type, a negative number stands for a very large one.
                 let number = match step.width.signed {
                     true => i128::from(number),
                     false => i128::from(number.cast_unsigned()),

@@ -123,7 +123,8 @@ const COMMANDS: &[Spec] = &[
 const NOT_AN_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 const NOT_A_BIT: &str = "ERR bit is not an integer or out of range";
 
-/// Parses a bit offset. Refuses it if the `bits` bits from there exceed the maximum value size.
+/// Parses a bit offset. Returns an error if `bits` bits from that offset on exceed the maximum
+/// value size.
 fn offset(r: &Request<'_>, text: &[u8], bits: u64) -> Result<u64, Refusal> {
     let offset = parse_integer(text).and_then(|offset| u64::try_from(offset).ok());
     let most = (r.value_bytes_max as u64).saturating_mul(8);
@@ -148,13 +149,14 @@ fn encode_setbit(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 
 fn encode_getbit(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let offset = parse_integer(r.at(1)).and_then(|offset| u64::try_from(offset).ok());
-    // Redis refuses offsets beyond its longest string.
+    // Redis refuses offsets past the end of its longest possible string.
     let offset = offset.filter(|offset| *offset < 1 << 32).ok_or(NOT_AN_OFFSET)?;
     out.byte(Op::GetBit as u8).bytes(r.at(0)).count(offset);
     Ok(())
 }
 
-/// Encodes `[start [end [BYTE | BIT]]]` from argument `at` on, with defaults for missing ones.
+/// Encodes `[start [end [BYTE | BIT]]]`, which starts at argument `at`, with the defaults for
+/// missing arguments.
 fn write_range(r: &Request<'_>, at: usize, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let count = r.arguments.len().saturating_sub(at);
     let in_bits = match count {
@@ -165,7 +167,7 @@ fn write_range(r: &Request<'_>, at: usize, out: &mut Encoder<'_>) -> Result<(), 
     };
     let start = if count > 0 { r.integer(at)? } else { 0 };
     let end = if count > 1 { r.integer(at + 1)? } else { -1 };
-    // BITPOS treats an explicit end differently from a missing one.
+    // For BITPOS, an explicit end differs from a missing one.
     out.byte(u8::from(in_bits) | u8::from(count > 1) << 1).signed(start).signed(end);
     Ok(())
 }

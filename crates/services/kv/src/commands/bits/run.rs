@@ -1,4 +1,5 @@
-//! Bit operations on strings: execution on every node. Bit 0 is the highest bit of the first byte.
+//! Bit operations on strings: execution on every node. Bit 0 is the most significant bit of the
+//! first byte.
 
 use crate::{
     commands::events::class,
@@ -29,7 +30,7 @@ pub(super) fn get(
     Ok(())
 }
 
-/// String to be changed, and the deadline of its key.
+/// String to change, with the deadline of its key.
 type Grown = (Vec<u8>, Option<u64>);
 
 /// Returns the string at a key, padded with zeros to at least `bytes` bytes.
@@ -39,7 +40,7 @@ pub(super) fn grown(
     bytes: usize,
     reply: &mut Reply<'_>,
 ) -> Result<Result<Grown, WrongType>, Fault> {
-    // The front limits the size as well; this protects the memory from commands of other sources.
+    // The front limits the size too. This check protects memory from commands of other origin.
     if bytes > SKIPPED_BYTES_MAX {
         return Err(Fault::Malformed);
     }
@@ -79,8 +80,8 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Resolves a range to bits and returns the first bit and the exclusive end, or `None` if the range
-/// is empty. Negative bounds count from the end of the string.
+/// Converts a range of bytes or bits to the first bit and the exclusive end. Negative bounds count
+/// from the end of the string. Returns `None` if the range is empty.
 fn bits(length: usize, in_bits: bool, start: i64, end: i64) -> Option<(u64, u64)> {
     let units = i64::try_from(length).unwrap_or(i64::MAX);
     let units = if in_bits { units.saturating_mul(8) } else { units };
@@ -122,7 +123,7 @@ pub(super) fn count(
     Ok(())
 }
 
-/// Returns the bytes that overlap a range of bits, each with a mask that selects those bits.
+/// Returns the bytes that overlap a range of bits, each with a mask for the bits in the range.
 fn masked(value: &[u8], from: u64, to: u64) -> impl Iterator<Item = (u8, u8)> {
     let (first, last) = (from / 8, (to - 1) / 8);
     let index = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
@@ -165,7 +166,7 @@ pub(super) fn position(
         .find(|(_, (byte, bits))| (byte ^ flip) & bits != 0);
     let found =
         found.map(|(at, (byte, bits))| at * 8 + u64::from(((byte ^ flip) & bits).leading_zeros()));
-    // Without an explicit end, zeros follow the string.
+    // Without an explicit end, the string is considered to be followed by zeros.
     let beyond = (bit == 0 && flags & 2 == 0).then_some(to);
     let found = found.or(beyond);
     reply.integer(found.map_or(-1, |at| i64::try_from(at).unwrap_or(i64::MAX)));
@@ -216,7 +217,7 @@ pub(super) fn combine(
         let Ok(entry) = string(store, key, reply) else {
             return Ok(());
         };
-        // Each operand is loaded and read, even if the same key is named several times.
+        // Each operand is loaded and read, even if the same key occurs several times.
         let bytes = entry.as_ref().map_or(0, |entry| entry.value.len());
         state.budget.take(bytes)?;
         longest = longest.max(bytes);

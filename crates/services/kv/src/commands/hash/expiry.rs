@@ -1,4 +1,4 @@
-//! Commands on deadlines of fields: HEXPIRE, HTTL, HPERSIST and related ones.
+//! Commands for the deadlines of fields: HEXPIRE, HTTL, HPERSIST and others.
 
 use super::run::Hash;
 use crate::{
@@ -142,18 +142,18 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Latest deadline that a field can have, as in Redis.
+/// Latest possible deadline of a field, as in Redis.
 const LATEST_MS: i64 = (1 << 46) - 1;
 
-/// Reply for one field.
+/// Reply for each field.
 mod answer {
     pub(super) const NO_FIELD: i64 = -2;
     /// The field exists but has no deadline.
     pub(super) const NONE: i64 = -1;
-    /// The condition for the new deadline does not hold.
+    /// The condition for replacing the deadline does not hold.
     pub(super) const REFUSED: i64 = 0;
     pub(super) const DONE: i64 = 1;
-    /// The new deadline had already passed, so the field was removed.
+    /// The new deadline has already passed, so the field was removed.
     pub(super) const REMOVED: i64 = 2;
 }
 
@@ -280,7 +280,7 @@ fn expire_one(hash: &mut Change<'_, '_>, field: &[u8], flags: u8, new: Deadline)
 }
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // The command carries the time of the request, for the same reason as TTL does.
+    // The command contains the time of the request, for the same reason as in TTL.
     out.byte(Op::HTtl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
     write_fields(r, 1, NOT_POSITIVE, out)
 }
@@ -321,7 +321,7 @@ fn ttl(
             None => answer::NO_FIELD,
             Some(hash) => match hash.deadline(field) {
                 None => answer::NONE,
-                // A fraction of a second is rounded up, unlike for keys.
+                // Unlike for keys, a fraction of a second is rounded up.
                 Some(deadline) => unit.shown(deadline, now_ms, 999),
             },
         });

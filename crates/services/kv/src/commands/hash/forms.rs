@@ -1,11 +1,11 @@
-//! Reply forms of commands on hashes, as encoded in the log.
+//! Forms of the replies to hash commands, as encoded in the log.
 
 pub(super) mod how {
-    /// HSET: the number of new fields.
+    /// HSET: replies with the number of new fields.
     pub(crate) const COUNT: u8 = 0;
-    /// HMSET: OK.
+    /// HMSET: replies with OK.
     pub(crate) const OK: u8 = 1;
-    /// HSETNX: sets only a new field, and replies whether it did.
+    /// HSETNX: sets only an absent field, and replies whether it did.
     pub(crate) const ABSENT: u8 = 2;
 }
 

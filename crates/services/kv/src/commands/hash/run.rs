@@ -21,10 +21,10 @@ const NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
 const NOT_A_FLOAT: &str = "ERR hash value is not a float";
 const OVERFLOW: &str = "ERR increment or decrement would overflow";
 
-/// A hash, or a lock record that commands read as a hash.
+/// Hash, or a lock record that commands read as a hash.
 pub(super) enum Hash<'s> {
     Rows(View<'s>),
-    /// A Redisson lock: the holder and the number of acquisitions as text.
+    /// Redisson lock: its holder, and the number of acquisitions as text.
     Lock(Vec<u8>, String),
 }
 
@@ -48,7 +48,7 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// Returns the length of a field's value.
+    /// Returns the length of a field's value; `None` if the field is absent.
     pub(super) fn length(&self, field: &[u8]) -> Option<usize> {
         match self {
             Self::Rows(view) => view.row(&placed(b"", field)).map(|value| value.len()),
@@ -64,7 +64,8 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// Returns the total length of fields and values, or 0 if unknown.
+    /// Returns the total length of fields and values; 0 if unknown, because some fields have
+    /// expired.
     fn bytes(&self) -> u64 {
         match self {
             Self::Rows(view) if view.has_ended() => 0,

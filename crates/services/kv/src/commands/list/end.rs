@@ -1,4 +1,4 @@
-//! The two ends of a list, left and right.
+//! Ends of a list: left and right.
 
 use crate::{
     command::{Refusal, SYNTAX},
@@ -28,7 +28,7 @@ impl End {
         }
     }
 
-    /// Returns the event that a push at this end generates.
+    /// Returns the name of the event for a push at this end.
     pub(super) const fn pushed(self) -> &'static str {
         match self {
             Self::Left => "lpush",
@@ -36,7 +36,7 @@ impl End {
         }
     }
 
-    /// Returns the event that a pop from this end generates.
+    /// Returns the name of the event for a pop from this end.
     pub(super) const fn popped(self) -> &'static str {
         match self {
             Self::Left => "lpop",

@@ -1,4 +1,4 @@
-//! Costs of scripts on this node, by which it admits them ([visit-3]). Not part of the data.
+//! Costs of scripts on this node, used for admission ([visit-3]). They are not part of the data.
 
 use std::cell::Cell;
 
@@ -8,23 +8,24 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::commands::visits::{VISITS_MAX, weigh};
 
-/// Maximum number of scripts whose costs are remembered.
+/// Maximum number of scripts with a stored cost.
 const SCRIPTS_MAX: usize = 4096;
-/// Visits of the scripts that may share a batch.
+/// Maximum total visits of scripts that share a batch.
 const TOGETHER: u64 = VISITS_MAX / 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Costs {
-    /// Highest costs, of which each later execution takes back an eighth: what a script costs may
-    /// depend on its arguments.
+    /// Highest cost of each script, by the hash of its text. It decreases by up to an eighth with
+    /// each execution, because the cost may depend on the arguments.
     highest: FxHashMap<u64, u64>,
     /// Visits of the scripts admitted since the last heavy one.
     together: Cell<u64>,
 }
 
 impl Costs {
-    /// Returns the weight of a script by its costs, or heavy if it has not been executed here. Also
-    /// heavy, and so in a batch of its own, is the one that makes a batch too long.
+    /// Returns the weight of a script according to its cost. A script is heavy, and thus gets a
+    /// batch to itself, if it has not been executed on this node, or if it would make the shared
+    /// batch too long.
     pub(crate) fn weigh(&self, text: &[u8]) -> Weight {
         let Some(&cost) = self.highest.get(&xxh3_64(text)) else {
             return Weight::Heavy;

@@ -1,4 +1,4 @@
-//! EVAL, EVALSHA and SCRIPT. A script is one operation of the log, which every node executes
+//! EVAL, EVALSHA and SCRIPT. The log contains a script as one operation, which every node executes
 //! ([decision 33](../../../../../../docs/decisions/0033-scripts-run-in-a-machine-that-counts.md)).
 
 mod costs;
@@ -81,17 +81,18 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Version of what scripts can observe: the interpreter, its libraries, the limits. A node that
-/// does not know a script's version has not been upgraded, and never gets it ([level-9]).
+/// Version of everything that scripts can observe: the interpreter, its libraries, the limits. A
+/// node that does not support a script's version has not been upgraded, and such a script never
+/// reaches it ([level-9]).
 const VERSION: u8 = 1;
 
-/// A script as it stands in the log: complete, so that nothing else has to be there.
+/// Script in the log. It is complete, so its execution depends on no cache.
 pub(crate) struct Script<'a> {
-    /// Clock of the front, for deadlines and TIME.
+    /// Clock of the front, used for deadlines and TIME.
     wall_ms: u64,
     seed: u64,
     value_bytes_max: usize,
-    /// The client may execute commands that only operators may.
+    /// True if the client may execute commands reserved to operators.
     operator: bool,
     text: &'a [u8],
     keys: List<'a>,
@@ -99,7 +100,7 @@ pub(crate) struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    /// Decodes what follows the operation number.
+    /// Decodes the bytes after the operation's number.
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Malformed> {
         if from.byte()? != VERSION {
             return Err(Malformed);
@@ -118,7 +119,7 @@ impl<'a> Script<'a> {
     }
 }
 
-/// Returns the number of keys in `numkeys key… argument…`.
+/// Returns `numkeys`, given the arguments `numkeys key… argument…`.
 pub(crate) fn key_count(request: &Request<'_>) -> Result<usize, Refusal> {
     let count = request.integer(0)?;
     match usize::try_from(count) {
@@ -130,7 +131,7 @@ pub(crate) fn key_count(request: &Request<'_>) -> Result<usize, Refusal> {
     }
 }
 
-/// Encodes the execution of a script, given `numkeys key… argument…`.
+/// Encodes a script's execution, given the arguments `numkeys key… argument…`.
 pub(crate) fn encode(
     (text, reads): (&[u8], bool),
     operator: bool,
@@ -147,7 +148,7 @@ pub(crate) fn encode(
     Ok(())
 }
 
-/// Passes the text of each script of a command to `each`.
+/// Passes the text of each script in a command to `each`.
 pub(crate) fn each_text(command: &[u8], mut each: impl FnMut(&[u8])) {
     each_operation(command, |op, mut from| {
         if op.is_script()

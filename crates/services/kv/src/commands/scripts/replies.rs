@@ -1,10 +1,10 @@
-//! Replies in neutral form from and to those of scripts.
+//! Conversion of replies between neutral form and the form used by scripts.
 
 use quorate_lua::Data;
 
 use crate::resp::reply::Reply;
 
-/// Parses the first reply, and returns the bytes after it.
+/// Parses the first reply. Returns it with the bytes after it.
 fn one(neutral: &[u8]) -> Option<(Data, &[u8])> {
     let end = neutral.iter().position(|&byte| byte == b'\n')? + 1;
     let (line, rest) = neutral.split_at(end);

@@ -33,7 +33,7 @@ impl SetOperation {
         }
     }
 
-    /// Returns the event generated when the result is stored.
+    /// Returns the name of the event for storing the result.
     const fn stored(self) -> &'static str {
         match self {
             Self::Intersection => "sinterstore",
@@ -107,7 +107,7 @@ pub(super) fn random(
     let wanted = elements::Random::decode(from)?;
     from.end()?;
     if wanted.has_values() {
-        // Set members have no values, so no client can have requested them.
+        // Set members have no values, so a front never encodes this.
         return Err(Fault::Malformed);
     }
     match view(state.store, key, Kind::Set, reply) {
@@ -118,8 +118,8 @@ pub(super) fn random(
     Ok(())
 }
 
-/// Returns the sets at these keys; `None` for an absent one. Replies with an error for another
-/// type.
+/// Returns the sets at these keys, `None` for absent ones. For a value of another type, replies
+/// with an error.
 fn sets<'s>(
     store: &'s dyn Store,
     keys: Keys<'_>,
@@ -128,7 +128,7 @@ fn sets<'s>(
     keys.map(|key| view(store, key, Kind::Set, reply)).collect()
 }
 
-/// Visits the members of the intersection, which is empty if a set is absent. Walks over the
+/// Visits the members of the intersection, which is empty if any set is absent. Walks over the
 /// smallest set.
 fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
     let all: Option<Vec<View<'_>>> = sets.iter().copied().collect();
@@ -146,7 +146,8 @@ fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlF
     });
 }
 
-/// Returns the members of the combined sets, in stored order; `None` if larger than `bytes_max`.
+/// Returns the members of the combined sets in stored order, or `None` if they have more than
+/// `bytes_max` bytes.
 fn combined(
     how: SetOperation,
     sets: &[Option<View<'_>>],

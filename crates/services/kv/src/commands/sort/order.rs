@@ -2,22 +2,23 @@
 
 use crate::encode::{Decoder, Fault, List};
 
-/// Requested order of the elements, and the values to return for each element.
+/// Order of the elements, and the values to return for each element.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
-    /// Return the largest element first.
+    /// True if the largest element comes first.
     pub(super) back: bool,
-    /// Compare as bytes instead of numbers.
+    /// True if elements are compared as bytes instead of numbers.
     pub(super) alpha: bool,
-    /// Pattern of the keys with the sort weights. Without a star, nothing is sorted.
+    /// Pattern of the keys that contain the sort weights. A pattern without a star disables
+    /// sorting.
     pub(super) by: Option<&'a [u8]>,
-    /// Elements to skip and to return; a negative second number returns all.
+    /// Number of elements to skip, and to return. All are returned if the second is negative.
     pub(super) limit: (i64, i64),
-    /// Patterns of the values to return instead of the elements.
+    /// Patterns of the values to return in place of the elements.
     pub(super) gets: List<'a>,
 }
 
-/// Flags in the encoding of an order.
+/// Flags in the encoding of SORT.
 pub(super) mod flag {
     pub(crate) const BACK: u8 = 1;
     pub(crate) const ALPHA: u8 = 2;

@@ -1,4 +1,4 @@
-//! SORT: execution on every node. The sort is stable and compares bytes or IEEE 754 numbers, so all
+//! SORT: execution on every node. Sorting is stable and compares bytes or IEEE 754 numbers, so all
 //! nodes get the same result.
 
 use std::{borrow::Cow, cmp::Ordering, ops::ControlFlow};
@@ -20,7 +20,7 @@ use crate::{
     store::{Position, Span, Store, collection::Kind},
 };
 
-/// Maximum number of elements to sort plus keys to look up for them.
+/// Maximum number of elements to sort and keys to look up, in total.
 const LOOKED_AT_MAX: u64 = 262_144;
 /// Maximum total size in bytes of elements and sort weights.
 const BYTES_MAX: u64 = 32 << 20;
@@ -46,7 +46,7 @@ impl Refused {
     }
 }
 
-/// Work of a command, counted against its limits.
+/// Work of a command, to compare with its limits.
 struct Work {
     looked_at: u64,
     bytes: u64,
@@ -63,7 +63,7 @@ impl Work {
     }
 }
 
-/// Pattern with a star, which stands for an element. A hash field may follow.
+/// Pattern with a star as the placeholder for an element, optionally followed by a hash field.
 struct Pattern<'a> {
     before: &'a [u8],
     behind: &'a [u8],
@@ -71,20 +71,20 @@ struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// Parses a pattern, or returns `None` without a star.
+    /// Parses a pattern. Returns `None` if it has no star.
     fn of(text: &'a [u8]) -> Option<Self> {
         let star = text.iter().position(|&byte| byte == b'*')?;
         let (before, rest) = (&text[..star], &text[star + 1..]);
         let arrow = rest.windows(2).position(|pair| pair == b"->");
         let (behind, field) = match arrow {
-            // A trailing arrow is part of the key.
+            // An arrow at the end is part of the key.
             Some(at) if at + 2 < rest.len() => (&rest[..at], Some(&rest[at + 2..])),
             _ => (rest, None),
         };
         Some(Self { before, behind, field })
     }
 
-    /// Looks up the string or hash field that the pattern names for an element.
+    /// Looks up the string or hash field to which the pattern refers for an element.
     fn look_up(&self, store: &dyn Store, element: &[u8]) -> Option<Vec<u8>> {
         let key = [self.before, element, self.behind].concat();
         let key = Key::new(&key).ok()?;
@@ -162,7 +162,7 @@ fn weigh(
     }
 }
 
-/// Returns the elements that LIMIT selects, in the requested order.
+/// Returns the elements selected by LIMIT, in the requested order.
 fn sorted(
     key: Key<'_>,
     order: &Order<'_>,
@@ -183,7 +183,8 @@ fn sorted(
     let by = order.by.map(Pattern::of);
     let mut order = *order;
     let by = match by {
-        // A set has no defined order, but a stored result must not depend on how the set is stored.
+        // A set has no defined order, but a stored result must not depend on the set's
+        // representation.
         Some(None) if kind == Kind::Set && stores => {
             order.alpha = true;
             None
@@ -215,7 +216,7 @@ fn limited(elements: Vec<Vec<u8>>, (skipped, wanted): (i64, i64)) -> Vec<Vec<u8>
     elements.into_iter().skip(skipped).take(wanted).collect()
 }
 
-/// Returns the values to reply with, `None` for missing ones.
+/// Returns the values for the reply; `None` for missing ones.
 fn results(
     key: Key<'_>,
     order: &Order<'_>,
@@ -261,7 +262,7 @@ pub(super) fn sort(
     Ok(())
 }
 
-/// Executes SORT with STORE. The resulting list replaces any value of the key.
+/// Executes SORT with STORE. The list of results replaces any value of the target key.
 pub(super) fn store(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

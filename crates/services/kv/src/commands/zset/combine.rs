@@ -1,4 +1,5 @@
-//! Unions, intersections and differences of sorted sets. Members of a plain set have the score 1.
+//! Unions, intersections and differences of sorted sets. The members of a plain set have the score
+//! 1.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -30,7 +31,7 @@ enum ZsetOperation {
 }
 
 impl ZsetOperation {
-    /// Returns the event generated when the result is stored.
+    /// Returns the name of the event for storing the result.
     const fn stored(self) -> &'static str {
         match self {
             Self::Union => "zunionstore",
@@ -40,7 +41,7 @@ impl ZsetOperation {
     }
 }
 
-/// Rule for the score of a member of several sets.
+/// Rule that determines the score of a member of several sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum = 0,
@@ -51,7 +52,7 @@ enum Aggregate {
 impl Aggregate {
     fn of(self, one: Score, other: Score) -> Score {
         match self {
-            // Opposite infinities add up to 0, as in Redis.
+            // The sum of opposite infinities is 0, as in Redis.
             Self::Sum => one.plus(other).unwrap_or(Score::ZERO),
             Self::Min if other < one => other,
             Self::Max if other > one => other,
@@ -64,7 +65,7 @@ struct Plan<'a> {
     how: ZsetOperation,
     aggregate: Aggregate,
     scores: bool,
-    /// Input keys, each followed by the weight of its scores.
+    /// Input keys, each followed by the weight for its scores.
     keys: List<'a>,
 }
 
@@ -213,7 +214,8 @@ impl Source<'_> {
     }
 }
 
-/// Returns the input at a key, if any. Replies with an error for another type.
+/// Returns the input at a key; `None` if it is absent. For a value of another type, replies with an
+/// error.
 fn source<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -251,7 +253,7 @@ fn sources<'s>(
     Ok(Ok(found))
 }
 
-/// Visits the common members with their scores. Walks over the smallest input.
+/// Visits the members of all inputs with their scores. Walks over the smallest input.
 fn intersect(
     sources: &[Option<Source<'_>>],
     aggregate: Aggregate,
@@ -274,7 +276,7 @@ fn intersect(
     });
 }
 
-/// Returns the result in order of score, or `None` if it has more bytes than a batch may copy.
+/// Returns the result in order of score, or `None` if it exceeds the copying limit of a batch.
 fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> Option<Vec<Member>> {
     let mut bytes = 0;
     let mut scores: BTreeMap<Vec<u8>, Score> = BTreeMap::new();
@@ -318,7 +320,7 @@ fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> O
         return None;
     }
     let mut members: Vec<Member> = scores.into_iter().collect();
-    // Stable: members of equal score stay in the order of their names.
+    // The sort is stable, so members of equal score stay in the order of their names.
     members.sort_by_key(|(_, score)| score.order());
     Some(members)
 }

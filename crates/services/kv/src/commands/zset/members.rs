@@ -1,11 +1,12 @@
-//! The two rows of each member of a sorted set: one by name, with the score, and one by score.
+//! The two rows of each member of a sorted set: one by name, which contains the score, and one by
+//! score.
 
 use crate::commands::{
     rows::{Change, View, placed},
     score::Score,
 };
 
-/// Prefix of the rows by name, which store the scores. Part of the stored format.
+/// Prefix of the rows by name, which contain the scores. Part of the stored format.
 pub(crate) const MEMBER: &[u8] = &[0];
 /// Prefix of the rows by score. Part of the stored format.
 pub(super) const ORDER: u8 = 1;
@@ -28,7 +29,7 @@ pub(super) fn order_row(member: &[u8], score: Score) -> Vec<u8> {
 }
 
 impl Change<'_, '_> {
-    /// Sets the score of a member, whose current one is `old`, if any.
+    /// Sets the score of a member. `old` is the current score, if the member exists.
     pub(super) fn score(&mut self, member: &[u8], old: Option<Score>, new: Score) {
         if let Some(old) = old {
             self.remove_extra(&order_row(member, old));

@@ -570,7 +570,7 @@ fn encode_zlexcount(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusa
     Ok(())
 }
 
-/// Encodes a range command, whose name or options give the type and direction of the range.
+/// Encodes a range command. Its name or options determine the kind and direction of the range.
 fn write_range(
     by: Option<By>,
     back: Option<bool>,

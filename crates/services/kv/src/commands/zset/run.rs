@@ -81,8 +81,8 @@ pub(super) fn rank(
     Ok(())
 }
 
-/// Returns the rank of an existing member. Without ranks in the store, walks from both ends
-/// alternately, so the time depends on the nearer end.
+/// Returns the rank of an existing member. If the store has no ranks, walks from both ends
+/// alternately, so the time depends on the distance from the nearer end.
 fn rank_of(set: &View<'_>, member: &[u8], score: Score) -> u64 {
     const STRIDE: u64 = 256;
     if let Some(rank) = set.rank(&order_row(member, score)) {
@@ -194,7 +194,7 @@ pub(super) fn add(
     if pairs.is_empty() || pairs.len() % 2 != 0 || (increments && pairs.len() != 2) {
         return Err(Fault::Malformed);
     }
-    // Checks all scores before the first change.
+    // All scores are checked before the first change.
     let mut scores = pairs.step_by(2);
     if scores.any(|score| Score::from_bytes(score).is_none()) {
         return Err(Fault::Malformed);
@@ -288,7 +288,7 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// Returns the members that a query selects, or `None` if they exceed what a batch may copy.
+/// Returns the members that a query selects, or `None` if they exceed the copying limit of a batch.
 fn list(
     view: &View<'_>,
     query: &dyn Fn(&View<'_>, &mut super::range::Visit<'_>),
@@ -325,13 +325,13 @@ pub(crate) fn found(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result
     Ok(found)
 }
 
-/// Removes existing members and generates `event`.
+/// Removes existing members, with the event `event`.
 fn drop_members(mut set: Change<'_, '_>, key: Key<'_>, members: &[Member], event: &str) {
     if !members.is_empty() {
         set.event(class::ZSET, event);
     }
     if members.len() as u64 == set.header.count {
-        // The whole set is removed, so its rows need not be touched.
+        // The whole set is removed, so its rows need not be removed one by one.
         set.state.delete(key);
     } else if !members.is_empty() {
         for (member, score) in members {
@@ -368,7 +368,7 @@ pub(super) fn remove_range(
     Ok(())
 }
 
-/// Returns the event that a pop generates.
+/// Returns the name of the event for a pop.
 const fn popped(max: bool) -> &'static str {
     match max {
         true => "zpopmax",
@@ -376,12 +376,12 @@ const fn popped(max: bool) -> &'static str {
     }
 }
 
-/// Selects up to `most` members from one end, and returns whether they exceed the limit of a reply.
+/// Returns up to `most` members from one end, and whether they exceed the size limit of a reply.
 fn take(set: &View<'_>, max: bool, most: u64) -> (Vec<Member>, bool) {
     let (mut members, mut bytes) = (Vec::new(), 0);
     if most > 0 {
         all(set, max, &mut |member, score| {
-            // The headers and the score take fewer bytes than this.
+            // The headers and the score take less than this.
             bytes += member.len() + 64;
             members.push((member.to_vec(), score));
             match members.len() as u64 >= most || bytes > crate::op::REPLY_BYTES_MAX {
@@ -446,8 +446,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Pops from a sorted set: with a count replies as ZMPOP, without one as BZPOPMIN. Returns `false`
-/// and writes nothing if the set is absent.
+/// Pops from a sorted set. Replies as ZMPOP with a count, as BZPOPMIN without one. If the set is
+/// absent, returns `false` and writes nothing.
 pub(crate) fn pop_from(
     key: Key<'_>,
     max: bool,
@@ -484,7 +484,7 @@ pub(crate) fn pop_from(
     true
 }
 
-/// Stores members as a new sorted set in place of any value of the key, and generates `event`.
+/// Stores members as a new sorted set, which replaces any value of the key, with the event `event`.
 pub(super) fn put_all(
     state: &mut WriteContext<'_>,
     key: Key<'_>,

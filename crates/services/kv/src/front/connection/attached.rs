@@ -1,11 +1,11 @@
-//! The session to which a connection is attached.
+//! Session to which a connection is attached.
 
 use quorate_replica::front::{Sequenced, SessionId};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attached {
     session: Option<SessionId>,
-    /// The client has acknowledged all replies with lower sequence numbers.
+    /// Sequence number below which the client has acknowledged all replies.
     acknowledged_below: u64,
 }
 
@@ -14,13 +14,13 @@ impl Attached {
         *self = Self { session: Some(session), acknowledged_below: 0 };
     }
 
-    /// Raises the acknowledged number. It never falls, as acknowledged replies may have been
-    /// dropped.
+    /// Raises the acknowledged number. It never decreases, because acknowledged replies may have
+    /// been dropped.
     pub(super) fn acknowledge(&mut self, below: u64) {
         self.acknowledged_below = self.acknowledged_below.max(below);
     }
 
-    /// Returns the identity of request number `sequence`, or `None` without a session.
+    /// Returns the identity of the request with this sequence number, or `None` without a session.
     pub(super) fn at(&self, sequence: u64) -> Option<Sequenced> {
         Some(Sequenced {
             session: self.session?,

@@ -1,4 +1,4 @@
-//! A password check in progress, and the action after it.
+//! Password check in progress, with the action that follows.
 
 use quorate_access::Claim;
 

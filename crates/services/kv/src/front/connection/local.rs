@@ -1,4 +1,4 @@
-//! Commands that a connection answers itself: greetings, settings, and the start and end of
+//! Commands answered by the connection itself: greetings, settings, and the start and end of
 //! transactions.
 
 use quorate_replica::front::{Requests, Sequenced};
@@ -28,7 +28,7 @@ use crate::{
 };
 
 impl Connection {
-    /// Handles a command that needs no data.
+    /// Handles a command that reads and writes no keys.
     pub(super) fn local(
         &mut self,
         local: Local,
@@ -84,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// Handles CLIENT UNBLOCK. The reply follows later if the other client is blocked.
+    /// Handles CLIENT UNBLOCK. If the other client is blocked, the reply is sent later.
     fn unblock(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         if self.multi.is_some() {
             let text =
@@ -107,7 +107,8 @@ impl Connection {
         }
     }
 
-    /// Handles CLIENT KILL. Other clients lose their unsent replies; this one still gets its own.
+    /// Handles CLIENT KILL. Other clients lose their unsent replies; this client still receives its
+    /// own.
     fn kill(
         &mut self,
         arguments: &Arguments<'_>,
@@ -132,7 +133,7 @@ impl Connection {
         shared.killed.extend(killed.clients.into_iter().filter(|id| *id != self.id));
     }
 
-    /// Fails EXEC with the error `why` and ends the transaction.
+    /// Fails EXEC with the reason `why` and ends the transaction.
     pub(super) fn abort_exec(&mut self, why: &str, shared: &mut Shared) {
         if self.take_multi().is_some() {
             self.watching.end_epoch();
@@ -155,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// Replies at once, or queues the reply within a transaction.
+    /// Replies at once. Within a transaction, queues the reply.
     fn simple(
         &mut self,
         local: Local,
@@ -246,7 +247,7 @@ impl Connection {
         shared.reply = reply;
     }
 
-    /// Handles OBJECT and MEMORY on a key, which are queries.
+    /// Handles OBJECT and MEMORY for a key. Both are queries.
     fn inspect(
         &mut self,
         local: Local,
@@ -270,7 +271,7 @@ impl Connection {
         self.encoded(encoded, name, shared, requests);
     }
 
-    /// Handles EXEC: encodes the queued commands as one command.
+    /// Handles EXEC: encodes the queued commands as a single one.
     pub(super) fn exec(
         &mut self,
         at: Option<Sequenced>,
@@ -282,7 +283,7 @@ impl Connection {
             return;
         };
         let epoch = self.watching.end_epoch();
-        // The reply to a numbered EXEC may be an old one, which clients must not cache.
+        // A numbered EXEC may return an earlier reply, which clients must not cache.
         if at.is_none() && self.tracked.is_some() {
             shared.remember(self.id, multi.reads());
         }
@@ -308,7 +309,8 @@ impl Connection {
         self.reply(shared, |r| r.ok());
     }
 
-    /// Reads the versions for WATCH, linearizably even if the connection reads stale data.
+    /// Reads the versions for WATCH. The read is linearizable even if the connection's reads may be
+    /// stale.
     fn watch(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         let keys = arguments.from(1);
         let bytes = keys.iter().map(<[u8]>::len).sum();
@@ -322,7 +324,7 @@ impl Connection {
         self.order.push_read(read, self.version);
     }
 
-    /// [watch-4] Reads the versions of an epoch's absent keys again, before EXEC.
+    /// [watch-4] Reads the versions of absent keys in an epoch again, before EXEC.
     fn watch_again(&mut self, epoch: u64) {
         let absent = self.watching.absent(epoch);
         if !absent.is_empty() {
@@ -348,7 +350,7 @@ impl Connection {
         }
         self.subscriptions.clear(self.id, &mut shared.channels);
         for of in SPACES {
-            // An earlier SUBSCRIBE may not be answered yet.
+            // Includes subscriptions requested by SUBSCRIBE commands that are still unanswered.
             for name in self.will_listen(of) {
                 self.listen_as((of, false), &name, true);
             }
@@ -401,7 +403,7 @@ impl Connection {
         });
     }
 
-    /// Subscribes to each name as a separate request, because each gets a reply.
+    /// Subscribes to each name in a separate request, because each has its own reply.
     fn subscribe(&mut self, of: SubscriptionKind, arguments: &Arguments<'_>, shared: &mut Shared) {
         let names = arguments.from(1);
         if let Err(text) = self.subscriptions.admits(of, &names) {
@@ -425,7 +427,7 @@ impl Connection {
             }
             return;
         }
-        // Includes subscriptions by earlier unanswered requests.
+        // Includes subscriptions from earlier, unanswered requests.
         let names = self.will_listen(of);
         if names.is_empty() {
             self.order.silent = false;
@@ -438,7 +440,7 @@ impl Connection {
         }
     }
 
-    /// Subscribes or unsubscribes at this point in the order of requests.
+    /// Adds a subscription, or its end, to the order of requests.
     fn listen(&mut self, name: &[u8], what: (SubscriptionKind, bool)) {
         self.listen_as(what, name, false);
     }
@@ -466,7 +468,7 @@ impl Connection {
                 self.reply(shared, |r| r.ok());
             }
             b"off" => self.quiet = Quiet::Yes,
-            // If replies are off, SKIP does not turn them on again.
+            // SKIP does not turn replies on again if they are off.
             b"skip" if self.quiet == Quiet::Yes => {}
             b"skip" => self.quiet = Quiet::Once,
             _ => self.refuse(SYNTAX, shared),

@@ -1,5 +1,5 @@
-//! AUTH and ACL: the identity of a connection. Another thread checks passwords, while later
-//! requests of the connection wait.
+//! AUTH and ACL: the identity of a connection. Passwords are checked on another thread; meanwhile,
+//! later requests on the connection wait.
 
 use quorate_access::{Claimed, Name, NotChecked, Role, name::DEFAULT};
 use quorate_replica::front::Requests;
@@ -55,7 +55,7 @@ impl Connection {
         self.check(name, password, then, shared, requests);
     }
 
-    /// Returns the error for HELLO without AUTH from a client that must authenticate.
+    /// Returns the error for HELLO without AUTH if the client must authenticate.
     pub(super) fn hello_refused(&mut self, requests: &dyn Requests) -> Option<&'static str> {
         let standing = self.login.standing(requests);
         (standing == Standing::Nothing).then_some(NO_AUTH_HELLO)
@@ -74,7 +74,7 @@ impl Connection {
         };
         let claim = match Claimed::of(users, name) {
             Claimed::Pointless => return self.refuse(NO_PASSWORD, shared),
-            // Any password is accepted if none is needed.
+            // If no password is needed, any is accepted.
             Claimed::Granted => return self.logged_in(None, then, shared),
             Claimed::ToProve(claim) => claim,
         };

@@ -1,5 +1,5 @@
-//! CLIENT REPLY: which replies to suppress. As in Redis, messages and confirmations of
-//! subscriptions are always sent.
+//! CLIENT REPLY: suppression of replies. As in Redis, messages and confirmations of subscriptions
+//! are always sent.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Quiet {
@@ -12,7 +12,7 @@ pub(super) enum Quiet {
 }
 
 impl Quiet {
-    /// Returns whether to suppress the reply to the next request.
+    /// Returns whether to suppress the reply to the next request. Ends [`Self::Once`].
     pub(super) const fn next(&mut self) -> bool {
         match self {
             Self::No => false,

@@ -1,5 +1,5 @@
-//! QUORATE: sessions, whose numbered commands are executed once even if repeated on other
-//! connections, and the state of the node.
+//! QUORATE: the state of the node, and sessions. A session's numbered commands are executed once,
+//! even if they are repeated on other connections.
 
 use quorate_core::record::Class;
 use quorate_replica::front::{Requests, SessionId};
@@ -37,8 +37,8 @@ const NO_SESSION: &str = "NOSESSION not executed now: this connection has no ses
     register one with QUORATE SESSION or attach one with QUORATE SESSION <id>";
 
 impl Connection {
-    /// Returns whether the request is QUORATE SEQ with EXEC, the only QUORATE command that is
-    /// allowed within a transaction.
+    /// Returns whether the request is QUORATE SEQ with EXEC. No other QUORATE command is allowed
+    /// within a transaction.
     pub(super) fn is_sequenced_exec(&self, arguments: &Arguments<'_>) -> bool {
         arguments.len() == 4
             && arguments.at(0).eq_ignore_ascii_case(b"quorate")
@@ -72,8 +72,8 @@ impl Connection {
             (b"digest", 2) => {
                 let mut query = Vec::new();
                 encode_digest(&mut Encoder(&mut query));
-                // The reply has the applied position, which is undefined between the commands of a
-                // batch.
+                // The reply contains the applied position, which is undefined between the commands
+                // of a batch.
                 let read = Read { alone: true, ..Read::plain(query, self.fresh) };
                 self.order.push_read(read, self.version);
             }
@@ -89,8 +89,8 @@ impl Connection {
         }
     }
 
-    /// Handles `QUORATE CLASS`, which reports or sets the durability class in which writes of this
-    /// connection are answered ([class-2]).
+    /// Handles `QUORATE CLASS`: reports or sets the durability class in which the connection's
+    /// writes are answered ([class-2]).
     fn class(&mut self, word: &[u8], shared: &mut Shared, requests: &dyn Requests) {
         let lasting = match &*word.to_ascii_lowercase() {
             b"" => {
@@ -103,8 +103,8 @@ impl Connection {
             }
             b"durable" => true,
             b"group" => false,
-            // [less-6] A reply tells the effect of a command, which is unknown before it is
-            // decided.
+            // [less-6] A reply reports the effect of a command, which is unknown until the command
+            // is decided.
             b"volatile" if requests.status().class == Class::Durable => {
                 let text = "ERR the cluster is durable, and a reply tells what a command did: that is not known before it is \
                     decided, and no read shows it";
@@ -119,7 +119,7 @@ impl Connection {
         self.reply(shared, |r| r.ok());
     }
 
-    /// Handles `QUORATE READ`, which reports or sets the freshness of reads.
+    /// Handles `QUORATE READ`: reports or sets the freshness of reads.
     fn read_mode(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         let word = |at: usize| arguments.iter().nth(at).unwrap_or_default().to_ascii_lowercase();
         let (mode, bound) = (word(0), word(1));
@@ -168,8 +168,8 @@ impl Connection {
         }
     }
 
-    /// Handles `QUORATE SEQ n command…`. Even a read goes through the log, so that a repetition
-    /// gets the same reply.
+    /// Handles `QUORATE SEQ n command…`. Reads are logged too, so that a repetition gets the same
+    /// reply.
     fn sequenced(
         &mut self,
         arguments: &Arguments<'_>,
@@ -207,14 +207,14 @@ fn parse_sequence(text: &[u8]) -> Option<u64> {
     parse_integer(text).and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0)
 }
 
-/// Parses a session id in the format `slot.index`.
+/// Parses a session id of the form `slot.index`.
 fn parse_session(text: &[u8]) -> Option<SessionId> {
     let (slot, index) = std::str::from_utf8(text).ok()?.split_once('.')?;
     let number = |text: &str| parse_integer(text.as_bytes()).and_then(|n| u64::try_from(n).ok());
     Some(SessionId { slot: number(slot)?, index: u32::try_from(number(index)?).ok()? })
 }
 
-/// Encodes the command that follows `SEQ n` into the scratch buffer.
+/// Encodes the command after `SEQ n` into the scratch buffer.
 fn encode_inner(
     inner: &Arguments<'_>,
     operator: bool,

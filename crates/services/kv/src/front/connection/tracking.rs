@@ -1,4 +1,4 @@
-//! CLIENT TRACKING: what a connection caches, and notices that it no longer holds.
+//! CLIENT TRACKING: the keys that a connection caches, and the invalidation notices.
 
 use quorate_replica::front::ConnectionId;
 
@@ -17,19 +17,19 @@ use crate::{
     },
 };
 
-/// Channel of the notices for a connection with RESP2.
+/// Channel of the notices for RESP2 connections.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
-/// Maximum number of prefixes of a client, and length of each.
+/// Maximum number of prefixes of a client, and maximum length of each.
 const PREFIXES_MAX: usize = 1024;
 const PREFIX_BYTES_MAX: usize = 1024;
 
 impl Connection {
-    /// Returns the connection that gets the notices for this one, if it tracks keys.
+    /// Returns the connection that receives this one's notices, if tracking is on.
     pub(in crate::front) fn notified(&self) -> Option<ConnectionId> {
         self.tracked.as_ref().map(|tracked| tracked.redirect.unwrap_or(self.id))
     }
 
-    /// Enters the keys of a read. Those of a transaction are entered at EXEC, too, because they may
+    /// Tracks the keys of a read. Those of a transaction are tracked from EXEC on, as they may
     /// change before.
     pub(super) fn note_read(&mut self, spec: &Spec, request: &Arguments<'_>, shared: &mut Shared) {
         let Some(tracked) = &self.tracked else { return };
@@ -44,7 +44,7 @@ impl Connection {
         }
     }
 
-    /// Ends the effect of CLIENT CACHING after the next request.
+    /// Ends the effect of CLIENT CACHING, which applies to one request.
     pub(in crate::front) fn end_caching(&mut self, request: &Arguments<'_>) {
         if let Some(tracked) = &mut self.tracked
             && self.multi.is_none()
@@ -54,7 +54,7 @@ impl Connection {
         }
     }
 
-    /// Handles the subcommands of CLIENT that concern tracking. Returns false for others.
+    /// Handles the subcommands of CLIENT that concern tracking. Returns `false` for others.
     pub(super) fn client_tracking(
         &mut self,
         arguments: &Arguments<'_>,
@@ -134,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// Returns the client that gets the notices, 0 for this one, or -1 without tracking.
+    /// Returns the id of the client that receives the notices: 0 for this one, -1 without tracking.
     fn redirect_id(&self) -> i64 {
         self.tracked.as_ref().map_or(-1, |tracked| {
             tracked.redirect.map_or(0, |client| i64::try_from(client.0).unwrap_or(i64::MAX))
@@ -178,7 +178,7 @@ impl Connection {
         prefixes.iter().for_each(|prefix| r.bulk(prefix));
     }
 
-    /// Says that the connection that gets the notices for this one is closed.
+    /// Notifies the client that the connection receiving its notices is closed.
     pub(in crate::front) fn send_broken(&mut self, shared: &mut Shared) {
         if self.version == Version::Resp3 {
             let mut neutral = Vec::new();
@@ -190,7 +190,7 @@ impl Connection {
         }
     }
 
-    /// Sends a notice that a key, or without one all keys, may have changed.
+    /// Notifies the client that a key may have changed, or all keys if `None`.
     pub(in crate::front) fn send_changed(
         &mut self,
         key: Option<&[u8]>,
@@ -204,7 +204,8 @@ impl Connection {
                 r.push(2);
                 r.bulk(b"invalidate");
             }
-            // Like a message on the channel, to which the other connection has to be subscribed.
+            // The notice has the form of a message on the channel, to which the receiving
+            // connection subscribes.
             (Version::Resp2, true) if !self.subscriptions.is_empty() => {
                 r.push(3);
                 r.bulk(b"message");
@@ -276,7 +277,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Returns what the client caches, from these options and what it has cached so far.
+    /// Returns the keys that the client caches, given these options and its current setting.
     fn cached(&self, known: Option<&Cached>) -> Result<Cached, String> {
         let error = |text: &str| Err(format!("ERR {text}"));
         if !self.broadcasts && !self.prefixes.is_empty() {
@@ -310,7 +311,8 @@ impl Options {
         })
     }
 
-    /// Returns the client's prefixes with those it has. Without any, every key matches.
+    /// Returns the prefixes of the client, with those it already has. If there are none, every key
+    /// matches.
     fn all_prefixes(&self, known: Option<&Cached>) -> Result<Vec<Box<[u8]>>, String> {
         let mut all = match known {
             Some(Cached::Prefixes(known)) => known.clone(),

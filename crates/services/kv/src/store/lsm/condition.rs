@@ -5,9 +5,9 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Well,
-    /// The writer waits for the disk. Commits continue in memory while there is capacity for them.
+    /// The writer waits for the disk. Commits continue in memory while the limit allows it.
     Waiting(String),
-    /// The tree accepts no more writes but can still be read.
+    /// The tree accepts no more writes, but remains readable.
     Failed(String),
     Closed(String),
 }

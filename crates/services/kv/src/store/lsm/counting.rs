@@ -1,4 +1,4 @@
-//! The number of keys and the index of deadlines, while some keys are set blindly.
+//! Number of keys and index of deadlines while some keys are set blindly.
 
 use super::{
     LsmStore,
@@ -10,8 +10,11 @@ use super::{
 use crate::store::{DeadlineKind, Position};
 
 impl LsmStore {
-    /// Returns the footprint of an entry that a string replaces and no layer contains. Counts the
-    /// key as new until the writer knows what it replaces, unless the writer has fallen behind.
+    /// Replaces the tree's entry of a key by a string without reading it. Returns `None`, and
+    /// counts the key as new until the writer has looked it up. If the writer has fallen behind,
+    /// reads the entry and returns its footprint.
+    ///
+    /// The caller ensures that no layer contains the key.
     pub(super) fn replace_blindly(&mut self, position: Position, key: &[u8]) -> Option<Footprint> {
         let State { generation, indexed, .. } = self.state;
         let blind = self.blind.get_mut();
@@ -31,7 +34,8 @@ impl LsmStore {
         None
     }
 
-    /// Returns the footprint of an entry that no layer contains.
+    /// Returns the footprint of an entry in the tree. The caller ensures that no layer contains the
+    /// key.
     pub(super) fn footprint(&self, position: Position, key: &[u8]) -> Option<Footprint> {
         let State { generation, indexed, .. } = self.state;
         let found = match &self.tree {
@@ -41,8 +45,8 @@ impl LsmStore {
         self.must_read(found)?
     }
 
-    /// Returns the exact number of stored keys, after looking up what blind writes replace; `None`
-    /// if that cannot be read.
+    /// Returns the exact number of stored keys, for which it looks up all entries that blind writes
+    /// replace. Returns `None` if they cannot be read.
     pub(super) fn count_keys(&self) -> Option<u64> {
         let mut blind = self.blind.borrow_mut();
         blind.close(self.state.indexed);
@@ -57,8 +61,8 @@ impl LsmStore {
         Some(self.state.keys.saturating_sub(blind.surplus()))
     }
 
-    /// Returns whether a deadline found in the index is still that of its key. The tree has those
-    /// that blind writes replace until the layer is written.
+    /// Returns whether a deadline found in the index is the current one of its key. Until a layer
+    /// is written, the tree also contains the deadlines that its blind writes replace.
     pub(super) fn is_current(&self, of: DeadlineKind, deadline: u64, key: &[u8]) -> bool {
         let record = self.above(Position::of(key), key);
         record.is_none_or(|record| record.old().deadlines()[of as usize] == Some(deadline))

@@ -1,4 +1,4 @@
-//! Disk operations of the store other than those of the tree.
+//! Disk operations that the store performs outside of the tree.
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// Size of the file that tests whether the disk accepts writes.
+/// Size in bytes of the file that tests whether the disk accepts writes.
 const TRIED_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +25,12 @@ pub struct DiskSpace {
     pub total: u64,
 }
 
-/// Disk operations of a store. Tests replace them to simulate a full or failing disk.
+/// Disk operations of a store. Tests implement them to simulate a full or failing disk.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Returns the space of the file system of `folder`.
+    /// Returns the space of the file system that contains `folder`.
     fn room(&self, folder: &Path) -> io::Result<DiskSpace>;
 
-    /// Checks that the file system accepts writes, with a small file.
+    /// Checks that the file system accepts writes, by writing a small file.
     fn try_writing(&self, folder: &Path) -> io::Result<()>;
 
     /// Makes the directory entries of a folder durable.
@@ -38,7 +38,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
         File::open(folder)?.sync_all()
     }
 
-    /// Called before each access. An error replaces the access.
+    /// Returns an error if the access must fail. Called before each access.
     fn allows(&self, access: Access) -> io::Result<()> {
         let _ = access;
         Ok(())
@@ -58,8 +58,8 @@ impl Disk for RealDisk {
     }
 
     fn try_writing(&self, folder: &Path) -> io::Result<()> {
-        // Uses the folder itself if it exists, since it may be on another file system. fjall
-        // ignores the file.
+        // Writes to the folder itself if it exists, since it may be a mount point. fjall ignores
+        // the file.
         let place = if folder.is_dir() { folder.join("try") } else { folder.with_extension("try") };
         let written = write_some(&place);
         let removed = fs::remove_file(&place);

@@ -1,4 +1,4 @@
-//! Failures of the tree, and the library's panics that the store survives.
+//! Failures of the tree, and panics of fjall that the store survives.
 
 use std::{cell::Cell, error::Error as StdError, io, path::PathBuf, thread};
 
@@ -16,21 +16,21 @@ pub struct StoreError {
     pub failure: Failure,
 }
 
-/// Reason for a failed operation on the tree.
+/// Reason why an operation on the tree failed.
 #[derive(Debug, Error)]
 pub enum Failure {
     #[error("{0}")]
     Full(#[source] io::Error),
     #[error("{0}")]
     Disk(#[source] io::Error),
-    /// fjall accepts no more writes, after a failed write or a panic of one of its threads.
+    /// fjall accepts no more writes, because a write failed or one of its threads panicked.
     /// Reopening may help.
     #[error("an earlier write, or one in the background, failed")]
     Poisoned,
-    /// Data that was just written is damaged, so the disk is at fault.
+    /// Newly written data is damaged, so the disk is at fault.
     #[error("a new tree cannot be read: {0}")]
     NewIsDamaged(#[source] Box<dyn StdError + Send + Sync>),
-    /// The contents are damaged, but the log can rebuild them.
+    /// The contents are damaged. The log can restore them.
     #[error("{0}")]
     Damaged(#[source] Box<dyn StdError + Send + Sync>),
     #[error("in use by another process")]
@@ -46,7 +46,7 @@ pub enum Failure {
     Unwell(String),
     #[error("a failed assertion")]
     Panicked,
-    /// The writer's thread did not start.
+    /// The writer thread could not be started.
     #[error("{0}")]
     Thread(#[source] io::Error),
 }
@@ -56,7 +56,7 @@ impl Failure {
         Self::Damaged(detail.into())
     }
 
-    /// Returns whether the failure may end by itself or after repair of the disk.
+    /// Returns whether the failure may end by itself or once the disk is repaired.
     pub(super) const fn may_pass(&self) -> bool {
         matches!(self, Self::Full(_) | Self::Disk(_) | Self::Poisoned | Self::NewIsDamaged(_))
     }
@@ -66,7 +66,7 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(error),
-            // A file is missing or truncated, or has wrong contents, which lead to offsets beyond
+            // A file is missing or truncated, or its contents are wrong and refer to offsets past
             // its end.
             io::ErrorKind::NotFound
             | io::ErrorKind::UnexpectedEof
@@ -93,17 +93,17 @@ thread_local! {
     static PANICS_ARE_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes panics of the calling thread count as failures of the store.
+/// Marks the calling thread as one whose panics are failures of the store.
 pub(super) fn catches_panics() {
     PANICS_ARE_CAUGHT.set(true);
 }
 
-/// Returns whether the store survives a panic of the calling thread, for a panic hook that ends the
-/// process at other panics.
+/// Returns whether the store survives a panic of the calling thread. For a panic hook that ends the
+/// process on any other panic.
 ///
 /// A panic in one of fjall's threads reaches the store as [`Failure::Poisoned`] with the next
-/// write, but the panic hook runs first, on the panicking thread. Only their names identify these
-/// threads.
+/// write, but the panic hook runs earlier, on the panicking thread. These threads can be recognized
+/// only by their names.
 pub fn gets_over_panics_here() -> bool {
     const LIBRARY_THREAD: &str = "fjall:worker";
     PANICS_ARE_CAUGHT.get() || thread::current().name() == Some(LIBRARY_THREAD)
@@ -113,14 +113,15 @@ pub fn gets_over_panics_here() -> bool {
 mod tests {
     use super::*;
 
-    /// fjall's threads have the expected names; a panic in an unknown one would end the node.
+    /// fjall's threads have the expected names. A panic in a thread with another name would end the
+    /// node.
     #[test]
     fn threads_of_the_library_are_known() {
         let folder = tempfile::tempdir().unwrap();
         let database = fjall::Database::builder(folder.path()).open().unwrap();
         let tree = database.keyspace("kv", Default::default).unwrap();
         tree.insert("key", "value").unwrap();
-        // A thread sets its name when it first runs, and one has run after this call.
+        // A thread sets its name when it starts to run, and one has run once this call returns.
         tree.rotate_memtable_and_wait().unwrap();
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));

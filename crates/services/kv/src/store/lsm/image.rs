@@ -1,4 +1,5 @@
-//! Snapshot of the store on disk: fjall's snapshot of the tree, and the layers that were above it.
+//! Snapshot of the store on disk: fjall's snapshot of the tree, and the layers above it at that
+//! time.
 
 use std::{borrow::Cow, cell::OnceCell, collections::VecDeque, ops::Bound, sync::Arc};
 
@@ -19,7 +20,7 @@ use crate::store::{
 
 type Read = Result<(Slice, Slice), Failure>;
 
-/// Entries of the tree in order. Some are read ahead of the cursor, since finding a position in the
+/// Entries of the tree in order. Some are read ahead of the cursor and kept, because seeking in the
 /// tree again would read much of it.
 struct Stored {
     fresh: Box<dyn Iterator<Item = Read> + Send>,
@@ -31,7 +32,7 @@ impl Stored {
         Self { fresh: Box::new(fresh), ahead: VecDeque::new() }
     }
 
-    /// Iterates over the entries from the cursor on, adding newly read ones to `ahead`.
+    /// Iterates over the entries from the cursor on. Adds newly read ones to `ahead`.
     fn not_passed(&mut self) -> impl Iterator<Item = Read> {
         let again: Vec<Read> = self.ahead.iter().cloned().map(Ok).collect();
         let ahead = &mut self.ahead;
@@ -50,7 +51,7 @@ impl Stored {
     }
 }
 
-/// Snapshot in progress, which keeps the tree open.
+/// Snapshot in progress. Keeps the tree open.
 pub(super) struct Image {
     keys: Stored,
     /// Remaining rows of the current collection.
@@ -81,7 +82,7 @@ impl Image {
         }
     }
 
-    /// Passes the next keys and rows, about `bytes` bytes, to `each`.
+    /// Passes the next keys and rows to `each`, about `bytes` bytes of them.
     pub(super) fn next(&mut self, bytes: usize, each: &mut Each<'_>) -> Result<Imaged, Failure> {
         let mut turn = Turn::of(bytes);
         loop {
@@ -155,7 +156,7 @@ impl Image {
     }
 }
 
-/// Returns the rows of a layer in order; `None` for a removed row.
+/// Returns the rows of a layer in order. `None` marks a removed row.
 pub(super) fn changed<'a>(
     rows: impl Iterator<Item = (&'a Box<[u8]>, &'a Option<Box<[u8]>>)>,
 ) -> impl Iterator<Item = (Cow<'a, [u8]>, Option<Bytes<'a>>)> {

@@ -1,9 +1,9 @@
-//! Loads: keys of another store are written under a hidden generation, which a final batch makes
+//! Loads: the keys of another store are written to a hidden generation. The last batch makes it
 //! current.
 //!
-//! Until then the tree has its old state: after a crash the store is where it was, and the loaded
-//! keys are removed. The first keys of a load mark the generation as used, so that no other one
-//! ever begins among the remains of a crash.
+//! Until then, the tree has its old state. After a crash, the store is at its old position, and the
+//! loaded keys are removed. The first keys of a load mark the generation as used, so that no other
+//! generation ever begins among the remains of a crash.
 
 use std::{cell::RefCell, collections::BTreeSet, mem, sync::Arc};
 
@@ -32,13 +32,13 @@ impl LsmStore {
         self.image = None;
         self.newest_generation += 1;
         let generation = self.newest_generation;
-        // Unsent changes are dropped. Those in flight belong to the old state.
+        // Unsent changes are dropped; those in flight belong to the old state.
         self.waiting.clear();
         self.state = self.sent;
         self.wanted = self.wanted.min(self.sent.applied_to);
         self.blind = RefCell::default();
         self.active = Changes::of_load(self.sent, generation);
-        // The state in flight may count some keys twice until the writer knows better.
+        // Until the writer has looked them up, the state in flight may count existing keys as new.
         if let Some(frozen) = &self.frozen {
             self.active.uncertain.clone_from(&frozen.uncertain);
         }
@@ -91,7 +91,7 @@ impl LsmStore {
         let load = self.loading.ok_or(LoadError::NotLoading)?;
         let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
         if takes && self.frozen.is_none() {
-            // The tree keeps its old state.
+            // The tree stays in its old state.
             let next = Changes::of_load(self.sent, load.generation);
             let full = Arc::new(mem::replace(&mut self.active, next));
             self.frozen = Some(Arc::clone(&full));
@@ -104,7 +104,7 @@ impl LsmStore {
         self.handle_writer_events();
         let load = self.loading.take().ok_or(LoadError::NotLoading)?;
         self.must_be_open()?;
-        // No old metadata may survive, in the tree or in changes in flight.
+        // No old metadata may remain in the tree or in the changes in flight.
         let stored = self.tree_range(vec![kind::META]..vec![kind::DEADLINE]);
         let mut old: BTreeSet<_> = stored.map(|(key, _)| key[1..].to_vec()).collect();
         self.must_be_open()?;
@@ -121,7 +121,7 @@ impl LsmStore {
         };
         self.synced = self.synced.map(|synced| synced.min(at));
         self.wanted = self.wanted.min(at);
-        // The old generation has ended but takes space.
+        // The old generation has ended, but still takes space.
         (self.cleared, self.dirty) = (true, false);
         self.drain();
         Ok(())

@@ -1,6 +1,7 @@
-//! Renewal of a store with damaged files. Once a snapshot to replace it is on this node's disk
-//! ([scrub-8]), the folder is set aside, where an operator finds it if the new store fails too. It
-//! is removed once the new store has reached the old position and is synced.
+//! Renewal: replaces a store that has damaged files. It starts once this node's disk has a snapshot
+//! to load ([scrub-8]). The folder of the old store is set aside, where an operator finds it if the
+//! new store fails too. It is removed once the new store has reached the old position and is
+//! synced.
 
 use std::{
     fs, io,
@@ -13,28 +14,28 @@ use quorate_core::slot::Slot;
 use super::LsmStore;
 use crate::store::Store as _;
 
-/// Reason as reported to operators.
+/// Reason reported to operators.
 const WHY: &str = "a scrub found damaged files";
-/// Free bytes required besides those for a new tree of the same size.
+/// Required free bytes, in addition to those for a new tree of the same size.
 const RESERVE_BYTES: u64 = 64 << 20;
 
 #[derive(Debug)]
 pub(super) struct Renewal {
     /// Applied position of the old store.
     to: Slot,
-    /// Path of the old store.
+    /// Path to which the old store was moved.
     aside: Option<PathBuf>,
 }
 
 impl LsmStore {
-    /// Closes the tree and creates an empty one in its place.
+    /// Closes the tree and replaces it by an empty one.
     pub(super) fn begin_renewal(&mut self) -> Result<(), String> {
         self.handle_writer_events();
         let tree = match &self.tree {
             Some(tree) if !self.has_failed() => tree,
             _ => return Err(self.condition.to_string()),
         };
-        // A renewal must not run out of space half-way while the old store still serves clients.
+        // A renewal must not run out of space midway, as the old store can still serve clients.
         let needed = tree.disk_space().saturating_add(RESERVE_BYTES);
         let room = tree.room(&self.path).and_then(|room| {
             may_be_renamed(&self.path)?;
@@ -52,18 +53,18 @@ impl LsmStore {
             Err(error) => return Err(format!("the store cannot be set aside: {error}")),
         }
         self.renewal = Some(Renewal { to: self.state.applied_to, aside: None });
-        // [store-1] Only the old store contains the synced data.
+        // [store-1] The synced data is only in the old store.
         self.synced = None;
         self.close_for_reopen(WHY.to_owned(), Some(WHY.to_owned()));
         Ok(())
     }
 
-    /// Records where the tree was moved, if it was.
+    /// Records the path to which the tree was moved, if it was.
     pub(super) fn set_aside(&mut self, aside: Option<PathBuf>) {
         match &mut self.renewal {
             Some(renewal) if renewal.aside.is_none() => renewal.aside = aside,
-            // Another tree was damaged during the renewal. The first one is the last that was
-            // complete, so it is retained.
+            // A further tree was damaged during the renewal. The first one was the last complete
+            // tree, so it is retained.
             Some(_) if aside.is_some() => self.renewal = None,
             _ => {}
         }
@@ -78,7 +79,8 @@ impl LsmStore {
         }
     }
 
-    /// Ends the renewal and removes the old store, if the new one is synced up to the old position.
+    /// Ends the renewal if the new store is synced up to the old position, and removes the old
+    /// store.
     pub(super) fn end_renewal(&mut self, synced_to: Slot) {
         let ended =
             self.renewal.take_if(|renewal| renewal.aside.is_some() && synced_to >= renewal.to);
@@ -88,7 +90,7 @@ impl LsmStore {
     }
 }
 
-/// Checks that a folder can be renamed: not a mount point, with a writable parent.
+/// Checks that a folder can be renamed: it is not a mount point, and its parent is writable.
 fn may_be_renamed(folder: &Path) -> io::Result<()> {
     let parent = match folder.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -98,7 +100,7 @@ fn may_be_renamed(folder: &Path) -> io::Result<()> {
         return Err(io::Error::other("its folder is a file system of its own"));
     }
     let probe = folder.with_extension("probe");
-    // A process that ended at this point may have left the probe folder behind.
+    // A process that ended here may have left the probe folder.
     match fs::create_dir(&probe) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,

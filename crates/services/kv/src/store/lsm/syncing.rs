@@ -1,5 +1,6 @@
-//! Syncing: which position survives a power loss ([store-1]), and how it advances. The tree's
-//! journal contains every batch and is synced on request. Unsent changes go to the tree first.
+//! Syncing: the position that survives a power loss ([store-1]), and how it advances. The journal
+//! of the tree contains every batch and is synced on request. Unsent changes are sent to the tree
+//! first.
 
 use quorate_core::slot::Slot;
 
@@ -14,7 +15,7 @@ impl LsmStore {
         self.go_on_syncing();
     }
 
-    /// Takes the next step towards the requested position, if possible.
+    /// Takes the next step towards the requested position, if one is possible now.
     pub(super) fn go_on_syncing(&mut self) {
         let synced = self.synced.unwrap_or(Slot::FIRST);
         if self.wanted <= synced || self.syncing || self.frozen.is_some() || self.tree.is_none() {
@@ -30,7 +31,7 @@ impl LsmStore {
 
     pub(super) fn on_synced(&mut self, to: Slot) {
         self.syncing = false;
-        // Without a tree there is no synced position.
+        // Stays `None` without a tree.
         self.synced = self.synced.map(|synced| synced.max(to));
         self.end_renewal(to);
     }

@@ -1,4 +1,4 @@
-//! A full or failing disk: what the store can still do, and how it recovers.
+//! Behaviour of the store while the disk is full or failing, and recovery.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -12,11 +12,11 @@ use super::{
     scrub::Suspicion, tree::Opened, writer::Event,
 };
 
-/// Failed reads in one process after which the tree is no longer trusted.
+/// Number of failed reads in one process after which the tree is no longer trusted.
 const FAILED_READS_MAX: u32 = 2;
 
 impl LsmStore {
-    /// Handles the writer's events and failed reads.
+    /// Handles the writer's events and failed reads. Returns the health of the store.
     pub(super) fn look_after_tree(&mut self) -> Health {
         self.handle_writer_events();
         self.on_misread();
@@ -80,28 +80,28 @@ impl LsmStore {
         }
     }
 
-    /// Closes the tree in this thread, so that the writer can reopen it.
+    /// Closes this thread's tree, so that the writer can reopen it.
     pub(super) fn close_for_reopen(&mut self, why: String, distrusted: Option<String>) {
         self.forget_tree();
         self.condition = Condition::Closed(why);
         self.writer.reopen(distrusted);
     }
 
-    /// Drops this thread's handles of the tree.
+    /// Drops this thread's handles to the tree.
     fn forget_tree(&mut self) {
         (self.tree, self.image) = (None, None);
     }
 
-    /// Restarts from a newly opened tree. Changes in memory are dropped: they are in the log, or in
-    /// the snapshot that was being loaded.
+    /// Continues with a newly opened tree. Changes in memory are dropped, since they are in the log
+    /// or in the snapshot that was being loaded.
     fn begin_anew(&mut self, opened: Opened) {
         let Opened { tree, state, newest_generation, note, aside } = opened;
         self.forget_tree();
         self.tree = Some(tree);
         (self.state, self.sent) = (state, state);
         self.newest_generation = newest_generation;
-        // fjall syncs its journal before reading it. After a failure, that sync proves little about
-        // earlier writes, because some systems then take unwritten data for written.
+        // fjall syncs its journal before it reads it. After a failure, that sync proves little
+        // about earlier writes, because some kernels mark unwritten data as clean.
         self.synced = Some(match self.synced {
             None => state.applied_to,
             Some(synced) => synced.min(state.applied_to),
@@ -124,7 +124,7 @@ impl LsmStore {
         self.back = Some(note);
     }
 
-    /// Handles a failed read: reopens the tree, or sets it aside if it is damaged or has failed
+    /// Handles a failed read: reopens the tree. Sets it aside if it is damaged or reads have failed
     /// before.
     fn on_misread(&mut self) {
         let Some(failure) = self.misread.get() else {

@@ -8,16 +8,15 @@ use super::{
 };
 use crate::store::{Bytes, Span, VisitRow, collection::Id};
 
-/// Approximate memory of a row in its node, which is three quarters full.
+/// Approximate memory of a row in a node that is three quarters full.
 const ROW_BYTES: usize = size_of::<Row>() * 4 / 3;
-/// Maximum number of dropped rows freed per step.
+/// Maximum number of rows of dropped collections freed per step.
 const FREED_MAX: usize = 1024;
 
-/// Rows of a collection.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     rows: Tree,
-    /// Number of the last snapshot for which these rows need not be saved.
+    /// Number of the last snapshot that does not need these rows.
     pub(super) seen: u64,
 }
 
@@ -27,7 +26,7 @@ impl Rows {
     }
 }
 
-/// Returns the approximate memory of a row, from the lengths of its name and value.
+/// Returns the approximate memory of a row, given the lengths of its name and value.
 const fn size(name: usize, value: usize) -> u64 {
     (ROW_BYTES + Text::apart(name) + Text::apart(value)) as u64
 }
@@ -37,7 +36,7 @@ fn size_of_row(row: &Row) -> u64 {
     size(name.len(), value.len())
 }
 
-/// Returns the rows from a name on.
+/// Returns the rows in order of name, from `from` on.
 pub(super) fn in_order<'a>(
     rows: &'a Rows,
     from: &[u8],
@@ -49,9 +48,9 @@ pub(super) fn in_order<'a>(
 #[derive(Debug, Default)]
 pub(super) struct Collections {
     live: BTreeMap<Id, Rows>,
-    /// Dropped collections, whose ids no key uses.
+    /// Dropped collections: no key refers to their ids.
     ended: BTreeMap<Id, Rows>,
-    /// Approximate memory of all rows.
+    /// Approximate memory of all rows in bytes.
     bytes: u64,
 }
 
@@ -60,12 +59,12 @@ impl Collections {
         self.bytes
     }
 
-    /// Returns the rows of a collection, including those of a dropped one that are not freed yet.
+    /// Returns the rows of a collection. It may be a dropped one that is not completely freed yet.
     pub(super) fn get(&self, id: Id) -> Option<&Rows> {
         self.live.get(&id).or_else(|| self.ended.get(&id))
     }
 
-    /// Marks a collection as unneeded by the snapshot `image`.
+    /// Marks a collection as not needed by the snapshot `image`.
     pub(super) fn mark(&mut self, id: Id, image: u64) {
         if let Some(rows) = self.live.get_mut(&id) {
             rows.seen = image;
@@ -76,7 +75,8 @@ impl Collections {
         self.live.get(&id)?.get(name)
     }
 
-    /// Sets a row. A new collection is marked as unneeded by the snapshot `image`.
+    /// Sets a row. If this creates the collection, it is marked as not needed by the snapshot
+    /// `image`.
     pub(super) fn put(&mut self, id: Id, name: &[u8], value: &[u8], image: u64) {
         let rows =
             self.live.entry(id).or_insert_with(|| Rows { rows: Tree::default(), seen: image });
@@ -95,7 +95,7 @@ impl Collections {
         }
     }
 
-    /// Handles the removal of a collection's key; no-op if its rows are gone.
+    /// Removes a collection whose key was removed, if it has no rows left.
     pub(super) fn detached(&mut self, id: Id) {
         if self.live.get(&id).is_some_and(|rows| rows.rows.is_empty()) {
             self.live.remove(&id);
@@ -127,7 +127,7 @@ impl Collections {
         }
     }
 
-    /// Frees some rows, dropped or not. Returns whether any are left.
+    /// Frees some rows of any collection, dropped or not. Returns whether any are left.
     pub(super) fn free_all_some(&mut self) -> bool {
         for _ in 0..FREED_MAX {
             if let Some((id, rows)) = self.live.pop_first() {
@@ -154,7 +154,7 @@ impl Collections {
             true => visit(name, value),
             false => ControlFlow::Break(()),
         };
-        // The visitor may stop early, which does not matter here.
+        // It makes no difference whether the visitor stops early.
         let _ = match span.back {
             false => rows.rows.from(span.from).try_for_each(&mut visit),
             true => rows.rows.before(span.to).try_for_each(&mut visit),

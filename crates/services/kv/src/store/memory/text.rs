@@ -1,10 +1,9 @@
-//! Names and values of rows. Short ones are stored inline, so that a search need not follow a
-//! pointer.
+//! Names and values of rows. Short ones are stored inline, so a search need not follow a pointer.
 
 use std::cmp::Ordering;
 
-/// Maximum length of an inline text. With length and tag it takes four words, so a row fills a
-/// cache line.
+/// Maximum length of an inline text. With its length and tag, it takes four words, so a row fills
+/// one cache line.
 const SHORT: usize = 30;
 
 #[derive(Debug)]
@@ -17,7 +16,7 @@ pub(super) enum Text {
     Long(Box<[u8]>),
 }
 
-/// Name to search for, prepared for many comparisons.
+/// Name to search for, in a form that is fast to compare many times.
 #[derive(Debug)]
 pub(super) struct Sought<'n> {
     name: &'n [u8],
@@ -39,7 +38,7 @@ impl Text {
         }
     }
 
-    /// Replaces the text and returns the length of the old one.
+    /// Replaces the text and returns the length of the previous one.
     pub(super) fn set(&mut self, text: &[u8]) -> usize {
         let before = self.bytes().len();
         match self {
@@ -49,7 +48,7 @@ impl Text {
         before
     }
 
-    /// Returns the approximate heap bytes of a text of length `len`.
+    /// Returns the approximate number of bytes on the heap for a text of length `len`.
     pub(super) const fn apart(len: usize) -> usize {
         const BLOCK: usize = 16;
         if len > SHORT { len + BLOCK } else { 0 }
@@ -87,7 +86,7 @@ fn short(text: &[u8]) -> Option<(u8, [u8; SHORT])> {
     Some((u8::try_from(text.len()).ok()?, bytes))
 }
 
-/// Reads eight bytes as a number that sorts like them.
+/// Returns eight bytes as a number with the same order.
 fn word(bytes: &[u8; SHORT], from: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[from..from + 8]);
@@ -95,7 +94,7 @@ fn word(bytes: &[u8; SHORT], from: usize) -> u64 {
 }
 
 /// Returns the words to compare if the first ones are equal: the remaining bytes, then the length,
-/// as one text may be the other followed by zeros.
+/// in case one text is the other followed by zeros.
 fn rest(len: u8, bytes: &[u8; SHORT]) -> [u64; 3] {
     let mut last = [0; 8];
     last[..SHORT - 24].copy_from_slice(&bytes[24..]);
@@ -109,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// Generates texts of few letters, including zero, with lengths around the inline limit and
-    /// word boundaries.
+    /// Generates texts over a small alphabet that includes zero, with lengths around the inline
+    /// limit and word boundaries.
     fn any(dice: &mut Dice) -> Vec<u8> {
         let len = dice.index(SHORT + 4);
         (0..len).map(|_| [0, 0, 0, 1, 255][dice.index(5)]).collect()
@@ -122,7 +121,8 @@ mod tests {
         for _ in 0..100_000 {
             let (one, mut two) = (any(&mut dice), any(&mut dice));
             if dice.index(2) == 0 {
-                // The texts are equal up to the end of the shorter one.
+                // The texts are equal up to the end of the shorter one, or differ only by zeros at
+                // the end.
                 two = one.clone();
                 two.resize(dice.index(SHORT + 4), 0);
             }

@@ -1,5 +1,5 @@
-//! Record of a key: value and metadata in one allocation. A lookup misses the cache once, compared
-//! with four times in a tree.
+//! Record of a key: value and metadata in one allocation. A lookup has one cache miss, compared
+//! with four in a tree.
 
 use crate::store::{
     collection::Kind,
@@ -7,6 +7,8 @@ use crate::store::{
     places::Version,
 };
 
+/// Record in one allocation, with the layout:
+///
 /// ```text
 /// slot u64 | deadline u64 | index u32 | key length u32 | has a deadline, kind u8 | key | value
 /// ```
@@ -19,7 +21,7 @@ const INDEX: usize = 16;
 const KEY_BYTES: usize = 20;
 const FLAGS: usize = 24;
 const HEAD: usize = 25;
-/// Flag of a record with a deadline, next to the bits of the type.
+/// Flag for the presence of a deadline. The other bits of the byte are the type.
 const HAS_DEADLINE: u8 = 1;
 const LINE: usize = 64;
 
@@ -36,7 +38,7 @@ impl Record {
         record
     }
 
-    /// Replaces value and metadata, in place if the length is the same.
+    /// Replaces the value and the metadata, in place if the length stays the same.
     pub(crate) fn set(&mut self, value: &[u8], stamp: Stamp) {
         let from = self.value_at();
         if self.0.len() - from == value.len() {
@@ -80,7 +82,7 @@ impl Record {
         Kind::from_byte(self.0[FLAGS] >> 1).unwrap_or_default()
     }
 
-    /// Returns whether the record marks a removed key in a layer above others.
+    /// Returns whether the record marks a removed key, in a layer above others.
     pub(crate) fn is_absent(&self) -> bool {
         self.version() == Version::ABSENT
     }
@@ -100,7 +102,7 @@ impl Record {
         HEAD + key.len() + value.len()
     }
 
-    /// Reads a byte of each cache line, up to the usual size of a record, to load them.
+    /// Reads a byte of each cache line, up to the size of a typical record, to load these lines.
     pub(crate) fn touch(&self) -> u8 {
         let last = self.0.len() - 1;
         [0, LINE, 2 * LINE, 3 * LINE].into_iter().fold(0, |sum, at| sum ^ self.0[at.min(last)])

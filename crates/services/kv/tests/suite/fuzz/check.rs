@@ -1,8 +1,8 @@
-//! Properties of the request parser for arbitrary bytes.
+//! Properties of the request parser that hold for arbitrary bytes.
 
 use quorate_kv::resp::request::{Parsed, Parser, ProtocolError};
 
-/// Maximum total size of a request's arguments.
+/// Maximum total size in bytes of a request's arguments.
 pub(crate) const BYTES_MAX: usize = 1000;
 
 /// Results of parsing a stream of requests.
@@ -13,7 +13,8 @@ pub(crate) struct Seen {
     pub(crate) error: Option<ProtocolError>,
 }
 
-/// Checks that fragmentation changes no results. The first byte is the size of the fragments.
+/// Checks that fragmentation does not change the results. The first byte determines the fragment
+/// size.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((piece, stream)) = bytes.split_first() else {
         return;
@@ -27,7 +28,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// Feeds the parser as a connection does, presenting unconsumed bytes again.
+/// Feeds the parser as a connection does: unconsumed bytes are passed again.
 pub(crate) fn parse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     let (mut parser, mut seen, mut held) = (Parser::default(), Seen::default(), Vec::new());
     for piece in pieces {

@@ -1,10 +1,10 @@
-//! Hostile requests: the corpus of the fuzz target `resp` and mutations of it.
+//! Hostile requests: the corpus of the fuzz target `resp`, and mutations of it.
 
 mod check;
 
 use crate::driver::{self, Seed};
 
-/// Requests, valid and invalid: name, size of the fragments, bytes.
+/// Valid and invalid requests: name, fragment size, bytes.
 const REQUESTS: [(&str, u8, &[u8]); 30] = [
     ("ping", 255, b"*1\r\n$4\r\nPING\r\n"),
     ("set", 6, b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\nvalue\r\n"),
@@ -56,7 +56,7 @@ fn seeds() -> Vec<Seed> {
         bytes: [&[*piece], *stream].concat(),
     };
     let mut seeds: Vec<Seed> = REQUESTS.iter().map(seed).collect();
-    // Larger than allowed: skipped, and the next one is parsed.
+    // The first request is too large and is skipped; the next one is parsed.
     let large = "v".repeat(check::BYTES_MAX);
     let text = format!("*2\r\n$3\r\nGET\r\n$1000\r\n{large}\r\n*1\r\n$4\r\nPING\r\n");
     seeds.push(Seed { name: "skipped".to_owned(), bytes: [&[99], text.as_bytes()].concat() });
@@ -68,7 +68,7 @@ fn no_bytes_of_a_client_break_the_parser() {
     driver::run("resp", &seeds(), 100_000, check::check);
 }
 
-/// The seeds reach the whole parser, because most are valid requests.
+/// The seeds cover the whole parser, as most of them are valid requests.
 #[test]
 fn seeds_reach_the_whole_parser() {
     let seen: Vec<_> =

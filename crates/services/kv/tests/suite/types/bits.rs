@@ -138,7 +138,7 @@ fn requests_are_checked_as_redis_does() {
     );
 }
 
-/// BITCOUNT and BITPOS agree with a check of every bit.
+/// BITCOUNT and BITPOS for ranges agree with a check of each single bit.
 #[test]
 fn ranges_of_bits_are_what_single_bits_say() {
     on_both_stores(|node| {

@@ -1,5 +1,5 @@
-//! Random programs: both stores and the reference model reply alike, and the stores have equal
-//! digests, even after snapshots and restarts.
+//! Random programs: both stores and the reference model give the same replies, and the stores have
+//! equal digests, even after snapshots and restarts.
 
 use std::{mem, path::PathBuf};
 
@@ -28,7 +28,7 @@ const WORDS: [&str; 12] =
 const SCORES: [&str; 10] = ["0", "1", "2", "-1", "2.5", "10", "100", "-7.25", "inf", "-inf"];
 const FINITE: [&str; 6] = ["0", "1", "2", "-1", "2.5", "10"];
 
-/// Returns a random command, whose arguments often match the results of others.
+/// Generates a random command whose arguments often match the results of others.
 fn command(random: &mut Random, of: usize) -> Vec<String> {
     let key = *random.pick(&KEYS);
     let other = *random.pick(&KEYS);
@@ -148,7 +148,7 @@ fn command(random: &mut Random, of: usize) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Returns a random command on keys of any type.
+/// Generates a random command for keys of any type.
 fn any(random: &mut Random) -> Vec<String> {
     let (key, other) = (*random.pick(&KEYS), *random.pick(&KEYS));
     let number = random.below(40);
@@ -163,7 +163,7 @@ fn any(random: &mut Random) -> Vec<String> {
         6 if key != other => format!("COPY {key} {other} REPLACE"),
         7 => format!("PEXPIRE {key} {}", number * 100),
         8 => format!("PERSIST {key}"),
-        // Words are rarely numbers, so most commands without ALPHA would be refused.
+        // Words are rarely numbers, so most SORT commands without ALPHA would fail.
         12 if how.is_empty() => format!("SORT {key} LIMIT {skipped} {wanted} STORE {other}"),
         12 => format!("SORT {key}{how} STORE {other}"),
         13 => format!("SORT_RO {key} ALPHA LIMIT {skipped} {wanted}"),
@@ -174,7 +174,7 @@ fn any(random: &mut Random) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Sorts elements or pairs of undefined order.
+/// Sorts the elements or pairs of a reply whose order is undefined.
 fn without_order(name: &str, reply: &str) -> String {
     let pairs = matches!(name, "HGETALL");
     let unordered =
@@ -188,14 +188,14 @@ fn without_order(name: &str, reply: &str) -> String {
     format!("{}|{:?}", lines[0], items)
 }
 
-/// Both stores, each with a front, and the same requests.
+/// Two nodes with different stores, which receive the same requests.
 struct Pair {
     nodes: [Node; 2],
     clients: [ConnectionId; 2],
     model: Model,
     folder: tempfile::TempDir,
     lives: usize,
-    /// Group times, with the first slot of each.
+    /// Group times, each with its first slot.
     times: Vec<(u64, u64)>,
 }
 
@@ -219,7 +219,7 @@ impl Pair {
 
     fn ask(&mut self, words: &[String], trace: &dyn Fn() -> String) {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        // Drops the argument that the generator gives to a command without any.
+        // Removes the placeholder argument of a command without arguments.
         let asked = if words[1..] == ["x"] { &words[..1] } else { &words };
         let replies = [0, 1].map(|at| self.nodes[at].ask(self.clients[at], asked));
         assert_eq!(replies[0], replies[1], "{words:?} {}", trace());
@@ -239,7 +239,7 @@ impl Pair {
         assert_eq!(memory.world.slot, disk.world.slot);
     }
 
-    /// Advances the clock so that keys expire, with or without housekeeping.
+    /// Advances the clock so that keys expire. Housekeeping runs if `sweeps`.
     fn pass(&mut self, ms: u64, sweeps: bool) {
         let due = [0, 1].map(|at| {
             self.nodes[at].world.wall_ms += ms;
@@ -262,7 +262,8 @@ impl Pair {
         before.map_or(0, |(_, ms)| *ms)
     }
 
-    /// Reopens the store on disk after a stop or a kill. The log replays what is missing.
+    /// Reopens the store on disk after a clean stop or a kill. The missing part is replayed from
+    /// the log.
     fn restart(&mut self, killed: bool) {
         let empty = Service::new(Box::new(MemoryStore::new()));
         if killed {
@@ -288,8 +289,8 @@ impl Pair {
         self.check_digests();
     }
 
-    /// Takes snapshots of both stores while commands continue. They must be equal, and each is
-    /// loaded into the other store.
+    /// Takes snapshots of both stores while commands continue. The snapshots must be equal, and
+    /// each is loaded into the other store.
     fn exchange(&mut self, random: &mut Random, of: usize, trace: &dyn Fn() -> String) {
         let digest = self.nodes[0].world.service.digest();
         let at = Slot(self.nodes[0].world.slot);
@@ -390,7 +391,7 @@ fn sorted_sets_are_as_the_reference_says() {
     }
 }
 
-/// Commands of one type on keys of another match the reference model.
+/// Commands for one type on keys of another give the same replies as the reference model.
 #[test]
 fn types_among_each_other_are_as_the_reference_says() {
     for seed in 400..404 {

@@ -1,4 +1,4 @@
-//! Deadlines of hash fields: replies as in Redis 7.4, and no command sees an expired field
+//! Deadlines of hash fields: replies are as in Redis 7.4, and no command sees an expired field
 //! ([time-2]).
 
 use quorate_core::slot::Slot;
@@ -153,7 +153,7 @@ fn what_writes_a_field_keeps_its_deadline_or_takes_it_away() {
     );
 }
 
-/// Creates a hash in which `a` and `b` have expired but are stored, and `c` expires later.
+/// Creates a hash in which `a` and `b` have expired but are still stored, and `c` expires later.
 fn half_ended(node: &mut Node) {
     let one = node.connect();
     node.say(one, "FLUSHALL");
@@ -162,7 +162,7 @@ fn half_ended(node: &mut Node) {
     node.say(one, "HPEXPIRE h 20 FIELDS 1 c");
     assert!(!node.pass(), "nothing is due");
     node.world.wall_ms += 10;
-    // A single node's clock has no effect.
+    // The clock of a single node has no effect.
     assert_eq!(node.say(one, "HPTTL h FIELDS 1 a"), "*1|:0|");
     assert_eq!(node.say(one, "HGET h a"), "$1|1|");
     assert!(node.pass());
@@ -202,7 +202,7 @@ fn a_field_that_has_ended_exists_for_no_command_and_its_removal_changes_no_answe
                     assert_eq!(node.sweep(), 2);
                 }
                 assert_eq!(node.say(one, command), reply, "{command} {swept}");
-                // Removing expired fields after the command changes no reply either.
+                // The removal of expired fields after the command changes no reply either.
                 let all = ["HLEN h", "HGETALL h", "HTTL h FIELDS 4 a b c d", "HLEN i"];
                 let before = all.map(|command| node.say(one, command));
                 node.sweep();
@@ -281,7 +281,7 @@ fn a_hash_ends_with_the_last_of_its_fields() {
             node.sweep();
             assert_eq!(node.say(one, "HGETALL h"), "*2|$1|a|$1|1|");
         }
-        // Also if the remaining fields are deleted, so that only expired ones are left.
+        // This also holds if the other fields are deleted, so that only expired ones are left.
         half_ended(node);
         node.say(one, "HDEL h c d");
         for (command, reply) in gone {
@@ -355,7 +355,7 @@ fn many_fields_are_removed_in_bites_and_hold_nothing_up() {
         assert_eq!(node.say(one, "HLEN h"), ":2|");
         assert_eq!(node.sweep(), 256);
         assert_eq!(node.say(one, "HLEN h"), ":2|");
-        // Most expired fields are stored, but later ones expire in time.
+        // Later fields expire in time even while most expired ones are still stored.
         node.world.wall_ms += 10;
         assert!(node.pass());
         assert_eq!(node.say(one, "HGETALL h"), "*2|$5|stays|$1|2|");
@@ -394,7 +394,7 @@ fn a_field_that_ends_is_a_change_for_watch_and_its_removal_is_none() {
     });
 }
 
-/// A node that loads a snapshot knows the deadlines of fields.
+/// A node that loads a snapshot has the deadlines of fields.
 #[test]
 fn an_image_brings_the_order_of_deadlines_along() {
     let mut node = Node::memory();

@@ -150,8 +150,7 @@ fn other_types_are_refused_and_refuse_hashes() {
     );
 }
 
-/// A lock that an earlier version stored for Redisson reads like a hash, but only its scripts
-/// change it.
+/// A Redisson lock can be read like a hash, but only the lock scripts change it.
 #[test]
 fn locks_are_read_like_hashes() {
     check(
@@ -218,7 +217,7 @@ fn resp3_has_maps_and_pairs() {
     assert_eq!(node.say(client, "EXEC"), "*2|%1|$1|a|$1|1|*1|*2|$1|a|$1|1|");
 }
 
-/// All fields of a hash, small or large, are drawn about equally often.
+/// The fields of a hash are drawn about equally often, whether the hash is small or large.
 #[test]
 fn chance_is_fair() {
     for (fields, draws) in [(10, 4000), (3000, 9000)] {

@@ -189,7 +189,7 @@ fn requests_are_checked_as_redis_does() {
     );
 }
 
-/// RESP3 has a single null, even within a transaction.
+/// RESP3 has only one null, even within a transaction.
 #[test]
 fn no_list_is_null_in_resp3_also_in_a_transaction() {
     let mut node = Node::memory();
@@ -201,7 +201,7 @@ fn no_list_is_null_in_resp3_also_in_a_transaction() {
     assert_eq!(node.say(client, "EXEC"), "*1|_|");
 }
 
-/// A long list keeps its order, whichever side is moved.
+/// A long list keeps its order, whichever side is moved by a change.
 #[test]
 fn a_long_list_changes_at_its_nearer_end() {
     on_both_stores(|node| {

@@ -1,5 +1,5 @@
 //! Bit operations, hashes, lists, sets and sorted sets: each command with its edge cases, and all
-//! of them against a reference model.
+//! types against a reference model.
 
 mod bits;
 mod differential;

@@ -168,7 +168,7 @@ fn a_scan_returns_every_member_once() {
     });
 }
 
-/// Draws from many members differ, and each member is popped once.
+/// Draws from a large set vary, and each member is popped exactly once.
 #[test]
 fn many_members_are_popped_once_each() {
     let mut node = Node::memory();

@@ -1,4 +1,4 @@
-//! Rows in stores: order, removal, consistent snapshots.
+//! Rows in stores: order, removal, and consistent snapshots.
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
@@ -42,7 +42,7 @@ fn rows(store: &dyn Store, id: Id, span: Span<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     found
 }
 
-/// Rows of several layers and the tree are one sequence, in both directions.
+/// The rows of several layers and of the tree form one sequence, in both directions.
 #[test]
 fn rows_are_in_the_order_of_their_names() {
     for seed in 0..6 {
@@ -101,8 +101,8 @@ fn until_entries(store: &LsmStore, most: usize) {
     until("rows are removed", || (store.stored_entries() <= most).then_some(()));
 }
 
-/// Deleting a key takes the same time however many rows it has. They are removed in the background,
-/// even after a restart.
+/// The time to delete a key does not depend on its number of rows. They are removed in the
+/// background, also after a restart.
 #[test]
 fn rows_that_no_key_names_are_removed_from_the_disk() {
     const ROWS: u64 = 5000;
@@ -143,7 +143,7 @@ fn rows_that_no_key_names_are_removed_from_the_disk() {
     assert_eq!(rows(&store, id(3), Span::ALL).len(), 0);
 }
 
-/// A snapshot contains each row as of its beginning, wherever it is when the row changes, its
+/// A snapshot contains each row as of its beginning, at whatever point the row is changed, its
 /// collection is dropped or renamed, or all keys are removed.
 #[test]
 fn images_have_rows_as_they_were() {
@@ -160,7 +160,7 @@ fn images_have_rows_as_they_were() {
         for slot in 1..1500 {
             let at = random.below(4);
             let (other, name) = (random.below(4), random.below(30).to_string());
-            // An empty collection does not exist, so it cannot be renamed.
+            // A collection without rows does not exist, so it cannot be renamed.
             let rows_of = |id| rows(&*stores[0], id, Span::ALL).len();
             let what = match (random.below(40), live.get(&at)) {
                 (2, Some(of)) if rows_of(id(*of)) == 0 => 4,

@@ -1,4 +1,4 @@
-//! Behaviour common to all types: generic commands, deadlines, transactions, sizes.
+//! Behaviour that all types share: generic commands, deadlines, transactions, size limits.
 
 use quorate_kv::key::FIELD_BYTES_MAX;
 
@@ -63,7 +63,7 @@ fn memory_usage_grows_with_elements() {
     });
 }
 
-/// A command that recreates an expired collection does not see the old elements.
+/// A command that recreates an expired collection sees none of the old elements.
 #[test]
 fn a_collection_that_ended_begins_anew() {
     on_both_stores(|node| {
@@ -169,7 +169,7 @@ fn fields_and_members_have_one_limit_and_elements_have_none() {
                 assert_eq!(node.take(client), expected, "{words:?}");
             }
         }
-        // A member that is too long to exist may be requested or be a bound of a range.
+        // A member that is too long to exist may be looked up, or be the bound of a range.
         for words in [
             ["HGET", "h", &longer, ""],
             ["SISMEMBER", "s", &longer, ""],
@@ -187,7 +187,7 @@ fn fields_and_members_have_one_limit_and_elements_have_none() {
     });
 }
 
-/// Copies count towards the batch's budget. A command that exceeds it changes nothing.
+/// Copies are charged to the batch's budget. A command that exceeds it changes nothing.
 #[test]
 fn large_copies_are_refused_whole() {
     let mut node = Node::memory();
@@ -207,8 +207,8 @@ fn large_copies_are_refused_whole() {
     assert_eq!(node.say(client, "PEXPIRE i 1000"), ":1|");
 }
 
-/// The limit of a reply bounds the bytes copied for it, even in a transaction, which every node
-/// executes.
+/// The size limit of a reply bounds the bytes copied for it, even within a transaction, which every
+/// node executes.
 #[test]
 fn draws_and_combinations_of_what_is_large_end_in_time() {
     let long = "x".repeat(60_000);
@@ -232,7 +232,7 @@ fn draws_and_combinations_of_what_is_large_end_in_time() {
     });
 }
 
-/// Ranks counted from the far end are correct.
+/// Ranks are correct whether they are counted from the near or the far end.
 #[test]
 fn ranks_are_found_from_both_ends() {
     on_both_stores(|node| {

@@ -1,4 +1,4 @@
-//! Several nodes with a front each and a common log.
+//! Several nodes, each with a front, that execute the same log.
 
 use quorate_core::slot::Slot;
 use quorate_kv::service::Service;
@@ -11,11 +11,11 @@ use crate::common::{Asked, Node, Random, Told, World, request};
 
 pub(crate) struct Group {
     pub(crate) nodes: Vec<Node>,
-    /// Killed nodes, which do not execute the log.
+    /// True for killed nodes, which do not execute the log.
     pub(crate) down: Vec<bool>,
 }
 
-/// Index of the client's node, and the connection.
+/// Index of the client's node, and the client's connection.
 pub(crate) type Client = (usize, ConnectionId);
 
 impl Group {
@@ -37,13 +37,13 @@ impl Group {
         (node, self.nodes[node].connect())
     }
 
-    /// Sends a request without executing anything.
+    /// Sends a request without executing it.
     pub(crate) fn send(&mut self, (node, client): Client, text: &str) {
         let words: Vec<&str> = text.split_whitespace().collect();
         self.nodes[node].feed(client, &request(&words));
     }
 
-    /// Sends a request and executes everything. Returns the client's output.
+    /// Sends a request and executes everything. Returns the output for the client.
     pub(crate) fn say(&mut self, client: Client, text: &str) -> String {
         self.send(client, text);
         self.settle();
@@ -73,7 +73,7 @@ impl Group {
         self.nodes[node].pump();
     }
 
-    /// Executes the first request of a node. Returns whether there was one.
+    /// Executes the first request of a node. Returns `false` if there is none.
     pub(crate) fn step(&mut self, from: usize) -> bool {
         if self.down[from] {
             return false;
@@ -104,7 +104,7 @@ impl Group {
         true
     }
 
-    /// Executes the first command of a node but drops the reply.
+    /// Executes the first command of a node, but loses the reply.
     pub(crate) fn lose_reply(&mut self, node: usize) {
         assert!(self.step(node));
         let told = &mut self.nodes[node].world.told;
@@ -122,7 +122,7 @@ impl Group {
         told
     }
 
-    /// Executes everything until nothing is left to do at this time.
+    /// Executes everything that is due at the current time.
     pub(crate) fn settle(&mut self) {
         loop {
             let mut moved = false;
@@ -144,7 +144,7 @@ impl Group {
         }
     }
 
-    /// Executes random steps.
+    /// Executes random steps on random nodes.
     pub(crate) fn stir(&mut self, random: &mut Random, steps: usize) {
         for _ in 0..steps {
             let node = random.below(self.nodes.len());
@@ -175,7 +175,7 @@ impl Group {
         self.down[node] = true;
     }
 
-    /// Restarts a node without clients, with the state of another node.
+    /// Restarts a node with the state of another node and without clients.
     pub(crate) fn restart(&mut self, node: usize, from: usize) {
         let at = self.nodes[from].world.slot;
         let items = image(&mut self.nodes[from].world.service);

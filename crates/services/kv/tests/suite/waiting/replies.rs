@@ -1,4 +1,5 @@
-//! Replies of blocking commands: at once, later, after a timeout, and where they must not block.
+//! Replies of blocking commands: immediate, later, after a timeout, and in places where they must
+//! not block.
 
 use crate::common::{World, check};
 
@@ -56,7 +57,7 @@ fn errors_are_those_of_redis_and_nobody_waits() {
     );
 }
 
-/// Within a transaction, the reply is that of a timeout.
+/// Within a transaction, the reply is the same as after a timeout.
 #[test]
 fn within_a_transaction_nobody_waits() {
     check(
@@ -99,7 +100,7 @@ fn an_element_that_comes_later_is_told_and_what_follows_is_answered_then() {
         ("BZPOPMIN k 0", "ZADD k 2 a 1 b", "*3|$1|k|$1|b|$1|1|"),
         ("BZPOPMAX k 0", "ZINCRBY k 2 a", "*3|$1|k|$1|a|$1|2|"),
         ("BZMPOP 0 1 k MAX", "ZADD k 2 a 1 b", "*2|$1|k|*1|*2|$1|a|$1|2|"),
-        // Other ways to create lists and sets.
+        // Other commands that create lists and sorted sets.
         ("BLPOP k 0", "RENAME source k", "*2|$1|k|$1|x|"),
         ("BLPOP k 0", "COPY source k", "*2|$1|k|$1|x|"),
         ("BLPOP k 0", "LMOVE source k LEFT LEFT", "*2|$1|k|$1|x|"),
@@ -138,7 +139,7 @@ fn the_time_of_each_is_over_when_it_said() {
     assert_eq!(after(1), ["*-1|", "", ""]);
     assert_eq!(after(750), ["", "*-1|", ""]);
     assert_eq!(after(1 << 40), ["", "", ""]);
-    // After its timeout a client is not queued.
+    // A client is no longer queued after its timeout.
     let other = group.connect(0);
     group.say(other, "RPUSH k a");
     group.pass_ms(5000);
@@ -156,7 +157,7 @@ fn what_is_there_and_of_another_type_ends_the_wait_when_it_is_tried_again() {
     group.say(other, "RPUSH l a");
     let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
     assert_eq!(group.take(waiter), wrong);
-    // The client got its error and is not queued.
+    // The client received the error and is no longer queued.
     assert_eq!(group.say(waiter, "BLPOP l 0"), "*2|$1|l|$1|a|");
     assert_eq!(group.say(waiter, "BLMOVE l k LEFT LEFT 0"), "");
     group.say(other, "RPUSH l b");

@@ -1,4 +1,4 @@
-//! CLIENT UNBLOCK: a client whose wait is ended takes nothing and leaves the queue.
+//! CLIENT UNBLOCK: a client whose wait is ended gets no element and leaves the queue.
 
 use super::group::{Client, Group};
 use crate::common::check;
@@ -37,27 +37,28 @@ fn a_wait_ends_with_nothing_or_with_an_error_and_what_comes_goes_to_the_next() {
         group.say(first, "BLPOP l 0");
         group.say(second, "BLMOVE l m LEFT LEFT 0");
         group.say(third, "BLPOP l 0");
-        // Nodes number their own connections, and this one has no blocked client of that number.
+        // Each node numbers its own connections, and on this one no client with that number is
+        // blocked.
         let unblock = format!("CLIENT UNBLOCK {number} {how}");
         assert_eq!(group.say(away, &unblock), ":0|");
         assert_eq!(group.say(other, &unblock), ":1|", "{how}");
         assert_eq!(group.take(first), heard, "{how}");
         assert_eq!(group.say(other, &unblock), ":0|", "it waits no more");
-        // It has left the queue on all nodes, so two elements go to the two others.
+        // The client has left the queue on all nodes, so two elements go to the two other clients.
         group.say(away, "RPUSH l a b c");
         group.settle();
         assert_eq!(group.take(first), "");
         assert_eq!(group.take(second), "$1|a|");
         assert_eq!(group.take(third), "*2|$1|l|$1|b|");
         assert_eq!(group.say(away, "LRANGE l 0 -1"), "*1|$1|c|");
-        // The client may block again, and is served like any other.
+        // The client may block again and is then served normally.
         assert_eq!(group.say(first, "BLPOP l 0"), "*2|$1|l|$1|c|");
         assert_eq!(group.say(first, "PING"), "+PONG|");
     }
 }
 
-/// Returns a group with a client at node 0 whose claim is in flight, and another client that has
-/// requested the end of its wait.
+/// Returns a group with a client on node 0 whose claim is in flight, and another client that has
+/// sent CLIENT UNBLOCK for it.
 fn claiming() -> (Group, [Client; 3]) {
     let mut group = Group::memory(2);
     let (waits, other, away) = (group.connect(0), group.connect(0), group.connect(1));
@@ -73,11 +74,11 @@ fn claiming() -> (Group, [Client; 3]) {
     (group, [waits, other, away])
 }
 
-/// A claim in flight is completed first: the client gets the element, and nothing is unblocked.
+/// A claim in flight is completed first. The client gets the element, so no wait is ended.
 #[test]
 fn a_claim_that_is_under_way_is_waited_for() {
     let (mut group, [waits, other, _]) = claiming();
-    // Only the first request to end the wait counts.
+    // Only the first CLIENT UNBLOCK counts.
     let third = group.connect(0);
     let number = (waits.1).0;
     group.send(third, &format!("CLIENT UNBLOCK {number}"));

@@ -1,4 +1,4 @@
-//! Writing a layer to the tree as one atomic batch, in the tree's order where possible.
+//! Writing a layer to the tree as one atomic batch, in the order of the tree where possible.
 
 use std::{collections::BTreeSet, sync::atomic::Ordering};
 
@@ -18,9 +18,9 @@ use crate::store::{
 };
 
 impl Tree {
-    /// Writes a layer, and removes what its blind writes leave behind.
+    /// Writes a layer, and removes what is left of the entries that its blind writes replace.
     pub(in crate::store::lsm) fn write(&self, changes: &Changes) -> Result<(), Failure> {
-        // Once the batch is written, the old entries are gone.
+        // Looked up first, because the batch overwrites the old entries.
         for group in changes.groups.iter().chain(&changes.uncertain) {
             self.look_up(group)?;
         }
@@ -70,7 +70,7 @@ impl Tree {
                 }
             }
             let replaced = replaced(changes).flat_map(|replaced| &replaced.deadlines[of as usize]);
-            // The layer may have set the same deadline again.
+            // The layer may contain the same deadline again.
             for old in replaced.filter(|old| !changed.contains_key(old)) {
                 let key = deadline_key(changes.generation, of, old.0, &old.1);
                 batch.remove(&self.keyspace, key);
@@ -128,7 +128,7 @@ fn replaced(changes: &Changes) -> impl Iterator<Item = &Replaced> {
     changes.groups.iter().filter_map(|group| group.replaced())
 }
 
-/// Returns the keys that have lost a deadline, and perhaps got another.
+/// Returns the keys that have lost a deadline. They may have another one now.
 fn had_deadlines(changes: &Changes) -> BTreeSet<&[u8]> {
     let keys = DeadlineKind::Keys as usize;
     let lost = changes.deadlines[keys].iter().filter(|(_, present)| !**present);

@@ -1,4 +1,4 @@
-//! Old entries: what a write must know of the entry that it replaces, without its value.
+//! Lookups of old entries for the writes that replace them. They avoid reading values.
 
 use std::sync::atomic::Ordering;
 
@@ -12,8 +12,8 @@ use crate::store::{
 };
 
 impl Tree {
-    /// Returns the data of the entry at a stored key that is about to change. Reads no value that is
-    /// stored apart and has a deadline, if such are `indexed`.
+    /// Returns what is stored of a key that is about to change. If the tree is `indexed`, values
+    /// that are in separate files and have a deadline are not read.
     pub(in crate::store::lsm) fn old(
         &self,
         key: &[u8],
@@ -29,13 +29,13 @@ impl Tree {
         stored.map(|stored| decode(&stored)).transpose()
     }
 
-    /// Looks up what a group of blind writes replaces, unless that is known.
+    /// Looks up the entries that a group of blind writes replaces, unless this has been done.
     pub(in crate::store::lsm) fn look_up(&self, group: &Group) -> Result<(), Failure> {
         group.look_up(|key, indexed| self.footprint(key, indexed)).map(drop)
     }
 
-    /// Returns the footprint of the entry at a stored key. Reads no value that is stored apart, if
-    /// such with deadlines are `indexed`.
+    /// Returns the footprint of the entry with a stored key. If the tree is `indexed`, no value in
+    /// a separate file is read.
     pub(in crate::store::lsm) fn footprint(
         &self,
         key: &[u8],
@@ -44,7 +44,7 @@ impl Tree {
         let Some(bytes) = self.size_of(key)? else {
             return Ok(None);
         };
-        // No header of a collection is that large.
+        // The header of a collection is never that large.
         let apart = bytes >= APART_BYTES;
         let has_rows = !apart && self.has.rows.load(Ordering::Acquire);
         if !has_rows && !self.has_deadlines() {
@@ -67,7 +67,7 @@ impl Tree {
         self.has.deadlines.load(Ordering::Acquire)
     }
 
-    /// Finds out which kinds of entries the tree has, and returns whether it has deadlines.
+    /// Determines which kinds of entries the tree contains. Returns whether it contains deadlines.
     pub(super) fn find_kinds(&self) -> Result<bool, Failure> {
         let has = |kind| -> Result<bool, Failure> {
             let entries = prefix(kind, 0)..prefix(kind + 1, 0);

@@ -92,12 +92,12 @@ impl Model {
         })
     }
 
-    /// Clears the deadline of a field and returns it.
+    /// Removes the deadline of a field and returns it.
     fn keep(&mut self, key: &str, field: &str) -> Option<u64> {
         self.ends.get_mut(key)?.remove(field)
     }
 
-    /// Executes a command on deadlines; `words` are the arguments before FIELDS.
+    /// Executes a command for deadlines. `words` are the arguments before FIELDS.
     fn hash_deadlines(
         &mut self,
         name: &str,

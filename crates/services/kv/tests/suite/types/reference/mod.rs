@@ -1,5 +1,6 @@
-//! Model of the commands on each type, written for clarity: one file per type, without storage or
-//! encoding. Replies are RESP2 with `|` for line ends, and unordered elements sorted by name.
+//! Reference model of the commands on each type, written for clarity: one file per type, without
+//! storage or encoding. Replies are in RESP2 with `|` for line ends, and elements without a defined
+//! order are sorted by name.
 
 mod hash;
 mod list;
@@ -51,7 +52,7 @@ fn array<T: AsRef<str>>(items: &[T]) -> String {
     format!("*{}|{}", items.len(), items.collect::<String>())
 }
 
-/// Resolves inclusive indexes.
+/// Converts inclusive indexes to a half-open range.
 fn places(start: i64, stop: i64, count: usize) -> std::ops::Range<usize> {
     let count = i64::try_from(count).unwrap();
     let place = |at: i64| if at < 0 { at + count } else { at };
@@ -62,7 +63,7 @@ fn places(start: i64, stop: i64, count: usize) -> std::ops::Range<usize> {
     usize::try_from(start).unwrap()..usize::try_from(stop + 1).unwrap()
 }
 
-/// Extracts the drawn elements from the actual reply.
+/// Returns the randomly drawn elements in the actual reply.
 fn drawn(actual: &str) -> Vec<String> {
     let mut lines = actual.split('|');
     let mut words = Vec::new();
@@ -75,7 +76,7 @@ fn drawn(actual: &str) -> Vec<String> {
 }
 
 impl Model {
-    /// Returns the expected reply. Random choices are those of the actual reply.
+    /// Returns the expected reply. Random choices are taken from the actual reply.
     pub(crate) fn reply(&mut self, words: &[&str], now_ms: u64, actual: &str) -> String {
         let (name, rest) = words.split_first().unwrap();
         let answer = match *name {
@@ -113,7 +114,7 @@ impl Model {
         self.keys.remove(key)
     }
 
-    /// Sets the value of a key, or removes the key if it is empty.
+    /// Sets the value of a key. An empty value removes the key.
     fn put(&mut self, key: &str, value: Value) {
         self.remove(key);
         let is_empty = match &value {
@@ -128,7 +129,7 @@ impl Model {
         }
     }
 
-    /// Sets the value of a key, and keeps its deadline and those of its fields.
+    /// Sets the value of a key, and keeps the deadlines of the key and its fields.
     fn change(&mut self, key: &str, value: Value) {
         let all = self.all_deadlines(key);
         self.put(key, value);

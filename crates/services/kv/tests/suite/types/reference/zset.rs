@@ -1,4 +1,5 @@
-//! Model of the commands on sorted sets, with scores that all implementations format alike.
+//! Model of the commands on sorted sets, for scores that all implementations format in the same
+//! way.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +15,12 @@ fn text(score: f64) -> String {
     format!("{}", score + 0.0)
 }
 
-/// Returns the number, or 0 for NaN, which results from operations on infinities.
+/// Returns the number, or 0 for NaN, as results from opposite infinities.
 fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// Returns the members by score, then by name.
+/// Returns the members in order of score, then of name.
 fn in_order(members: &Members) -> Vec<(String, f64)> {
     let mut all: Vec<(String, f64)> = members.clone().into_iter().collect();
     all.sort_by(|(name, score), (other_name, other)| {
@@ -37,7 +38,7 @@ fn listed(members: &[(String, f64)], scores: bool) -> String {
     array(&Vec::from_iter(words))
 }
 
-/// Returns whether a score is within two bounds, given as text.
+/// Returns whether a score is within two bounds given as text.
 fn within_scores(score: f64, least: &str, most: &str) -> bool {
     let end = |text: &str| {
         let (excluded, text) = match text.strip_prefix('(') {
@@ -68,7 +69,7 @@ fn within_names(name: &str, least: &str, most: &str) -> bool {
     above && below
 }
 
-/// Returns the members that a form of ZRANGE selects, and whether the reply has scores.
+/// Returns the members selected by a form of ZRANGE, and whether the reply contains scores.
 fn range(members: &Members, words: &[&str]) -> (Vec<(String, f64)>, bool) {
     let has = |word: &str| words.contains(&word);
     let back = has("REV");
@@ -107,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Returns a key's value as a sorted set. Members of a plain set have the score 1.
+    /// Returns the value of a key as a sorted set. The members of a plain set have the score 1.
     fn source(&self, key: &str) -> Result<Members, Wrong> {
         match self.keys.get(key) {
             Some(Value::Set(members)) => {
@@ -117,7 +118,7 @@ impl Model {
         }
     }
 
-    /// Combines sets by `numkeys key … [WEIGHTS …] [AGGREGATE …] [WITHSCORES]`.
+    /// Combines the sets given as `numkeys key … [WEIGHTS …] [AGGREGATE …] [WITHSCORES]`.
     fn united(&self, name: &str, words: &[&str]) -> Result<Members, Wrong> {
         let count = words[0].parse::<usize>().unwrap();
         let (keys, options) = words[1..].split_at(count);
