@@ -1,16 +1,16 @@
-//! Replies of commands and of scripts, and their bytes in the machine: a tag and what belongs to
-//! it, numbers with the lowest byte first (`machine/values.c`).
+//! Replies of commands and scripts, and their encoding in the machine: a tag followed by the
+//! contents, with numbers in little-endian order (`machine/values.c`).
 
 use crate::{DEPTH_MAX, number};
 
-/// A reply, independent of the version of the protocol.
+/// Reply, independent of the protocol version.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "named after the types of RESP3")]
 pub enum Data {
     Null,
     Boolean(bool),
     Integer(i64),
-    /// As text, so that it stays as the command wrote it.
+    /// Kept as text, so that it stays as the command wrote it.
     Double(Vec<u8>),
     Bulk(Vec<u8>),
     Status(Vec<u8>),
@@ -20,16 +20,17 @@ pub enum Data {
     Array(Vec<Self>),
     Set(Vec<Self>),
     Map(Vec<(Self, Self)>),
-    /// Pairs: a flat array in RESP2, an array of pairs in RESP3.
+    /// List of pairs: a flat array in RESP2, an array of pairs in RESP3.
     Pairs(Vec<(Self, Self)>),
 }
 
-/// Bytes that an element has in the machine, and more than it has here.
+/// Upper bound of the memory of an element, in the machine and here.
 const ELEMENT_BYTES: usize = 32;
-/// Maximum size of a script's reply: its bytes, and some for each element.
+/// Maximum size of a script's reply, in which each element counts [`ELEMENT_BYTES`] plus its bytes.
 const OUTPUT_BYTES_MAX: usize = 32 << 20;
 
-/// Size of a command's reply in the machine, at most. `None` if it is nested too deeply.
+/// Returns an upper bound of the size of a command's reply in the machine, or `None` if the reply
+/// is nested too deeply.
 pub(crate) fn size(data: &Data, depth: usize) -> Option<usize> {
     let pairs = |list: &[(Data, Data)], depth| {
         list.iter().try_fold(0, |sum, (one, other)| {
@@ -55,7 +56,7 @@ pub(crate) fn size(data: &Data, depth: usize) -> Option<usize> {
 }
 
 fn count(number: usize, out: &mut Vec<u8>) {
-    // A reply has less than 2^32 bytes: its size is charged before.
+    // A reply has less than 2^32 bytes, since its size has been charged.
     out.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
 }
 
@@ -93,7 +94,7 @@ fn pairs(tag: u8, each: usize, list: &[(Data, Data)], version: u32, out: &mut Ve
     }
 }
 
-/// Writes a command's reply for a script, as Redis converts it for this version of the protocol.
+/// Encodes a command's reply for a script, with Redis' conversions for this protocol version.
 pub(crate) fn encode(data: &Data, version: u32, out: &mut Vec<u8>) {
     match data {
         Data::Null => out.push(if version == 3 { b'n' } else { b'f' }),
@@ -127,12 +128,12 @@ pub(crate) fn encode(data: &Data, version: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Reader of what the machine wrote. Its bytes are hostile.
+/// Reader of the machine's output, which is untrusted.
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
-    /// Version of the protocol that the script chose.
+    /// Version of RESP that the script selected.
     version: u32,
-    /// Size that the reply may still have.
+    /// Remaining size allowed for the reply.
     left: usize,
 }
 
@@ -155,7 +156,7 @@ impl<'a> Reader<'a> {
         self.take(N)?.try_into().ok()
     }
 
-    /// Returns the next text.
+    /// Returns the next byte string.
     pub(crate) fn text(&mut self) -> Option<&'a [u8]> {
         let length = u32::from_le_bytes(self.number()?);
         self.take(usize::try_from(length).ok()?)
@@ -166,7 +167,7 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| item(self)).collect()
     }
 
-    /// Returns the next value. `None` if the bytes are no reply within its bounds.
+    /// Returns the next value, or `None` if the bytes are malformed or exceed a limit.
     pub(crate) fn value(&mut self, depth: usize) -> Option<Data> {
         self.left = self.left.checked_sub(ELEMENT_BYTES)?;
         let tag = self.number::<1>()?;

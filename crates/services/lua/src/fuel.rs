@@ -1,4 +1,4 @@
-//! The unit of what a run costs.
+//! Unit of the cost of a run.
 
-/// Fuel of a visit: what the machine executes in about a tenth of a microsecond.
+/// Fuel per visit: the amount of work that the machine does in about a tenth of a microsecond.
 pub(crate) const FUEL_PER_VISIT: u64 = 192;

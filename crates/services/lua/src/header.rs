@@ -1,6 +1,6 @@
-//! A script's first line, `#!lua name=… flags=…`.
+//! First line of a script: `#!lua name=… flags=…`.
 
-/// A script's statements about itself.
+/// Flags in the first line of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named after Redis' flags")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -12,13 +12,13 @@ pub struct Flags {
     pub allow_cross_slot_keys: bool,
 }
 
-/// Returns the flags in a script's first line, or Redis' error about it.
+/// Parses the flags in the first line of a script. Returns Redis' error if the line is malformed.
 pub fn flags(text: &[u8]) -> Result<Flags, String> {
     split(text).map(|(flags, _)| flags)
 }
 
-/// Splits a script into flags and what is compiled. The line break stays, so that lines keep their
-/// numbers.
+/// Splits a script into its flags and the text to compile. The text starts with the line break, so
+/// that lines keep their numbers.
 pub(crate) fn split(text: &[u8]) -> Result<(Flags, &[u8]), String> {
     let mut flags = Flags::default();
     if !text.starts_with(b"#!") {

@@ -1,27 +1,27 @@
-//! The host of the run that goes on, within the machine's state.
+//! Host of the current run, stored in the state of the machine.
 #![allow(unsafe_code, reason = "a borrow that a store cannot express: its state has no lifetime")]
 
 use std::{marker::PhantomData, ptr::NonNull};
 
 use crate::Host;
 
-/// Pointer to a host. It is set only while its [`Lent`] lives.
+/// Pointer to a host. Set only while the corresponding [`Lent`] exists.
 #[derive(Default)]
 pub(crate) struct Slot(Option<NonNull<dyn Host>>);
 
-// SAFETY: the pointer is set only within a call of `Interpreter::run`, which stays on one thread;
-// outside of it the slot is empty.
+// SAFETY: the pointer is set only during a call of `Interpreter::run`, which stays on one thread.
+// At any other time the slot is empty.
 unsafe impl Send for Slot {}
 
-/// Proof that the host outlives the time in which the slot has it.
+/// Proof that the host outlives the period in which the slot contains it.
 pub(crate) struct Lent<'a>(PhantomData<&'a mut dyn Host>);
 
 impl Slot {
     /// Lends a host to the slot until [`Self::clear`].
     pub(crate) fn lend<'a>(&mut self, host: &'a mut (dyn Host + 'a)) -> Lent<'a> {
         let host: NonNull<dyn Host + 'a> = NonNull::from(host);
-        // SAFETY: only the lifetime of the trait object changes. `clear` takes the proof of it, and
-        // a machine whose slot was not cleared is not used again.
+        // SAFETY: only the lifetime of the trait object changes. `clear` consumes the proof of it,
+        // and a machine whose slot was not cleared is never used again.
         self.0 = Some(unsafe {
             std::mem::transmute::<NonNull<dyn Host + 'a>, NonNull<dyn Host + 'static>>(host)
         });
@@ -32,10 +32,10 @@ impl Slot {
         self.0 = None;
     }
 
-    /// Returns the host, if there is one.
+    /// Returns the host, if a run is in progress.
     pub(crate) fn get(&mut self) -> Option<&mut dyn Host> {
-        // SAFETY: `lend` had the only reference to the host, whose borrow lasts until `clear`, and
-        // this one lasts no longer than the borrow of the slot.
+        // SAFETY: `lend` had the only reference to the host, whose borrow lasts until `clear`. This
+        // reference does not outlive the borrow of the slot.
         self.0.as_mut().map(|host| unsafe { host.as_mut() })
     }
 }

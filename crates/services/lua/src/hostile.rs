@@ -1,4 +1,5 @@
-//! A broken machine, for tests: its imports called with anything, its memory full of anything.
+//! Broken machine for tests: imports called with arbitrary arguments, and a memory with arbitrary
+//! contents.
 
 use wasmi::Val;
 
@@ -7,7 +8,8 @@ use crate::{
     machine::{Machine, Program},
 };
 
-/// Calls an import of a new machine with any arguments. Returns the result, or how the run ends.
+/// Calls an import of a new machine with the given arguments. Returns the result, or how the run
+/// ended.
 #[doc(hidden)]
 pub fn import(name: &str, arguments: &[u32], host: &mut dyn Host) -> Result<Option<u32>, String> {
     let program = Program::new().map_err(|error| error.to_string())?;
@@ -19,7 +21,8 @@ pub fn import(name: &str, arguments: &[u32], host: &mut dyn Host) -> Result<Opti
     ended
 }
 
-/// Returns whether a machine whose whole memory was overwritten is made as new.
+/// Returns whether [`Machine::restore`] restores the memory of a machine after all of it was
+/// overwritten.
 #[doc(hidden)]
 pub fn restores_everything() -> Result<bool, String> {
     let program = Program::new().map_err(|error| error.to_string())?;

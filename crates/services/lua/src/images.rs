@@ -1,19 +1,19 @@
-//! Memories of machines that have compiled a script, by its text.
+//! Cache of memory images of machines that have compiled a script.
 //!
-//! A run that begins with one costs what compilation cost, so nothing but time tells it from one
-//! that compiles.
+//! A run that starts from an image is charged the cost of compilation, so it differs only in time
+//! from a run that compiles.
 
 use std::collections::VecDeque;
 
 use crate::machine::Image;
 
-/// Bytes of all texts and images together.
+/// Maximum total size in bytes of texts and images.
 const BYTES_MAX: usize = 16 << 20;
 
-/// The memory that a run begins with, and the fuel that compilation cost.
+/// Initial memory of a run, and the fuel for compilation.
 type Compiled = (Image, u64);
 
-/// The scripts that ran last, the last one first.
+/// Most recently executed scripts, latest first.
 #[derive(Default)]
 pub(crate) struct Images {
     known: VecDeque<(Box<[u8]>, Compiled)>,
@@ -21,7 +21,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Returns the image of a script, and the fuel that compilation cost.
+    /// Returns the image of a script and the fuel for its compilation.
     pub(crate) fn get(&mut self, text: &[u8]) -> Option<(&Image, u64)> {
         let at = self.known.iter().position(|(known, _)| **known == *text)?;
         if at > 0 {
@@ -31,7 +31,7 @@ impl Images {
         self.known.front().map(|(_, (image, fuel))| (image, *fuel))
     }
 
-    /// Keeps an image, and forgets the oldest ones that have no room next to it.
+    /// Stores an image. Evicts the least recently used ones if the limit is exceeded.
     pub(crate) fn put(&mut self, text: &[u8], make: impl FnOnce() -> Compiled) {
         let compiled = make();
         self.bytes += text.len() + compiled.0.bytes();

@@ -1,5 +1,5 @@
-//! The functions that the machine calls. Its pointers and lengths are taken for hostile, and everything is
-//! charged before it is done.
+//! Functions that the machine imports. Pointers and lengths from the machine are untrusted, and all
+//! work is charged before it is done.
 
 use std::{
     any::Any,
@@ -14,41 +14,42 @@ use crate::{
     COMMAND_BYTES_MAX, Data, MEMORY_BYTES_MAX, data, fuel::FUEL_PER_VISIT, host::Slot, number,
 };
 
-/// Unit of the machine's memory.
+/// Page size of WebAssembly memory.
 const PAGE_BYTES: usize = 1 << 16;
-/// Fuel of a command, next to what its host asks for.
+/// Fuel per command, in addition to the visits that the host reports.
 const CALL: u64 = 8 * FUEL_PER_VISIT;
-/// Fuel of a word, which may be a number whose text is made.
+/// Fuel per word of a command. A word may be a number that must be formatted.
 const WORD: u64 = 64;
-/// Fuel of a byte in a command's words. The host charges its own copies.
+/// Fuel per byte of a command's words. The host charges for its own copies.
 const WORD_BYTE: u64 = 1;
-/// Fuel of a byte of a reply, which is encoded and copied.
+/// Fuel per byte of a reply, which is encoded and copied.
 const REPLY_BYTE: u64 = 1;
-/// Bytes of new memory that are cleared for a unit of fuel.
+/// Number of bytes of new memory that one unit of fuel pays for; they are cleared.
 const CLEARED_BYTES_PER_FUEL: u64 = 4;
-/// Fuel of a protected call: it enters the machine anew.
+/// Fuel per protected call, which enters the machine again.
 const PROTECT: u64 = 2 * FUEL_PER_VISIT;
-/// Protected calls within each other. Lua's own limit is lower.
+/// Maximum nesting of protected calls. Lua's own limit is lower.
 const PROTECT_DEPTH_MAX: u32 = 256;
-/// Length of a word that is a number.
+/// Length that marks a word as a number.
 const NUMBER: u32 = u32::MAX;
-/// A word in the machine: where, and how long.
+/// Size of a word's descriptor: address and length.
 const WORD_BYTES: usize = 8;
-/// Words that Lua's stack can have, and more.
+/// Maximum number of words of a command, above the limit of Lua's stack.
 const WORDS_MAX: usize = 1 << 16;
 
-/// State of a machine, next to its memory.
+/// State of a machine other than its memory.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) host: Slot,
     pub(crate) exports: Option<Exports>,
     reply: Vec<u8>,
     depth: u32,
-    /// Panic of the host, until wasmi has returned: its functions cannot be unwound everywhere.
+    /// Panic of the host, stored until wasmi has returned, because not all of its functions can be
+    /// unwound.
     pub(crate) panic: Option<Box<dyn Any + Send>>,
 }
 
-/// Parts of the machine that the imports use.
+/// Exports of the machine that the imports use.
 #[derive(Clone, Copy)]
 pub(crate) struct Exports {
     pub(crate) memory: Memory,
@@ -57,14 +58,14 @@ pub(crate) struct Exports {
 }
 
 impl State {
-    /// Forgets what belongs to a run.
+    /// Discards the state of a run.
     pub(crate) fn clear(&mut self) {
         self.reply = Vec::new();
         self.depth = 0;
     }
 }
 
-/// An error of Lua, with the handler that it looks for.
+/// Lua error on its way to the handler with this address.
 #[derive(Debug)]
 struct Thrown(u32);
 
@@ -75,7 +76,7 @@ impl fmt::Display for Thrown {
 }
 impl wasmi::errors::HostError for Thrown {}
 
-/// A panic that waits in the state.
+/// Error that stops the machine after a panic. The payload is in the state.
 #[derive(Debug)]
 struct Panicked;
 
@@ -86,7 +87,7 @@ impl fmt::Display for Panicked {
 }
 impl wasmi::errors::HostError for Panicked {}
 
-/// Calls the process around the machine. A panic of it goes on when the machine has returned.
+/// Runs code of the host. Stores a panic in the state, to be resumed once the machine has returned.
 fn outside<T>(state: &mut State, work: impl FnOnce(&mut State) -> T) -> Result<T, Error> {
     let done = panic::catch_unwind(AssertUnwindSafe(|| work(state)));
     done.map_err(|payload| {
@@ -95,19 +96,19 @@ fn outside<T>(state: &mut State, work: impl FnOnce(&mut State) -> T) -> Result<T
     })
 }
 
-/// Returns whether a panic ended the machine.
+/// Returns whether a panic of the host stopped the machine.
 pub(crate) fn is_panic(error: &Error) -> bool {
     error.downcast_ref::<Panicked>().is_some()
 }
 
-/// Returns whether this is an error of Lua without a handler.
+/// Returns whether this is a Lua error that no protected call caught.
 pub(crate) fn is_thrown(error: &Error) -> bool {
     error.downcast_ref::<Thrown>().is_some()
 }
 
 type Here<'a> = Caller<'a, State>;
 
-/// The functions, by name.
+/// Returns the imports with their names.
 pub(crate) fn all(store: &mut Store<State>) -> [(&'static str, Func); 5] {
     [
         ("protect", Func::wrap(&mut *store, protect)),
@@ -126,7 +127,7 @@ fn exports(caller: &Here<'_>) -> Result<Exports, Error> {
     caller.data().exports.ok_or_else(bad_pointer)
 }
 
-/// Takes fuel, or ends the run.
+/// Consumes fuel. If too little is left, returns an error that stops the machine.
 fn charge(caller: &mut Here<'_>, fuel: u64) -> Result<(), Error> {
     match caller.get_fuel()?.checked_sub(fuel) {
         Some(left) => caller.set_fuel(left),
@@ -141,7 +142,7 @@ fn throw(handler: u32) -> Result<(), Error> {
     Err(Error::host(Thrown(handler)))
 }
 
-/// Calls a function of the machine. Returns 1 if `throw` ended it.
+/// Calls a function of the machine. Returns 1 if `throw` unwound it.
 fn protect(
     mut caller: Here<'_>,
     function: u32,
@@ -168,7 +169,7 @@ fn protect(
     }
 }
 
-/// Makes the memory larger, by half at least. Returns 0 at the limit.
+/// Grows the memory, by at least half. Returns 0 at the limit.
 fn grow(mut caller: Here<'_>, pages: u32) -> Result<u32, Error> {
     let memory = exports(&caller)?.memory;
     let (now, limit) = (memory.size(&caller), (MEMORY_BYTES_MAX / PAGE_BYTES) as u64);
@@ -178,7 +179,8 @@ fn grow(mut caller: Here<'_>, pages: u32) -> Result<u32, Error> {
     }
     let pages = u64::from(pages).max(now / 2).min(room);
     charge(&mut caller, pages * (PAGE_BYTES as u64 / CLEARED_BYTES_PER_FUEL))?;
-    // A script must not see that this node has no memory left: no other outcome is the same on all.
+    // A script must not notice that this node is out of memory, as the outcome must be the same on
+    // all nodes.
     if memory.grow(&mut caller, pages).is_err() {
         let text = "no memory left for a script";
         caller.data_mut().panic = Some(Box::new(text));
@@ -187,7 +189,7 @@ fn grow(mut caller: Here<'_>, pages: u32) -> Result<u32, Error> {
     Ok(1)
 }
 
-/// A word as the machine describes it.
+/// Word of a command, decoded from its descriptor.
 enum Word {
     Bytes(Range<usize>),
     Number(String),
@@ -209,7 +211,7 @@ impl Word {
     }
 }
 
-/// Returns a range of the memory, if it is one.
+/// Returns a range of the memory, or `None` if it is out of bounds.
 fn range(memory: &[u8], at: u32, length: usize) -> Option<Range<usize>> {
     let at = usize::try_from(at).ok()?;
     let range = at..at.checked_add(length)?;
@@ -232,7 +234,7 @@ fn words(memory: &[u8], at: u32, count: usize) -> Option<Vec<Word>> {
     list.chunks_exact(WORD_BYTES).map(|from| word(memory, from)).collect()
 }
 
-/// Executes a command. Returns the length of its reply, which waits for `take`.
+/// Executes a command. Returns the length of the reply, which `take` fetches.
 fn call(mut caller: Here<'_>, at: u32, count: u32, version: u32) -> Result<u32, Error> {
     let count = usize::try_from(count).ok().filter(|count| *count <= WORDS_MAX);
     let count = count.ok_or_else(bad_pointer)?;
@@ -253,7 +255,7 @@ fn call(mut caller: Here<'_>, at: u32, count: u32, version: u32) -> Result<u32, 
     answer(&mut caller, &reply, version)
 }
 
-/// Encodes a reply. One that is nested too deeply is an error instead.
+/// Encodes a reply. A reply that is nested too deeply is replaced by an error.
 fn answer(caller: &mut Here<'_>, reply: &Data, version: u32) -> Result<u32, Error> {
     let deep = Data::Error(b"ERR the reply of a command is nested too deeply".to_vec());
     let (reply, size) = match data::size(reply, 0) {
@@ -270,7 +272,7 @@ fn answer(caller: &mut Here<'_>, reply: &Data, version: u32) -> Result<u32, Erro
     Ok(u32::try_from(out.len()).unwrap_or(u32::MAX))
 }
 
-/// Copies the last reply into the machine.
+/// Copies the last reply to the machine.
 fn take(mut caller: Here<'_>, to: u32, length: u32) -> Result<(), Error> {
     charge(&mut caller, u64::from(length) * REPLY_BYTE)?;
     let reply = std::mem::take(&mut caller.data_mut().reply);

@@ -1,11 +1,11 @@
-//! Input of a run, as its machine reads it.
+//! Encoding of a run's input for its machine.
 
 use crate::{INPUT_BYTES_MAX, Run, TEXT_BYTES_MAX, header};
 
 pub(crate) const TEXT_TOO_LONG: &str = "a script may have 256 KiB";
 const INPUT_TOO_LONG: &str = "the keys and arguments of a script may have 16 MiB together";
 
-/// Returns what is compiled, and seed, keys and arguments as the machine reads them.
+/// Returns the text to compile, and the encoded seed, keys and arguments.
 pub(crate) fn prepare<'a>(run: &Run<'a>) -> Result<(&'a [u8], Vec<u8>), String> {
     let failed = |why: &str| format!("ERR {why}");
     if run.text.len() > TEXT_BYTES_MAX {
@@ -30,7 +30,7 @@ pub(crate) fn prepare<'a>(run: &Run<'a>) -> Result<(&'a [u8], Vec<u8>), String> 
     Ok((body, input))
 }
 
-/// Appends a number that is less than the limit of the input.
+/// Appends a number that is at most the size limit of the input.
 fn number(number: usize, input: &mut Vec<u8>) {
     input.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
 }

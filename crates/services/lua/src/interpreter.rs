@@ -1,4 +1,4 @@
-//! Runs, one after the other. Each begins with the same memory.
+//! Interpreter: executes runs one at a time, each with the same initial memory.
 
 use std::sync::OnceLock;
 
@@ -12,22 +12,22 @@ use crate::{
     outcome, proof,
 };
 
-/// Cost of a run that does nothing, in visits: the machine's memory is restored for it.
+/// Visits charged for every run, because the machine's memory is restored for it.
 const START: u64 = 256;
-/// Bytes of text, keys and arguments that are copied in the time of a visit.
+/// Number of bytes of text, keys and arguments that can be copied in the time of one visit.
 const INPUT_BYTES_PER_VISIT: u64 = 64;
-/// Visits that a text may cost that is only compiled.
+/// Maximum number of visits for a text that is only compiled.
 const CHECK_VISITS: u64 = 1 << 17;
 
-/// Executes scripts. Its machine is made when the first one comes.
+/// Executor of scripts. Creates its machine for the first one.
 #[derive(Default)]
 pub struct Interpreter {
-    /// A machine whose memory has the size of a new one's.
+    /// Machine for the next run, whose memory has its initial size.
     machine: Option<Machine>,
     images: Images,
 }
 
-/// Returns the program of all machines, which is translated and proved once.
+/// Returns the program of all machines. It is translated and checked on the first call.
 fn program() -> &'static Program {
     static PROGRAM: OnceLock<Program> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -37,20 +37,22 @@ fn program() -> &'static Program {
     })
 }
 
-/// Translates the machine's program, which takes some tens of milliseconds, at a better time than
-/// the first script's. Ends the process if this build of it does not do what all others do.
+/// Translates the machine's program. That takes some tens of milliseconds, which the first script
+/// would otherwise wait for. Ends the process if this build of the machine behaves differently from
+/// all others.
 pub fn prepare() {
     program();
 }
 
 impl Interpreter {
-    /// Makes an interpreter, which is cheap.
+    /// Creates an interpreter, which is cheap: the machine is created by the first run.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Executes a script. Returns the visits that it cost, too.
+    /// Executes a script. Returns its outcome and the number of visits it used, including those of
+    /// its commands.
     pub fn run(&mut self, run: &Run<'_>, host: &mut dyn Host) -> (Outcome, u64) {
         let (body, input) = match input::prepare(run) {
             Ok(prepared) => prepared,
@@ -76,7 +78,7 @@ impl Interpreter {
         }
     }
 
-    /// Compiles a script. Returns the error in its text, if there is one.
+    /// Compiles a script. Returns the first error in its text, if any.
     pub fn check(&mut self, text: &[u8]) -> Result<(), String> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(input::TEXT_TOO_LONG.to_owned());
@@ -97,19 +99,20 @@ impl Interpreter {
         self.machine.take().unwrap_or_else(|| valid(Machine::new(program())))
     }
 
-    /// Keeps a machine for the next run, unless its memory grew: it would differ from a new one.
+    /// Keeps a machine for the next run. A machine whose memory has grown is dropped, since it
+    /// would differ from a new one.
     fn keep(&mut self, machine: Machine) {
         self.machine = machine.is_small().then_some(machine);
     }
 }
 
-/// The program is a constant, and tests make machines of it.
+/// The program is a constant, and the tests create machines from it.
 #[expect(clippy::expect_used, reason = "see above")]
 fn valid<T>(made: Result<T, wasmi::Error>) -> T {
     made.expect("the machine's program is valid")
 }
 
-/// Executes a script in a machine with enough fuel for its limit.
+/// Executes a script in a machine that has the fuel for the whole run.
 fn execute(
     machine: &mut Machine,
     images: &mut Images,
@@ -124,7 +127,8 @@ fn execute(
     Ok(output.outcome(text))
 }
 
-/// Compiles a script, or takes the memory of a machine that has compiled it, and its fuel.
+/// Compiles a script. If an image of a machine with this script exists, restores it instead and
+/// charges the same fuel. Returns the error in the text, if any.
 fn compile(
     machine: &mut Machine,
     images: &mut Images,

@@ -1,11 +1,11 @@
-//! Lua 5.1 for scripts that every replica executes: the result depends on nothing but the script
-//! and its input.
+//! Lua 5.1 for scripts that every replica executes. Results depend only on the script and its
+//! input.
 //!
-//! Redis' own Lua, compiled to WebAssembly, runs in a machine that counts its instructions
-//! ([`machine`]). Every run starts from the same memory ([`Interpreter`]), and the machine reaches
-//! its host through five functions ([`imports`]). Decision 33 has the reasons. **Any change that a
-//! script could observe, or that changes what a run costs, is a change of the replicated format**:
-//! the test `costs` finds it.
+//! Redis' own Lua, compiled to WebAssembly, runs in a machine that meters its instructions
+//! ([`machine`]). Every run starts with the same memory ([`Interpreter`]), and the machine reaches
+//! its host only through five functions ([`imports`]). Decision 33 has the reasons. **Any change
+//! that a script could observe, or that changes the cost of a run, is a change to the replicated
+//! format**; the test `costs` detects it.
 
 mod data;
 mod fuel;
@@ -28,45 +28,42 @@ pub use self::{
     interpreter::{Interpreter, prepare},
 };
 
-/// Maximum length of a script.
+/// Maximum length of a script in bytes.
 pub const TEXT_BYTES_MAX: usize = 256 * 1024;
-/// Maximum length of a run's keys and arguments together, with four bytes for each.
+/// Maximum total length in bytes of a run's keys and arguments, with four more bytes for each.
 pub const INPUT_BYTES_MAX: usize = 16 << 20;
-/// Memory of a run, with what Lua itself needs.
+/// Maximum memory of a run in bytes, including the memory that Lua itself needs.
 pub const MEMORY_BYTES_MAX: usize = 64 << 20;
-/// Maximum length of a command's words together.
+/// Maximum total length in bytes of a command's words.
 pub const COMMAND_BYTES_MAX: usize = 32 << 20;
-/// Maximum depth of replies, those of commands and those of scripts.
+/// Maximum nesting depth of the replies of commands and scripts.
 pub const DEPTH_MAX: usize = 7;
 
-/// One execution of a script.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Text of the script.
     pub text: &'a [u8],
-    /// Global table KEYS.
+    /// Elements of the global table KEYS.
     pub keys: &'a [&'a [u8]],
-    /// Global table ARGV.
+    /// Elements of the global table ARGV.
     pub arguments: &'a [&'a [u8]],
     /// Seed of `math.random`.
     pub seed: u64,
-    /// Visits that the script may cost; a visit is about a tenth of a microsecond.
+    /// Maximum number of visits that the script may use. A visit is about a tenth of a microsecond.
     pub visits: u64,
 }
 
-/// Executor of a script's commands.
 pub trait Host {
-    /// Executes a command. Returns its reply and the visits that it cost.
+    /// Executes a command. Returns its reply and the number of visits it used.
     fn call(&mut self, words: &[&[u8]]) -> (Data, u64);
 }
 
-/// End of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// The script returned.
+    /// The script returned this value.
     Returned(Data),
-    /// The script failed. What it had written stays.
+    /// The script failed with this error. Its earlier writes stay.
     Failed(String),
-    /// The script reached a limit. What it had written stays.
+    /// The script reached this limit. Its earlier writes stay.
     Stopped(&'static str),
 }

@@ -1,8 +1,8 @@
-//! The machine: Lua in an interpreter of WebAssembly that counts what it executes.
+//! The machine: Lua in a WebAssembly interpreter that meters execution.
 //!
-//! `machine/` has the sources of `lua.wasm`. Addresses are offsets into the machine's memory, and
-//! nothing of the process or of the system is in it, so all that happens there is a function of the
-//! memory at the beginning and of what the imports return.
+//! The sources of `lua.wasm` are in `machine/`. Addresses are offsets into the machine's memory,
+//! which contains nothing of the process or the system. A run is therefore a function of the
+//! initial memory and of the results of the imports.
 
 use wasmi::{
     CompilationMode, Config, CustomFuelCosts, Engine, Error, Extern, Instance, Module, Store,
@@ -15,37 +15,35 @@ use crate::{
     imports::{self, Exports, State},
 };
 
-/// Nested calls within the machine, and bytes of their values. Lua's own limits are lower, but for
-/// patterns that match by themselves in themselves.
+/// Limits on nested calls in the machine and on the bytes of their values. Lua's own limits are
+/// lower, except for recursive pattern matching.
 const CALLS_MAX: usize = 1 << 16;
 const VALUE_BYTES_MAX: usize = 8 << 20;
-/// Costs of copies.
+/// Fuel charged for copies.
 const COPIES: CustomFuelCosts = CustomFuelCosts {
     bytes_copied_per_fuel: 4,
     fuel_per_bytes_translated: 0,
     fuel_per_bytes_validated: 0,
 };
 
-/// The machine's program.
 static PROGRAM: &[u8] = include_bytes!("../machine/lua.wasm");
 
-/// The part that all machines of a process share: the translated program, and the memory that each
-/// run begins with.
+/// Parts shared by all machines of a process: the translated program, and the initial memory of
+/// each run.
 pub(crate) struct Program {
     engine: Engine,
     module: Module,
     image: Image,
 }
 
-/// Contents of a memory.
 #[derive(Default)]
 pub(crate) struct Image {
-    /// Bytes that are not all zero, by where they begin, in order.
+    /// Parts of the memory that are not all zero, each with its offset, in ascending order.
     parts: Vec<(usize, Vec<u8>)>,
     stack: u32,
 }
 
-/// Zeros between two parts of an image.
+/// Granularity in bytes at which zeros are omitted from an image.
 const GAP_BYTES: usize = 4096;
 
 impl Image {
@@ -64,7 +62,7 @@ impl Image {
         Self { parts, stack }
     }
 
-    /// Makes a memory what it was, all of it.
+    /// Restores the whole memory from the image.
     fn restore(&self, mut memory: &mut [u8]) {
         let mut done = 0;
         for (start, bytes) in &self.parts {
@@ -87,7 +85,7 @@ impl Program {
         let mut config = Config::default();
         config
             .consume_fuel(true)
-            // Lazy translation would be charged to the run that happens to be first.
+            // Lazy translation would be charged to the first run that needs it.
             .compilation_mode(CompilationMode::Eager)
             .ignore_custom_sections(true)
             .fuel_cost(COPIES)
@@ -106,19 +104,19 @@ impl Program {
         Ok(this)
     }
 
-    /// Returns the memory of a machine that knows no script.
+    /// Returns the image of a machine without a script.
     pub(crate) const fn image(&self) -> &Image {
         &self.image
     }
 }
 
-/// One machine, with a memory of its own.
+/// Machine with its own memory.
 pub(crate) struct Machine {
     store: Store<State>,
     instance: Instance,
     exports: Exports,
     functions: Option<Functions>,
-    /// Size of the memory, in pages, with which it was made.
+    /// Initial size of the memory in pages.
     pages: u64,
 }
 
@@ -129,17 +127,17 @@ struct Functions {
     execute: TypedFunc<u32, u32>,
 }
 
-/// Reason why the machine ended without an answer.
+/// Reason why the machine stopped without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trap {
-    /// It used its fuel up.
+    /// The fuel is used up.
     Fuel,
-    /// It called too deeply, or is broken.
+    /// The calls are nested too deeply, or the machine is in an invalid state.
     Other,
 }
 
-/// Only what every node's machine does in the same state is an outcome. Anything else, such as a
-/// process without memory, ends the process.
+/// Only failures that every node's machine has in the same state become outcomes. Any other, such
+/// as a lack of memory in the process, ends the process.
 #[expect(clippy::panic, reason = "see above")]
 impl From<Error> for Trap {
     fn from(error: Error) -> Self {
@@ -166,12 +164,12 @@ impl From<Error> for Trap {
 pub(crate) struct Output<'a> {
     pub(crate) status: u32,
     pub(crate) bytes: &'a [u8],
-    /// Version of the protocol that the script chose.
+    /// Version of RESP that the script selected.
     pub(crate) version: u32,
 }
 
 impl Machine {
-    /// Makes a machine whose memory is the program's image, if there is one already.
+    /// Creates a machine. Its memory is the image of the program if that exists already.
     pub(crate) fn new(program: &Program) -> Result<Self, Error> {
         let mut store = Store::new(&program.engine, State::default());
         let known = imports::all(&mut store);
@@ -221,19 +219,20 @@ impl Machine {
         }
     }
 
-    /// Returns whether the memory has the size of a new one.
+    /// Returns whether the memory still has its initial size.
     pub(crate) fn is_small(&self) -> bool {
         self.exports.memory.size(&self.store) == self.pages
     }
 
-    /// Returns everything to the state in which a run begins. The image is of a machine like this.
+    /// Resets the machine to the start of a run. The image must come from a machine of the same
+    /// program.
     pub(crate) fn restore(&mut self, image: &Image) {
         self.store.data_mut().clear();
         image.restore(self.memory_mut());
         let _ = self.exports.stack.set(&mut self.store, Val::I32(image.stack.cast_signed()));
     }
 
-    /// Forgets what calls have left on the stack.
+    /// Clears data that calls have left on the stack.
     pub(crate) fn clear_stack(&mut self) {
         let stack = self.stack() as usize;
         if let Some(below) = self.memory_mut().get_mut(..stack) {
@@ -241,12 +240,12 @@ impl Machine {
         }
     }
 
-    /// Returns the memory, whose stack is empty.
+    /// Returns an image of the memory. The stack must be empty.
     pub(crate) fn image(&self) -> Image {
         Image::new(self.exports.memory.data(&self.store), self.stack())
     }
 
-    /// Takes fuel, or ends the run.
+    /// Consumes fuel. If too little is left, returns a trap.
     pub(crate) fn charge(&mut self, fuel: u64) -> Result<(), Trap> {
         let left = self.fuel().checked_sub(fuel).ok_or(Trap::Fuel)?;
         self.set_fuel(left);
@@ -261,7 +260,7 @@ impl Machine {
         self.store.data_mut().host.clear(lent);
     }
 
-    /// Goes on with a panic of the host, if that ended the machine.
+    /// Resumes a panic of the host, if that stopped the machine.
     pub(crate) fn resume_panic(&mut self) {
         if let Some(payload) = self.store.data_mut().panic.take() {
             std::panic::resume_unwind(payload);
@@ -288,7 +287,7 @@ impl Machine {
         self.functions.ok_or(Trap::Other)
     }
 
-    /// Copies bytes into the machine. Returns their address.
+    /// Copies bytes to the machine and returns their address.
     fn write(&mut self, bytes: &[u8]) -> Result<u32, Trap> {
         let length = u32::try_from(bytes.len()).map_err(|_| Trap::Other)?;
         let at = self.functions()?.room.call(&mut self.store, length)?;
@@ -300,7 +299,7 @@ impl Machine {
         Ok(at)
     }
 
-    /// Compiles a script, which the machine keeps.
+    /// Compiles a script for [`Self::execute`].
     pub(crate) fn compile(&mut self, text: &[u8]) -> Result<Output<'_>, Trap> {
         let at = self.write(text)?;
         let length = u32::try_from(text.len()).map_err(|_| Trap::Other)?;
@@ -308,14 +307,14 @@ impl Machine {
         self.output(output)
     }
 
-    /// Executes the script that was compiled.
+    /// Executes the compiled script.
     pub(crate) fn execute(&mut self, input: &[u8]) -> Result<Output<'_>, Trap> {
         let at = self.write(input)?;
         let output = self.functions()?.execute.call(&mut self.store, at)?;
         self.output(output)
     }
 
-    /// Reads what the machine points to: status, address, length, room, version.
+    /// Reads the result at this address: status, address, length, capacity, version.
     fn output(&self, at: u32) -> Result<Output<'_>, Trap> {
         let memory = self.exports.memory.data(&self.store);
         let word = |at: u32, number: u32| -> Option<u32> {

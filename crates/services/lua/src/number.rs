@@ -1,11 +1,11 @@
-//! Texts of numbers, as Redis writes them.
+//! Formatting of numbers as in Redis.
 
-/// Digits below this exponent are written out, others get an exponent.
+/// Number of zeros after the digits from which on a number has an exponent.
 const PLAIN_DIGITS_MORE: i32 = 7;
-/// Redis converts numbers up to half of the largest 64-bit integer.
+/// Largest number that Redis formats as an integer: half of the range of a 64-bit integer.
 const WHOLE_MAX: f64 = 4_611_686_018_427_387_904.0;
 
-/// Returns the text of a number that is a command's word. Whole numbers have no exponent.
+/// Formats a number that is a word of a command. Whole numbers have no exponent.
 pub(crate) fn word(number: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "the comparison is for that")]
     let whole = number as i64;
@@ -16,7 +16,7 @@ pub(crate) fn word(number: f64) -> String {
     }
 }
 
-/// Returns the text of a double as a reply: the shortest decimal, as `fpconv_dtoa` lays it out.
+/// Formats a double in a reply: the shortest decimal, in the layout of `fpconv_dtoa`.
 pub(crate) fn text(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
@@ -33,7 +33,8 @@ pub(crate) fn text(number: f64) -> String {
     format!("{sign}{}", layout(&digits, exponent.parse().unwrap_or(0)))
 }
 
-/// Lays out digits, the first of which stands before the point and is scaled by the exponent.
+/// Formats digits as a decimal. The first digit stands before the point and is scaled by
+/// 10^`exponent`.
 fn layout(digits: &str, exponent: i32) -> String {
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let scale = exponent - (count - 1);

@@ -1,4 +1,4 @@
-//! Ends of runs, as clients see them.
+//! Outcomes of runs, as reported to clients.
 
 use sha1_smol::Sha1;
 
@@ -8,7 +8,7 @@ use crate::{
     machine::{Output, Trap},
 };
 
-/// Ends of compilation and execution (`enum Status` in `machine.h`).
+/// Status of a compilation or execution (`enum Status` in `machine.h`).
 const DONE: u32 = 0;
 const FAILED: u32 = 1;
 const BROKEN: u32 = 2;
@@ -16,7 +16,7 @@ const MALFORMED: u32 = 3;
 const TOO_LARGE: u32 = 4;
 const TOO_DEEP: u32 = 5;
 
-/// Characters of an error that is no table of the script's.
+/// Maximum number of characters of an error that is not a table created by the script.
 const BROKEN_TEXT_MAX: usize = 100;
 
 pub(crate) const WORK: &str = "its limit of work, 1048576 visits of a tenth of a microsecond; do less \
@@ -32,18 +32,18 @@ impl Trap {
     }
 }
 
-/// Text of an error: one line.
+/// Returns the text of an error as a single line.
 fn line(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace(['\r', '\n'], " ")
 }
 
 impl Output<'_> {
-    /// Returns the error of compilation, if that is what this is.
+    /// Returns the compilation error, if there is one.
     pub(crate) fn malformed(&self) -> Option<String> {
         (self.status != DONE).then(|| line(self.bytes))
     }
 
-    /// Returns the outcome of a run of this script.
+    /// Returns the outcome of executing this script.
     pub(crate) fn outcome(&self, script: &[u8]) -> Outcome {
         self.read(script).unwrap_or_else(|| Trap::Other.outcome())
     }
@@ -84,7 +84,7 @@ fn hash(script: &[u8]) -> String {
     Sha1::from(script).digest().to_string()
 }
 
-/// Returns a client's error for one of compilation.
+/// Returns the error for a client, given that of the compilation.
 pub(crate) fn compilation(text: &str) -> String {
     format!("ERR Error compiling script (new function): {text}")
 }

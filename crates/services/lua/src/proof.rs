@@ -1,17 +1,18 @@
-//! A run that shows, when the first machine is made, that this build's machine is the one of all
-//! nodes.
+//! Self-test when the first machine is created: a run with a known result and cost, which shows
+//! that this build's machine behaves like that of all other nodes.
 //!
-//! The interpreter's instructions call one another in place of returning, which is only right where
-//! the compiler makes jumps of that. A build in which it does not, or in which a dependency counts
-//! otherwise, must not begin to execute scripts: here it fails at once, on a thread whose stack has
-//! no room for a mistake.
+//! The interpreter's instructions tail-call one another. That is correct only if the compiler turns
+//! these calls into jumps. A build in which it does not, or in which a dependency meters
+//! differently, must not execute scripts. The self-test detects it at once, on a thread whose stack
+//! would overflow without the jumps.
 
 use crate::{
     Data, Outcome, Run, input,
     machine::{Machine, Program},
 };
 
-/// Stack of the thread: a fraction of what the script would need at a few bytes an instruction.
+/// Stack size of the thread: a fraction of what the script needs if each instruction takes a few
+/// bytes.
 const STACK_BYTES: usize = 256 << 10;
 
 const SCRIPT: &[u8] = b"local t, s = {}, ''
@@ -24,11 +25,11 @@ table.sort(t, function(a, b) return a > b end)
 local c = coroutine.wrap(function() for i = 1, 50 do coroutine.yield(math.sin(i) ^ 0.37) end end)
 for i = 1, 50 do t[#t + 1] = tostring(c()) end
 return redis.sha1hex(cjson.encode(t) .. cmsgpack.pack(t) .. struct.pack('>dI4', 0.1, 7) .. s:gsub('%d', '%0%0'))";
-/// The script's result, and its fuel.
+/// Result of the script.
 const RESULT: &str = "7ad11949e6e3a2988ebe8b3cec59e57143b5cf83";
 const FUEL: u64 = 9_636_326;
 
-/// Ends the process if a machine does anything but what it does everywhere.
+/// Ends the process if the machine differs in result or fuel from that of other nodes.
 #[expect(clippy::panic, reason = "see above")]
 pub(crate) fn prove(program: &Program) {
     let run = Run { text: SCRIPT, keys: &[], arguments: &[], seed: 1, visits: u64::MAX };
@@ -43,7 +44,7 @@ pub(crate) fn prove(program: &Program) {
     }
 }
 
-/// Returns what the script does, and its fuel.
+/// Executes the script. Returns its outcome and the fuel it used.
 fn execute(program: &Program, run: &Run<'_>) -> Option<(Outcome, u64)> {
     let (body, input) = input::prepare(run).ok()?;
     let mut machine = Machine::new(program).ok()?;

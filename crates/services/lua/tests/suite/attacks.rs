@@ -1,29 +1,30 @@
-//! The inputs that ended an earlier engine, and those found for this one. Each ends in time, in
-//! bounded memory, and alike on two interpreters (`docs/notes/2026-11-29-scripts-attacked.md`).
+//! Attacks: inputs that broke an earlier engine, and inputs found for this one. Each ends in time,
+//! within bounded memory, and with the same result on two interpreters
+//! (`docs/notes/2026-11-29-scripts-attacked.md`).
 
 use quorate_lua::{Data, Interpreter, Outcome, Run};
 
 use crate::{Echo, VISITS, eval};
 
-/// A string of 2^n bytes.
+/// Definition of `big`, which returns a string of 2^n bytes.
 const BIG: &str =
     "local function big(n) local s = 'x' for i = 1, n do s = s .. s end return s end ";
 
-/// Scripts that a machine could not bound which counts too little.
+/// Scripts whose cost exceeds what a machine would charge if it counted instructions only.
 const COSTLY: [&str; 30] = [
-    // Words of a command, patterns, templates: copied by a host.
+    // Words of a command, patterns and templates, which a host copies.
     "local s, t = big(23), {} for i = 1, 7000 do t[i] = s end redis.call('mset', unpack(t))",
     "local s = big(22) for i = 1, 1e4 do string.gmatch('', s) end",
     "local s, r = big(20), '%0' for i = 1, 18 do r = r .. r end return s:gsub('.*', r)",
-    // Keys of tables and texts that collide.
+    // Colliding keys of tables and colliding texts.
     "local t, u = {}, 2 ^ -52 - 2 ^ -20 for k = 0, 524287 do t[2 - 2 ^ -20 + k * u] = 1 end",
     "local t = {} for i = 1, 1e6 do t[('%064d'):format(i)] = 1 end",
-    // Positions that C takes for others.
+    // Positions outside the range of C's integers.
     "table.insert({}, 3221225472, 1)",
     "table.insert({}, 0 / 0, 1)",
     "local t = {} for i = 1, 1e5 do t[i] = i end for i = 1, 1e5 do table.remove(t, 4294967297) end",
     "return unpack({}, -2147483648, 2147483647)",
-    // One instruction for millions of bytes.
+    // Single instructions that process millions of bytes.
     "local a, b = big(22) .. 'a', big(22) .. 'b' local n = 0 for i = 1, 1e6 do if a < b then n = n + 1 end end",
     "local s = big(22) for i = 1, 1e6 do local y = s .. 'y' end",
     "local s = ('1'):rep(2 ^ 20) for i = 1, 1e6 do local n = s + 0 end",
@@ -35,13 +36,13 @@ const COSTLY: [&str; 30] = [
     "local s = (' '):rep(2 ^ 22) for i = 1, 1e6 do struct.size(s) end",
     "local s, t = big(22), {} t[s] = 1 for i = 1, 1e6 do next(t) cjson.encode(t) end",
     "local s = ('y'):rep(2 ^ 16) return s:find('[' .. ('x'):rep(2 ^ 20) .. ']z')",
-    // Errors, arguments and values by the thousand.
+    // Errors, arguments and values in large numbers.
     "for i = 1, 3e5 do pcall(string.rep) end",
     "local function f(...) return select('#', ...) end local t = {} for i = 1, 7000 do t[i] = i end while true do f(unpack(t)) end",
     "local e = {} local a, b = {}, {} for i = 1, 2000 do a[i] = e end for i = 1, 2000 do b[i] = a end return b",
     "local t = {} for i = 1, 7000 do t[i] = 0.1 * i end while true do redis.call('x', unpack(t)) end",
     "while true do redis.call('echo', big(20)) end",
-    // Memory at its end.
+    // Memory near its limit.
     "local s, t = ('x'):rep(2 ^ 19), {} for i = 1, 60 do t[i] = s end return {pcall(cmsgpack.pack, unpack(t))}",
     "local s, t = ('x'):rep(2 ^ 19), {} for i = 1, 60 do t[i] = s end return cjson.encode(t)",
     "local t = {} local co co = coroutine.create(function() pcall(function() while true do t[#t + 1] = {} end end) local u = {} for i = 1, 7000 do u[i] = 1 end coroutine.wrap(function() return coroutine.resume(co, unpack(u)) end)() end) coroutine.resume(co) return 1",
@@ -65,7 +66,7 @@ fn costly_scripts_end_alike() {
     }
 }
 
-/// A text that takes long to compile is bounded in a run and at the front.
+/// A text that is slow to compile is bounded both in a run and in the front.
 #[test]
 fn texts_that_compile_slowly_are_stopped() {
     let names: Vec<String> = (0..190).map(|number| format!("a{number}")).collect();
@@ -80,7 +81,7 @@ fn texts_that_compile_slowly_are_stopped() {
     assert_eq!(interpreter.check(b"return 1"), Ok(()));
 }
 
-/// An error keeps what the script made of it, without an address of the process.
+/// An error is the value that the script raised, and contains no address of the process.
 #[test]
 fn errors_are_values_of_the_script() {
     for text in [
@@ -93,7 +94,7 @@ fn errors_are_values_of_the_script() {
     assert_eq!(eval("return {pcall(error, 'x not enough memory')}"), "[nil x not enough memory]");
 }
 
-/// Nested calls of all kinds, on a thread with little stack.
+/// Nested calls of all kinds end on a thread with a small stack.
 #[test]
 fn nesting_ends_within_a_small_stack() {
     let texts = [
@@ -138,7 +139,7 @@ fn input_is_bounded() {
     assert!(matches!(interpreter.run(&one, &mut Echo::default()).0, Outcome::Failed(_)));
 }
 
-/// Lua's own limits are reached before the machine's stack ends.
+/// Lua's own limits apply before the stack of the machine is exhausted.
 #[test]
 fn lua_ends_nested_calls_before_the_machine_does() {
     for text in [

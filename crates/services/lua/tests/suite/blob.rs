@@ -1,9 +1,9 @@
 //! Imports, exports and state of the machine's program. Its instructions are checked when it is
-//! made: `cargo xtask lua` refuses those of tables, of growth, and saturating conversions.
+//! built: `cargo xtask lua` rejects those for tables, memory growth and saturating conversions.
 
 static PROGRAM: &[u8] = include_bytes!("../../machine/lua.wasm");
 
-/// The sections of a module, by number.
+/// Returns the sections of the module, each with its number.
 fn sections() -> Vec<(u8, &'static [u8])> {
     let (mut rest, mut found) = (&PROGRAM[8..], Vec::new());
     while let Some((&kind, after)) = rest.split_first() {
@@ -42,7 +42,7 @@ fn names(count: usize, from: &[u8], after: usize) -> Vec<String> {
     found
 }
 
-/// Everything that the program can reach outside of its memory.
+/// The program can reach nothing outside of its memory except through these imports.
 #[test]
 fn five_imports() {
     let (count, rest) = number(section(2).unwrap());
@@ -52,7 +52,7 @@ fn five_imports() {
     assert_eq!(found, ["call", "grow", "protect", "take", "throw"]);
 }
 
-/// The state of a machine: a memory, and one global that changes, the stack's pointer.
+/// The state of a machine is a memory and one mutable global, the stack pointer.
 #[test]
 fn one_memory_and_one_global() {
     assert_eq!(section(5).unwrap(), [1, 1, 8, 0x80, 8], "8 pages, at most 1024");

@@ -1,10 +1,10 @@
-//! Results and costs of scripts. They change only with a new version of the format.
+//! Results and costs of scripts, which must not change without a new version of the format.
 
 use sha1_smol::Sha1;
 
 use crate::outcome;
 
-/// Scripts and their visits. Loops make a small change of one instruction's cost visible.
+/// Scripts and their costs in visits. Loops magnify a small change in the cost of an instruction.
 const SCRIPTS: &[(&str, u64)] = &[
     ("return 1", 365),
     ("local x = 0 for i = 1, 10000 do x = x + i end return x", 12451),

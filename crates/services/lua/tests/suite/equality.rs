@@ -1,10 +1,10 @@
-//! A run depends on nothing but its script and its input.
+//! Isolation of runs: a result depends only on the script and its input.
 
 use quorate_lua::{Interpreter, Outcome, Run};
 
 use crate::{Echo, VISITS};
 
-/// Scripts that end in each way there is, and that use the memory's every part.
+/// Scripts that end in every possible way and use all parts of the memory.
 const JUNK: [&str; 12] = [
     "return 1",
     "error('x')",
@@ -20,7 +20,7 @@ const JUNK: [&str; 12] = [
     "math.randomseed(7) cjson.encode_max_depth(1) local c = coroutine.wrap(function() error('y') end) c()",
 ];
 
-/// Scripts whose result shows addresses, sizes, the order of tables, random numbers and settings.
+/// Scripts whose result would reveal addresses, sizes, table order, random numbers or settings.
 const SHOWN: [&str; 8] = [
     "return tostring({}) .. tostring(function() end) .. tostring(coroutine.create(error))",
     "local t = {} for i = 1, 64 do t[{}] = i end local s = '' for _, v in pairs(t) do s = s .. v .. ' ' end return s",
@@ -49,7 +49,8 @@ fn earlier_runs_leave_nothing() {
     }
 }
 
-/// A run that is stopped at any point, also in the middle of a command or an allocation.
+/// A run that is stopped at any point leaves no trace, even in the middle of a command or an
+/// allocation.
 #[test]
 fn runs_that_are_cut_short_leave_nothing() {
     let mut used = Interpreter::new();
@@ -77,7 +78,7 @@ fn threads_agree() {
     }
 }
 
-/// A text that was compiled before costs the same, and ends at the same limits.
+/// A text that has been compiled before has the same cost, and reaches limits at the same points.
 #[test]
 fn compiled_scripts_cost_what_compilation_costs() {
     let text = format!("local n = 0 {} return n", "n = n + 1 ".repeat(100));

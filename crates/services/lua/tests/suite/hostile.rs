@@ -1,5 +1,5 @@
-//! Calls that the program would not make unless it were broken. Each ends the run or is refused;
-//! none reads or writes outside of the machine's memory.
+//! Calls that only a broken program would make. Each ends the run or is refused; none accesses
+//! memory outside of the machine.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -43,7 +43,8 @@ fn memory_has_a_limit() {
     assert_eq!(call("grow", &[1024 - 8]), Ok(Some(1)));
 }
 
-/// Also bytes that no honest program writes, above its heap and below its stack.
+/// The restored memory includes bytes that a working program never writes, above its heap and below
+/// its stack.
 #[test]
 fn the_whole_memory_is_restored() {
     assert_eq!(restores_everything(), Ok(true));
@@ -57,7 +58,8 @@ impl Host for Panics {
     }
 }
 
-/// Below a protected call, too. The interpreter goes on with a new machine.
+/// A panic of the host reaches the caller of the run, also through a protected call. The
+/// interpreter continues with a new machine.
 #[test]
 fn a_panic_of_the_host_reaches_its_caller() {
     let mut interpreter = Interpreter::new();

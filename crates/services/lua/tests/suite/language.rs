@@ -1,4 +1,4 @@
-//! Values that go in and out, globals, errors.
+//! The language: conversion of values, globals, errors.
 
 use crate::{check, eval};
 
@@ -109,7 +109,8 @@ fn errors_say_where() {
     ]);
 }
 
-/// Nothing that a script can see depends on addresses, or on how a table came about.
+/// The visible order of a table depends on its keys only, not on addresses or on how the table was
+/// filled.
 #[test]
 fn order_is_that_of_keys() {
     check(&[
@@ -146,7 +147,7 @@ fn order_is_that_of_keys() {
     ]);
 }
 
-/// Whatever has files, clocks or the interpreter itself is absent, as in Redis.
+/// Functions that access files, clocks or the interpreter are absent, as in Redis.
 #[test]
 fn absent_functions() {
     for name in [

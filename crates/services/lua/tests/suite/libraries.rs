@@ -1,4 +1,4 @@
-//! The libraries, against what Redis 7.2 returns.
+//! Lua libraries, compared with the results of Redis 7.2.
 
 use crate::check;
 
@@ -260,7 +260,7 @@ fn structures() {
     ]);
 }
 
-/// Numbers as words of commands, as Redis 7.2 writes them.
+/// Numbers as words of commands are formatted as in Redis 7.2.
 #[test]
 fn words() {
     for (number, text) in [

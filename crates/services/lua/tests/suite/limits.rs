@@ -1,10 +1,10 @@
-//! Hostile scripts. Each ends at a limit or fails, and costs the same each time.
+//! Hostile scripts. Each reaches a limit or fails, at the same cost every time.
 
 use quorate_lua::{Data, Interpreter, Outcome, Run};
 
 use crate::{Echo, VISITS, outcome};
 
-/// Scripts that must reach a limit of work or of memory.
+/// Scripts that must reach a limit on work or memory.
 const ENDLESS: [&str; 21] = [
     "while true do end",
     "repeat until false",
@@ -29,7 +29,7 @@ const ENDLESS: [&str; 21] = [
     "local t = setmetatable({}, {__index = function(t, k) return t[k + 1] end}); while true do pcall(function() return t[1] end) end",
 ];
 
-/// Scripts that must fail by themselves.
+/// Scripts that must fail with an error of their own.
 const FAILING: [&str; 11] = [
     "local function f() return 1 + f() end return f()",
     "local t = setmetatable({}, {}); getmetatable(t).__index = t; return t.x",
@@ -58,7 +58,7 @@ fn endless_scripts_end_at_the_same_place() {
     }
 }
 
-/// A limit of the machine ends the run, whatever the script protects itself with.
+/// A limit of the machine ends the run, even if the script tries to catch the error.
 #[test]
 fn limits_are_not_caught() {
     for text in [
@@ -79,14 +79,14 @@ fn recursion_and_nonsense_fail() {
         assert!(ended, "{text}: {first:?}");
         assert_eq!(outcome(text), first, "{text}");
     }
-    // A parser's depth, and the length of an expression.
+    // Nesting depth of the parser, and length of an expression.
     for (open, close) in [("(", ")"), ("{", "}"), ("function() return ", " end")] {
         let text = format!("return {}1{}", open.repeat(5000), close.repeat(5000));
         assert!(matches!(outcome(&text).0, Outcome::Failed(_)), "{open}");
     }
 }
 
-/// Calls with as many values as the stack holds.
+/// Calls with the maximum number of values on the stack.
 #[test]
 fn long_lists_are_no_panic() {
     for call in [
@@ -117,7 +117,7 @@ fn long_lists_are_no_panic() {
     }
 }
 
-/// A value of 8 MiB goes in, to a command, and back, within one script's limit.
+/// A value of 8 MiB can be an argument, go to a command and return, within the limit of one script.
 #[test]
 fn large_values_pass() {
     let value = vec![b'x'; 8 << 20];

@@ -1,4 +1,4 @@
-//! Scripts alone: what they compute, what stops them, and that nothing else matters.
+//! Scripts without a service: their results, their limits, and their isolation.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -16,7 +16,7 @@ use quorate_lua::{Data, Host, Interpreter, Outcome, Run};
 
 pub(crate) const VISITS: u64 = 1 << 20;
 
-/// Host whose command returns its last argument as a kind of reply that the first one names.
+/// Host whose command returns its last argument as the kind of reply named by the first one.
 #[derive(Default)]
 pub(crate) struct Echo {
     pub(crate) called: u64,
@@ -57,7 +57,7 @@ pub(crate) fn outcome(text: &str) -> (Outcome, u64) {
     Interpreter::new().run(&one, &mut Echo::default())
 }
 
-/// Returns the text of what a script returns, as a client would print it.
+/// Returns the result of a script as text, as a client would print it.
 pub(crate) fn eval(text: &str) -> String {
     match outcome(text).0 {
         Outcome::Returned(data) => show(&data),
@@ -88,12 +88,12 @@ fn show(data: &Data) -> String {
     }
 }
 
-/// Checks scripts against what they return.
+/// Executes scripts and compares the results with the expected ones.
 pub(crate) fn check(all: &[(&str, &str)]) {
     let mut wrong = String::new();
     for (text, expected) in all {
         let reply = eval(text);
-        // An error begins with its place, and goes on with the script's hash.
+        // An error begins with its place, followed by the message and the script's hash.
         let reply = match reply.strip_prefix("! ERR user_script:1: ") {
             Some(rest) => format!("! ERR {rest}"),
             None => reply,

@@ -1,13 +1,13 @@
-//! Expressions, and what a Redis 7.0.15 on x86 answered to each.
+//! Expressions, each with the reply of Redis 7.0.15 on x86.
 //!
-//! Left out are those with a NaN, whose sign is the machine's there and positive here, and commands
-//! with fractions as words, which are written as Redis 7.2 writes them.
+//! Two kinds are omitted. The sign of a NaN depends on the machine in Redis and is always positive
+//! here. Fractions as words of commands are formatted as in Redis 7.2.
 
 use quorate_lua::{Data, Host, Interpreter, Outcome, Run};
 
 use crate::VISITS;
 
-/// The commands that the expressions call.
+/// Host with the commands that the expressions call.
 struct Few;
 
 impl Host for Few {
