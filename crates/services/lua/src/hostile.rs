@@ -21,8 +21,7 @@ pub fn import(name: &str, arguments: &[u32], host: &mut dyn Host) -> Result<Opti
     ended
 }
 
-/// Returns whether [`Machine::restore`] restores the memory of a machine after all of it was
-/// overwritten.
+/// Returns whether the memory of a machine is restored after all of it was overwritten.
 #[doc(hidden)]
 pub fn restores_everything() -> Result<bool, String> {
     let program = Program::new().map_err(|error| error.to_string())?;

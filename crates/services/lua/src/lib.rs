@@ -39,6 +39,7 @@ pub const COMMAND_BYTES_MAX: usize = 32 << 20;
 /// Maximum nesting depth of the replies of commands and scripts.
 pub const DEPTH_MAX: usize = 7;
 
+/// Script to execute, with its input and its limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     pub text: &'a [u8],
@@ -52,6 +53,7 @@ pub struct Run<'a> {
     pub visits: u64,
 }
 
+/// Executor of the commands that a script calls.
 pub trait Host {
     /// Executes a command. Returns its reply and the number of visits it used.
     fn call(&mut self, words: &[&[u8]]) -> (Data, u64);
