@@ -19,6 +19,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern.len() <= KEY_BYTES_MAX && Pattern::new(pattern).matches(text)
 }
 
+/// Parsed pattern.
 #[derive(Debug)]
 pub struct Pattern {
     /// Elements before the first star, or the whole pattern if it has none.

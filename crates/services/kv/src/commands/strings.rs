@@ -1,4 +1,5 @@
-//! Strings: GET, SET, commands for several keys, and commands for parts of a value.
+//! Strings: GET and SET, commands for several keys such as MGET, and commands for part of a value
+//! such as APPEND and GETRANGE.
 
 use crate::{
     command::{Doc, READS, REMOVES, Refusal, Request, SYNTAX, Spec, WRITES},

@@ -8,7 +8,7 @@ use crate::{
     resp::request::Arguments,
 };
 
-/// Number of wrong passwords that closes the connection.
+/// Number of wrong passwords after which the connection is closed.
 pub(super) const WRONG_MAX: u8 = 10;
 
 /// Redis' error for a request without authentication.

@@ -106,7 +106,7 @@ fn config_set(
     r.ok();
 }
 
-/// Answers FUNCTION, although functions are not supported.
+/// Answers FUNCTION as a server without any functions.
 pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match &*sub {
@@ -166,7 +166,8 @@ pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut R
     }
 }
 
-/// Answers WAIT. An acknowledged write is at a quorum, thus on voters/2 nodes besides one.
+/// Answers WAIT. An acknowledged write is at a quorum, so at least half of the voters besides this
+/// node have it.
 pub(super) fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
     match (parse_integer(arguments.at(1)), parse_integer(arguments.at(2))) {
         (Some(_), Some(timeout)) if timeout >= 0 => {

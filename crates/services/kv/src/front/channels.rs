@@ -266,8 +266,8 @@ pub(super) fn confirm(
     reply.count(left);
 }
 
-/// Messages published by a connection, with their request numbers. The reply is the number of
-/// receivers among this node's clients, which is known after execution.
+/// PUBLISH commands of a connection, with their request numbers. Each is answered with the number
+/// of receivers among this node's clients, once it has been executed.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     open: VecDeque<(u64, SubscriptionKind, Box<[u8]>)>,

@@ -46,13 +46,13 @@ use crate::{
 
 /// Maximum number of unanswered requests per connection.
 const PLACES_MAX: usize = 1024;
-/// Maximum total size in bytes of unanswered requests. A single larger one is accepted.
+/// Maximum total size in bytes of unanswered requests. A single larger request is accepted.
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
 /// Commands, other than PING, QUIT and RESET, that a subscriber may use.
 const LISTENS: [&str; 6] =
     ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe"];
-/// Error for a blocking command in another durability class than the cluster's. A blocked client is
-/// always answered in the cluster's class, which does not wait for a disk.
+/// Error for a blocking command on a connection with the class durable in a volatile cluster. A
+/// blocked client is always answered in the cluster's class, thus without waiting for a disk.
 const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
     class; QUORATE CLASS group allows them";
 /// Memory charged for a blocked client, in addition to its command.
@@ -347,8 +347,8 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes to send, none once the connection was cut: a later reply would follow a
-    /// truncated one.
+    /// Returns the bytes to send. Returns none once the connection was cut, since a later reply
+    /// would follow a truncated one.
     pub(super) fn output(&self) -> &[u8] {
         if self.cut { &[] } else { &self.order.output }
     }

@@ -34,7 +34,7 @@ use crate::{
 const NEEDS_LEVEL: &str = "ERR not executed: scripts need feature level 10, which the cluster reaches once all nodes \
     are upgraded; see `quorate member feature`";
 
-/// Connection, with the part of it that waits for a completion.
+/// Recipient of a completion: a connection and the part of it that waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) connection: ConnectionId,

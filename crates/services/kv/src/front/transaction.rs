@@ -126,7 +126,7 @@ impl Watching {
         epoch
     }
 
-    /// Returns the keys that were absent at a WATCH in this epoch.
+    /// Returns the keys that were absent when WATCH read them in this epoch.
     pub(super) fn absent(&self, epoch: u64) -> Vec<&[u8]> {
         let seen = self.seen.iter().filter(|(seen, _)| *seen == epoch);
         let absent = seen.filter(|(_, watched)| watched.seen.has_absent_version());

@@ -111,7 +111,7 @@ impl Reply<'_> {
         self.0.extend_from_slice(NULL_ARRAY);
     }
 
-    /// Begins a push message of `count` replies, which is outside the order of requests.
+    /// Begins a push message of `count` replies. It is outside the order of requests.
     pub fn push(&mut self, count: usize) {
         self.header(b'>', count);
     }

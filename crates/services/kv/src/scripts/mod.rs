@@ -42,6 +42,7 @@ pub(crate) const WRITES: &str = "ERR Write commands are not allowed from read-on
 const MAY_WRITE: &str = "ERR Can not execute a script with write flag using *_ro command.";
 const TOO_LONG: &str = "ERR a script may have 256 KiB; pass data as arguments";
 
+/// Script in executable form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Lock script, executed as one operation.
@@ -70,6 +71,7 @@ fn flags(text: &[u8]) -> Result<quorate_lua::Flags, Refusal> {
     quorate_lua::flags(text).map_err(|why| Refusal::Text(format!("ERR {why}").into()))
 }
 
+/// Cache of scripts, by the hashes of their texts.
 #[derive(Default)]
 pub struct Scripts {
     /// Texts sent by clients, or the operations of those that are lock scripts.

@@ -257,7 +257,7 @@ pub fn encode_wait(since: Version, wait: &[u8], item: &mut Vec<u8>) {
 /// Checker of the items of a snapshot to load. Accepts only what a store could have written.
 #[derive(Debug, Default)]
 pub struct Items {
-    /// Number of keys to come; `None` before the head.
+    /// Number of keys that have not arrived; `None` before the head.
     keys_left: Option<u64>,
     last: Cursor,
     /// Highest slot of a version.
@@ -269,7 +269,7 @@ pub struct Items {
     waits: Waits,
 }
 
-/// Rows to come.
+/// Rows that have not arrived.
 #[derive(Debug)]
 struct Rows {
     id: Id,

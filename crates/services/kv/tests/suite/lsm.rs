@@ -258,8 +258,9 @@ fn a_journal_with_a_hole_is_cut_before_it() {
     assert!(cut > 10, "the library cuts the others by itself: {cut}");
 }
 
-/// A process killed during a write leaves a prefix of it, followed by zeros. Before it was handled,
-/// a cut between the two lengths of an item failed an assertion of fjall at every start.
+/// A process killed during a write leaves a prefix of it, followed by zeros. If the cut is between
+/// the two lengths of an item, fjall fails an assertion at every start unless the store treats that
+/// as damage.
 #[test]
 fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before() {
     let folder = tempfile::tempdir().unwrap();

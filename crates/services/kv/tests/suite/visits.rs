@@ -43,7 +43,7 @@ fn what_is_named_again_is_visited_again() {
         ] {
             let answer = node.ask(client, &named(before, "s", 20_000));
             assert!(answer.starts_with(TOO_MANY), "{before:?}: {answer}");
-            // The number of keys by itself is no reason to refuse a command.
+            // A large number of keys alone is no reason to refuse a command.
             let few = before.iter().map(|word| if *word == many { "200" } else { word });
             let answer = node.ask(client, &named(&few.collect::<Vec<_>>(), "s", 200));
             assert!(answer.starts_with([':', '*']), "{before:?}: {answer}");

@@ -431,7 +431,7 @@ pub(super) fn trim(
     Ok(())
 }
 
-/// Returns the number of elements that LREM removes, with the first and the last index of these.
+/// Returns the number of elements that LREM removes, with their lowest and highest index.
 fn equals(list: &View<'_>, count: i64, element: &[u8]) -> (u64, u64, u64) {
     let most = match count.unsigned_abs() {
         0 => u64::MAX,

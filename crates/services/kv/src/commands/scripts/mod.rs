@@ -88,7 +88,7 @@ const VERSION: u8 = 1;
 
 /// Script in the log. It is complete, so its execution depends on no cache.
 pub(crate) struct Script<'a> {
-    /// Clock of the front, used for deadlines and TIME.
+    /// Time on the front's clock, for deadlines and TIME.
     wall_ms: u64,
     seed: u64,
     value_bytes_max: usize,

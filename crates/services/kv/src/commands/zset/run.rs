@@ -325,7 +325,7 @@ pub(crate) fn found(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result
     Ok(found)
 }
 
-/// Removes existing members, with the event `event`.
+/// Removes existing members. Generates `event`.
 fn drop_members(mut set: Change<'_, '_>, key: Key<'_>, members: &[Member], event: &str) {
     if !members.is_empty() {
         set.event(class::ZSET, event);
@@ -484,7 +484,7 @@ pub(crate) fn pop_from(
     true
 }
 
-/// Stores members as a new sorted set, which replaces any value of the key, with the event `event`.
+/// Stores members as a new sorted set, which replaces any value of the key. Generates `event`.
 pub(super) fn put_all(
     state: &mut WriteContext<'_>,
     key: Key<'_>,

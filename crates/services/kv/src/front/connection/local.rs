@@ -28,7 +28,7 @@ use crate::{
 };
 
 impl Connection {
-    /// Handles a command that reads and writes no keys.
+    /// Handles a command that the connection answers without the service, or encodes itself.
     pub(super) fn local(
         &mut self,
         local: Local,

@@ -22,7 +22,7 @@ const GROUP_KEYS: usize = 512;
 pub(super) struct Footprint {
     /// Deadline of the key, and the earliest deadline of its fields.
     pub(super) deadlines: [Option<u64>; 2],
-    /// Id of its rows.
+    /// Id under which its rows are stored.
     pub(super) id: Option<Id>,
 }
 
@@ -61,7 +61,8 @@ impl Replaced {
 #[derive(Debug)]
 pub(super) struct Group {
     keys: Vec<Vec<u8>>,
-    /// See [`State::indexed`](super::layout::State::indexed).
+    /// True if the tree's generation is indexed; see
+    /// [`State::indexed`](super::layout::State::indexed).
     indexed: bool,
     replaced: OnceLock<Replaced>,
 }

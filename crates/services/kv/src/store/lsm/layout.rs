@@ -38,7 +38,7 @@ pub(super) const INDEXED_KEY: [u8; 2] = [kind::STATE, 2];
 pub(super) const FORMAT: u8 = 1;
 /// Size of the header of a stored value: slot, index and type, deadline.
 const HEADER_BYTES: usize = 8 + 4 + 8;
-/// Number of bits of the index, which are below those of the type. No batch has 2^28 commands.
+/// Number of bits for the index; the bits above it are the type. No batch has 2^28 commands.
 const INDEX_BITS: u32 = 28;
 /// Size of the prefix of a stored key: kind, generation.
 const PREFIX_BYTES: usize = 1 + 6;

@@ -67,7 +67,7 @@ enum Job {
     Write(Arc<Changes>),
     /// Look up the entries that a group of keys replaces, before the layer is written.
     LookUp(Arc<Group>),
-    /// Sync the tree, which is at this position.
+    /// Sync the tree up to this position, at which it is.
     Sync(Slot),
     /// Free the memory of changes, which takes time too.
     Free(Arc<Changes>),
@@ -322,7 +322,7 @@ impl WriterState {
 
     fn may_purge(&self) -> bool {
         let ready = self.guarded(|tree| self.purge.is_ready(tree));
-        // Dropping tables may be the way to free space, so it needs little of it.
+        // Less space suffices for dropping tables, which may be the only way to free some.
         let has_room = match self.purge.needs_room() {
             true => self.lacks_room(0).is_none(),
             false => self.free_bytes() >= LISTS_BYTES,
@@ -379,7 +379,7 @@ impl WriterState {
         self.tell.send(event).map_err(|_| Gone)
     }
 
-    /// Waits for `time`. Returns early if a job arrives, which is handled.
+    /// Waits for `time`. A job that arrives earlier is handled and ends the wait.
     fn pause(&self, time: Duration) -> Result<(), Interruption> {
         match self.asked.recv_timeout(time) {
             Ok(Job::Free(changes)) => {

@@ -52,7 +52,7 @@ fn nobody_overtakes_who_has_not_claimed_yet() {
     group.settle();
     assert_eq!(group.take(first), "*2|$1|k|$1|a|");
     assert_eq!((group.take(second), group.take(late)), (String::new(), String::new()));
-    // These are one element more than the clients ahead take.
+    // One element more than the clients ahead take.
     group.say(other, "RPUSH k b c");
     assert_ne!((group.take(second), group.take(late)), (String::new(), String::new()));
 }
@@ -169,7 +169,7 @@ fn a_node_that_was_slow_gets_its_clients_in_line_again() {
     assert_eq!(group.take(slow), "*2|$1|k|$1|b|");
 }
 
-/// A claim in vain shows that the client is alive, even after it left earlier elements unclaimed.
+/// A failed claim shows that the client is alive, even if it has left earlier elements unclaimed.
 #[test]
 fn who_tries_in_vain_is_not_taken_for_dead() {
     let mut group = Group::memory(2);
