@@ -1,8 +1,8 @@
 //! Formatting of numbers as in Redis.
 
-/// Number of zeros after the digits from which on a number has an exponent.
+/// A number whose exponent is below the number of its digits plus this has no exponent in its text.
 const PLAIN_DIGITS_MORE: i32 = 7;
-/// Largest number that Redis formats as an integer: half of the range of a 64-bit integer.
+/// Largest number that Redis formats as an integer: half of the largest 64-bit integer.
 const WHOLE_MAX: f64 = 4_611_686_018_427_387_904.0;
 
 /// Formats a number that is a word of a command. Whole numbers have no exponent.

@@ -25,7 +25,7 @@ table.sort(t, function(a, b) return a > b end)
 local c = coroutine.wrap(function() for i = 1, 50 do coroutine.yield(math.sin(i) ^ 0.37) end end)
 for i = 1, 50 do t[#t + 1] = tostring(c()) end
 return redis.sha1hex(cjson.encode(t) .. cmsgpack.pack(t) .. struct.pack('>dI4', 0.1, 7) .. s:gsub('%d', '%0%0'))";
-/// Result of the script.
+/// Result of the script, and the fuel it uses.
 const RESULT: &str = "7ad11949e6e3a2988ebe8b3cec59e57143b5cf83";
 const FUEL: u64 = 9_636_326;
 

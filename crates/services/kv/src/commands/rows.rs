@@ -34,7 +34,8 @@ pub(super) fn cost(rows: u64, bytes: u64) -> usize {
     usize::try_from(cost).unwrap_or(usize::MAX)
 }
 
-/// Collection that is being changed. [`Change::close`] writes the header.
+/// Collection that is being changed. The caller must finish with [`Change::close`], which writes
+/// the header.
 pub(super) struct Change<'w, 'a> {
     pub(super) state: &'w mut WriteContext<'a>,
     key: Key<'w>,

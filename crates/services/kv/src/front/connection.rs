@@ -166,7 +166,7 @@ impl Connection {
         self.ready() && self.parked.is_none()
     }
 
-    /// Records whether unparsed input is left while the client is blocked.
+    /// Records that unparsed input is pending (`left`) while the client is blocked.
     pub(super) const fn crowds(&mut self, left: bool) {
         if let Some(parked) = &mut self.parked {
             parked.crowded |= left;
@@ -463,7 +463,7 @@ impl Connection {
         order.advance(true, &mut own, shared, requests);
     }
 
-    /// Executes an in-order read, on the state between the writes before and after it.
+    /// Executes an in-order read on the state between the writes before and after it.
     pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
         let (order, mut own) = self.split();
         order.read_now(number, &mut own, shared, state);
@@ -555,7 +555,7 @@ impl Connection {
         order.run_failed(tag, failure, &mut own, shared);
     }
 
-    /// Sends a message from a subscribed channel.
+    /// Sends a message from a channel to which the client is subscribed.
     pub(super) fn send_message(
         &mut self,
         how: MatchedBy<'_>,

@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, fmt::Write};
 
 /// Maximum number of distinct codes. A service has a few dozen; clients can cause any others.
 const CODES_MAX: usize = 128;
-/// Maximum length of a code.
 const CODE_BYTES_MAX: usize = 32;
 
 #[derive(Debug, Default)]

@@ -37,7 +37,7 @@ use crate::{
 const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
 /// Number of requests for which an idle connection keeps memory.
 const IDLE_PLACES: usize = 64;
-/// Unsent bytes above which even accepted reads are refused.
+/// Number of unsent bytes above which even accepted reads are refused.
 pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
 /// Sends a write to the replica. If `lasting`, the reply waits until the write is on stable storage

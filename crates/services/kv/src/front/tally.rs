@@ -56,7 +56,7 @@ struct Count {
     failed: u64,
     /// Total time in milliseconds from arrival to reply.
     took_ms: u64,
-    /// Number of reads that found something.
+    /// Number of reads that found something, and of those that found nothing.
     hits: u64,
     misses: u64,
 }

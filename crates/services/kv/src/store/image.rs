@@ -42,7 +42,7 @@ mod kind {
     pub(super) const REMOVALS: u8 = 7;
 }
 
-/// Part of a snapshot that a store returns.
+/// Key or row of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {
     Key(&'a [u8], &'a Entry<'a>),
@@ -83,7 +83,7 @@ pub(super) struct Within {
 }
 
 impl Within {
-    /// Returns whether the row called `name` has been passed.
+    /// Returns whether the row `name` has been passed.
     pub(super) fn has_passed(&self, name: &[u8]) -> bool {
         self.last.as_deref().is_some_and(|last| name <= last)
     }

@@ -1,8 +1,8 @@
-//! The store on disk: an LSM tree that stores data and applied position atomically.
+//! Store on disk: an LSM tree that stores the data and the applied position atomically.
 //!
 //! **Layers.** A commit goes to a table in memory and writes nothing. Once enough changes have
 //! accumulated, a thread (`writer`) writes them to the tree, so a key that is written often enters
-//! the tree once. Changes not yet in the tree are looked up before it.
+//! the tree once. Lookups search changes that are not in the tree yet before the tree.
 //!
 //! **Atomicity.** Everything (position, the replica's metadata, deadlines, keys) is in one fjall
 //! keyspace, distinguished by its first byte. All changes of a table go into one `WriteBatch`, with
@@ -13,22 +13,23 @@
 //! flushed separately, so after a power loss that destroys the tail of the journal, one could be
 //! ahead of the other.
 //!
-//! **Durability.** After a crash the store is at an earlier position, and the log replays from
+//! **Durability.** After a crash, the store is at an earlier position, and the log replays from
 //! there; [`Limits`] bound the replay. The log keeps everything after the last synced position
 //! ([store-1], `syncing`).
 //!
-//! **Damage.** After a power loss an unsynced journal may have a hole, which fjall reports as
+//! **Damage.** After a power loss, an unsynced journal may have a hole, which fjall reports as
 //! damage. The journal is then cut after its last whole batch (`journal`); nothing synced is lost.
-//! Damage anywhere else is bit rot. The folder is then set aside, at start or while running, and an
-//! empty store is begun, which reports the loss.
+//! Damage anywhere else is bit rot: the folder is set aside, at start or while running, and an
+//! empty store takes its place and reports the loss.
 //!
-//! **Snapshots.** A snapshot is fjall's own, with the layers above it at the time (`image`). A load
-//! (`loading`) writes another generation, which its last batch makes current.
+//! **Snapshots.** A snapshot consists of fjall's own snapshot and the layers above it at that time
+//! (`image`). A load (`loading`) writes another generation, which its last batch makes current.
 //!
-//! **The disk.** The writer waits for space before the disk is full. A write that still fails, also
-//! in fjall's threads, is final for a database. The store remains readable until the disk accepts
-//! writes again; then its folder is reopened and the log replays the missing part. The replica
-//! learns the state from [`Store::health`] (`trouble`) and continues to vote.
+//! **The disk.** The writer waits for space before the disk is full. If a write fails nevertheless,
+//! even in one of fjall's threads, the open database accepts no more writes. The store stays
+//! readable until the disk accepts writes again. Then its folder is reopened, and the log replays
+//! the missing part. The replica reads the state from [`Store::health`] (`trouble`) and continues
+//! to vote.
 
 mod blind;
 mod changes;
@@ -175,7 +176,7 @@ pub struct LsmStore {
     /// there.
     logged_to: Slot,
     limits: Limits,
-    /// Changes that have not been sent to the tree yet.
+    /// Changes that have not been sent to the tree.
     active: Changes,
     /// Frozen changes to send next, oldest first. A snapshot needed them unchanged.
     waiting: VecDeque<Arc<Changes>>,
@@ -188,7 +189,7 @@ pub struct LsmStore {
     condition: Condition,
     /// First failed read since the last commit. Voids all results and changes since then.
     misread: OnceCell<Failure>,
-    /// Number of failed reads that reopening the tree may cure.
+    /// Number of failed reads in this process.
     failed_reads: u32,
     /// `Some` from the reopening of the tree until it is reported, with a description of lost data.
     back: Option<Option<String>>,

@@ -21,7 +21,7 @@ const FEWEST: u32 = 3;
 /// Maximum distance of an item from its home slot. At the load factor [`FULL`], fewer than one item
 /// in a million would be further away.
 const REACH: usize = 128;
-/// Slots by which a shard is extended at its end.
+/// Number of slots by which a shard is extended at its end.
 const TAIL: usize = 4;
 /// Load factor above which a shard doubles.
 const FULL: (usize, usize) = (5, 8);

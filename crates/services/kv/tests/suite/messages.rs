@@ -42,7 +42,7 @@ fn each_way_of_listening_has_its_own_form() {
     });
 }
 
-/// A channel and a shard channel of the same name are independent.
+/// A channel and a shard channel with the same name are independent.
 #[test]
 fn channels_of_shards_are_another_space() {
     let mut node = Node::memory();

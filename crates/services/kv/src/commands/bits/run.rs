@@ -202,7 +202,7 @@ impl BitOperation {
     }
 }
 
-/// Executes BITOP. Shorter strings are padded with zeros.
+/// Executes BITOP. Shorter operands are padded with zeros.
 pub(super) fn combine(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

@@ -33,8 +33,8 @@ pub(super) struct TreeFile {
     pub(super) checksum: u128,
 }
 
-/// Maximum number of sealed memtables before another batch, which can add two. At four, fjall
-/// blocks, and permanently so if its threads have failed.
+/// Maximum number of sealed memtables before another batch, which can add two. At four or more,
+/// fjall blocks, and permanently so if its threads have failed.
 const WAITING_TABLES_MAX: usize = 1;
 /// Maximum number of level-0 runs before another batch. fjall blocks at thirty or more.
 const RUNS_MAX: usize = 20;
@@ -42,7 +42,7 @@ const RUNS_MAX: usize = 20;
 const FILES_MIN: usize = 10;
 /// Minimum size in bytes of a value that is stored in a separate file.
 const APART_BYTES: u32 = 512;
-/// Fraction of dead data above which an old value file is rewritten.
+/// Fraction of dead data at which an old value file is rewritten.
 const DEAD_PART: f32 = 0.5;
 /// Fraction of the value files, oldest first, that count as old.
 const OLD_PART: f32 = 0.5;

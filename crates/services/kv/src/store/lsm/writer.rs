@@ -195,7 +195,7 @@ impl Writer {
     }
 }
 
-/// Removes a folder. A failure only costs space.
+/// Removes a folder. A failure merely costs space.
 fn remove(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
@@ -420,7 +420,7 @@ impl WriterState {
         let DiskSpace { free, total } = self.home.disk.room(&self.home.path).ok()?;
         let reserve = RESERVE_BYTES.min(total / RESERVE_PART);
         let reserve = reserve.max(self.needed.min(total / NEEDED_PART));
-        // The bytes are written to the journal, and again to a table.
+        // The bytes are written twice: to the journal, then to a table.
         let wanted = bytes.saturating_mul(2).saturating_add(reserve);
         (free < wanted).then(|| {
             let mib = |bytes: u64| bytes.div_ceil(1 << 20);
