@@ -14,8 +14,7 @@ use crate::{
 /// Number of keys and fields that one command removes, by the time in milliseconds since the oldest
 /// of them expired. It grows with the backlog, in case keys are set faster than they are removed.
 const BITES: [(u64, usize); 3] = [(10_000, 256), (60_000, 1024), (u64::MAX, 4096)];
-/// Returns the command that the leader should propose now, or `None` if no key or field has
-/// expired.
+/// Returns the command that the leader should propose now, if any key or field has expired.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {
     let mut first: Option<u64> = None;
     for of in [DeadlineKind::Keys, DeadlineKind::Fields] {

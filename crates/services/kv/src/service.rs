@@ -77,8 +77,7 @@ impl Service {
         }
     }
 
-    /// Returns a fingerprint of all contents, which is equal on all nodes at the same position.
-    /// Reads all data.
+    /// Returns a fingerprint of all contents, equal on all nodes at a position. Reads all data.
     pub fn digest(&self) -> u128 {
         self.waits.digest(store::digest(&*self.store))
     }

@@ -29,8 +29,7 @@ const ELEMENT_BYTES: usize = 32;
 /// Maximum size of a script's reply, in which each element counts [`ELEMENT_BYTES`] plus its bytes.
 const OUTPUT_BYTES_MAX: usize = 32 << 20;
 
-/// Returns an upper bound of the size of a command's reply in the machine, or `None` if the reply
-/// is nested too deeply.
+/// Returns an upper bound of a reply's size in the machine; `None` if nested too deeply.
 pub(crate) fn size(data: &Data, depth: usize) -> Option<usize> {
     let pairs = |list: &[(Data, Data)], depth| {
         list.iter().try_fold(0, |sum, (one, other)| {

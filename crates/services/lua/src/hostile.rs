@@ -1,5 +1,4 @@
-//! Broken machine for tests: imports called with arbitrary arguments, and a memory with arbitrary
-//! contents.
+//! Broken machine for tests: imports with arbitrary arguments, and arbitrary memory contents.
 
 use wasmi::Val;
 
@@ -8,8 +7,7 @@ use crate::{
     machine::{Machine, Program},
 };
 
-/// Calls an import of a new machine with the given arguments. Returns the result, or how the run
-/// ended.
+/// Calls an import of a new machine. Returns the result, or how the run ended.
 #[doc(hidden)]
 pub fn import(name: &str, arguments: &[u32], host: &mut dyn Host) -> Result<Option<u32>, String> {
     let program = Program::new().map_err(|error| error.to_string())?;

@@ -44,8 +44,7 @@ pub(crate) struct State {
     pub(crate) exports: Option<Exports>,
     reply: Vec<u8>,
     depth: u32,
-    /// Panic of the host, stored until wasmi has returned, because not all of its functions can be
-    /// unwound.
+    /// Panic of the host, stored until wasmi has returned: it cannot be unwound everywhere.
     pub(crate) panic: Option<Box<dyn Any + Send>>,
 }
 
@@ -179,8 +178,7 @@ fn grow(mut caller: Here<'_>, pages: u32) -> Result<u32, Error> {
     }
     let pages = u64::from(pages).max(now / 2).min(room);
     charge(&mut caller, pages * (PAGE_BYTES as u64 / CLEARED_BYTES_PER_FUEL))?;
-    // A script must not notice that this node is out of memory, as the outcome must be the same on
-    // all nodes.
+    // A script must not notice a lack of memory on this node: all nodes need the same outcome.
     if memory.grow(&mut caller, pages).is_err() {
         let text = "no memory left for a script";
         caller.data_mut().panic = Some(Box::new(text));

@@ -37,9 +37,8 @@ fn program() -> &'static Program {
     })
 }
 
-/// Translates the machine's program. That takes some tens of milliseconds, which the first script
-/// would otherwise wait for. Ends the process if this build of the machine behaves differently from
-/// all others.
+/// Translates the machine's program in advance; the first script would wait for it, some tens of
+/// milliseconds. Ends the process if this build of the machine behaves differently from all others.
 pub fn prepare() {
     program();
 }
@@ -51,8 +50,7 @@ impl Interpreter {
         Self::default()
     }
 
-    /// Executes a script. Returns its outcome and the number of visits it used, including those of
-    /// its commands.
+    /// Executes a script. Returns its outcome and the visits used, with those of its commands.
     pub fn run(&mut self, run: &Run<'_>, host: &mut dyn Host) -> (Outcome, u64) {
         let (body, input) = match input::prepare(run) {
             Ok(prepared) => prepared,
@@ -99,8 +97,7 @@ impl Interpreter {
         self.machine.take().unwrap_or_else(|| valid(Machine::new(program())))
     }
 
-    /// Keeps a machine for the next run. A machine whose memory has grown is dropped, since it
-    /// would differ from a new one.
+    /// Keeps a machine for the next run, unless its memory has grown and so differs from a new one.
     fn keep(&mut self, machine: Machine) {
         self.machine = machine.is_small().then_some(machine);
     }
@@ -127,8 +124,7 @@ fn execute(
     Ok(output.outcome(text))
 }
 
-/// Compiles a script. If an image of a machine with this script exists, restores it instead and
-/// charges the same fuel. Returns the error in the text, if any.
+/// Compiles a script, or restores its image and charges the same fuel. Returns its error, if any.
 fn compile(
     machine: &mut Machine,
     images: &mut Images,

@@ -224,8 +224,7 @@ impl Machine {
         self.exports.memory.size(&self.store) == self.pages
     }
 
-    /// Resets the machine to the start of a run. The image must come from a machine of the same
-    /// program.
+    /// Resets the machine to the start of a run. The image must be of the same program.
     pub(crate) fn restore(&mut self, image: &Image) {
         self.store.data_mut().clear();
         image.restore(self.memory_mut());

@@ -33,8 +33,7 @@ pub(crate) fn text(number: f64) -> String {
     format!("{sign}{}", layout(&digits, exponent.parse().unwrap_or(0)))
 }
 
-/// Formats digits as a decimal. The first digit stands before the point and is scaled by
-/// 10^`exponent`.
+/// Formats digits as a decimal; the first stands before the point and is scaled by `exponent`.
 fn layout(digits: &str, exponent: i32) -> String {
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let scale = exponent - (count - 1);

@@ -11,8 +11,7 @@ use crate::{
     machine::{Machine, Program},
 };
 
-/// Stack size of the thread: a fraction of what the script needs if each instruction takes a few
-/// bytes.
+/// Stack size of the thread, a fraction of what the script needs at a few bytes an instruction.
 const STACK_BYTES: usize = 256 << 10;
 
 const SCRIPT: &[u8] = b"local t, s = {}, ''

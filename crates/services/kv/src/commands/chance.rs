@@ -1,13 +1,11 @@
-//! Random choices of Redis commands. The command contains the seed, so all nodes make the same
-//! choices.
+//! Random choices of Redis commands. The seed is in the command, so all nodes choose the same.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use super::rows::{View, each_placed};
 use crate::{op::REPLY_BYTES_MAX, store::Position};
 
-/// Random number generator (splitmix64). It must never change, because replayed commands must make
-/// the same choices.
+/// Random number generator (splitmix64). Must never change: replayed commands depend on it.
 pub(super) struct Draws(u64);
 
 impl Draws {
@@ -23,9 +21,7 @@ impl Draws {
         word ^ (word >> 31)
     }
 
-    /// Draws a number below `end`.
-    ///
-    /// Invariant: `end` > 0.
+    /// Draws a number below `end`, which must not be 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(end);
         u64::try_from(wide >> 64).unwrap_or(0)

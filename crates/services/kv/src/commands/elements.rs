@@ -341,8 +341,7 @@ pub(super) fn remove(
     reply.count(removed);
 }
 
-/// Converts inclusive indexes to a half-open range; negative ones count from the end. Returns
-/// `None` if the range is empty.
+/// Converts inclusive indexes (negative: from the end) to a half-open range; `None` if empty.
 pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     let length = i64::try_from(count).unwrap_or(i64::MAX);
     let place = |at: i64| {

@@ -31,9 +31,8 @@ pub(super) fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
     [&BY_TIME[..], &deadline.to_be_bytes(), name].concat()
 }
 
-/// Splits the name of a row by time into the deadline and the name of the field's row. In a name
-/// that is too short, missing bytes count as zeros, as they do in the sort order. No such name is
-/// ever written.
+/// Splits the name of a row by time into the deadline and the name of the field's row. Missing
+/// bytes of a name count as zeros, as they do in the sort order; no such name is ever written.
 fn parse(by_time: &[u8]) -> (u64, &[u8]) {
     let rest = by_time.get(BY_TIME.len()..).unwrap_or_default();
     let (deadline, name) = rest.split_at(rest.len().min(8));

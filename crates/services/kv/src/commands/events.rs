@@ -70,8 +70,7 @@ struct Wanted {
 }
 
 impl Setting {
-    /// Returns the selected classes. If neither form of notification is selected, returns no class
-    /// except [`class::TRACKED`].
+    /// Returns the selected classes. Without a form of notification, only `TRACKED` is possible.
     pub(crate) fn wanted(&self) -> u32 {
         // Relaxed, because a command that is being executed may use the old setting.
         let set = self.0.classes.load(Ordering::Relaxed);
@@ -208,8 +207,7 @@ impl WriteContext<'_> {
         }
     }
 
-    /// Generates the expiry event of a key that is stored past its deadline and about to be
-    /// removed.
+    /// Generates the expiry event of a key that has expired and is about to be removed.
     pub(super) fn tell_ended(&mut self, key: Key<'_>) {
         let Some(entry) = self.store.stored(key) else {
             return;

@@ -359,8 +359,7 @@ pub(super) fn persist(
 }
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) {
-    // Within EXEC, nodes must not read their clocks, so the command contains the time of the
-    // request.
+    // Within EXEC, nodes must not read their clocks, so the command contains the request's time.
     out.byte(Op::Ttl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
 }
 

@@ -47,9 +47,8 @@ const COMMANDS: &[Spec] = &[
 
 /// Maximum length of a string that Redis stores together with its header (`embstr`).
 const EMBEDDED_BYTES_MAX: usize = 44;
-/// Estimated memory of an entry in the memory store, without key and value: 25 bytes before the
-/// key, about 16 for the allocator, and about 55 for the table (24 bytes per slot, and many slots
-/// are empty).
+/// Estimated overhead of an entry in the memory store: 25 bytes before the key, about 16 for the
+/// allocator, and about 55 for the table (24 bytes per slot, many of them empty).
 const ENTRY_BYTES: usize = 96;
 
 /// Estimated memory of a row in the memory store, without name and value.
@@ -100,8 +99,7 @@ pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
     Ok(())
 }
 
-/// Encodes `MEMORY USAGE key [SAMPLES count]`. The count has no effect, because the header of a
-/// collection contains its size.
+/// Encodes `MEMORY USAGE key [SAMPLES count]`. The count has no effect: headers contain the size.
 pub fn encode_memory(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     match r.arguments.len() {
         2 => {}

@@ -529,8 +529,7 @@ pub(super) fn scan(
     let (mut page, mut looked_at, mut names) = (Items::default(), 0, 0);
     let mut last = Position::START;
     let mut next = None;
-    // Within a transaction, SCAN is replicated, and its pages must equal those of releases below
-    // feature level 10.
+    // In a transaction, SCAN is replicated, and its pages must equal those below feature level 10.
     let is_query = state.wall_ms.is_some();
     if let Some(start) = Position::from_cursor(cursor) {
         state.store.scan(start, &mut |key, entry| {
@@ -575,8 +574,7 @@ pub(super) fn dbsize(
 }
 
 fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // SYNC and ASYNC make no difference: the position in the log determines when the keys are
-    // removed.
+    // SYNC and ASYNC make no difference: the position in the log determines the removal.
     match r.arguments.len() {
         0 => {}
         1 if r.is(0, "sync") || r.is(0, "async") => {}

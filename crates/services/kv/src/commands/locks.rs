@@ -1,10 +1,9 @@
 //! Locks: the scripts of lock libraries ([`crate::scripts`]), each executed as one operation.
 //!
-//! redis-py and node-redlock store a lock as a string that contains the holder's token. A Redisson
-//! lock is a hash with one field, which maps the holder to its number of acquisitions. It is stored
-//! here as a *lock record*, a separate format that is older than hashes: TYPE reports a hash,
-//! commands that read hashes see the field ([`crate::commands::hash`]), and all other commands
-//! refuse it.
+//! redis-py and node-redlock store a lock as a string, the holder's token. A Redisson lock is a
+//! hash with one field, which maps the holder to its number of acquisitions. It is stored here as a
+//! *lock record*, a separate format that is older than hashes: TYPE reports a hash, commands that
+//! read hashes see the field ([`crate::commands::hash`]), and all others refuse it.
 
 use crate::{
     commands::family::{Family, Operation},
@@ -369,8 +368,7 @@ pub(super) fn unlock(
     Ok(())
 }
 
-/// Encodes the renewal of Redisson locks, given as keys with their holders. Locks that the holder
-/// lost are skipped.
+/// Encodes the renewal of Redisson locks, given keys and holders. Locks not held are skipped.
 pub(crate) fn write_renew<'k>(
     pairs: impl ExactSizeIterator<Item = (&'k [u8], &'k [u8])>,
     deadline: Deadline,

@@ -22,8 +22,7 @@ use crate::{
     },
 };
 
-/// Budget charge, in addition to its bytes, for a changed row that is not an argument of the
-/// command.
+/// Budget charge, beyond its bytes, for a changed row that is not an argument of the command.
 const ROW_BYTES: u64 = 96;
 /// Number of rows copied at a time.
 const COPIED_ROWS: usize = 1024;
@@ -34,8 +33,7 @@ pub(super) fn cost(rows: u64, bytes: u64) -> usize {
     usize::try_from(cost).unwrap_or(usize::MAX)
 }
 
-/// Collection that is being changed. The caller must finish with [`Change::close`], which writes
-/// the header.
+/// Collection that is being changed. [`Change::close`] must be called to write the header.
 pub(super) struct Change<'w, 'a> {
     pub(super) state: &'w mut WriteContext<'a>,
     key: Key<'w>,

@@ -1,5 +1,4 @@
-//! Strings: GET and SET, commands for several keys such as MGET, and commands for part of a value
-//! such as APPEND and GETRANGE.
+//! Strings: GET and SET, commands for several keys (MGET), and for part of a value (APPEND).
 
 use crate::{
     command::{Doc, READS, REMOVES, Refusal, Request, SYNTAX, Spec, WRITES},

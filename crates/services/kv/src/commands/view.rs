@@ -28,8 +28,7 @@ impl<'s> View<'s> {
         Some(View { store, header })
     }
 
-    /// Returns a stored row, even of an expired element. Returns `None` if the row is absent or the
-    /// name is too long.
+    /// Returns a stored row, even of an expired element; `None` if absent or the name is too long.
     pub(super) fn stored_row(&self, name: &[u8]) -> Option<Bytes<'s>> {
         if name.len() > NAME_BYTES_MAX {
             return None;
@@ -45,8 +44,7 @@ impl<'s> View<'s> {
     }
 }
 
-/// Returns the entry of a key; `None` if it is absent. For a value of another type, replies with an
-/// error.
+/// Returns the entry of a key, if any. If the value is of another type, replies with an error.
 pub(super) fn entry<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -61,8 +59,7 @@ pub(super) fn entry<'s>(
     Ok(entry)
 }
 
-/// Returns the collection at a key; `None` if it is absent. For a value of another type, replies
-/// with an error.
+/// Returns the collection at a key, if any. If the value is of another type, replies with an error.
 pub(super) fn view<'s>(
     store: &'s dyn Store,
     key: Key<'_>,

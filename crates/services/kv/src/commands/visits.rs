@@ -2,8 +2,7 @@
 //! ([visit-1] to [visit-3]).
 //!
 //! A visit is a unit of work: about the time to examine one element of a collection in memory, a
-//! tenth of a microsecond. All work of a command is measured in visits, except the processing of
-//! its own bytes.
+//! tenth of a microsecond. It measures all work of a command except processing its own bytes.
 
 use quorate_replica::service::Weight;
 
@@ -145,9 +144,8 @@ fn size(store: &dyn Store, key: Key<'_>) -> u64 {
     header.map_or(0, |header| header.count)
 }
 
-/// Returns the visits of a union if `union`. Otherwise returns those of an intersection or
-/// difference, in which the members of one set are looked up in the others. `rows` is the number of
-/// rows written per member of the result.
+/// Returns the visits of a union if `union`, otherwise of an intersection or difference, in which
+/// members of one set are looked up in the others. `rows` rows are written per resulting member.
 fn combination(union: bool, first: bool, sizes: &[u64], rows: u64) -> u64 {
     let each = 1 + CHANGED_ROW * (1 + rows);
     let named = sizes.len() as u64 * FOUND;

@@ -61,8 +61,7 @@ pub(super) fn config(
     }
 }
 
-/// Answers CONFIG SET. It can change keyspace events, and accepts the current value of any other
-/// setting.
+/// Answers CONFIG SET: changes keyspace events, accepts the current values of other settings.
 fn config_set(
     settings: &[(&str, &str)],
     wanted: &Arguments<'_>,
@@ -166,8 +165,7 @@ pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut R
     }
 }
 
-/// Answers WAIT. An acknowledged write is at a quorum, so at least half of the voters besides this
-/// node have it.
+/// Answers WAIT. An acknowledged write is at a quorum, so the rest of a majority have it too.
 pub(super) fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
     match (parse_integer(arguments.at(1)), parse_integer(arguments.at(2))) {
         (Some(_), Some(timeout)) if timeout >= 0 => {

@@ -21,13 +21,13 @@ pub(super) enum Query {
 /// Freshness required by a connection's reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// A read includes all writes acknowledged before the request.
+    /// Includes all writes acknowledged before the request.
     #[default]
     Linearizable,
-    /// A read includes all writes acknowledged at least this many milliseconds before the request
+    /// Includes all writes acknowledged at least this many milliseconds before the request
     /// ([read-6]).
     Within(u64),
-    /// A read returns the local state, however old (READONLY).
+    /// Returns the local state, however old (READONLY).
     Stale,
 }
 
@@ -35,8 +35,7 @@ pub(super) enum Freshness {
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
     pub(super) fresh: Freshness,
-    /// True if the read must not be executed between the commands of a batch, so that it waits for
-    /// all writes in flight.
+    /// True if the read must not run within a batch, so that it waits for all writes in flight.
     pub(super) alone: bool,
     pub(super) what: Query,
 }

@@ -17,8 +17,7 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Maximum number of channels per connection. Shard channels have a separate limit of the same
-/// size.
+/// Maximum number of channels per connection, and separately of shard channels.
 const CHANNELS_MAX: usize = 1024;
 const NAME_BYTES_MAX: usize = 1024;
 /// Maximum number of patterns per connection. Each message is matched against all of them.
@@ -235,8 +234,7 @@ impl Subscriptions {
     }
 }
 
-/// Returns the number of subscriptions that a reply reports: channels plus patterns, or shard
-/// channels.
+/// Returns the number of subscriptions in a reply: channels plus patterns, or shard channels.
 pub(super) const fn left(of: SubscriptionKind, [channels, patterns, shards]: [usize; 3]) -> usize {
     match of {
         SubscriptionKind::Channel | SubscriptionKind::Pattern => channels + patterns,

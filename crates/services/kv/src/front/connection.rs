@@ -263,10 +263,9 @@ impl Connection {
         let may = match (needs, standing) {
             (None, _) => true,
             (Some(needs), Standing::May(role)) => role >= needs,
-            // While the permissions are unknown, allow commands that return no data and nothing
-            // about the cluster that is not public. MULTI is one of these: if it were refused and
-            // the next command then permitted, that command would be executed outside a
-            // transaction.
+            // Commands that return no data and nothing about the cluster that is not public. MULTI
+            // is one of these: if it were refused but the next command permitted, that command
+            // would be executed outside a transaction.
             (Some(_), Standing::Unknown) => {
                 matches!(
                     spec.handler,
@@ -407,8 +406,7 @@ impl Connection {
         self.recount(shared);
     }
 
-    /// Queues the connection for the reactor if it has output, is closing, or can accept pending
-    /// input again.
+    /// Queues the connection for the reactor: output, a close, or input that is accepted again.
     pub(super) fn mark(&mut self, shared: &mut Shared) {
         let (was_blocked, ready) = (self.blocked, self.ready());
         self.blocked = !ready;
@@ -711,8 +709,7 @@ impl Connection {
         let place = self.order.end();
         self.note_read(spec, arguments, shared);
         self.execute(spec, arguments, shared, requests);
-        // Passwords never reach this line: AUTH and HELLO are answered at once, or delay later
-        // requests.
+        // Passwords never reach this line: AUTH and HELLO are answered at once or delay requests.
         if shared.tally.slow.keeps(shared.tally.now_ms) && self.order.is_open(place) {
             shared.tally.slow.keep_note(self.seat, place, arguments);
         }
@@ -890,8 +887,7 @@ impl Connection {
         self.answer_in_place(shared, requests);
     }
 
-    /// Sends the reply in the scratch buffer. Within a transaction, it becomes part of EXEC's
-    /// reply.
+    /// Sends the reply in the scratch buffer. Within a transaction, EXEC returns the reply.
     fn answer_in_place(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         if self.multi.is_none() {
             return self.answer(shared);

@@ -393,8 +393,7 @@ impl Front for RespFront {
     }
 }
 
-/// Handles requests in `bytes` for as long as the connection accepts them. Returns the number of
-/// bytes consumed.
+/// Handles requests while the connection accepts them. Returns the number of bytes consumed.
 fn receive(
     client: &mut Connection,
     bytes: &[u8],

@@ -44,8 +44,7 @@ impl RespFront {
         all.into_iter().for_each(|client| self.invalidate(client, None));
     }
 
-    /// Notifies a client, or the connection to which it redirects notices, that a key has changed,
-    /// or all keys if `None`.
+    /// Invalidates a key, or all if `None`, at a client or the one to which it redirects notices.
     pub(super) fn invalidate(&mut self, client: ConnectionId, key: Option<&[u8]>) {
         let Some(told) = self.connections.get(&client).and_then(Connection::notified) else {
             return;

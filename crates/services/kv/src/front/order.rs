@@ -231,8 +231,7 @@ impl Order {
         self.push(State::Done(rendered), version, 0, false);
     }
 
-    /// Sends a message after the replies to all requests before number `before`, or to all
-    /// requests.
+    /// Sends a message after the replies to all requests below `before`, or to all requests.
     pub(super) fn push_notice(&mut self, neutral: &[u8], version: Version, before: Option<u64>) {
         let before = before.unwrap_or_else(|| self.end());
         if before <= self.first {

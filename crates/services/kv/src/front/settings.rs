@@ -6,9 +6,8 @@ pub struct Settings {
     pub version: String,
     /// Kind of store: `lsm` or `memory`.
     pub store: String,
-    /// Memory limit in bytes for all connections together. Above it, no read is answered and no
-    /// command is queued for a transaction. Well before that, the largest connection is closed at
-    /// the end of a turn.
+    /// Memory limit in bytes for all connections together. Above it, reads are not answered and
+    /// commands not queued for transactions. Well below it, a turn ends by closing the largest one.
     pub client_bytes_max: usize,
     /// TCP port for clients, or 0 if unknown.
     pub tcp_port: u16,

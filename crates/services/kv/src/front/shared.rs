@@ -89,8 +89,7 @@ pub(super) struct Shared {
     pub(super) channels: Channels,
     pub(super) switching: Switching,
     pub(super) tracking: Tracking,
-    /// Keys that are no longer tracked. Clients that cache them are notified as if they had
-    /// changed.
+    /// Keys no longer tracked. Clients that cache them are notified as if they had changed.
     pub(super) forgotten: Vec<Forgotten>,
     pub(super) waiting: Waiting,
     pub(super) readers: Readers,

@@ -17,8 +17,7 @@ use crate::{
 /// Time in milliseconds, from arrival to reply, from which on a command is slow.
 pub(super) const SLOW_MS: u64 = 10;
 pub(super) const ENTRIES_MAX: usize = 128;
-/// Maximum number of arguments in an entry, including the command's name and the note about omitted
-/// ones.
+/// Maximum number of arguments in an entry, including the name and the note about omitted ones.
 const ARGUMENTS_MAX: usize = 32;
 /// Maximum number of bytes of an argument, without the note about omitted ones.
 const ARGUMENT_BYTES_MAX: usize = 128;
@@ -161,8 +160,7 @@ impl SlowLog {
         });
     }
 
-    /// Adds the clients' addresses and names to the new entries, while the clients are still
-    /// connected.
+    /// Adds addresses and names of the clients, still connected, to the new entries.
     #[inline]
     pub(super) fn sign_entries(&mut self, roster: &mut ClientTable) {
         if !self.fresh.is_empty() {

@@ -51,8 +51,7 @@ impl Switching {
         }
     }
 
-    /// Returns whether the next search is due. The status is expensive, and would otherwise be read
-    /// in every turn.
+    /// Returns whether the next search is due. The status is too expensive to read in every turn.
     const fn may_search(&mut self, now_ms: u64) -> bool {
         let due = now_ms.abs_diff(self.searched_ms) >= SEARCH_MS;
         if due {

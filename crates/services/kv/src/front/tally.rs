@@ -19,8 +19,7 @@ pub(super) struct Stamp {
     command: u16,
     /// Time in milliseconds until the request was sent.
     waited_ms: u16,
-    /// Lower half of the arrival time (Unix time in milliseconds), which is enough to measure a
-    /// wait.
+    /// Lower half of the arrival time (Unix milliseconds), enough to measure a wait.
     at_ms: u32,
 }
 

@@ -17,8 +17,7 @@ use crate::{
 };
 
 /// Name of the group in `SENTINEL MASTERS`, from which redis-py selects its master. It is the name
-/// in most clients' examples. Other requests accept any name, since a node belongs to only one
-/// group.
+/// in most clients' examples. Other requests accept any name, as a node has only one group.
 pub(super) const MASTER_NAME: &str = "mymaster";
 const NO_MASTER: &str =
     "ERR this group has no leader now: an election usually takes less than a second; ask again";

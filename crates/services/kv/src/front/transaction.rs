@@ -103,8 +103,7 @@ impl Watching {
     }
 
     pub(super) fn saw(&mut self, epoch: u64, key: &[u8], seen: Seen) {
-        // A WATCH waits for all requests of earlier epochs, so versions from those are no longer
-        // needed.
+        // A WATCH waits for all requests of earlier epochs, whose versions are no longer needed.
         self.seen.retain(|(seen, _)| *seen >= epoch);
         self.seen.push((epoch, Watched { key: key.to_vec(), seen }));
     }

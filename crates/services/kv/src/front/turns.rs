@@ -24,8 +24,7 @@ const WITHDRAWN_MAX: usize = 1024;
 pub(super) const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
 impl RespFront {
-    /// Serves the blocked clients: handles CLIENT UNBLOCK and timeouts, polls, claims and
-    /// withdraws.
+    /// Serves the blocked clients: CLIENT UNBLOCK, timeouts, polls, claims and withdrawals.
     pub(super) fn serve_line(&mut self, requests: &mut dyn Requests) {
         let now_ms = requests.wall_ms();
         self.unblock();

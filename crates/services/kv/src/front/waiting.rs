@@ -1,9 +1,8 @@
 //! Blocked clients of this node, from request to reply.
 //!
 //! Their queue is replicated (`crate::waits`). A *look* polls this node's state for clients that
-//! are next in line for an element. Each of them then sends a claim, which is ordered by the log
-//! like any write. Only claims assign elements, so a disconnected or timed-out client can be
-//! withdrawn at any time.
+//! are next in line for an element. Each sends a claim, which is ordered by the log like any write.
+//! Only claims assign elements, so a disconnected or timed-out client can be withdrawn at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -27,8 +27,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// First version of the parser, with which old logs were executed. It must agree with the
-    /// current one.
+    /// First version of the parser, with which old logs were executed. Both must agree.
     fn first_parse_integer(text: &[u8]) -> Option<i64> {
         let digits = text.strip_prefix(b"-").unwrap_or(text);
         let plain = digits == b"0" && digits.len() == text.len();

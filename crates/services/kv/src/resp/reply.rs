@@ -1,5 +1,4 @@
-//! Replies in a form that does not depend on the protocol version, and their rendering as RESP2 or
-//! RESP3.
+//! Replies independent of the protocol version, and their rendering as RESP2 or RESP3.
 //!
 //! The neutral form is RESP3 with two additions. `N` is a null array, which RESP2 distinguishes
 //! from null (the reply to an aborted EXEC). `P` is a list of pairs, which are arrays of two in

@@ -135,8 +135,7 @@ impl Scripts {
         self.bytes = 0;
     }
 
-    /// Encodes `EVAL text …` or `EVALSHA hash …`. `script` is the text or hash, and `request` has
-    /// the arguments after it.
+    /// Encodes `EVAL text …` or `EVALSHA hash …`. `request` has the arguments after `script`.
     pub(crate) fn encode(
         &mut self,
         by: ScriptBy,

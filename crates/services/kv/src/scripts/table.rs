@@ -1,8 +1,7 @@
 //! Recognized scripts of client libraries, and the operations that replace them.
 //!
 //! The texts belong to the libraries. This table has the SHA-1 of their tokens ([`super::words`])
-//! and of the texts as the libraries send them. The comments list a script's `KEYS`, then its
-//! `ARGV`.
+//! and of the texts as the libraries send them. Comments list a script's `KEYS`, then its `ARGV`.
 
 use crate::{
     command::{Refusal, Request},

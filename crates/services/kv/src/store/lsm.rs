@@ -106,8 +106,8 @@ pub struct Limits {
     /// Maximum number of keys that were set without reading the old entry and are still to be
     /// looked up. An exact count of keys has to wait for these look-ups.
     pub blind_keys: usize,
-    /// Maximum number of the tree's files that stay open between reads, at least ten. Compaction
-    /// opens a few more.
+    /// Maximum number of tree files kept open between reads, at least 10. Compaction opens some
+    /// more.
     pub files_max: usize,
 }
 
@@ -141,8 +141,7 @@ impl From<Limits> for Options {
 const SLOW: usize = 2;
 /// Multiple of `held_bytes` at which commits stop.
 const FULL: usize = 8;
-/// Number of unreadable snapshots after which the store makes no more, because each attempt reads
-/// all data before the damage.
+/// Number of unreadable snapshots after which no more are made, as each reads all sound data.
 const FAILED_IMAGES_MAX: u32 = 2;
 /// Maximum time for which a slowed commit waits for the tree.
 const BRAKE: Duration = Duration::from_millis(2);
@@ -172,8 +171,7 @@ pub struct LsmStore {
     sent: State,
     /// Highest generation ever begun.
     newest_generation: u64,
-    /// Position above which nothing may be written to the tree yet, because the log is not durable
-    /// there.
+    /// Position to which the log is durable, above which nothing may enter the tree.
     logged_to: Slot,
     limits: Limits,
     /// Changes that have not been sent to the tree.
@@ -306,9 +304,7 @@ impl LsmStore {
         Ok((store, note))
     }
 
-    /// Syncs all data to stable storage.
-    ///
-    /// Invariant: all changes are committed.
+    /// Syncs all data to stable storage. All changes must be committed.
     pub fn persist(&mut self) -> Result<(), StoreError> {
         self.flush();
         let synced = match (&self.tree, &self.condition) {
@@ -720,8 +716,7 @@ impl Store for LsmStore {
     fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>) {
         let ends = &self.ends[of as usize];
         let (earliest, to) = (ends.earliest.borrow().clone(), to.saturating_add(1));
-        // Only a search that starts at the bound shows that no deadline precedes the first one
-        // found.
+        // Only a search from the bound on shows that no deadline precedes the first one found.
         let from_earliest = from <= earliest.0;
         let from = match from_earliest {
             true => earliest,

@@ -1,9 +1,7 @@
-//! Versions of absent keys for WATCH, so that a key created and removed again leaves a trace
-//! ([watch-1]).
+//! Versions of absent keys for WATCH: a key created and removed again leaves a trace ([watch-1]).
 //!
-//! The version of a key is lost with the key. This record retains the latest version removed in
-//! each of 65 536 groups of keys, in at most a few megabytes. `docs/spec/watch.md` has the
-//! argument.
+//! The version of a key is lost with it. This record retains the latest version removed in each of
+//! 65 536 groups of keys, in at most a few megabytes. `docs/spec/watch.md` has the argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,9 +23,7 @@ pub struct Removals {
     replicated: bool,
     /// Minimum version of any absent key.
     floor: Version,
-    /// Latest removed version in each group.
-    ///
-    /// Invariant: all of them are above the floor.
+    /// Latest removed version in each group. Invariant: all are above the floor.
     groups: BTreeMap<u16, Version>,
     /// Groups changed since the last commit; `None` stands for the floor.
     changed: BTreeSet<Option<u16>>,

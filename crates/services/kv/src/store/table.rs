@@ -392,8 +392,7 @@ mod tests {
         }
     }
 
-    /// Adds, replaces and removes keys until the table is empty. Returns the largest number of
-    /// spilled items seen.
+    /// Adds, replaces and removes keys until none is left. Returns the most spilled items seen.
     fn lives(mut draw: impl FnMut(&mut Draws) -> Position, seed: u64) -> usize {
         let (mut draws, mut table, mut model) = (Draws(seed), Table::default(), Model::new());
         let mut spilled = 0;

@@ -433,8 +433,7 @@ fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
     assert_eq!(guarded.say(client, "EXEC"), "*1|+OK|");
 }
 
-/// [access-4] A transaction is executed completely or not at all, whenever the permissions become
-/// known.
+/// [access-4] A transaction runs completely or not at all, whenever the permissions become known.
 #[test]
 fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
     let words = ["MULTI", "SET k v", "SET l v", "EXEC"];
@@ -487,8 +486,7 @@ fn a_subscription_ends_with_the_role() {
     assert!(guarded.node.take(other).contains("message"));
 }
 
-/// [access-2] A client that caches all keys with a prefix gets no more notices once it lost the
-/// role.
+/// [access-2] A client that caches all keys with a prefix gets no notices without the role.
 #[test]
 fn notices_of_changed_keys_end_with_the_role() {
     let mut guarded = Guarded::new();

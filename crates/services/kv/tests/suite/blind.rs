@@ -309,8 +309,7 @@ impl Pair {
     }
 
     fn close(&mut self) {
-        // Closes the store by replacing it with one in another folder, because a folder can be open
-        // only once.
+        // Opens another folder instead, because a folder can be open only once.
         self.closed += 1;
         self.lsm = open(&self.path.with_extension(self.closed.to_string()), self.limits);
     }
@@ -373,8 +372,7 @@ fn items(store: &mut dyn Store) -> Vec<Item> {
 }
 
 /// Random commands give the same data, deadlines, snapshots and numbers of keys as in memory, after
-/// restarts, crashes, loads and use by older releases. Once all keys are removed, no entries are
-/// left.
+/// restarts, crashes, loads and use by older releases. Finally, no entries are left.
 #[test]
 fn nothing_depends_on_when_replaced_entries_are_looked_up() {
     for (seed, held_bytes) in [500, 3000, 20_000, 1 << 20].into_iter().cycle().take(8).enumerate() {

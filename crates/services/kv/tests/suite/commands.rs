@@ -344,8 +344,7 @@ fn server() {
     );
 }
 
-/// Every command is documented, because clients generate help from it, and redis-cli loads all of
-/// it at start.
+/// Every command is documented: clients generate help from it, and redis-cli loads it at start.
 #[test]
 fn every_command_is_documented() {
     let mut node = Node::memory();
@@ -535,8 +534,7 @@ fn scan_returns_every_key_that_stays_exactly_once() {
             let parts: Vec<&str> = reply.split('|').collect();
             cursor = parts[2].to_owned();
             seen.extend(parts[4..].iter().skip(1).step_by(2).map(|key| (*key).to_owned()));
-            // Keys are added and removed between pages, and another connection continues with the
-            // cursor.
+            // Keys are added and removed between pages, and another connection continues.
             node.say(client, &format!("SET other:{pages} x"));
             node.say(client, &format!("DEL other:{}", pages / 2));
             pages += 1;
@@ -635,8 +633,7 @@ fn clients_are_told_apart() {
     assert_eq!(node.say(one, "CLIENT GETNAME"), "$-1|");
 }
 
-/// Commands that Redis refuses when they are queued are also refused here, and the transaction is
-/// aborted.
+/// Commands that Redis refuses to queue are refused here too, and abort the transaction.
 #[test]
 fn transactions_do_not_survive_what_is_no_command() {
     check(

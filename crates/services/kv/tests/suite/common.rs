@@ -452,8 +452,7 @@ impl Node {
         }
     }
 
-    /// Executes one request. The tests execute writes and in-order reads in sequence, other reads
-    /// at any time.
+    /// Executes one request. Tests keep writes and in-order reads in sequence.
     pub(crate) fn execute(&mut self, index: usize) {
         if let Some(Asked::ReadInOrder(tag)) = self.world.asked.get(index) {
             let tag = *tag;
@@ -498,8 +497,7 @@ impl Node {
         }
     }
 
-    /// Executes all requests and delivers completions in random order. Writes and in-order reads
-    /// stay in sequence.
+    /// Executes all requests, writes and in-order reads in sequence. Completions come in any order.
     pub(crate) fn settle_randomly(&mut self, random: &mut Random) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -529,8 +527,7 @@ impl Node {
         }
     }
 
-    /// Sends a request, executes everything, and returns the reply with each line end replaced by
-    /// `|`.
+    /// Sends a request, executes everything, and returns the reply with `|` for line ends.
     pub(crate) fn ask(&mut self, id: ConnectionId, words: &[&str]) -> String {
         self.feed(id, &request(words));
         self.settle();
@@ -569,8 +566,7 @@ impl Node {
         due
     }
 
-    /// Executes the housekeeping commands that a leader would propose. Returns the number of
-    /// removed keys.
+    /// Executes the housekeeping that a leader would propose. Returns the number of removed keys.
     pub(crate) fn sweep(&mut self) -> usize {
         let mut commands = Vec::new();
         self.world.service.due(&mut |command| commands.push(command.to_vec()));
@@ -621,8 +617,7 @@ pub(crate) fn check(script: &str) {
     });
 }
 
-/// Copies a folder as a killed process leaves it. Preallocated zeros become a hole, which is
-/// faster.
+/// Copies a folder as a killed process leaves it. For speed, preallocated zeros become a hole.
 pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

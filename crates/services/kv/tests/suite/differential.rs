@@ -44,8 +44,7 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
     slots
 }
 
-/// [time-1] Returns the group's time at a slot of such a log. It may be earlier than the writer's
-/// clock.
+/// [time-1] Returns the group's time at a slot of such a log, which may lag the writer's clock.
 pub(crate) fn time_of(slot: u64) -> u64 {
     1_000_000 + slot / 7 * 7 * 250
 }

@@ -117,8 +117,7 @@ fn a_watched_key_that_ends_has_changed_and_its_removal_changes_nothing() {
     });
 }
 
-/// A deadline later than the front's clock but earlier than the group's time expires the key at
-/// once.
+/// A deadline after the front's clock but before the group's time expires the key at once.
 #[test]
 fn a_deadline_that_has_passed_already_ends_the_key_at_once() {
     on_both_stores(|node| {

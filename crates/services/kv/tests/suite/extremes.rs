@@ -805,8 +805,7 @@ fn a_log_full_of_poison_ends_no_node() {
     }
 }
 
-/// The front refuses every command with a key that is too long, including reads, and with the same
-/// error.
+/// The front refuses all commands, even reads, with the same error if a key is too long.
 #[test]
 fn a_key_that_is_too_long_is_refused_by_the_front() {
     let long = vec![b'k'; KEY_BYTES_MAX + 1];
@@ -906,8 +905,7 @@ fn the_table_says_which_commands_add_data() {
             let client = node.connect();
             let all = [between[0].as_bytes(), &request(&words), between[1].as_bytes()];
             node.feed(client, &all.concat());
-            // The front answers a malformed command without the replica, except within a
-            // transaction.
+            // The front answers a malformed command itself, except within a transaction.
             let Some(Asked::Write(_, _, command)) =
                 std::mem::take(&mut node.world.asked).pop_back()
             else {

@@ -317,8 +317,7 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     assert!(Scripts::default().find(PY_EXTEND.as_bytes()) == Some(Known::Lock(Meaning::Extend)));
 }
 
-/// Every node sends a published message to its own subscribers, including the message of a released
-/// lock.
+/// Every node sends published messages to its own subscribers, including those of unlocks.
 #[test]
 fn who_subscribed_hears_what_is_published() {
     on_both_stores(|node| {

@@ -138,8 +138,7 @@ fn a_store_that_ends_within_a_run_is_at_an_earlier_commit() {
     assert_eq!(&*store.get(b"a".into()).unwrap().value, b"1");
 }
 
-/// Reads give the same results whether data is in memory, in flight, in the tree, or in several of
-/// these.
+/// Reads are the same whether data is in memory, in flight, in the tree, or in several of these.
 #[test]
 fn the_layers_are_one() {
     for held_bytes in [0, 200, 2000, usize::MAX] {
@@ -213,8 +212,7 @@ fn a_second_process_is_refused() {
     assert!(error.contains("in use by another process"), "{error}");
 }
 
-/// A power loss can leave a hole in the unsynced part of the journal. Everything before the hole
-/// survives.
+/// A power loss can leave a hole in the unsynced part of the journal. All data before it survives.
 #[test]
 fn a_journal_with_a_hole_is_cut_before_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -258,9 +256,8 @@ fn a_journal_with_a_hole_is_cut_before_it() {
     assert!(cut > 10, "the library cuts the others by itself: {cut}");
 }
 
-/// A process killed during a write leaves a prefix of it, followed by zeros. If the cut is between
-/// the two lengths of an item, fjall fails an assertion at every start unless the store treats that
-/// as damage.
+/// A process killed during a write leaves a prefix of it, followed by zeros. A cut between the two
+/// lengths of an item would fail an assertion of fjall at every start, were it not for the repair.
 #[test]
 fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before() {
     let folder = tempfile::tempdir().unwrap();

@@ -153,8 +153,7 @@ fn a_pipeline_may_subscribe_and_unsubscribe() {
     assert_eq!(node.take(one), "");
 }
 
-/// The number and length of patterns are limited, because each message is matched against all of
-/// them.
+/// Patterns are limited in number and length, as each message is matched against all of them.
 #[test]
 fn patterns_are_few_and_short() {
     let mut node = Node::memory();

@@ -198,8 +198,7 @@ fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     assert_eq!(asked(&node), "write between");
     node.execute(0);
     node.tell(0);
-    // The write is complete, the read is not. The next reads wait for it, then share a
-    // confirmation.
+    // The write is complete, the read is not. The next reads wait, then share a confirmation.
     node.feed(client, b"GET a\r\nGET b\r\n");
     assert_eq!(asked(&node), "between");
     node.execute(0);
@@ -457,8 +456,7 @@ fn quit_waits_for_what_was_asked_before() {
     assert_eq!(node.input[&client], b"", "what follows is thrown away");
 }
 
-/// Neither the requests that a web page can make a browser send nor those of a TLS client are
-/// executed.
+/// Requests that a web page can make a browser send are not executed, nor those of a TLS client.
 #[test]
 fn other_protocols_are_closed_before_anything_is_executed() {
     let body = "\r\nSET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";

@@ -1,5 +1,4 @@
-//! Scripts: EVAL, EVALSHA and their read-only variants, from the point of view of clients and
-//! replicas.
+//! Scripts: EVAL, EVALSHA and their read-only variants, seen from clients and replicas.
 
 use std::fmt::Write as _;
 
@@ -372,10 +371,9 @@ fn read_only_scripts_are_confirmed_reads() {
     assert_eq!(node.take(client), ":1|$1|1|");
 }
 
-/// The commands that scripts can call are part of the replicated format. With a new command, or
-/// another arity, nodes of two releases would end with different data. Such a change needs a
-/// feature level and a new version of scripts, and the previous version keeps its table
-/// (docs/spec/levels.md).
+/// The commands that scripts can call are part of the replicated format. With a new command or
+/// arity, nodes of two releases would differ in their data. Such a change needs a feature level and
+/// a new version of scripts; the previous version keeps its table (docs/spec/levels.md).
 #[test]
 fn commands_of_scripts_are_part_of_the_format() {
     let mut table = String::new();
@@ -415,8 +413,7 @@ fn a_script_cannot_repeat_a_command_that_reaches_its_limit() {
     });
 }
 
-/// Scripts need feature level 10, also within a transaction, and the role of the commands they
-/// call.
+/// Scripts need feature level 10, also within a transaction, and the role of their commands.
 #[test]
 fn levels_and_roles() {
     let mut node = Node::memory();
@@ -457,8 +454,7 @@ fn levels_and_roles() {
     }
 }
 
-/// A script without a known cost is weighed as heavy and gets its own batch. Later, its last cost
-/// decides, and cheap scripts together fill a batch.
+/// A script without a known cost gets its own batch. Later, cheap scripts share a batch.
 #[test]
 fn scripts_are_admitted_by_their_last_cost() {
     let mut node = Node::memory();
@@ -591,8 +587,7 @@ fn scripts_of_programs() {
     });
 }
 
-/// Generates a random script: commands with random arguments, and control flow that depends on
-/// their replies.
+/// Generates a random script, whose control flow depends on the replies of its commands.
 fn any_script(random: &mut Random) -> String {
     const CALLS: [&str; 14] = [
         "redis.pcall('set', K, tostring(x))",

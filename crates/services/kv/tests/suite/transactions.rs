@@ -325,8 +325,7 @@ fn a_key_that_came_and_went_has_changed() {
     }
 }
 
-/// [watch-2] A flush of many keys counts as a change of all absent keys, a flush of few only as a
-/// change of the removed ones.
+/// [watch-2] A flush of many keys changes all absent keys, one of few only the removed ones.
 #[test]
 fn a_flush_changes_the_keys_that_it_takes() {
     on_both_stores(|node| {

@@ -1,5 +1,4 @@
-//! Blocking commands: the client that gets an element, the time at which it does, and clients that
-//! disconnect.
+//! Blocking commands: the client that gets an element, the time, and disconnected clients.
 
 pub(crate) mod group;
 mod lines;

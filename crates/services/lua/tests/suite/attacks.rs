@@ -1,6 +1,5 @@
-//! Attacks: inputs that broke an earlier engine, and inputs found for this one. Each ends in time,
-//! within bounded memory, and with the same result on two interpreters
-//! (`docs/notes/2026-11-29-scripts-attacked.md`).
+//! Attacks: inputs that broke an earlier engine, and those found for this one. Each ends in time,
+//! in bounded memory, and alike on two interpreters (`docs/notes/2026-11-29-scripts-attacked.md`).
 
 use quorate_lua::{Data, Interpreter, Outcome, Run};
 

@@ -49,8 +49,7 @@ fn earlier_runs_leave_nothing() {
     }
 }
 
-/// A run that is stopped at any point leaves no trace, even in the middle of a command or an
-/// allocation.
+/// A run stopped at any point leaves no trace, even within a command or an allocation.
 #[test]
 fn runs_that_are_cut_short_leave_nothing() {
     let mut used = Interpreter::new();

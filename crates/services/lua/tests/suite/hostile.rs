@@ -43,8 +43,7 @@ fn memory_has_a_limit() {
     assert_eq!(call("grow", &[1024 - 8]), Ok(Some(1)));
 }
 
-/// The restored memory includes bytes that a working program never writes, above its heap and below
-/// its stack.
+/// Restores even bytes that no working program writes, above its heap and below its stack.
 #[test]
 fn the_whole_memory_is_restored() {
     assert_eq!(restores_everything(), Ok(true));
@@ -58,8 +57,7 @@ impl Host for Panics {
     }
 }
 
-/// A panic of the host reaches the caller of the run, also through a protected call. The
-/// interpreter continues with a new machine.
+/// A panic passes protected calls. The interpreter continues with a new machine.
 #[test]
 fn a_panic_of_the_host_reaches_its_caller() {
     let mut interpreter = Interpreter::new();

@@ -109,8 +109,7 @@ fn errors_say_where() {
     ]);
 }
 
-/// The visible order of a table depends on its keys only, not on addresses or on how the table was
-/// filled.
+/// The visible order of a table depends on its keys only, not on addresses or its history.
 #[test]
 fn order_is_that_of_keys() {
     check(&[

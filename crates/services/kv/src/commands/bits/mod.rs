@@ -123,8 +123,7 @@ const COMMANDS: &[Spec] = &[
 const NOT_AN_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 const NOT_A_BIT: &str = "ERR bit is not an integer or out of range";
 
-/// Parses a bit offset. Returns an error if `bits` bits from that offset on exceed the maximum
-/// value size.
+/// Parses a bit offset. Fails if `bits` bits from there on exceed the maximum value size.
 fn offset(r: &Request<'_>, text: &[u8], bits: u64) -> Result<u64, Refusal> {
     let offset = parse_integer(text).and_then(|offset| u64::try_from(offset).ok());
     let most = (r.value_bytes_max as u64).saturating_mul(8);
@@ -155,8 +154,8 @@ fn encode_getbit(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Encodes `[start [end [BYTE | BIT]]]`, which starts at argument `at`, with the defaults for
-/// missing arguments.
+/// Encodes `[start [end [BYTE | BIT]]]` from argument `at` on. Missing arguments get their
+/// defaults.
 fn write_range(r: &Request<'_>, at: usize, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let count = r.arguments.len().saturating_sub(at);
     let in_bits = match count {

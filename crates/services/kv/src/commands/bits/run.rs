@@ -1,5 +1,4 @@
-//! Bit operations on strings: execution on every node. Bit 0 is the most significant bit of the
-//! first byte.
+//! Bit operations on strings: execution on every node. Bit 0 is the top bit of the first byte.
 
 use crate::{
     commands::events::class,

@@ -64,8 +64,7 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// Returns the total length of fields and values; 0 if unknown, because some fields have
-    /// expired.
+    /// Returns the total length of fields and values; 0 if expired fields make it unknown.
     fn bytes(&self) -> u64 {
         match self {
             Self::Rows(view) if view.has_ended() => 0,

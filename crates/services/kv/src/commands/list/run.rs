@@ -1,8 +1,7 @@
 //! Lists: execution on every node.
 //!
 //! Rows are named by consecutive positions, and the header contains the first one. Thus both ends
-//! and every index are found directly, and a change in the middle moves only the elements on the
-//! shorter side.
+//! and every index are found directly, and a change in the middle moves only the shorter side.
 
 use std::ops::ControlFlow;
 

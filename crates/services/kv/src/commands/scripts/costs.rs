@@ -23,9 +23,8 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Returns the weight of a script according to its cost. A script is heavy, and thus gets a
-    /// batch to itself, if it has not been executed on this node, or if it would make the shared
-    /// batch too long.
+    /// Returns the weight of a script according to its cost. Heavy, so that it gets a batch to
+    /// itself, is a script that was never executed here or would make the shared batch too long.
     pub(crate) fn weigh(&self, text: &[u8]) -> Weight {
         let Some(&cost) = self.highest.get(&xxh3_64(text)) else {
             return Weight::Heavy;

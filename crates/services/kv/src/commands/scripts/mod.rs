@@ -81,9 +81,8 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Version of everything that scripts can observe: the interpreter, its libraries, the limits. A
-/// node that does not support a script's version has not been upgraded, and such a script never
-/// reaches it ([level-9]).
+/// Version of all that scripts can observe: the interpreter, its libraries, the limits. A node
+/// without support for a version has not been upgraded, and never gets such a script ([level-9]).
 const VERSION: u8 = 1;
 
 /// Script in the log. It is complete, so its execution depends on no cache.

@@ -20,8 +20,7 @@ use crate::{
     scripts::WRITES,
 };
 
-/// Commands of a running script. They are encoded like those of clients and executed like those in
-/// the log.
+/// Commands of a running script, encoded like those of clients and executed like those in the log.
 struct Calls<'a> {
     script: &'a Script<'a>,
     /// The later of the group's time and the front's clock.
@@ -186,8 +185,7 @@ impl Host for Reading<'_> {
     }
 }
 
-/// Executes a script and writes its reply. Returns the visits used, including those of its
-/// commands.
+/// Executes a script and replies. Returns the visits used, with those of the script's commands.
 fn execute(
     script: &Script<'_>,
     interpreter: &RefCell<Interpreter>,
@@ -216,9 +214,8 @@ fn execute(
     used
 }
 
-/// Refuses a script if the rest of the batch's budget is less than a script may use. A script that
-/// starts can always use its full limit, and is never stopped midway because of other commands in
-/// the batch.
+/// Refuses a script if its batch has less budget left than a script may use. A script that starts
+/// can thus use its full limit, and is never stopped midway because of other commands.
 fn may_begin(state: &WriteContext<'_>) -> Result<(), Fault> {
     match state.budget.visits_left() < VISITS_MAX {
         true => Err(Fault::Visits),

@@ -146,8 +146,7 @@ fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlF
     });
 }
 
-/// Returns the members of the combined sets in stored order, or `None` if they have more than
-/// `bytes_max` bytes.
+/// Returns the members of the combined sets in stored order, or `None` if above `bytes_max`.
 fn combined(
     how: SetOperation,
     sets: &[Option<View<'_>>],

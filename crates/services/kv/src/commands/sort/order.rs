@@ -9,8 +9,7 @@ pub(super) struct Order<'a> {
     pub(super) back: bool,
     /// True if elements are compared as bytes instead of numbers.
     pub(super) alpha: bool,
-    /// Pattern of the keys that contain the sort weights. A pattern without a star disables
-    /// sorting.
+    /// Pattern of the keys with the sort weights. A pattern without a star disables sorting.
     pub(super) by: Option<&'a [u8]>,
     /// Number of elements to skip, and to return. All are returned if the second is negative.
     pub(super) limit: (i64, i64),

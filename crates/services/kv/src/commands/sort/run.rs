@@ -183,8 +183,7 @@ fn sorted(
     let by = order.by.map(Pattern::of);
     let mut order = *order;
     let by = match by {
-        // A set has no defined order, but a stored result must not depend on the set's
-        // representation.
+        // A set has no defined order, but a stored result must not depend on the stored form.
         Some(None) if kind == Kind::Set && stores => {
             order.alpha = true;
             None

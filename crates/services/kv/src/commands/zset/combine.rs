@@ -1,5 +1,4 @@
-//! Unions, intersections and differences of sorted sets. The members of a plain set have the score
-//! 1.
+//! Unions, intersections and differences of sorted sets. In a plain set, all members have score 1.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -214,8 +213,7 @@ impl Source<'_> {
     }
 }
 
-/// Returns the input at a key; `None` if it is absent. For a value of another type, replies with an
-/// error.
+/// Returns the input at a key, if any. If the value is of another type, replies with an error.
 fn source<'s>(
     store: &'s dyn Store,
     key: Key<'_>,

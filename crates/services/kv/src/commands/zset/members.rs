@@ -1,5 +1,4 @@
-//! The two rows of each member of a sorted set: one by name, which contains the score, and one by
-//! score.
+//! The two rows of each member of a sorted set: by name, with the score as value, and by score.
 
 use crate::commands::{
     rows::{Change, View, placed},

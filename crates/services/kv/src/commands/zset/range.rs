@@ -224,8 +224,7 @@ impl<'a> Range<'a> {
         count
     }
 
-    /// Returns the range of rows in order of score. Returns `None` if these rows could include
-    /// members outside the range.
+    /// Returns the range of rows in order of score, or `None` if it could include other members.
     fn ends(&self, view: &View<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
         match *self {
             Self::Ranks(..) => None,

@@ -107,8 +107,7 @@ impl Connection {
         }
     }
 
-    /// Handles CLIENT KILL. Other clients lose their unsent replies; this client still receives its
-    /// own.
+    /// Handles CLIENT KILL. Other clients lose their unsent replies; this one receives its own.
     fn kill(
         &mut self,
         arguments: &Arguments<'_>,
@@ -309,8 +308,7 @@ impl Connection {
         self.reply(shared, |r| r.ok());
     }
 
-    /// Reads the versions for WATCH. The read is linearizable even if the connection's reads may be
-    /// stale.
+    /// Reads the versions for WATCH, linearizably even if other reads of the connection are not.
     fn watch(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         let keys = arguments.from(1);
         let bytes = keys.iter().map(<[u8]>::len).sum();

@@ -204,8 +204,7 @@ impl Connection {
                 r.push(2);
                 r.bulk(b"invalidate");
             }
-            // The notice has the form of a message on the channel, to which the receiving
-            // connection subscribes.
+            // A message on the channel, to which the receiving connection subscribes.
             (Version::Resp2, true) if !self.subscriptions.is_empty() => {
                 r.push(3);
                 r.bulk(b"message");
@@ -311,8 +310,7 @@ impl Options {
         })
     }
 
-    /// Returns the prefixes of the client, with those it already has. If there are none, every key
-    /// matches.
+    /// Returns the old and new prefixes of the client. If there are none, every key matches.
     fn all_prefixes(&self, known: Option<&Cached>) -> Result<Vec<Box<[u8]>>, String> {
         let mut all = match known {
             Some(Cached::Prefixes(known)) => known.clone(),

@@ -3,7 +3,7 @@
 //!
 //! The reply to SET does not depend on the old entry, but the number of keys, the index of
 //! deadlines and the rows of a replaced collection do. The writer therefore looks up old entries
-//! before it writes the layer that replaces them. The owner does so if it needs the exact number of
+//! before it writes the layer that replaces them, or the owner if it needs the exact number of
 //! keys.
 
 use std::{
@@ -61,8 +61,7 @@ impl Replaced {
 #[derive(Debug)]
 pub(super) struct Group {
     keys: Vec<Vec<u8>>,
-    /// True if the tree's generation is indexed; see
-    /// [`State::indexed`](super::layout::State::indexed).
+    /// See [`State::indexed`](super::layout::State::indexed).
     indexed: bool,
     replaced: OnceLock<Replaced>,
 }

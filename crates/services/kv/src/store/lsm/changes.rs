@@ -26,8 +26,7 @@ pub(super) type ChangedDeadlines = BTreeMap<(u64, Box<[u8]>), bool>;
 /// Changes to the metadata, and to the data of one generation.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// State of the tree after these changes. Its number of keys is too high if groups are
-    /// uncertain.
+    /// State of the tree after these changes. Counts too many keys if groups are uncertain.
     pub(super) state: State,
     /// Generation of the keys. During a load, it differs from that of the state.
     pub(super) generation: u64,
@@ -120,8 +119,7 @@ impl Changes {
         rows.insert(name.into(), value.map(Box::from));
     }
 
-    /// Returns a changed row. `None` means that this layer does not contain it, `Some(None)` that
-    /// it is removed.
+    /// Returns a changed row: `None` if not in this layer, `Some(None)` if it is removed.
     pub(super) fn row(&self, id: Id, name: &[u8]) -> Option<Option<&[u8]>> {
         let row = self.rows.get(&id)?.get(name)?;
         Some(row.as_deref())

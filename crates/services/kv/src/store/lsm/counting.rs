@@ -10,11 +10,9 @@ use super::{
 use crate::store::{DeadlineKind, Position};
 
 impl LsmStore {
-    /// Replaces the tree's entry of a key by a string without reading it. Returns `None`, and
-    /// counts the key as new until the writer has looked it up. If the writer has fallen behind,
-    /// reads the entry and returns its footprint.
-    ///
-    /// The caller ensures that no layer contains the key.
+    /// Replaces an entry that no layer contains by a string, without reading it. Returns `None`,
+    /// and counts the key as new until the writer has looked it up. If the writer has fallen
+    /// behind, reads the entry and returns its footprint.
     pub(super) fn replace_blindly(&mut self, position: Position, key: &[u8]) -> Option<Footprint> {
         let State { generation, indexed, .. } = self.state;
         let blind = self.blind.get_mut();
@@ -34,8 +32,7 @@ impl LsmStore {
         None
     }
 
-    /// Returns the footprint of an entry in the tree. The caller ensures that no layer contains the
-    /// key.
+    /// Returns the footprint of an entry in the tree, which no layer contains.
     pub(super) fn footprint(&self, position: Position, key: &[u8]) -> Option<Footprint> {
         let State { generation, indexed, .. } = self.state;
         let found = match &self.tree {

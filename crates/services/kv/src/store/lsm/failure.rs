@@ -113,8 +113,7 @@ pub fn gets_over_panics_here() -> bool {
 mod tests {
     use super::*;
 
-    /// fjall's threads have the expected names. A panic in a thread with another name would end the
-    /// node.
+    /// fjall's threads have the expected names. A panic in any other thread would end the node.
     #[test]
     fn threads_of_the_library_are_known() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! Snapshot of the store on disk: fjall's snapshot of the tree, and the layers above it at that
-//! time.
+//! Snapshot of the store on disk: fjall's snapshot of the tree, and the layers then above it.
 
 use std::{borrow::Cow, cell::OnceCell, collections::VecDeque, ops::Bound, sync::Arc};
 

@@ -26,9 +26,8 @@ use super::{
 const PURGED_MAX: usize = 1024;
 /// Size below which a tree's space is left to later compactions.
 const SMALL_BYTES: u64 = 8 << 20;
-/// Maximum total size of tables that are merged at once, because the writer waits for the merge. A
-/// tree exceeds it only if the current generation has much data, as after a load, or many small
-/// keys.
+/// Maximum total size of tables merged at once, as the writer waits for the merge. A tree exceeds
+/// it if the current generation has much data, as after a load, or many small keys.
 const MERGED_BYTES_MAX: u64 = 256 << 20;
 
 /// Stage in the removal of generations.

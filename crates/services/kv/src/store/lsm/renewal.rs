@@ -1,7 +1,6 @@
-//! Renewal: replaces a store that has damaged files. It starts once this node's disk has a snapshot
-//! to load ([scrub-8]). The folder of the old store is set aside, where an operator finds it if the
-//! new store fails too. It is removed once the new store has reached the old position and is
-//! synced.
+//! Renewal: replaces a store that has damaged files, once this node's disk has a snapshot to load
+//! ([scrub-8]). The folder of the old store is set aside, where an operator finds it if the new one
+//! fails too. It is removed once the new store has reached the old position and is synced.
 
 use std::{
     fs, io,
@@ -79,8 +78,7 @@ impl LsmStore {
         }
     }
 
-    /// Ends the renewal if the new store is synced up to the old position, and removes the old
-    /// store.
+    /// Removes the old store and ends the renewal, if the new one is synced up to the old position.
     pub(super) fn end_renewal(&mut self, synced_to: Slot) {
         let ended =
             self.renewal.take_if(|renewal| renewal.aside.is_some() && synced_to >= renewal.to);

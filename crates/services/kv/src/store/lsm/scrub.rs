@@ -151,9 +151,8 @@ pub(super) struct Suspicion {
 }
 
 impl Suspicion {
-    /// Counts a failure. Only the first, second, fourth, eighth failure and so on start a scrub,
-    /// because background work also fails on a disk that rejects writes, and damage is reported
-    /// only once.
+    /// Counts a failure. The more there were, the rarer they start a scrub: background work also
+    /// fails on a disk that rejects writes, and damage is reported only once.
     pub(super) fn background_failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.stands |= self.failures.is_power_of_two();

@@ -230,8 +230,7 @@ struct WriterState {
     /// True from a failure until all data is in new files. The kernel may have marked unwritten
     /// data as clean, so that a later sync of the same file would report no error.
     doubts: bool,
-    /// Position to report as synced once all data is in new files; `None` if no rewrite is in
-    /// progress.
+    /// Position to report as synced once all data is in new files; `None` without a rewrite.
     rewriting: Option<Slot>,
     asked: Receiver<Job>,
     tell: Sender<Event>,
@@ -445,8 +444,7 @@ impl WriterState {
         Ok(())
     }
 
-    /// Waits until fjall can take another batch. A failure of its threads is reported by the next
-    /// write.
+    /// Waits until fjall can take another batch. The next write reports a failure of its threads.
     fn wait_for_tree(&self) -> Result<(), Interruption> {
         while matches!(self.guarded(Tree::is_free), Ok(false)) {
             self.pause(self.delays.busy)?;
@@ -494,8 +492,7 @@ impl WriterState {
         }
     }
 
-    /// Raises the free space to wait for, after background work failed with the space that was
-    /// free.
+    /// Raises the free space to wait for, after background work failed for lack of space.
     fn needs_more(&mut self) {
         let least = self.needed.max(RESERVE_BYTES / RESERVE_PART);
         self.needed = least.saturating_mul(2).min(NEEDED_BYTES_MAX);

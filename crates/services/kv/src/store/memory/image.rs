@@ -15,8 +15,7 @@ use crate::store::{
 };
 
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Divisor of the store's size that gives the limit on saved bytes, between the minimum and the
-/// maximum.
+/// Divisor of the store's size that gives the limit on saved bytes, within the other two.
 const KEPT_PART: u64 = 4;
 /// Limit on saved bytes for a small store, about what a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
@@ -136,8 +135,7 @@ impl Image {
         self.kept_bytes > self.bytes_max / 2
     }
 
-    /// Passes the next keys and rows to `each`, given the current table and collections of the
-    /// store.
+    /// Passes the next keys and rows to `each`, given the store's current table and collections.
     pub(super) fn next(
         &mut self,
         table: &Table,

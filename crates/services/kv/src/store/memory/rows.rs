@@ -75,8 +75,7 @@ impl Collections {
         self.live.get(&id)?.get(name)
     }
 
-    /// Sets a row. If this creates the collection, it is marked as not needed by the snapshot
-    /// `image`.
+    /// Sets a row. Marks a new collection as not needed by the snapshot `image`.
     pub(super) fn put(&mut self, id: Id, name: &[u8], value: &[u8], image: u64) {
         let rows =
             self.live.entry(id).or_insert_with(|| Rows { rows: Tree::default(), seen: image });

@@ -121,8 +121,7 @@ mod tests {
         for _ in 0..100_000 {
             let (one, mut two) = (any(&mut dice), any(&mut dice));
             if dice.index(2) == 0 {
-                // The texts are equal up to the end of the shorter one, or differ only by zeros at
-                // the end.
+                // Equal up to the end of the shorter one, or different only by zeros.
                 two = one.clone();
                 two.resize(dice.index(SHORT + 4), 0);
             }

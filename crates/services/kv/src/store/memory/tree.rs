@@ -428,8 +428,7 @@ mod tests {
         (name.to_vec(), value.to_vec())
     }
 
-    /// The tree matches that of the standard library while it grows and shrinks, randomly or in
-    /// order.
+    /// The tree matches the standard library's while it grows and shrinks, randomly or in order.
     #[test]
     fn it_says_what_a_plain_tree_says() {
         let mut dice = Dice::new(36);

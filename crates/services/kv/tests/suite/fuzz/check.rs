@@ -13,8 +13,7 @@ pub(crate) struct Seen {
     pub(crate) error: Option<ProtocolError>,
 }
 
-/// Checks that fragmentation does not change the results. The first byte determines the fragment
-/// size.
+/// Checks that fragmentation does not change results. The first byte gives the fragment size.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((piece, stream)) = bytes.split_first() else {
         return;

@@ -262,8 +262,7 @@ impl Pair {
         before.map_or(0, |(_, ms)| *ms)
     }
 
-    /// Reopens the store on disk after a clean stop or a kill. The missing part is replayed from
-    /// the log.
+    /// Reopens the store on disk after a clean stop or a kill, and replays the rest of the log.
     fn restart(&mut self, killed: bool) {
         let empty = Service::new(Box::new(MemoryStore::new()));
         if killed {

@@ -115,8 +115,7 @@ fn a_withdrawal_that_is_lost_is_made_up_for() {
     );
 }
 
-/// Elements for clients of a dead node are not lost: once the claims are overdue, other clients get
-/// them.
+/// Elements for clients of a dead node go to other clients once the claims are overdue.
 #[test]
 fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     let mut group = Group::memory(3);
@@ -201,8 +200,7 @@ fn the_earlier_life_of_a_node_ends_with_the_first_wait_of_the_next() {
     assert_eq!(group.take(first), "*2|$1|k|$1|a|");
 }
 
-/// If the outcome of a claim is unknown, the next claim settles it, and the client gets no element
-/// twice.
+/// A claim of unknown outcome is settled by the next one, and the client gets no element twice.
 #[test]
 fn a_claim_whose_fate_is_unknown_is_settled_by_the_next_one() {
     for executed in [false, true] {
@@ -287,8 +285,7 @@ fn who_gives_up_with_a_claim_whose_fate_is_unknown_is_told_so() {
     assert!(said.starts_with("-UNKNOWN"), "{said}");
 }
 
-/// Snapshots and stores on disk include the queue, so a node that loads one continues with the same
-/// order.
+/// Snapshots and stores on disk include the queue, so a node that loads one keeps the order.
 #[test]
 fn the_line_survives_snapshots_and_restarts() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! Replies of blocking commands: immediate, later, after a timeout, and in places where they must
-//! not block.
+//! Replies of blocking commands: immediate, later, after a timeout, and where they must not block.
 
 use crate::common::{World, check};
 

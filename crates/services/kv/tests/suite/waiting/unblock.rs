@@ -37,8 +37,7 @@ fn a_wait_ends_with_nothing_or_with_an_error_and_what_comes_goes_to_the_next() {
         group.say(first, "BLPOP l 0");
         group.say(second, "BLMOVE l m LEFT LEFT 0");
         group.say(third, "BLPOP l 0");
-        // Each node numbers its own connections, and on this one no client with that number is
-        // blocked.
+        // Nodes number their own connections. On this one, no client with that number is blocked.
         let unblock = format!("CLIENT UNBLOCK {number} {how}");
         assert_eq!(group.say(away, &unblock), ":0|");
         assert_eq!(group.say(other, &unblock), ":1|", "{how}");

@@ -1,6 +1,5 @@
-//! Reference model of the commands on each type, written for clarity: one file per type, without
-//! storage or encoding. Replies are in RESP2 with `|` for line ends, and elements without a defined
-//! order are sorted by name.
+//! Model of the commands on each type, written for clarity: one file per type, without storage or
+//! encoding. Replies are RESP2 with `|` for line ends; unordered elements are sorted by name.
 
 mod hash;
 mod list;

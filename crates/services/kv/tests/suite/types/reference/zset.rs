@@ -1,5 +1,4 @@
-//! Model of the commands on sorted sets, for scores that all implementations format in the same
-//! way.
+//! Model of the commands on sorted sets, for scores that all implementations format alike.
 
 use std::collections::BTreeMap;
 
