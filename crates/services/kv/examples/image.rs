@@ -68,8 +68,7 @@ fn main() {
             let at = Instant::now();
             for _ in 0..batches {
                 for index in 0..BATCH {
-                    // Keys are spread over the whole store, so most are still ahead of the
-                    // snapshot.
+                    // Spread over the whole store, so most keys are still ahead of the snapshot.
                     let key = (slot * BATCH + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
                     value[0] = value[0].wrapping_add(1);
                     let mut command = Vec::new();

@@ -44,7 +44,7 @@ pub(crate) struct State {
     pub(crate) exports: Option<Exports>,
     reply: Vec<u8>,
     depth: u32,
-    /// Panic of the host, stored until wasmi has returned: it cannot be unwound everywhere.
+    /// Panic of the host, stored until wasmi returns, as not all its functions can be unwound.
     pub(crate) panic: Option<Box<dyn Any + Send>>,
 }
 

@@ -37,8 +37,8 @@ fn program() -> &'static Program {
     })
 }
 
-/// Translates the machine's program in advance; the first script would wait for it, some tens of
-/// milliseconds. Ends the process if this build of the machine behaves differently from all others.
+/// Translates the machine's program, which takes some tens of milliseconds, before the first script
+/// needs it. Ends the process if this build of the machine behaves differently from all others.
 pub fn prepare() {
     program();
 }

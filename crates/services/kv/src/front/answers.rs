@@ -165,7 +165,7 @@ pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut R
     }
 }
 
-/// Answers WAIT. An acknowledged write is at a quorum, so the rest of a majority have it too.
+/// Answers WAIT. An acknowledged write is at a quorum, so the other members of a majority have it.
 pub(super) fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
     match (parse_integer(arguments.at(1)), parse_integer(arguments.at(2))) {
         (Some(_), Some(timeout)) if timeout >= 0 => {

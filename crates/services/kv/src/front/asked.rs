@@ -24,8 +24,7 @@ pub(super) enum Freshness {
     /// Includes all writes acknowledged before the request.
     #[default]
     Linearizable,
-    /// Includes all writes acknowledged at least this many milliseconds before the request
-    /// ([read-6]).
+    /// Includes all writes acknowledged this many milliseconds before the request ([read-6]).
     Within(u64),
     /// Returns the local state, however old (READONLY).
     Stale,

@@ -6,8 +6,9 @@ pub struct Settings {
     pub version: String,
     /// Kind of store: `lsm` or `memory`.
     pub store: String,
-    /// Memory limit in bytes for all connections together. Above it, reads are not answered and
-    /// commands not queued for transactions. Well below it, a turn ends by closing the largest one.
+    /// Memory limit in bytes for all connections together. Above it, no read is answered and no
+    /// command queued for a transaction. Well below it, a turn ends by closing the largest
+    /// connection.
     pub client_bytes_max: usize,
     /// TCP port for clients, or 0 if unknown.
     pub tcp_port: u16,

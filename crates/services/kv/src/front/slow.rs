@@ -160,7 +160,7 @@ impl SlowLog {
         });
     }
 
-    /// Adds addresses and names of the clients, still connected, to the new entries.
+    /// Adds the clients' addresses and names to new entries while they are connected.
     #[inline]
     pub(super) fn sign_entries(&mut self, roster: &mut ClientTable) {
         if !self.fresh.is_empty() {

@@ -106,8 +106,7 @@ pub struct Limits {
     /// Maximum number of keys that were set without reading the old entry and are still to be
     /// looked up. An exact count of keys has to wait for these look-ups.
     pub blind_keys: usize,
-    /// Maximum number of tree files kept open between reads, at least 10. Compaction opens some
-    /// more.
+    /// Maximum number of tree files open between reads, at least 10. Compaction opens some more.
     pub files_max: usize,
 }
 

@@ -256,8 +256,8 @@ fn a_journal_with_a_hole_is_cut_before_it() {
     assert!(cut > 10, "the library cuts the others by itself: {cut}");
 }
 
-/// A process killed during a write leaves a prefix of it, followed by zeros. A cut between the two
-/// lengths of an item would fail an assertion of fjall at every start, were it not for the repair.
+/// A process killed during a write leaves a prefix of it, followed by zeros. Unless repaired, a cut
+/// between the two lengths of an item would fail an assertion of fjall at every start.
 #[test]
 fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before() {
     let folder = tempfile::tempdir().unwrap();

@@ -57,7 +57,7 @@ impl Host for Panics {
     }
 }
 
-/// A panic passes protected calls. The interpreter continues with a new machine.
+/// A panic of the host passes through protected calls. The interpreter then uses a new machine.
 #[test]
 fn a_panic_of_the_host_reaches_its_caller() {
     let mut interpreter = Interpreter::new();

@@ -23,8 +23,8 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Returns the weight of a script according to its cost. Heavy, so that it gets a batch to
-    /// itself, is a script that was never executed here or would make the shared batch too long.
+    /// Returns the weight of a script according to its cost. A script that was never executed here,
+    /// or would make the shared batch too long, is heavy and gets its own batch.
     pub(crate) fn weigh(&self, text: &[u8]) -> Weight {
         let Some(&cost) = self.highest.get(&xxh3_64(text)) else {
             return Weight::Heavy;

@@ -3,8 +3,7 @@
 //!
 //! The reply to SET does not depend on the old entry, but the number of keys, the index of
 //! deadlines and the rows of a replaced collection do. The writer therefore looks up old entries
-//! before it writes the layer that replaces them, or the owner if it needs the exact number of
-//! keys.
+//! before it writes the layer that replaces them, or the owner if it needs the exact count.
 
 use std::{
     mem,

@@ -151,7 +151,7 @@ pub(super) struct Suspicion {
 }
 
 impl Suspicion {
-    /// Counts a failure. The more there were, the rarer they start a scrub: background work also
+    /// Counts a failure. Each further scrub takes twice as many failures: background work also
     /// fails on a disk that rejects writes, and damage is reported only once.
     pub(super) fn background_failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
