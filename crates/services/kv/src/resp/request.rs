@@ -143,10 +143,17 @@ pub enum Parsed<'a> {
         used: usize,
     },
     /// An empty line or array, which has no reply.
-    Nothing { used: usize },
-    Request { arguments: Arguments<'a>, used: usize },
+    Nothing {
+        used: usize,
+    },
+    Request {
+        arguments: Arguments<'a>,
+        used: usize,
+    },
     /// The request exceeds the limit. The rest is skipped without being buffered.
-    TooBig { used: usize },
+    TooBig {
+        used: usize,
+    },
 }
 
 /// Next expected part of a request.
