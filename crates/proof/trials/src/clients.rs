@@ -55,8 +55,10 @@ pub(crate) fn queues() -> Result<(), Failed> {
     running_scripts([
         node_script("rate-limiter-flexible", "rate_limiter.mjs", &["rate-limiter-flexible"])?,
         node_script("Bull", "bull.mjs", &["bull", "ioredis"])?,
+        node_script("BullMQ", "bullmq.mjs", &["bullmq", "ioredis"])?,
         python_script("Dramatiq", "dramatiq_actors.py", "dramatiq")?,
         python_script("Huey", "huey_tasks.py", "huey")?,
+        python_script("RQ", "rq_jobs.py", "rq")?,
     ])
 }
 
