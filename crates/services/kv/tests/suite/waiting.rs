@@ -1,5 +1,6 @@
 //! Blocking commands: the client that gets an element, the time, and disconnected clients.
 
+mod entries;
 pub(crate) mod group;
 mod lines;
 mod replies;
