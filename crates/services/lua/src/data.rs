@@ -22,6 +22,8 @@ pub enum Data {
     Map(Vec<(Self, Self)>),
     /// List of pairs: a flat array in RESP2, an array of pairs in RESP3.
     Pairs(Vec<(Self, Self)>),
+    /// Pairs: an array of pairs in RESP2, a map in RESP3.
+    NestedMap(Vec<(Self, Self)>),
 }
 
 /// Upper bound of the memory of an element, in the machine and here.
@@ -49,7 +51,7 @@ pub(crate) fn size(data: &Data, depth: usize) -> Option<usize> {
             items.iter().try_fold(0, |sum, item| Some(sum + size(item, depth + 1)?))?
         }
         Data::Map(list) => pairs(list, depth + 1)?,
-        Data::Pairs(list) => pairs(list, depth + 2)?,
+        Data::Pairs(list) | Data::NestedMap(list) => pairs(list, depth + 2)?,
     };
     Some(ELEMENT_BYTES + inner)
 }
@@ -93,6 +95,14 @@ fn pairs(tag: u8, each: usize, list: &[(Data, Data)], version: u32, out: &mut Ve
     }
 }
 
+fn nested(list_of_pairs: &[(Data, Data)], version: u32, out: &mut Vec<u8>) {
+    out.push(b'*');
+    count(list_of_pairs.len(), out);
+    for (one, other) in list_of_pairs {
+        list(b'*', [one, other].into_iter(), version, out);
+    }
+}
+
 /// Encodes a command's reply for a script, with Redis' conversions for this protocol version.
 pub(crate) fn encode(data: &Data, version: u32, out: &mut Vec<u8>) {
     match data {
@@ -115,14 +125,11 @@ pub(crate) fn encode(data: &Data, version: u32, out: &mut Vec<u8>) {
         Data::Error(bytes) => text(b'-', bytes, out),
         Data::Set(items) if version == 3 => list(b'~', items.iter(), version, out),
         Data::Array(items) | Data::Set(items) => list(b'*', items.iter(), version, out),
-        Data::Map(items) if version == 3 => pairs(b'%', 1, items, version, out),
-        Data::Pairs(items) if version == 3 => {
-            out.push(b'*');
-            count(items.len(), out);
-            for (one, other) in items {
-                list(b'*', [one, other].into_iter(), version, out);
-            }
+        Data::Map(items) | Data::NestedMap(items) if version == 3 => {
+            pairs(b'%', 1, items, version, out);
         }
+        Data::Pairs(items) if version == 3 => nested(items, version, out),
+        Data::NestedMap(items) => nested(items, version, out),
         Data::Map(items) | Data::Pairs(items) => pairs(b'*', 2, items, version, out),
     }
 }

@@ -139,7 +139,7 @@ fn scan(
     let (cursor, count) = (from.word()?, from.count()?);
     let pattern = Pattern::new(from.key()?.bytes());
     from.end()?;
-    if kind == Kind::List {
+    if matches!(kind, Kind::List | Kind::Stream) {
         return Err(Fault::Malformed);
     }
     let Ok(found) = view(state.store, key, kind, reply) else {

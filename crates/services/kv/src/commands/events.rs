@@ -26,9 +26,9 @@ pub(super) mod class {
     pub(crate) const ZSET: u32 = 1 << 7;
     pub(crate) const EXPIRED: u32 = 1 << 8;
     pub(crate) const NEW: u32 = 1 << 9;
-    // Never generated: keys are not evicted, and streams and modules are not supported.
-    pub(crate) const EVICTED: u32 = 1 << 10;
     pub(crate) const STREAM: u32 = 1 << 11;
+    // Never generated: keys are not evicted, and modules are not supported.
+    pub(crate) const EVICTED: u32 = 1 << 10;
     pub(crate) const MODULE: u32 = 1 << 12;
     /// Notices of changed keys, for clients that cache them.
     pub(crate) const TRACKED: u32 = 1 << 13;

@@ -150,6 +150,7 @@ fn encoding(entry: &Entry<'_>) -> &'static str {
     if let Some(header) = Header::from_bytes(&entry.value).filter(|_| entry.kind.has_rows()) {
         let is_small = header.count <= SMALL_ELEMENTS && header.bytes <= SMALL_BYTES;
         return match (entry.kind, is_small) {
+            (Kind::Stream, _) => "stream",
             (_, true) => "listpack",
             (Kind::List, false) => "quicklist",
             (Kind::Zset, false) => "skiplist",

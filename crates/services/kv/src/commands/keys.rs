@@ -381,6 +381,7 @@ pub(super) fn copy(
         found.value = copied.to_bytes().to_vec();
     }
     state.set(target, &found.value, found.deadline, found.kind);
+    state.tell_readers(target);
     state.event(class::GENERIC, "copy_to", target);
     reply.integer(1);
     Ok(())
@@ -450,6 +451,7 @@ enum KeyType {
     Lists = 4,
     Sets = 5,
     Zsets = 6,
+    Streams = 7,
 }
 
 impl KeyType {
@@ -460,6 +462,7 @@ impl KeyType {
             b"list" => Self::Lists,
             b"set" => Self::Sets,
             b"zset" => Self::Zsets,
+            b"stream" => Self::Streams,
             _ => Self::Nothing,
         }
     }
@@ -476,9 +479,15 @@ impl KeyType {
             4 => kind == Kind::List,
             5 => kind == Kind::Set,
             6 => kind == Kind::Zset,
+            7 => kind == Kind::Stream,
             _ => true,
         }
     }
+}
+
+/// Returns the type that an encoded SCAN selects, if its number is that of one with a feature level.
+pub(super) fn scanned(wanted: u8) -> Option<Kind> {
+    (wanted == KeyType::Streams as u8).then_some(Kind::Stream)
 }
 
 fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {

@@ -1,7 +1,10 @@
 //! Operations of a replicated command, which may be a transaction of several.
 
-use super::transactions::{commands, watched};
-use crate::{encode::Decoder, op::Op};
+use super::{
+    keys::scanned,
+    transactions::{commands, watched},
+};
+use crate::{encode::Decoder, op::Op, store::collection::Kind};
 
 /// [watch-4] Returns whether a command is a transaction that contains versions of absent keys.
 pub fn watches_absent_keys(command: &[u8]) -> bool {
@@ -42,6 +45,18 @@ pub fn grows(command: &[u8]) -> bool {
 /// 10 brought.
 pub(crate) fn is_of_level_10(command: &[u8]) -> bool {
     let mut found = false;
-    each_operation(command, |op, _| found |= op.is_script() || op.is_of_streams());
+    each_operation(command, |op, from| {
+        found |= op.is_script() || op.is_of_streams() || names_streams(op, from);
+    });
     found
+}
+
+/// Returns whether an operation of an earlier level contains the type of streams.
+fn names_streams(op: Op, mut from: Decoder<'_>) -> bool {
+    let kind = match op {
+        Op::Count => from.bytes().and_then(|_| from.byte()).map(Kind::from_byte),
+        Op::Scan => from.word().and_then(|_| from.count()).and_then(|_| from.byte()).map(scanned),
+        _ => return false,
+    };
+    kind == Ok(Some(Kind::Stream))
 }

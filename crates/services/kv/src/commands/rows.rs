@@ -235,6 +235,7 @@ pub(super) fn copy_rows(state: &mut WriteContext<'_>, header: Header) -> Result<
     let deadlines = header.timed.map_or(0, |timed| timed.fields);
     let times = if deadlines > 0 { 4 } else { 2 };
     let rows = header.count.saturating_add(deadlines).saturating_mul(2);
+    let rows = rows.saturating_add(header.log.map_or(0, |log| log.group_rows));
     state.budget.take(cost(rows, header.bytes.saturating_mul(times)))?;
     let copy = Header { id: state.begin(), ..header };
     let mut from = Vec::new();

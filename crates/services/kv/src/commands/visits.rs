@@ -12,6 +12,7 @@ use super::{
     execute, list,
     operations::each_operation,
     state::{ReadContext, WriteContext},
+    stream,
     waiting::Attempt,
     zset,
 };
@@ -104,13 +105,21 @@ const fn walks(op: Op) -> bool {
             | Op::ZCombine
             | Op::ZInterCard
             | Op::Sort
+            | Op::XRange
+            | Op::XRead
+            | Op::XInfo
     )
 }
 
 /// Returns whether a command may take long.
 pub fn may_be_long(command: &[u8]) -> bool {
-    let op = command.first().copied().and_then(Op::from_byte);
-    op.is_some_and(|op| op == Op::Exec || changes_many(op) || walks(op))
+    let mut from = Decoder(command);
+    let op = from.byte().ok().and_then(Op::from_byte);
+    op.is_some_and(|op| match op {
+        Op::Exec => true,
+        Op::XAdd => stream::run::trims(from),
+        op => changes_many(op) || walks(op),
+    })
 }
 
 /// Returns whether a write may visit more elements than its arguments name.
@@ -135,6 +144,8 @@ const fn changes_many(op: Op) -> bool {
             | Op::Attempt
             | Op::Await
             | Op::Claim
+            | Op::XAdd
+            | Op::XTrim
     )
 }
 
@@ -202,6 +213,15 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
                 Ok(())
             });
             walked?.saturating_add(moved.saturating_mul(1 + 2 * CHANGED_ROW))
+        }
+        Op::XAdd if !stream::run::trims(from) => 0,
+        Op::XAdd | Op::XTrim => {
+            let mut removed = 0_u64;
+            let walked = walked(allowed, store, || {
+                removed = stream::run::trim_visits(op, &mut from, store)?;
+                Ok(())
+            });
+            walked?.saturating_add(removed)
         }
         Op::LTrim => {
             let key = from.key()?;

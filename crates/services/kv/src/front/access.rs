@@ -4,7 +4,7 @@ use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Requests;
 
 use crate::{
-    command::{Handler, Local, READS, Spec},
+    command::{Handler, Local, READS, READS_BLOCKING, Spec},
     resp::request::Arguments,
 };
 
@@ -190,7 +190,7 @@ fn changes_setting(arguments: &Arguments<'_>) -> bool {
 }
 
 fn of_data(spec: &Spec) -> Role {
-    match spec.flags == READS {
+    match spec.flags == READS || spec.flags == READS_BLOCKING {
         _ if spec.is_of_operators() => Role::Operator,
         true => Role::Reader,
         false => Role::Writer,
@@ -228,10 +228,10 @@ mod tests {
                 readers.push(spec.name);
             }
         }
-        for name in ["get", "mget", "scan", "ttl", "dbsize"] {
+        for name in ["get", "mget", "scan", "ttl", "dbsize", "xread", "xrange", "xinfo"] {
             assert!(readers.contains(&name), "{name}");
         }
-        for name in ["set", "del", "publish", "getdel", "getex", "flushall", "expire"] {
+        for name in ["set", "del", "publish", "getdel", "getex", "flushall", "expire", "xadd"] {
             assert!(!readers.contains(&name), "{name}");
         }
     }

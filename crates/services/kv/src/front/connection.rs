@@ -32,10 +32,7 @@ use super::{
 };
 use crate::{
     command::{Handler, Local, Refusal, Request, Spec, SubscriptionKind},
-    commands::{
-        lookup, server::encode_literal, stream::waiting::Wanted, transactions::ABSENT_LEVEL,
-        waiting,
-    },
+    commands::{lookup, server::encode_literal, stream::waiting::Wanted, waiting},
     encode::Encoder,
     op::Kind,
     resp::{
@@ -756,7 +753,7 @@ impl Connection {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        match encoded {
+        match encoded.and_then(|()| shared.check_level(requests)) {
             Ok(()) => self.data(shared, requests),
             Err(Refusal::KeyTooLong) => self.refuse(&Refusal::KeyTooLong.text(name), shared),
             // The argument count matches the table, so Redis too reports this error only in EXEC.
@@ -846,9 +843,6 @@ impl Connection {
     fn wait_for_entries(&mut self, takes: bool, shared: &mut Shared, requests: &mut dyn Requests) {
         if shared.is_full(2 * shared.command.len()) {
             return self.refuse(FULL, shared);
-        }
-        if requests.level() < ABSENT_LEVEL {
-            return self.refuse(&failure_text(Failure::Level), shared);
         }
         if takes && self.order.lasting && requests.status().class == Class::Volatile {
             return self.refuse(WAITS_AT_GROUP, shared);

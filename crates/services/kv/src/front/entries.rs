@@ -12,7 +12,13 @@ use super::{
     waiting::UnblockReply,
 };
 use crate::{
-    commands::stream::waiting::{WAITING, encode_undelivered, resolve, set_clock},
+    commands::{
+        stream::{
+            read::resolve_ids,
+            waiting::{encode_undelivered, set_clock},
+        },
+        waiting::WAITING,
+    },
     encode::Encoder,
     resp::reply::{NULL_ARRAY, Reply},
 };
@@ -99,7 +105,7 @@ impl Shared {
         ask: &mut dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure>,
     ) -> Option<Vec<u8>> {
         let reader = self.readers.get_mut(number)?;
-        resolve(&mut reader.command);
+        resolve_ids(&mut reader.command);
         let mut reply = Vec::new();
         match ask(&reader.command, &mut reply) {
             Ok(()) => {}

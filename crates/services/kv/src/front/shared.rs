@@ -26,13 +26,14 @@ use crate::{
     commands::{self, events::Setting, operations::is_of_level_10, transactions::ABSENT_LEVEL},
     encode::Encoder,
     key::Key,
+    op::Op,
     resp::{reply::Reply, request::Arguments},
     scripts::Scripts,
 };
 
-/// Error for a script while nodes of an earlier release are in the group ([level-9]).
-const NEEDS_LEVEL: &str = "ERR not executed: scripts need feature level 10, which the cluster reaches once all nodes \
-    are upgraded; see `quorate member feature`";
+/// Error for a script or a stream in a group that still has nodes of an earlier release ([level-9]).
+const NEEDS_LEVEL: &str = "need feature level 10, which the cluster reaches once all nodes are upgraded; see \
+    `quorate member feature`";
 
 /// Recipient of a completion: a connection and the part of it that waits.
 #[derive(Clone, Copy, Debug)]
@@ -226,11 +227,17 @@ impl Shared {
         };
         fresh(&mut self.command);
         let out = &mut Encoder(&mut self.command);
-        self.scripts.encode(by, words.at(1), operator, &request, out)?;
-        match is_of_level_10(&self.command) && requests.level() < ABSENT_LEVEL {
-            true => Err(NEEDS_LEVEL.into()),
-            false => Ok(()),
+        self.scripts.encode(by, words.at(1), operator, &request, out)
+    }
+
+    /// Refuses the command in the scratch buffer if it needs a higher level than the group has.
+    pub(super) fn check_level(&self, requests: &dyn Requests) -> Result<(), Refusal> {
+        if requests.level() >= ABSENT_LEVEL || !is_of_level_10(&self.command) {
+            return Ok(());
         }
+        let op = self.command.first().copied().and_then(Op::from_byte);
+        let what = if op.is_some_and(Op::is_script) { "scripts" } else { "streams" };
+        Err(Refusal::Text(format!("ERR not executed: {what} {NEEDS_LEVEL}").into()))
     }
 
     /// Replaces the keys that are tracked for a client.

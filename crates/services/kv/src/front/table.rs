@@ -1,5 +1,7 @@
 //! COMMAND: the command table, and the places of keys in requests.
 
+use std::ops::Range;
+
 use super::{shared::Shared, subcommands};
 use crate::{
     command::{Doc, Local, SYNTAX, Spec},
@@ -116,7 +118,7 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     if !spec.takes(command.len()) {
         return r.error("ERR Invalid number of arguments specified for command");
     }
-    if spec.keys.0 == 0 && counted(spec.name).is_none() {
+    if spec.keys.0 == 0 && counted(spec.name).is_none() && !reads_streams(spec.name) {
         return r.error("ERR The command has no key arguments");
     }
     let Some(places) = key_places(spec, command) else {
@@ -136,6 +138,8 @@ pub(super) fn key_places(spec: &Spec, command: &Arguments<'_>) -> Option<Vec<usi
         places.extend(at + 1..=at + keys);
     } else if spec.name == "sort" {
         places.extend(target(command));
+    } else if reads_streams(spec.name) {
+        places.extend(streams(command)?);
     }
     Some(places)
 }
@@ -148,6 +152,29 @@ fn counted(name: &str) -> Option<usize> {
         "zunionstore" | "zinterstore" | "zdiffstore" => Some(2),
         _ => None,
     }
+}
+
+fn reads_streams(name: &str) -> bool {
+    matches!(name, "xread" | "xreadgroup")
+}
+
+/// Returns the indexes of the keys of XREAD or XREADGROUP: the first half of what follows STREAMS.
+fn streams(command: &Arguments<'_>) -> Option<Range<usize>> {
+    let mut at = 1;
+    while at < command.len() {
+        match &*command.at(at).to_ascii_lowercase() {
+            b"block" | b"count" => at += 2,
+            b"group" => at += 3,
+            b"noack" => at += 1,
+            b"streams" => {
+                let keys = (command.len() - at - 1) / 2;
+                let is_balanced = (command.len() - at - 1).is_multiple_of(2);
+                return (keys > 0 && is_balanced).then(|| at + 1..at + 1 + keys);
+            }
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// Returns the argument index of SORT's target key. The last STORE counts, except as an argument of

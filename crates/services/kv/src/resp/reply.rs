@@ -1,9 +1,10 @@
 //! Replies independent of the protocol version, and their rendering as RESP2 or RESP3.
 //!
-//! The neutral form is RESP3 with two additions. `N` is a null array, which RESP2 distinguishes
+//! The neutral form is RESP3 with three additions. `N` is a null array, which RESP2 distinguishes
 //! from null (the reply to an aborted EXEC). `P` is a list of pairs, which are arrays of two in
-//! RESP3 and flat in RESP2. `apply` returns this form, and sessions store it, so it is equal on
-//! every node. Frequent replies are the same in both versions and are merely copied.
+//! RESP3 and flat in RESP2. `M` is a map that is an array of arrays of two in RESP2. `apply` returns
+//! this form, and sessions store it, so it is equal on every node. Frequent replies are the same in
+//! both versions and are merely copied.
 
 use std::io::Write as _;
 
@@ -101,6 +102,11 @@ impl Reply<'_> {
         self.header(b'P', count);
     }
 
+    /// Begins a map of `count` pairs of replies, which RESP2 shows as an array of arrays of two.
+    pub fn nested_map(&mut self, count: usize) {
+        self.header(b'M', count);
+    }
+
     /// Appends a floating-point number, formatted as Redis does.
     pub fn double(&mut self, text: &str) {
         self.line(b',', text.as_bytes());
@@ -188,12 +194,14 @@ fn one<'a>(
             Reply(out).bulk(body.get(4..body.len() - 2)?);
             return Some(&rest[body.len()..]);
         }
-        (kind @ (b'*' | b'%' | b'~' | b'>' | b'P'), _) if depth < DEPTH_MAX => {
+        (kind @ (b'*' | b'%' | b'~' | b'>' | b'P' | b'M'), _) if depth < DEPTH_MAX => {
             let count = count()?;
-            let items = count.checked_mul(if matches!(kind, b'%' | b'P') { 2 } else { 1 })?;
-            let paired = kind == b'P' && version == Version::Resp3;
+            let items =
+                count.checked_mul(if matches!(kind, b'%' | b'P' | b'M') { 2 } else { 1 })?;
+            let paired = matches!((kind, version), (b'P', Version::Resp3) | (b'M', Version::Resp2));
             match (kind, version) {
-                (b'P', Version::Resp3) => Reply(out).array(count),
+                (b'P', Version::Resp3) | (b'M', Version::Resp2) => Reply(out).array(count),
+                (b'M', Version::Resp3) => Reply(out).map(count),
                 (_, Version::Resp2) => Reply(out).array(items),
                 (_, Version::Resp3) => out.extend_from_slice(line),
             }
@@ -280,6 +288,18 @@ mod tests {
             },
             "*2\r\n*4\r\n$1\r\na\r\n$3\r\n1.5\r\n$1\r\nb\r\n$3\r\n1.5\r\n*-1\r\n",
             "*2\r\n*2\r\n*2\r\n$1\r\na\r\n,1.5\r\n*2\r\n$1\r\nb\r\n,1.5\r\n_\r\n",
+        );
+        check(
+            |r| {
+                r.nested_map(2);
+                r.bulk(b"a");
+                r.array(1);
+                r.integer(1);
+                r.bulk(b"b");
+                r.null();
+            },
+            "*2\r\n*2\r\n$1\r\na\r\n*1\r\n:1\r\n*2\r\n$1\r\nb\r\n$-1\r\n",
+            "%2\r\n$1\r\na\r\n*1\r\n:1\r\n$1\r\nb\r\n_\r\n",
         );
         check(
             |r| {

@@ -1,5 +1,7 @@
 //! Ids of a stream's entries, and the part of a stream that its key holds.
 
+use std::fmt;
+
 /// Id of an entry, which orders the entries of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId {
@@ -49,11 +51,17 @@ impl EntryId {
     }
 }
 
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.ms, self.seq)
+    }
+}
+
 /// Part of a stream's header that other types do not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// Lower bound of the ids of stored entries, so that a walk from the first entry does not pass
-    /// the marks of removed ones.
+    /// Id of the first entry, unless there are none. Walks begin here, so they do not pass the marks
+    /// of removed entries.
     pub first: EntryId,
     /// Highest id that an entry ever had, or that XSETID has set.
     pub last: EntryId,

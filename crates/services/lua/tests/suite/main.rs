@@ -40,6 +40,7 @@ impl Host for Echo {
             b"set" => Data::Set(item()),
             b"map" => Data::Map(pair()),
             b"pairs" => Data::Pairs(pair()),
+            b"nested" => Data::NestedMap(pair()),
             _ => Data::Bulk(last),
         };
         (reply, 3)
@@ -81,7 +82,7 @@ fn show(data: &Data) -> String {
         Data::BigNumber(bytes) => format!("({}", text(bytes)),
         Data::Array(items) => format!("[{}]", list(items)),
         Data::Set(items) => format!("~[{}]", list(items)),
-        Data::Map(pairs) | Data::Pairs(pairs) => {
+        Data::Map(pairs) | Data::Pairs(pairs) | Data::NestedMap(pairs) => {
             let each = |(name, value): &(Data, Data)| format!("{}={}", show(name), show(value));
             format!("{{{}}}", pairs.iter().map(each).collect::<Vec<_>>().join(" "))
         }

@@ -44,6 +44,7 @@ fn one(neutral: &[u8]) -> Option<(Data, &[u8])> {
         b'*' => list(count()?).map(|(items, rest)| (Data::Array(items), rest))?,
         b'~' => list(count()?).map(|(items, rest)| (Data::Set(items), rest))?,
         b'%' => pairs(count()?).map(|(pairs, rest)| (Data::Map(pairs), rest))?,
+        b'M' => pairs(count()?).map(|(pairs, rest)| (Data::NestedMap(pairs), rest))?,
         b'P' => pairs(count()?).map(|(pairs, rest)| (Data::Pairs(pairs), rest))?,
         _ => return None,
     })
@@ -79,7 +80,7 @@ pub(super) fn write(data: &Data, reply: &mut Reply<'_>) {
             reply.set(items.len());
             items.iter().for_each(|item| write(item, reply));
         }
-        Data::Map(pairs) | Data::Pairs(pairs) => {
+        Data::Map(pairs) | Data::Pairs(pairs) | Data::NestedMap(pairs) => {
             reply.map(pairs.len());
             for (name, value) in pairs {
                 write(name, reply);

@@ -12,6 +12,7 @@ use crate::{
         budget::VISITS_MAX,
         lookup,
         state::{ReadContext, WriteContext, too_large},
+        stream::read::block_ms,
         visits::{execute_bounded, within},
     },
     encode::{Decoder, Encoder, Fault},
@@ -80,6 +81,11 @@ impl<'a> Calls<'a> {
         let op =
             self.command.first().copied().and_then(Op::from_byte).filter(|op| !op.stands_alone());
         let op = op.ok_or_else(|| refused(NOT_ALLOWED))?;
+        if block_ms(&self.command).is_some() {
+            let name = String::from_utf8_lossy(name);
+            let text = format!("ERR {name} command is not allowed with BLOCK option from scripts");
+            return Err(refused(&text));
+        }
         if self.reads && !op.is_read() {
             return Err(refused(WRITES));
         }

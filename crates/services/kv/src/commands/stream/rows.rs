@@ -50,6 +50,13 @@ impl<'s> View<'s> {
         Ok(header.and_then(|header| Some(View { store, header, log: header.log? })))
     }
 
+    /// Returns the stream at a key, if it has one.
+    pub(super) fn at(store: &'s dyn Store, key: Key<'_>) -> Option<Self> {
+        let entry = store.get(key).filter(|entry| entry.kind == Kind::Stream)?;
+        let header = Header::from_bytes(&entry.value)?;
+        Some(View { store, header, log: header.log? })
+    }
+
     /// Returns the encoded fields of an entry.
     pub(super) fn entry(&self, id: EntryId) -> Option<Bytes<'s>> {
         self.row(&entry_name(id))
@@ -71,6 +78,9 @@ impl<'s> View<'s> {
         back: bool,
         visit: &mut dyn FnMut(EntryId, &[u8]) -> ControlFlow<()>,
     ) {
+        if self.header.count == 0 {
+            return;
+        }
         let from = entry_name(from.max(self.log.first));
         // All names of entries have one length, so this is the next one.
         let behind = [&entry_name(to)[..], &[0]].concat();
@@ -83,14 +93,22 @@ impl<'s> View<'s> {
         });
     }
 
-    /// Returns the id of the first entry.
-    pub(super) fn first_id(&self) -> Option<EntryId> {
-        let mut first = None;
-        self.entries((EntryId::MIN, EntryId::MAX), false, &mut |id, _| {
-            first = Some(id);
+    /// Returns the id of the first entry, or of the last if `back`.
+    fn end(&self, back: bool) -> Option<EntryId> {
+        let mut end = None;
+        self.entries((EntryId::MIN, EntryId::MAX), back, &mut |id, _| {
+            end = Some(id);
             ControlFlow::Break(())
         });
-        first
+        end
+    }
+
+    pub(super) fn first_id(&self) -> Option<EntryId> {
+        self.end(false)
+    }
+
+    pub(super) fn last_id(&self) -> Option<EntryId> {
+        self.end(true)
     }
 }
 
@@ -151,12 +169,10 @@ impl<'w, 'a> Change<'w, 'a> {
         self.put(&entry_name(id), fields, None);
     }
 
-    /// Removes an entry whose encoded fields have `bytes` bytes.
+    /// Removes an entry whose encoded fields have `bytes` bytes. The caller sets [`Log::first`] if
+    /// that was the first one.
     pub(super) fn remove(&mut self, id: EntryId, bytes: usize) {
         self.header.count = self.header.count.saturating_sub(1);
-        if id == self.log.first {
-            self.log.first = id.next().unwrap_or(id);
-        }
         self.take(&entry_name(id), bytes);
     }
 
@@ -193,5 +209,6 @@ impl<'w, 'a> Change<'w, 'a> {
         let Self { state, key, header, log, deadline } = self;
         let header = Header { log: Some(log), ..header };
         state.set(key, &header.to_bytes(), deadline, Kind::Stream);
+        state.tell_readers(key);
     }
 }

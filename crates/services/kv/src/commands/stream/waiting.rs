@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::rows::View;
+use super::{read::block_ms, rows::View};
 use crate::{
     commands::state::ReadContext,
     encode::{Decoder, Encoder, Fault, Keys},
@@ -12,13 +12,8 @@ use crate::{
     store::stream::EntryId,
 };
 
-/// Start of the answer to an XREAD of a client that blocks, if there are no entries. The encoded
-/// command with which to try again follows.
-pub const WAITING: &[u8] = b"+WAITING\r\n";
 /// Kind of an encoded id that stands for entries that a group has not delivered.
 const NEW: u8 = 1;
-/// Place of the byte in an encoded XREAD that asks for this answer.
-const RESOLVE: usize = 1 + 8;
 /// Place of the front's clock in an encoded XREADGROUP.
 const CLOCK: usize = 1 + 8;
 
@@ -36,14 +31,10 @@ pub struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     /// Decodes an encoded command. Returns `None` if it does not block.
     pub fn decode(command: &'a [u8]) -> Option<Self> {
-        let mut from = Decoder(command);
-        let op = from.byte().ok().and_then(Op::from_byte)?;
-        if !matches!(op, Op::XRead | Op::XReadGroup) {
-            return None;
-        }
-        let block_ms = from.word().ok()?.checked_sub(1)?;
+        let block_ms = block_ms(command)?;
+        let mut from = Decoder(command.get(1 + 8..)?);
         let mut group = None;
-        if op == Op::XReadGroup {
+        if command.first() == Some(&(Op::XReadGroup as u8)) {
             from.word().ok()?;
             group = Some(from.bytes().ok()?);
             from.bytes().ok()?;
@@ -68,15 +59,6 @@ pub fn set_clock(command: &mut [u8], wall_ms: u64) {
         && let Some(clock) = command.get_mut(CLOCK..CLOCK + 8)
     {
         clock.copy_from_slice(&wall_ms.to_le_bytes());
-    }
-}
-
-/// Makes an encoded XREAD answer [`WAITING`] if there are no entries.
-pub fn resolve(command: &mut [u8]) {
-    if command.first() == Some(&(Op::XRead as u8))
-        && let Some(resolve) = command.get_mut(RESOLVE)
-    {
-        *resolve = 1;
     }
 }
 

@@ -242,5 +242,5 @@ fn encode_inner(
         Handler::Script(by) => shared.encode_script(by, (spec.name, operator), inner, requests),
         Handler::Local(_) => return Ok(()),
     };
-    encoded.map_err(text)
+    encoded.and_then(|()| shared.check_level(requests)).map_err(text)
 }

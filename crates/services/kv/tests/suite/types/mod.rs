@@ -1,5 +1,5 @@
-//! Bit operations, hashes, lists, sets and sorted sets: each command with its edge cases, and all
-//! types against a reference model.
+//! Bit operations, hashes, lists, sets, sorted sets and streams: each command with its edge cases,
+//! and all types against a reference model.
 
 mod bits;
 mod differential;
@@ -10,5 +10,6 @@ mod reference;
 mod sets;
 mod sort;
 mod stores;
+mod stream;
 mod together;
 mod zsets;

@@ -76,7 +76,8 @@ fn an_attempt_begins_once_earlier_requests_are_answered() {
     assert_eq!(group.take(client), "$3|1-1|");
     let other = group.connect(0);
     group.say(other, "XADD s 3-1 f v");
-    let (entry, own) = (entry("s", "3-1", "f"), "-ERR The ID specified in XADD is equal or smaller");
+    let (entry, own) =
+        (entry("s", "3-1", "f"), "-ERR The ID specified in XADD is equal or smaller");
     let said = group.take(client);
     assert!(said.starts_with(&format!("{entry}{own}")), "{said}");
     // Entries that are there are returned at once.
@@ -164,9 +165,12 @@ fn a_stream_that_comes_by_another_way_ends_waits() {
             group.nodes[0].world.slot = at;
             let node = &mut group.nodes[0];
             let (front, service) = (&mut node.front, &mut node.world.service);
-            quorate_replica::service::StateMachine::take_notices(service, &mut |subject, message| {
-                front.notice(subject, message);
-            });
+            quorate_replica::service::StateMachine::take_notices(
+                service,
+                &mut |subject, message| {
+                    front.notice(subject, message);
+                },
+            );
         } else {
             group.say(writer, come);
         }
