@@ -58,8 +58,9 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     listener: Box<dyn Listener>,
     /// Monotonic time of the last turn.
     time: Time,
-    /// Time of the last turn, as Unix time in milliseconds.
-    wall_ms: u64,
+    /// Time of the last turn by the clock that the front sees, the group's, as Unix time in
+    /// milliseconds.
+    front_ms: u64,
     /// The addresses saved by the previous process have been passed to the network.
     has_sent_table: bool,
     /// More than half of the peers claim that this node was removed.
@@ -96,7 +97,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             incarnations,
             listener,
             time: Time(0),
-            wall_ms: 0,
+            front_ms: 0,
             has_sent_table: false,
             told_removed: false,
             write_at: None,
@@ -425,10 +426,12 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
 impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
     fn poll(&mut self, turn: &mut Turn<'_>) {
         let (time, wall_ms) = (turn.time, turn.wall_ms);
-        (self.time, self.wall_ms) = (time, wall_ms);
+        self.time = time;
         let (front, mut requests) = self.front_and_requests(Now { time, wall_ms });
         front.poll(&mut requests);
+        let front_ms = requests.wall_ms();
         drop(requests);
+        self.front_ms = front_ms;
         self.replica.poll(time, wall_ms, turn.plane, &mut self.front);
         // Passes the available replies to their connections.
         while self.replica.deliver(time, wall_ms, &mut self.front) {}
@@ -469,7 +472,7 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         }
         self.listener.end_turn(now);
         let eager = self.front.is_eager().then_some(now);
-        let wait_ms = |at_ms: u64| at_ms.saturating_sub(self.wall_ms);
+        let wait_ms = |at_ms: u64| at_ms.saturating_sub(self.front_ms);
         let front = self.front.wake_ms().map(|at| self.time.plus_ms(wait_ms(at)));
         let own = self.write_at.into_iter().chain(eager).chain(front);
         wake_at.into_iter().chain(own).min()

@@ -42,6 +42,9 @@ impl StateMachine for Nothing {
 #[derive(Default)]
 struct Eager {
     is_eager: bool,
+    /// Time from each poll to the next one that the front asks for.
+    wake_in_ms: Option<u64>,
+    wake_at_ms: Option<u64>,
 }
 
 impl Front for Eager {
@@ -75,6 +78,12 @@ impl Front for Eager {
     }
     fn is_eager(&self) -> bool {
         self.is_eager
+    }
+    fn poll(&mut self, requests: &mut dyn Requests) {
+        self.wake_at_ms = self.wake_in_ms.map(|ms| requests.wall_ms() + ms);
+    }
+    fn wake_ms(&self) -> Option<u64> {
+        self.wake_at_ms
     }
 }
 
@@ -257,4 +266,29 @@ fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
     let now = idle.expect("a turn without work");
     host.front_mut().is_eager = true;
     assert_eq!(host.end_turn(now), Some(now));
+}
+
+/// [time-3] A front names times of the group's clock, which no wall clock sets. A node whose own clock
+/// runs ahead waits until then all the same, rather than begin one turn after another.
+#[test]
+fn a_front_is_woken_by_the_clock_that_it_sees() {
+    let mut host = host(MemoryDisk::new(), 1);
+    host.front_mut().wake_in_ms = Some(100);
+    let mut turn = |now: u64, wall_ms: u64| {
+        let now = Now { time: Time(now), wall_ms };
+        host.poll(&mut now.turn(&mut NoPeers));
+        host.submit(now);
+        (host.front_mut().wake_at_ms, host.end_turn(now.time))
+    };
+    let mut now = 0;
+    for _ in 0..1_000 {
+        now += 10;
+        turn(now, 1_000_000);
+    }
+    let (seen_ms, wake_at) = turn(now, 1_005_000);
+    assert!(
+        seen_ms.is_some_and(|at| at < 1_005_000),
+        "the group's clock has not jumped: {seen_ms:?}"
+    );
+    assert!(wake_at.is_none_or(|at| at > Time(now)), "{wake_at:?} at {now}");
 }

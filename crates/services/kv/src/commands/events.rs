@@ -173,7 +173,9 @@ impl WriteContext<'_> {
     pub(super) fn tell_readers(&mut self, key: Key<'_>) {
         if self.events & AWAITED != 0 {
             let subject = [&[notice::STREAM][..], key.bytes()].concat();
-            self.notices.push((subject.into(), Box::default()));
+            if self.notices.last().is_none_or(|(last, _)| **last != *subject) {
+                self.notices.push((subject.into(), Box::default()));
+            }
         }
     }
 

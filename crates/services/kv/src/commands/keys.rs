@@ -327,6 +327,7 @@ pub(super) fn rename(
         // The new key takes over the id of the collection, so the rows stay where they are.
         state.detach(old);
         state.set(new, &found.value, found.deadline, found.kind);
+        state.tell_readers(new);
         state.event(class::GENERIC, "rename_from", old);
         state.event(class::GENERIC, "rename_to", new);
     }

@@ -54,6 +54,11 @@ const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers co
     class; QUORATE CLASS group allows them";
 /// Memory charged for a blocked client, in addition to its command.
 const WAIT_BYTES: usize = 256;
+/// Maximum number of streams that a client may wait for.
+const AWAITED_MAX: usize = 1024;
+/// Memory of each of them, besides copies of its name.
+const AWAITED_BYTES: usize = 256;
+const TOO_MANY_STREAMS: &str = "ERR a client may wait for 1024 streams; use several connections";
 /// Unsent bytes above which the connection accepts no more requests.
 const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
 
@@ -449,6 +454,7 @@ impl Connection {
         {
             shared.readers.leave(parked.number);
             self.end_wait(parked.place, &reply, shared);
+            self.update_entry(shared.tally.now_ms, shared);
         }
     }
 
@@ -841,14 +847,21 @@ impl Connection {
     /// Blocks the client with the XREAD or XREADGROUP in the scratch buffer. No further request is
     /// accepted until the wait ends, and the first attempt follows the replies to earlier requests.
     fn wait_for_entries(&mut self, takes: bool, shared: &mut Shared, requests: &mut dyn Requests) {
-        if shared.is_full(2 * shared.command.len()) {
+        // What can be answered at once is, so that the wait does not end while input is handled.
+        self.advance(shared, requests);
+        let keys = Wanted::decode(&shared.command).map_or(0, |wanted| wanted.keys.len());
+        if keys > AWAITED_MAX {
+            return self.refuse(TOO_MANY_STREAMS, shared);
+        }
+        let bytes = WAIT_BYTES + 4 * shared.command.len() + AWAITED_BYTES * keys;
+        if shared.is_full(bytes) {
             return self.refuse(FULL, shared);
         }
         if takes && self.order.lasting && requests.status().class == Class::Volatile {
             return self.refuse(WAITS_AT_GROUP, shared);
         }
         let place = self.order.end();
-        let (now_ms, bytes) = (requests.wall_ms(), WAIT_BYTES + 2 * shared.command.len());
+        let now_ms = requests.wall_ms();
         let entered = shared.readers.enter((self.id, place), &shared.command, self.fresh, now_ms);
         let Some(number) = entered else { return };
         self.order.push_parked(self.version);

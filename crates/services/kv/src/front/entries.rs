@@ -5,8 +5,9 @@ use quorate_replica::front::{Completion, Failure, Requests, Tag};
 use super::{
     RespFront,
     asked::Freshness,
+    order::ask,
     readers::{End, Stage},
-    refusals::failure_text,
+    refusals::{FULL, failure_text},
     shared::{Shared, Target},
     turns::UNBLOCKED,
     waiting::UnblockReply,
@@ -25,6 +26,11 @@ use crate::{
 
 /// Maximum number of entries that are counted to find out how many consumers may try.
 const COUNTED_MAX: u64 = 64;
+/// Maximum number of attempts in flight per group and key.
+const TRYING_MAX: usize = 8;
+/// Maximum number of attempts and answers per turn, of which large ones count as several.
+const WORK_PER_TURN: usize = 4096;
+const BYTES_PER_WORK: usize = 1024;
 
 impl Shared {
     /// Makes the first attempt of a client, once all its earlier requests are answered. Returns the
@@ -34,7 +40,7 @@ impl Shared {
         number: u64,
         requests: &mut dyn Requests,
     ) -> Option<Vec<u8>> {
-        let reader = self.readers.get(number).filter(|reader| reader.stage == Stage::New)?;
+        let reader = self.readers.get(number).filter(|reader| reader.stage() == Stage::New)?;
         if let Some(group) = &reader.group
             && reader.keys.iter().any(|key| undelivered(key, group, requests) > 0)
         {
@@ -52,7 +58,7 @@ impl Shared {
         };
         match sent {
             Ok(()) => {
-                self.readers.get_mut(number)?.stage = Stage::Trying(tag);
+                self.readers.set_stage(number, Stage::Trying(tag));
                 None
             }
             Err(failure) => {
@@ -67,7 +73,7 @@ impl Shared {
         let reader = self.readers.leave(number)?;
         // What it would have taken is left to others.
         self.readers.pass_on(&reader);
-        match reader.stage {
+        match reader.stage() {
             Stage::Trying(tag) => Some(tag),
             Stage::New | Stage::Waiting => None,
         }
@@ -83,14 +89,12 @@ impl Shared {
             return Ok(());
         };
         set_clock(&mut reader.command, requests.wall_ms());
-        match requests.write(tag, &reader.command) {
-            Ok(()) => reader.stage = Stage::Trying(tag),
-            Err(failure) => {
-                self.tags.take(tag);
-                return Err(failure);
-            }
+        let asked = ask(requests, tag, (None, false), &reader.command);
+        match asked {
+            Ok(()) => self.readers.set_stage(number, Stage::Trying(tag)),
+            Err(_) => drop(self.tags.take(tag)),
         }
-        Ok(())
+        asked
     }
 
     /// Answers an XREAD from this node's state, which is not older than at its first attempt. Returns
@@ -104,19 +108,26 @@ impl Shared {
         number: u64,
         ask: &mut dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure>,
     ) -> Option<Vec<u8>> {
+        let full = self.is_full(0);
         let reader = self.readers.get_mut(number)?;
         resolve_ids(&mut reader.command);
         let mut reply = Vec::new();
+        if full {
+            Reply(&mut reply).error(FULL);
+            return Some(reply);
+        }
         match ask(&reader.command, &mut reply) {
             Ok(()) => {}
             // The node's state cannot be read now; tried again later.
             Err(_) if !reader.first => return None,
             Err(failure) => return Some(error(failure)),
         }
-        let Some(resolved) = reply.strip_prefix(WAITING) else {
-            return Some(reply);
-        };
-        reader.command = resolved.to_vec();
+        match reply.strip_prefix(WAITING) {
+            Some(resolved) => reader.command = resolved.to_vec(),
+            // As in Redis, a client that has begun to wait goes on when a key gets another type.
+            None if !reader.first && reply.starts_with(b"-WRONGTYPE") => {}
+            None => return Some(reply),
+        }
         self.readers.wait_on(number);
         None
     }
@@ -149,6 +160,10 @@ impl RespFront {
         let Some(reader) = self.shared.readers.get(number) else {
             return;
         };
+        if reader.end.is_some() {
+            // Nothing that could take entries was in flight.
+            return self.shared.readers.wait_on(number);
+        }
         let mut overtaken = false;
         let mut ask = |query: &[u8], reply: &mut Vec<u8>| {
             let asked = requests.answer(tag, query, reply);
@@ -172,9 +187,7 @@ impl RespFront {
         let reply = match overtaken {
             // The confirmation expired meanwhile.
             true => {
-                if let Some(reader) = self.shared.readers.get_mut(number) {
-                    reader.stage = Stage::New;
-                }
+                self.shared.readers.set_stage(number, Stage::New);
                 self.shared.begin_reading(number, requests)
             }
             false => reply,
@@ -190,8 +203,25 @@ impl RespFront {
         for (number, end) in self.shared.readers.take_ending(now_ms) {
             self.end_by(number, end);
         }
-        for key in self.shared.readers.take_changed(now_ms) {
-            self.try_again(&key, requests);
+        self.shared.readers.note_time(now_ms);
+        // The rest follows in the next turn ([read-10]).
+        let mut left = WORK_PER_TURN;
+        while left > 0
+            && let Some((key, groups)) = self.shared.readers.take_changed()
+        {
+            left = left.saturating_sub(1);
+            for group in groups {
+                left = left.saturating_sub(self.let_consumers_try(&key, &group, requests));
+            }
+        }
+        while left > 0
+            && let Some(number) = self.shared.readers.take_again()
+        {
+            let reply = self.shared.read_here(number, requests);
+            left = left.saturating_sub(1 + reply.as_ref().map_or(0, Vec::len) / BYTES_PER_WORK);
+            if let Some(reply) = reply {
+                self.end_reading(number, &reply);
+            }
         }
         for asker in self.shared.readers.take_too_late() {
             self.shared.waiting.unblocked.push((asker, false));
@@ -210,7 +240,7 @@ impl RespFront {
             }
             return;
         };
-        if reader.stage != Stage::Waiting {
+        if reader.stage() != Stage::Waiting {
             match (reader.end, end) {
                 (Some(End::Unblocked(..)), End::Unblocked(_, asker)) => {
                     self.shared.waiting.unblocked.push((asker, false));
@@ -230,46 +260,22 @@ impl RespFront {
         self.end_reading(number, reply);
     }
 
-    /// Lets the clients of a key try again: those that only read, and of each group as many as there
-    /// are entries for, in order of arrival.
-    fn try_again(&mut self, key: &[u8], requests: &mut dyn Requests) {
-        let mut groups: Vec<(Box<[u8]>, u64)> = Vec::new();
-        for number in self.shared.readers.line(key) {
-            let Some(reader) = self.shared.readers.get(number) else {
-                continue;
-            };
-            let (stage, count) = (reader.stage, reader.count);
-            let Some(group) = reader.group.clone() else {
-                match stage {
-                    Stage::Waiting => {
-                        if let Some(reply) = self.shared.read_here(number, requests) {
-                            self.end_reading(number, &reply);
-                        }
-                    }
-                    Stage::Trying(_) => self.shared.readers.note_during_attempt(number),
-                    Stage::New => {}
-                }
-                continue;
-            };
-            let known = groups.iter().position(|(known, _)| *known == group);
-            let at = known.unwrap_or_else(|| {
-                groups.push((group.clone(), undelivered(key, &group, requests)));
-                groups.len() - 1
-            });
-            let left = &mut groups[at].1;
-            match stage {
-                Stage::Waiting if *left > 0 => {
-                    *left = left.saturating_sub(count);
-                    // Not sent now, it is tried again later.
-                    self.shared.take_entries(number, requests).ok();
-                }
-                Stage::Trying(_) => {
-                    *left = left.saturating_sub(count);
-                    self.shared.readers.note_during_attempt(number);
-                }
-                Stage::Waiting | Stage::New => {}
-            }
+    /// Lets as many consumers of a group try again as there are entries for, in order of arrival.
+    /// Returns the work that it took.
+    fn let_consumers_try(
+        &mut self,
+        key: &[u8],
+        group: &[u8],
+        requests: &mut dyn Requests,
+    ) -> usize {
+        let entries = undelivered(key, group, requests);
+        let mut attempts = 0;
+        while let Some(number) = self.shared.readers.next_consumer(key, group, entries, TRYING_MAX)
+            && self.shared.take_entries(number, requests).is_ok()
+        {
+            attempts += 1;
         }
+        1 + attempts
     }
 
     /// Ends a wait with a reply.
@@ -277,9 +283,8 @@ impl RespFront {
         let Some(reader) = self.shared.readers.leave(number) else {
             return;
         };
-        if reader.group.is_some() {
-            self.shared.readers.pass_on(&reader);
-        }
+        self.shared.readers.pass_on(&reader);
+        self.make_room(reply.len());
         if let Some(connection) = self.connections.get_mut(&reader.connection) {
             connection.end_wait(reader.place, reply, &mut self.shared);
             connection.recount(&mut self.shared);

@@ -89,6 +89,7 @@ impl RespFront {
     fn cut(&mut self, connection: ConnectionId) {
         if let Some(client) = self.connections.get_mut(&connection) {
             client.cut();
+            client.hurry_wait(&mut self.shared);
             client.recount(&mut self.shared);
             client.mark(&mut self.shared);
         }

@@ -42,7 +42,7 @@ pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
 /// Sends a write to the replica. If `lasting`, the reply waits until the write is on stable storage
 /// at a quorum.
-fn ask(
+pub(super) fn ask(
     requests: &mut dyn Requests,
     tag: Tag,
     (at, lasting): (Option<Sequenced>, bool),

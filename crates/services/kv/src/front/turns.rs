@@ -27,7 +27,7 @@ impl RespFront {
     /// Serves the blocked clients: CLIENT UNBLOCK, timeouts, polls, claims and withdrawals.
     pub(super) fn serve_line(&mut self, requests: &mut dyn Requests) {
         let now_ms = requests.wall_ms();
-        self.unblock();
+        self.unblock(requests);
         while let Some(&(until, number)) = self.shared.waiting.ends.first()
             && until <= now_ms
         {
@@ -42,7 +42,7 @@ impl RespFront {
 
     /// Ends the waits selected by CLIENT UNBLOCK. A queued client without a claim has not received
     /// an element, so its wait ends at once. A claim in flight is completed first.
-    fn unblock(&mut self) {
+    fn unblock(&mut self, requests: &mut dyn Requests) {
         for (connection, how, asker) in std::mem::take(&mut self.shared.waiting.unblocks) {
             let waiting = &mut self.shared.waiting;
             let number = waiting.number_of(connection);
@@ -67,6 +67,8 @@ impl RespFront {
         for ((connection, place), ended) in std::mem::take(&mut self.shared.waiting.unblocked) {
             if let Some(client) = self.connections.get_mut(&connection) {
                 client.unblocked(place, ended, &mut self.shared);
+                // The next request may be one that blocks and begins now.
+                client.advance(&mut self.shared, requests);
                 client.recount(&mut self.shared);
                 client.mark(&mut self.shared);
             }

@@ -113,7 +113,8 @@ fn waits_end_with_time_with_unblock_and_with_the_connection() {
             assert_eq!(group.say(other, &format!("CLIENT UNBLOCK {number} {how}")), ":0|");
         }
         assert_eq!(group.say(client, wait), "");
-        group.nodes[0].front.half_closed(client.1, &mut group.nodes[0].world);
+        let node = &mut group.nodes[0];
+        node.front.half_closed(client.1, &mut node.world);
         group.settle();
         assert_eq!(group.take(client), "*-1|");
     }
