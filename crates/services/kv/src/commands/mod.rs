@@ -52,7 +52,7 @@ pub mod zset;
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// All command families. A new family needs an entry here and operation numbers in [`Op`].
-pub const FAMILIES: [&Family; 21] = [
+pub const FAMILIES: [&Family; 22] = [
     &strings::FAMILY,
     &conditions::FAMILY,
     &locks::FAMILY,
@@ -69,6 +69,7 @@ pub const FAMILIES: [&Family; 21] = [
     &set::FAMILY,
     &zset::FAMILY,
     &stream::FAMILY,
+    &stream::groups::FAMILY,
     &waiting::FAMILY,
     &sort::FAMILY,
     &inspect::FAMILY,
@@ -129,6 +130,7 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
         op if (Op::HSet as u8..=Op::ZStore as u8).contains(&(op as u8))
             && !matches!(op, Op::LMpop | Op::ZMpop) => {}
         Op::XAdd | Op::XDel | Op::XTrim | Op::XAck => {}
+        Op::XGroup | Op::XClaim | Op::XAutoClaim => {}
         Op::Expire => {
             from.byte().ok()?;
         }

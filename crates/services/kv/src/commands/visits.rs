@@ -105,6 +105,7 @@ const fn walks(op: Op) -> bool {
             | Op::ZCombine
             | Op::ZInterCard
             | Op::Sort
+            | Op::XPending
             | Op::XRange
             | Op::XRead
             | Op::XInfo
@@ -144,6 +145,9 @@ const fn changes_many(op: Op) -> bool {
             | Op::Attempt
             | Op::Await
             | Op::Claim
+            | Op::XGroup
+            | Op::XReadGroup
+            | Op::XAutoClaim
             | Op::XAdd
             | Op::XTrim
     )
@@ -279,6 +283,14 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
         Op::SortStore => {
             let (_, source) = (from.key()?, from.key()?);
             size(store, source).saturating_mul(1 + FOUND)
+        }
+        Op::XGroup | Op::XReadGroup | Op::XAutoClaim => {
+            let mut visits = 0_u64;
+            let walked = walked(allowed, store, || {
+                visits = stream::groups::visits(op, &mut from, store)?;
+                Ok(())
+            });
+            walked?.saturating_add(visits)
         }
         // The copying budget of the batch limits these commands.
         _ => 0,

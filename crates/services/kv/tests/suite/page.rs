@@ -11,7 +11,7 @@ const BEGIN: &str =
 const END: &str = "<!-- end of what is made -->\n";
 
 /// Commands of Redis 7.2 that are not supported, each with the reason.
-const MISSING: [(&str, &str); 11] = [
+const MISSING: [(&str, &str); 10] = [
     (
         "bgrewriteaof bgsave failover lastsave psync replconf replicaof save shutdown slaveof sync waitaof",
         "persistence and replication need no managing",
@@ -28,7 +28,6 @@ const MISSING: [(&str, &str); 11] = [
     ("module", "there are no modules"),
     ("move swapdb", "there is one database"),
     ("pfadd pfcount pfdebug pfmerge pfselftest", "no HyperLogLog yet"),
-    ("xack xautoclaim xclaim xgroup xpending xreadgroup", "no consumer groups yet"),
 ];
 
 fn table() -> String {

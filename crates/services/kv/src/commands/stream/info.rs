@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use super::{
     entries::{collect, write_entry},
+    groups,
     id::reply_id,
     rows::View,
     run::NO_KEY,
@@ -104,23 +105,43 @@ pub(super) fn info(
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (sub, key) = (from.byte()?, from.key()?);
-    let count = match sub {
-        sub::STREAM => None,
-        sub::FULL => Some(from.count()?),
+    let what = match sub {
+        sub::STREAM => What::Stream,
+        sub::FULL => What::Full(from.count()?),
+        sub::GROUPS => What::Groups,
+        sub::CONSUMERS => What::Consumers(from.bytes()?),
         _ => return Err(Fault::Malformed),
     };
     from.end()?;
     let Ok(found) = View::find(state.store, key, reply) else {
         return Ok(());
     };
+    let Some(view) = found else {
+        reply.error(NO_KEY);
+        return Ok(());
+    };
     let start = reply.0.len();
-    match (found, count) {
-        (None, _) => reply.error(NO_KEY),
-        (Some(view), None) => stream(&view, reply),
-        (Some(view), Some(count)) => full(&view, (count > 0).then_some(count), reply),
+    match what {
+        What::Stream => stream(&view, reply),
+        What::Full(count) => full(&view, count, reply),
+        What::Groups => groups::info::groups(&view, reply),
+        What::Consumers(group) => {
+            let now_ms = state.store.time().max(state.wall_ms.unwrap_or(0));
+            groups::info::consumers(&view, key, group, now_ms, reply);
+        }
     }
     too_large(reply, start);
     Ok(())
+}
+
+/// Part of a stream's state that a command asks for.
+enum What<'c> {
+    Stream,
+    /// Everything, with up to so many entries of each list; 0 is no limit.
+    Full(u64),
+    Groups,
+    /// Consumers of a group.
+    Consumers(&'c [u8]),
 }
 
 /// Writes the seven pairs that both forms of XINFO STREAM begin with.
@@ -149,7 +170,7 @@ fn stream(view: &View<'_>, reply: &mut Reply<'_>) {
     reply.map(10);
     write_head(view, reply);
     reply.bulk(b"groups");
-    reply.count(groups(view));
+    reply.count(group_count(view));
     for (name, back) in [("first-entry", false), ("last-entry", true)] {
         reply.bulk(name.as_bytes());
         let mut found = false;
@@ -165,7 +186,7 @@ fn stream(view: &View<'_>, reply: &mut Reply<'_>) {
 }
 
 /// Returns the number of groups.
-fn groups(view: &View<'_>) -> usize {
+fn group_count(view: &View<'_>) -> usize {
     let mut groups = 0;
     if view.log.group_rows > 0 {
         let span = Span { from: b"g", to: Some(b"h"), back: false };
@@ -177,8 +198,9 @@ fn groups(view: &View<'_>) -> usize {
     groups
 }
 
-fn full(view: &View<'_>, count: Option<u64>, reply: &mut Reply<'_>) {
-    let entries = collect(view, (EntryId::MIN, EntryId::MAX), false, count);
+fn full(view: &View<'_>, count: u64, reply: &mut Reply<'_>) {
+    let most = (count > 0).then_some(count);
+    let entries = collect(view, (EntryId::MIN, EntryId::MAX), false, most);
     if entries.are_too_many() {
         return reply.error(TOO_LARGE);
     }
@@ -187,10 +209,5 @@ fn full(view: &View<'_>, count: Option<u64>, reply: &mut Reply<'_>) {
     reply.bulk(b"entries");
     entries.write(reply, Reply::array);
     reply.bulk(b"groups");
-    full_groups(view, count, reply);
-}
-
-/// Writes the groups with their consumers and up to `count` pending entries of each.
-fn full_groups(_: &View<'_>, _: Option<u64>, reply: &mut Reply<'_>) {
-    reply.array(0);
+    groups::info::full(view, count, reply);
 }

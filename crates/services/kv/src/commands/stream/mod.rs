@@ -1,6 +1,7 @@
 //! Streams: client commands and their encoding. `rows` says how a stream is stored.
 
 mod entries;
+pub(super) mod groups;
 mod id;
 mod info;
 pub(crate) mod read;

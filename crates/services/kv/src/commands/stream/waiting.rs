@@ -2,11 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use super::{read::block_ms, rows::View};
+use super::{groups, read::block_ms, rows::View};
 use crate::{
     commands::state::ReadContext,
     encode::{Decoder, Encoder, Fault, Keys},
-    key::Key,
     op::Op,
     resp::reply::Reply,
     store::stream::EntryId,
@@ -78,9 +77,9 @@ pub(super) fn undelivered(
     let Ok(found) = View::find(state.store, key, reply) else {
         return Ok(());
     };
-    let last = found.and_then(|view| Some((view, last_delivered(&view, group)?)));
+    let last = found.and_then(|view| Some((view, groups::last_delivered(&view, group)?)));
     let Some((view, last)) = last else {
-        no_group(key, group, reply);
+        reply.error("NOGROUP No such key or consumer group");
         return Ok(());
     };
     let mut count = 0;
@@ -92,13 +91,4 @@ pub(super) fn undelivered(
     }
     reply.integer(count.try_into().unwrap_or(i64::MAX));
     Ok(())
-}
-
-// TODO(merge): groups
-fn last_delivered(view: &View<'_>, group: &[u8]) -> Option<EntryId> {
-    let row = view.row(&[b"g", group].concat())?;
-    EntryId::from_bytes(row.get(8..24)?)
-}
-fn no_group(_: Key<'_>, _: &[u8], reply: &mut Reply<'_>) {
-    reply.error("NOGROUP");
 }

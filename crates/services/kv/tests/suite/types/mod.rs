@@ -4,6 +4,8 @@
 mod bits;
 mod differential;
 mod field_expiry;
+mod groups;
+mod groups_model;
 mod hashes;
 mod lists;
 mod reference;
