@@ -203,6 +203,7 @@ fn attempts_that_fail_are_repeated_unless_they_may_have_taken_entries() {
     group.lose_reply(0);
     group.settle();
     assert!(group.take(client).starts_with("-UNKNOWN"));
+    assert_eq!(group.take(writer), "$3|1-1|");
     assert_eq!(group.say(writer, "XPENDING s g").split('|').nth(1), Some(":1"));
 }
 
@@ -219,7 +220,11 @@ fn random_orders_deliver_each_entry_once() {
         let (mut taken, mut read, mut added) = (Vec::new(), Vec::new(), 0);
         group.send(reader, "XREAD COUNT 1 BLOCK 0 STREAMS s 0");
         let mut waiting = vec![false; workers.len()];
-        while taken.len() < 40 || read.len() < 40 {
+        for round in 0.. {
+            assert!(round < 10_000, "{seed}: {taken:?} {read:?}");
+            if taken.len() >= 40 && read.len() >= 40 {
+                break;
+            }
             if added < 40 && random.below(3) == 0 {
                 added += 1;
                 let client = *random.pick(&clients);
