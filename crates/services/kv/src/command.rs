@@ -146,6 +146,26 @@ pub enum SubscriptionKind {
     Shard,
 }
 
+impl SubscriptionKind {
+    /// Returns the number of the kind. Part of the format of [`crate::op::Op::Announce`].
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Channel => 0,
+            Self::Pattern => 1,
+            Self::Shard => 2,
+        }
+    }
+
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Channel),
+            1 => Some(Self::Pattern),
+            2 => Some(Self::Shard),
+            _ => None,
+        }
+    }
+}
+
 /// Form in which a client names the script to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptBy {

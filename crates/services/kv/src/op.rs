@@ -138,10 +138,11 @@ pub enum Op {
     XAck = 133,
     XClaim = 134,
     XAutoClaim = 135,
+    Announce = 136,
 }
 
 impl Op {
-    pub const ALL: [Self; 125] = [
+    pub const ALL: [Self; 126] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -267,6 +268,7 @@ impl Op {
         Self::XAck,
         Self::XClaim,
         Self::XAutoClaim,
+        Self::Announce,
     ];
     /// Lowest operation number that may write.
     pub const FIRST_WRITE: u8 = 64;
@@ -309,6 +311,7 @@ impl Op {
                 | Self::Versions
                 | Self::Look
                 | Self::XUndelivered
+                | Self::Announce
                 | Self::Await
                 | Self::Claim
                 | Self::Withdraw
@@ -361,6 +364,7 @@ impl Op {
                     | Self::XDel
                     | Self::XTrim
                     | Self::XAck
+                    | Self::Announce
             )
     }
 
@@ -552,7 +556,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 54, 63, 136, 255] {
+        for byte in [0, 54, 63, 137, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }
@@ -584,7 +588,8 @@ mod tests {
                 Op::XReadGroup,
                 Op::XAck,
                 Op::XClaim,
-                Op::XAutoClaim
+                Op::XAutoClaim,
+                Op::Announce
             ],
             "let Service::level_of say the level of a command with it, in transactions and scripts, too"
         );

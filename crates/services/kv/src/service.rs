@@ -396,9 +396,7 @@ impl StateMachine for Service {
         self.waits = waits;
         self.waits.is_as_committed();
         self.notices.clear();
-        if self.events.is_tracked() || self.events.is_awaited() {
-            self.notices.push((notice::ALL_CHANGED.into(), Box::default()));
-        }
+        self.notices.push((notice::ALL_CHANGED.into(), Box::default()));
         self.set_applied(at);
         Ok(())
     }

@@ -5,9 +5,10 @@ use crate::{
     command::{Doc, Local, Refusal, Request, Spec, SubscriptionKind},
     commands::family::{Family, Operation},
     commands::state::{WriteContext, notice},
-    encode::{Decoder, Encoder, Fault},
+    encode::{Decoder, Encoder, Fault, Malformed},
     op::Op,
     resp::reply::Reply,
+    waits::Owner,
 };
 
 pub const FAMILY: Family = Family {
@@ -15,6 +16,7 @@ pub const FAMILY: Family = Family {
     operations: &[
         Operation::write(Op::Publish, publish),
         Operation::write(Op::PublishShard, publish_shard),
+        Operation::write(Op::Announce, announce),
     ],
 };
 
@@ -30,7 +32,7 @@ const COMMANDS: &[Spec] = &[
             "2.0.0",
             "O(N), where N is the number of clients of the node that subscribed to the channel",
             "Posts a message to a channel.",
-        ).differs("the reply counts the listeners of this node only; 0 within EXEC and in numbered commands"),
+        ).differs("the reply counts the subscribers at other nodes as of a moment before; 0 within EXEC and in numbered commands"),
     ),
     Spec::data(
         "spublish",
@@ -43,7 +45,7 @@ const COMMANDS: &[Spec] = &[
             "7.0.0",
             "O(N), where N is the number of clients of the node that subscribed to the channel",
             "Posts a message to a shard channel.",
-        ).differs("the reply counts the listeners of this node only; 0 within EXEC and in numbered commands; there are no shards"),
+        ).differs("as `PUBLISH`; there are no shards"),
     ),
     Spec::local(
         "subscribe",
@@ -119,8 +121,8 @@ const COMMANDS: &[Spec] = &[
             "pubsub",
             "2.8.0",
             "O(N), where N is the number of channels asked for, or of all",
-            "Tells which channels clients of this node listen to.",
-        ).differs("tells of the clients of this node"),
+            "A container for Pub/Sub commands.",
+        ).differs("counts those at other nodes as of a moment before"),
     ),
 ];
 
@@ -174,4 +176,83 @@ pub(super) fn queue_notice(state: &mut WriteContext<'_>, message: Option<(&[u8],
 fn leave(state: &mut WriteContext<'_>, to: u8, channel: &[u8], message: &[u8]) {
     let subject = [&[to], channel].concat();
     state.notices.push((subject.into(), message.into()));
+}
+
+/// Number of a node's clients that subscribe to a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subscribed<'a> {
+    pub of: SubscriptionKind,
+    pub name: &'a [u8],
+    pub count: u64,
+}
+
+/// Announcement of a node's subscriptions, which changes no data.
+#[derive(Clone, Copy, Debug)]
+pub struct Announcement<'a> {
+    /// Front of the clients.
+    pub owner: Owner,
+    /// What the node announced before no longer holds.
+    pub begins: bool,
+    /// The other nodes are to announce all of their subscriptions.
+    pub asks: bool,
+    count: usize,
+    names: Decoder<'a>,
+}
+
+impl<'a> Announcement<'a> {
+    pub fn encode<'n>(
+        owner: Owner,
+        begins: bool,
+        asks: bool,
+        names: impl Iterator<Item = Subscribed<'n>>,
+    ) -> Vec<u8> {
+        let (mut command, mut list, mut count) = (Vec::new(), Vec::new(), 0);
+        let list_out = &mut Encoder(&mut list);
+        for Subscribed { of, name, count: subscribers } in names {
+            list_out.byte(of.number()).bytes(name).count(subscribers);
+            count += 1;
+        }
+        let out = &mut Encoder(&mut command);
+        out.byte(Op::Announce as u8);
+        owner.encode(out);
+        out.byte(u8::from(begins) | u8::from(asks) << 1).length(count);
+        command.extend_from_slice(&list);
+        command
+    }
+
+    /// Decodes what follows the operation number.
+    pub fn decode(from: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let (owner, flags, count) = (Owner::decode(from)?, from.byte()?, from.length()?);
+        let names = *from;
+        for _ in 0..count {
+            Subscribed::decode(from)?;
+        }
+        from.end()?;
+        Ok(Self { owner, begins: flags & 1 != 0, asks: flags & 2 != 0, count, names })
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = Subscribed<'a>> {
+        let mut names = self.names;
+        (0..self.count).map_while(move |_| Subscribed::decode(&mut names).ok())
+    }
+}
+
+impl<'a> Subscribed<'a> {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let of = SubscriptionKind::from_number(from.byte()?).ok_or(Malformed)?;
+        Ok(Self { of, name: from.bytes()?, count: from.count()? })
+    }
+}
+
+/// Passes an announcement to the fronts.
+fn announce(
+    from: &mut Decoder<'_>,
+    state: &mut WriteContext<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let message = from.0;
+    Announcement::decode(from)?;
+    state.notices.push((notice::ANNOUNCED.into(), message.into()));
+    reply.ok();
+    Ok(())
 }

@@ -46,7 +46,8 @@ pub fn grows(command: &[u8]) -> bool {
 pub(crate) fn is_of_level_10(command: &[u8]) -> bool {
     let mut found = false;
     each_operation(command, |op, from| {
-        found |= op.is_script() || op.is_of_streams() || names_streams(op, from);
+        found |=
+            op.is_script() || op.is_of_streams() || op == Op::Announce || names_streams(op, from);
     });
     found
 }

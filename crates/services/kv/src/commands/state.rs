@@ -54,6 +54,8 @@ pub mod notice {
     pub const CHANGED: u8 = 3;
     /// Change of a stream, or removal of a key, which follows.
     pub const STREAM: u8 = 5;
+    /// Complete subject: subscriptions of a node's clients, in the message.
+    pub const ANNOUNCED: &[u8] = &[6];
     /// Complete subject: all keys may have changed.
     pub const ALL_CHANGED: &[u8] = &[4];
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_replica::front::ConnectionId;
 
+use super::census::Census;
 use crate::{
     command::{Refusal, SubscriptionKind},
     commands::state::Items,
@@ -33,6 +34,8 @@ pub(super) struct Channels {
     channels: Listeners,
     patterns: Listeners,
     shards: Listeners,
+    /// Names whose numbers of subscribers have changed since they were last taken.
+    changed: Vec<(SubscriptionKind, Box<[u8]>)>,
 }
 
 impl Channels {
@@ -46,7 +49,9 @@ impl Channels {
 
     fn enter(&mut self, of: SubscriptionKind, name: &[u8], connection: ConnectionId) {
         let listeners = self.space(of).entry(name.into()).or_default();
-        listeners.insert(connection);
+        if listeners.insert(connection) {
+            self.changed.push((of, name.into()));
+        }
     }
 
     fn leave(&mut self, of: SubscriptionKind, name: &[u8], connection: ConnectionId) {
@@ -56,6 +61,7 @@ impl Channels {
             if listeners.is_empty() {
                 space.remove(name);
             }
+            self.changed.push((of, name.into()));
         }
     }
 
@@ -91,21 +97,86 @@ impl Channels {
         [&self.channels, &self.patterns, &self.shards].map(Listeners::len)
     }
 
+    pub(super) fn take_changed(&mut self) -> Vec<(SubscriptionKind, Box<[u8]>)> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Returns the number of this node's subscribers to a name.
+    pub(super) fn count(&self, of: SubscriptionKind, name: &[u8]) -> usize {
+        let space = match of {
+            SubscriptionKind::Channel => &self.channels,
+            SubscriptionKind::Pattern => &self.patterns,
+            SubscriptionKind::Shard => &self.shards,
+        };
+        space.get(name).map_or(0, BTreeSet::len)
+    }
+
+    /// Returns all names that have subscribers.
+    pub(super) fn names(&self) -> impl Iterator<Item = (SubscriptionKind, Box<[u8]>)> {
+        let spaces = [&self.channels, &self.patterns, &self.shards];
+        let named = SPACES.into_iter().zip(spaces);
+        named.flat_map(|(of, space)| space.keys().map(move |name| (of, name.clone())))
+    }
+
+    /// Returns the number of receivers of a message on all nodes.
+    pub(super) fn heard(&self, of: SubscriptionKind, channel: &[u8], census: &Census) -> usize {
+        if of == SubscriptionKind::Shard {
+            return self.shard_receivers(channel).len() + census.count(of, channel);
+        }
+        let patterns = census.names(SubscriptionKind::Pattern);
+        let matching = patterns.filter(|(pattern, _)| glob::matches(pattern, channel));
+        let matching: u64 = matching.map(|(_, count)| count).sum();
+        let named = census.count(SubscriptionKind::Channel, channel);
+        self.receivers(channel).len() + named + usize::try_from(matching).unwrap_or(0)
+    }
+
     /// Answers PUBSUB, except PUBSUB HELP.
-    pub(super) fn answer_pubsub(&self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
+    pub(super) fn answer_pubsub(
+        &self,
+        arguments: &Arguments<'_>,
+        census: &Census,
+        r: &mut Reply<'_>,
+    ) {
         let names = arguments.from(2);
         match &*arguments.at(1).to_ascii_lowercase() {
-            b"channels" => names_of(&self.channels, &names, r),
-            b"shardchannels" => names_of(&self.shards, &names, r),
-            b"numsub" => counts_of(&self.channels, &names, r),
-            b"shardnumsub" => counts_of(&self.shards, &names, r),
-            _ => r.count(self.patterns.len()),
+            b"channels" => names_of(&self.all(SubscriptionKind::Channel, census), &names, r),
+            b"shardchannels" => names_of(&self.all(SubscriptionKind::Shard, census), &names, r),
+            b"numsub" => self.counts_of(SubscriptionKind::Channel, &names, census, r),
+            b"shardnumsub" => self.counts_of(SubscriptionKind::Shard, &names, census, r),
+            _ => r.count(self.all(SubscriptionKind::Pattern, census).len()),
         }
+    }
+
+    /// Returns the names of a kind that have subscribers at any node.
+    fn all<'s>(&'s self, of: SubscriptionKind, census: &'s Census) -> BTreeSet<&'s [u8]> {
+        let space = match of {
+            SubscriptionKind::Channel => &self.channels,
+            SubscriptionKind::Pattern => &self.patterns,
+            SubscriptionKind::Shard => &self.shards,
+        };
+        let others = census.names(of).map(|(name, _)| name);
+        space.keys().map(|name| &**name).chain(others).collect()
+    }
+
+    /// Lists the given names, each with its number of subscribers.
+    fn counts_of(
+        &self,
+        of: SubscriptionKind,
+        names: &Arguments<'_>,
+        census: &Census,
+        r: &mut Reply<'_>,
+    ) {
+        let mut items = Items::default();
+        for name in names.iter() {
+            items.next().bulk(name);
+            items.next().count(self.count(of, name) + census.count(of, name));
+        }
+        items.write(r, Reply::array);
     }
 }
 
 /// Lists the names that have subscribers. A pattern restricts the list.
-fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
+fn names_of(all: &BTreeSet<&[u8]>, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
     let pattern = patterns.iter().next();
     if patterns.len() > 1 {
         return r.error(&Refusal::Arity.text("pubsub|channels"));
@@ -115,21 +186,10 @@ fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
         return r.error("ERR a pattern of channels may have 256 bytes");
     }
     let mut items = Items::default();
-    for name in space.keys() {
+    for name in all {
         if pattern.is_none_or(|pattern| glob::matches(pattern, name)) {
             items.next().bulk(name);
         }
-    }
-    items.write(r, Reply::array);
-}
-
-/// Lists the given names, each with its number of subscribers.
-fn counts_of(space: &Listeners, names: &Arguments<'_>, r: &mut Reply<'_>) {
-    let mut items = Items::default();
-    for name in names.iter() {
-        items.next().bulk(name);
-        let count = space.get(name).map_or(0, BTreeSet::len);
-        items.next().count(count);
     }
     items.write(r, Reply::array);
 }
@@ -277,28 +337,33 @@ pub(super) struct Published {
 const PUBLISHED_REPLY: &[u8] = b":0\r\n";
 
 impl Published {
-    /// Records request `place` if its command publishes a message.
-    pub(super) fn note_published(&mut self, place: u64, command: &[u8]) {
+    /// Records request `place` if its command publishes a message. Returns whether it does.
+    pub(super) fn note_published(&mut self, place: u64, command: &[u8]) -> bool {
         const CHANNEL: u8 = Op::Publish as u8;
         const SHARD: u8 = Op::PublishShard as u8;
         let of = match command.first() {
             Some(&CHANNEL) => SubscriptionKind::Channel,
             Some(&SHARD) => SubscriptionKind::Shard,
-            _ => return,
+            _ => return false,
         };
-        match Decoder(command.get(1..).unwrap_or_default()).bytes() {
-            // A subscription cannot have a longer name.
-            Ok(channel) if channel.len() <= NAME_BYTES_MAX => {
-                self.bytes += channel.len();
-                self.open.push_back((place, of, channel.into()));
-            }
-            _ => {}
+        let channel = Decoder(command.get(1..).unwrap_or_default()).bytes();
+        // A subscription cannot have a longer name.
+        let channel = channel.ok().filter(|channel| channel.len() <= NAME_BYTES_MAX);
+        if let Some(channel) = channel {
+            self.bytes += channel.len();
+            self.open.push_back((place, of, channel.into()));
         }
+        channel.is_some()
     }
 
     /// Handles the reply to request `place`. Returns the number of receivers if a message was
     /// published.
-    pub(super) fn take(&mut self, place: u64, reply: &[u8], channels: &Channels) -> Option<usize> {
+    pub(super) fn take(
+        &mut self,
+        place: u64,
+        reply: &[u8],
+        (channels, census): (&Channels, &Census),
+    ) -> Option<usize> {
         // Earlier messages failed, so their replies were not handled here.
         while self.open.front().is_some_and(|(at, ..)| *at < place) {
             self.pop();
@@ -307,12 +372,7 @@ impl Published {
         if *at != place {
             return None;
         }
-        let heard = match of {
-            SubscriptionKind::Shard => channels.shard_receivers(channel).len(),
-            SubscriptionKind::Channel | SubscriptionKind::Pattern => {
-                channels.receivers(channel).len()
-            }
-        };
+        let heard = channels.heard(*of, channel, census);
         self.pop();
         (reply == PUBLISHED_REPLY).then_some(heard)
     }

@@ -485,7 +485,8 @@ impl Connection {
             }
             self.unpark(shared);
         }
-        if let Some(heard) = self.published.take(number, reply, &shared.channels) {
+        if let Some(heard) = self.published.take(number, reply, (&shared.channels, &shared.census))
+        {
             shared.fresh_reply().count(heard);
             return self.order.written(number, &shared.reply, &mut shared.tally);
         }
@@ -786,7 +787,9 @@ impl Connection {
             }
             kind => {
                 let command = std::mem::take(&mut shared.command);
-                self.published.note_published(self.order.end(), &command);
+                if self.published.note_published(self.order.end(), &command) {
+                    shared.census.note_used();
+                }
                 let returning = kind == Kind::WriteReturning;
                 self.write(&command, returning, shared, requests);
                 shared.command = command;

@@ -12,9 +12,11 @@ use crate::commands::{events::Setting, state::notice};
 use crate::resp::request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed, ProtocolError};
 
 mod access;
+mod announcing;
 mod answers;
 mod asked;
 mod buffers;
+mod census;
 mod channels;
 mod client;
 mod cluster;
@@ -216,6 +218,10 @@ impl Front for RespFront {
             (Target::Reader(number), completion) => {
                 return self.attempted(number, completion, requests);
             }
+            (Target::Announcement, completion) => {
+                let is_decided = matches!(completion, Completion::Written(..));
+                return self.shared.census.ended(is_decided, requests.wall_ms());
+            }
             (Target::Line, _) => return,
             (Target::Place(_) | Target::Run, _) => {}
         }
@@ -244,7 +250,7 @@ impl Front for RespFront {
                 client.place_failed(number, Failure::Unknown, &mut self.shared, requests);
             }
             (_, Target::Run) => client.run_failed(tag, Failure::Unknown, &mut self.shared),
-            (_, Target::Claim(_) | Target::Reader(_) | Target::Line) => {}
+            (_, Target::Claim(_) | Target::Reader(_) | Target::Announcement | Target::Line) => {}
         }
         client.advance(&mut self.shared, requests);
         client.recount(&mut self.shared);
@@ -270,7 +276,11 @@ impl Front for RespFront {
         }
         if subject == notice::ALL_CHANGED {
             self.shared.readers.note_all_changed();
+            self.shared.census.note_missed();
             return self.tell_all_changed();
+        }
+        if subject == notice::ANNOUNCED {
+            return self.note_announced(message);
         }
         match subject.split_first() {
             Some((&notice::CHANGED, key)) => self.tell_changed(key),
@@ -292,8 +302,12 @@ impl Front for RespFront {
     }
 
     fn wake_ms(&self) -> Option<u64> {
-        let wakes =
-            [self.shared.waiting.wake_ms(), self.shared.readers.wake_ms(), self.shared.wake_ms()];
+        let wakes = [
+            self.shared.waiting.wake_ms(),
+            self.shared.readers.wake_ms(),
+            self.shared.census.wake_ms(),
+            self.shared.wake_ms(),
+        ];
         wakes.into_iter().flatten().min()
     }
 
@@ -390,6 +404,7 @@ impl Front for RespFront {
         }
         self.tell_new_master(requests);
         self.serve_readers(requests);
+        self.announce(requests);
         self.serve_line(requests);
     }
 }

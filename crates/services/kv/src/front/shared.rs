@@ -10,6 +10,7 @@ use quorate_replica::{
 
 use super::{
     buffers::fresh,
+    census::Census,
     channels::Channels,
     monitor::{self, Monitors, is_hidden},
     readers::Readers,
@@ -52,6 +53,8 @@ pub(super) enum Target {
     Claim(u64),
     /// Attempt of the client with this number that waits for entries.
     Reader(u64),
+    /// Announcement of subscriptions.
+    Announcement,
     /// Command on the queue of blocked clients, whose reply is ignored.
     Line,
 }
@@ -88,6 +91,7 @@ pub(super) struct Shared {
     pub(super) tally: Tally,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
+    pub(super) census: Census,
     pub(super) switching: Switching,
     pub(super) tracking: Tracking,
     /// Keys no longer tracked. Clients that cache them are notified as if they had changed.
@@ -130,6 +134,7 @@ impl Shared {
             tally: Tally::default(),
             scripts: Scripts::default(),
             channels: Channels::default(),
+            census: Census::default(),
             switching: Switching::default(),
             tracking: Tracking::default(),
             forgotten: Vec::new(),

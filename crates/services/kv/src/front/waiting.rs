@@ -83,6 +83,12 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    /// Returns this front's name in the log.
+    pub(super) fn owner(&mut self, requests: &dyn Requests) -> Owner {
+        let new = || Owner { node: requests.status().member.node.0, life: requests.wall_ms() };
+        *self.owner.get_or_insert_with(new)
+    }
+
     /// Adds a client that blocks. Returns the owner and the number of its queue entry.
     pub(super) fn enter(
         &mut self,
@@ -92,9 +98,7 @@ impl Waiting {
         requests: &dyn Requests,
     ) -> (Owner, u64) {
         let now_ms = requests.wall_ms();
-        let owner = *self
-            .owner
-            .get_or_insert_with(|| Owner { node: requests.status().member.node.0, life: now_ms });
+        let owner = self.owner(requests);
         self.last += 1;
         let client = Client {
             connection,

@@ -104,6 +104,8 @@ pub(crate) struct World {
     pub(crate) leader: Option<u32>,
     /// Feature level of the group.
     pub(crate) level: Level,
+    /// Number of a node that is not connected.
+    pub(crate) away: u32,
 }
 
 impl World {
@@ -130,6 +132,7 @@ impl World {
             node: 1,
             leader: Some(1),
             level: Level::BASE,
+            away: 3,
         }
     }
 
@@ -298,7 +301,7 @@ impl Requests for World {
             member: Member::first(node),
             weight: 1,
             auxiliary: false,
-            connected: node != 3,
+            connected: node != self.away,
             lag: Some(u64::from(node - 1)),
             payload_bytes_sent: 0,
             engaged: None,

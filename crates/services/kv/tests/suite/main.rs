@@ -4,6 +4,7 @@
 
 mod access;
 mod blind;
+mod census;
 mod clients;
 mod commands;
 mod common;

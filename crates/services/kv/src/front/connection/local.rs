@@ -228,7 +228,10 @@ impl Connection {
             Local::Slowlog => shared.tally.slow.answer(arguments, r),
             Local::Latency => shared.tally.latency.answer(arguments, r),
             Local::Pubsub if is_help(arguments) => subcommands::help(local, r),
-            Local::Pubsub => shared.channels.answer_pubsub(arguments, r),
+            Local::Pubsub => {
+                shared.census.note_used();
+                shared.channels.answer_pubsub(arguments, &shared.census, r);
+            }
             Local::Script => answers::script(arguments, &mut shared.scripts, r),
             Local::Multi
             | Local::Exec
