@@ -147,6 +147,7 @@ const fn changes_many(op: Op) -> bool {
             | Op::Claim
             | Op::XGroup
             | Op::XReadGroup
+            | Op::XClaim
             | Op::XAutoClaim
             | Op::XAdd
             | Op::XTrim
@@ -284,7 +285,7 @@ fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> R
             let (_, source) = (from.key()?, from.key()?);
             size(store, source).saturating_mul(1 + FOUND)
         }
-        Op::XGroup | Op::XReadGroup | Op::XAutoClaim => {
+        Op::XGroup | Op::XReadGroup | Op::XClaim | Op::XAutoClaim => {
             let mut visits = 0_u64;
             let walked = walked(allowed, store, || {
                 visits = stream::groups::visits(op, &mut from, store)?;

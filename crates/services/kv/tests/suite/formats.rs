@@ -332,3 +332,63 @@ fn keys_at_one_position_are_told_apart() {
         assert_eq!(node.say(client, "DBSIZE"), ":0|");
     });
 }
+
+/// The encoding of logged commands on groups of streams never changes.
+#[test]
+fn encoded_commands_of_groups_stay_as_they_are() {
+    let id = |ms: u8, seq: u8| format!("{ms:016x}{seq:016x}");
+    let (low, high, unknown) = (id(0, 0), "f".repeat(32), "f".repeat(16));
+    let clock = "40420f0000000000";
+    let cases = [
+        ("XGROUP CREATE k g $ MKSTREAM", format!("7d83016b01016701{low}{unknown}")),
+        (
+            "XGROUP CREATE k g 1-2 ENTRIESREAD 3",
+            format!("7d83016b00016700{}0300000000000000", id(1, 2)),
+        ),
+        ("XGROUP SETID k g +", format!("7d83016b02016700{high}{unknown}")),
+        ("XGROUP DESTROY k g", "7d83016b030167".to_owned()),
+        ("XGROUP CREATECONSUMER k g c", format!("7d83016b0401670163{clock}")),
+        ("XGROUP DELCONSUMER k g c", "7d83016b0501670163".to_owned()),
+        (
+            "XREADGROUP GROUP g c COUNT 2 NOACK STREAMS k l > 1-2",
+            format!("7d840000000000000000{clock}01670163010302016b016c01{low}00{}", id(1, 2)),
+        ),
+        ("XACK k g 1-2", format!("85016b016701{}", id(1, 2))),
+        (
+            "XCLAIM k g c 5 1-2 IDLE 3 RETRYCOUNT 4 FORCE JUSTID LASTID 6",
+            format!("7d86016b{clock}016701630501{}3b0604{}", id(1, 2), id(6, 0)),
+        ),
+        ("XCLAIM k g c 5 1-2 TIME 7", format!("7d86016b{clock}016701630501{}040e", id(1, 2))),
+        (
+            "XAUTOCLAIM k g c 5 (1-2 COUNT 3 JUSTID",
+            format!("7d87016b{clock}0167016305{}0301", id(1, 3)),
+        ),
+    ];
+    let asked = |node: &mut Node, client, request: &str| {
+        node.feed(client, format!("{request}\r\n").as_bytes());
+        let Some(Asked::Write(_, None, command)) = node.world.asked.pop_back() else {
+            panic!("{request} is a write");
+        };
+        command
+    };
+    for (request, expected) in cases {
+        let mut node = Node::memory();
+        node.world.level = quorate_core::level::Level(10);
+        let client = node.connect();
+        let command = asked(&mut node, client, request);
+        assert_eq!(hex(&command), expected, "{request}");
+    }
+    for (request, query) in [
+        ("XPENDING k g", format!("33016b0167{clock}00")),
+        ("XPENDING k g IDLE 5 - + 3 c", format!("33016b0167{clock}020503{low}{high}0163")),
+    ] {
+        let mut node = Node::memory();
+        node.world.level = quorate_core::level::Level(10);
+        let client = node.connect();
+        node.say(client, "MULTI");
+        assert_eq!(node.say(client, request), "+QUEUED|");
+        let command = asked(&mut node, client, "EXEC");
+        let expected = format!("7d4e0001{:02x}{query}", query.len() / 2);
+        assert_eq!(hex(&command), expected, "{request}");
+    }
+}

@@ -63,7 +63,8 @@ pub(super) fn encode(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
         b"help" => help(out),
         b"groups" => _ = out.byte(Op::XInfo as u8).byte(sub::GROUPS).bytes(key),
         b"consumers" => {
-            out.byte(Op::XInfo as u8).byte(sub::CONSUMERS).bytes(key).bytes(r.at(2));
+            let group = r.field(2)?;
+            out.byte(Op::XInfo as u8).byte(sub::CONSUMERS).bytes(key).word(r.wall_ms).bytes(group);
         }
         _ if length == 2 => _ = out.byte(Op::XInfo as u8).byte(sub::STREAM).bytes(key),
         _ => {
@@ -109,7 +110,7 @@ pub(super) fn info(
         sub::STREAM => What::Stream,
         sub::FULL => What::Full(from.count()?),
         sub::GROUPS => What::Groups,
-        sub::CONSUMERS => What::Consumers(from.bytes()?),
+        sub::CONSUMERS => What::Consumers(groups::clock(from, state.store.time())?, from.field()?),
         _ => return Err(Fault::Malformed),
     };
     from.end()?;
@@ -125,8 +126,7 @@ pub(super) fn info(
         What::Stream => stream(&view, reply),
         What::Full(count) => full(&view, count, reply),
         What::Groups => groups::info::groups(&view, reply),
-        What::Consumers(group) => {
-            let now_ms = state.store.time().max(state.wall_ms.unwrap_or(0));
+        What::Consumers(now_ms, group) => {
             groups::info::consumers(&view, key, group, now_ms, reply);
         }
     }
@@ -137,11 +137,11 @@ pub(super) fn info(
 /// Part of a stream's state that a command asks for.
 enum What<'c> {
     Stream,
-    /// Everything, with up to so many entries of each list; 0 is no limit.
+    /// Everything, with up to this many entries of each list; 0 is no limit.
     Full(u64),
     Groups,
-    /// Consumers of a group.
-    Consumers(&'c [u8]),
+    /// Consumers of a group at a time in milliseconds.
+    Consumers(u64, &'c [u8]),
 }
 
 /// Writes the seven pairs that both forms of XINFO STREAM begin with.

@@ -1,6 +1,7 @@
 //! Consumer groups of streams, command by command.
 
 use quorate_core::level::Level;
+use quorate_kv::{encode::Encoder, key::FIELD_BYTES_MAX, op::Op, store::stream::EntryId};
 
 use crate::common::{Node, on_both_stores};
 
@@ -530,47 +531,200 @@ fn groups_go_along_with_their_stream() {
     });
 }
 
-/// A command returns what fits into a reply, and the next one continues.
+/// A command returns entries until they are enough, and the next one continues.
 #[test]
 fn what_a_reply_lacks_is_not_delivered() {
+    let mut node = Node::memory();
+    node.world.level = Level(10);
+    node.world.command_bytes_max = 24 << 20;
+    let client = node.connect();
+    let value = "v".repeat(5 << 20);
+    node.say(client, "XGROUP CREATE s g 0 MKSTREAM");
+    for number in 1..=6 {
+        node.ask(client, &["XADD", "s", &format!("{number}-0"), "f", &value]);
+    }
+    let count = |answer: &str, prefix: &str| {
+        assert!(answer.starts_with(prefix), "{answer:.60}");
+        answer.matches(&value).count()
+    };
+    let read = "XREADGROUP GROUP g alice STREAMS s";
+    assert_eq!(count(&node.say(client, &format!("{read} >")), "*1|*2|$1|s|*3|"), 3);
+    assert!(node.say(client, "XPENDING s g").starts_with("*4|:3|"));
+    assert_eq!(count(&node.say(client, &format!("{read} >")), "*1|*2|$1|s|*3|"), 3);
+    assert_eq!(count(&node.say(client, &format!("{read} 0")), "*1|*2|$1|s|*3|"), 3);
+    assert_eq!(count(&node.say(client, &format!("{read} 4")), "*1|*2|$1|s|*2|"), 2);
+    let claim = "XCLAIM s g bob 0 1-0 2-0 3-0 4-0 5-0 6-0";
+    assert_eq!(count(&node.say(client, claim), "*3|"), 3);
+    let own = "XPENDING s g - + 9 alice";
+    assert!(node.say(client, own).starts_with("*3|*4|$3|4-0|"));
+    let claim = "XAUTOCLAIM s g carol 0 2-0";
+    assert_eq!(count(&node.say(client, claim), "*3|$3|5-0|*3|"), 3);
+    assert!(node.say(client, own).starts_with("*2|*4|$3|5-0|"));
+    // A stream for which there is no room is left out, not empty.
+    node.say(client, "XADD t 1-0 f v");
+    node.say(client, "XGROUP CREATE t g 0");
+    node.say(client, "XGROUP SETID s g 0");
+    let both = "XREADGROUP GROUP g dave STREAMS s t > >";
+    assert_eq!(count(&node.say(client, both), "*1|*2|$1|s|*3|"), 3);
+    assert_eq!(
+        node.say(client, "XREADGROUP GROUP g dave STREAMS t >"),
+        "*1|*2|$1|t|*1|*2|$3|1-0|*2|$1|f|$1|v|"
+    );
+    // A single entry may be larger.
+    node.say(client, "XGROUP CREATE u g 0 MKSTREAM");
+    let large = "v".repeat(17 << 20);
+    for id in ["1-0", "2-0"] {
+        assert_eq!(node.ask(client, &["XADD", "u", id, "f", &large]), format!("$3|{id}|"));
+    }
+    for id in ["1-0", "2-0"] {
+        let answer = node.say(client, "XREADGROUP GROUP g erin STREAMS u >");
+        assert!(answer.starts_with(&format!("*1|*2|$1|u|*1|*2|$3|{id}|")), "{answer:.60}");
+        let answer = node.say(client, "XAUTOCLAIM u g frank 0 0");
+        assert!(
+            answer.starts_with(&format!(
+                "*3|$3|{}",
+                if id == "1-0" { "0-0|*1|*2|$3|1-0|" } else { "2-0|*1|*2|$3|1-0|" }
+            )),
+            "{answer:.60}"
+        );
+    }
+}
+
+/// Commands on many entries are limited, and only the removal of very many is refused.
+#[test]
+fn long_commands_end() {
+    let mut node = Node::memory();
+    node.world.level = Level(10);
+    let client = node.connect();
+    for number in 1..=110_000_u64 {
+        let mut command = Vec::new();
+        let out = &mut Encoder(&mut command);
+        out.byte(Op::XAdd as u8).bytes(b"s").byte(0).byte(2);
+        out.0.extend_from_slice(&EntryId { ms: number, seq: 0 }.to_bytes());
+        out.length(2).bytes(b"f").bytes(b"v");
+        node.world.apply(&command);
+    }
+    node.say(client, "XGROUP CREATE s g 0");
+    for _ in 0..11 {
+        let answer = node.say(client, "XREADGROUP GROUP g alice STREAMS s >");
+        assert!(answer.starts_with("*1|*2|$1|s|*10000|"), "{answer:.60}");
+    }
+    assert_eq!(node.say(client, "XREADGROUP GROUP g alice STREAMS s >"), "*-1|");
+    let slot = node.world.slot;
+    for command in ["XGROUP DESTROY s g", "XGROUP DELCONSUMER s g alice"] {
+        let answer = node.say(client, command);
+        assert!(answer.starts_with("-TOOBIG"), "{command}: {answer:.60}");
+    }
+    assert_eq!(node.world.slot, slot, "refused before they are in the log");
+    let answer = node.say(client, "XREADGROUP GROUP g alice STREAMS s 0");
+    assert!(answer.starts_with("*1|*2|$1|s|*10000|"), "{answer:.60}");
+    let answer = node.say(client, "XAUTOCLAIM s g bob 0 - COUNT 1000000 JUSTID");
+    assert!(answer.starts_with("*3|$7|10001-0|*10000|"), "{answer:.60}");
+    let answer = node.say(client, "XAUTOCLAIM s g bob 1 5001 COUNT 1000000 JUSTID");
+    assert_eq!(answer, "*3|$8|105001-0|*0|*0|");
+    let answer = node.say(client, "XPENDING s g - + 200000");
+    assert!(answer.starts_with("*110000|"), "{answer:.60}");
+    let ids: Vec<String> = (1..=10_000).map(|id| id.to_string()).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let claim = [&["XCLAIM", "s", "g", "carol", "0"], &ids[..]].concat();
+    assert!(node.ask(client, &claim).starts_with("*10000|"));
+    assert_eq!(node.say(client, "XGROUP DELCONSUMER s g carol"), ":10000|");
+    assert_eq!(node.say(client, "XGROUP DESTROY s g"), ":1|");
+}
+
+#[test]
+fn names_may_be_as_long_as_fields() {
     on_both_stores(|node| {
         node.world.level = Level(10);
         let client = node.connect();
-        let value = "v".repeat(7 << 20);
-        node.say(client, "XGROUP CREATE s g 0 MKSTREAM");
-        for number in 1..=6 {
-            node.ask(client, &["XADD", "s", &format!("{number}-0"), "f", &value]);
+        let [name, long] = [0, 1].map(|more| "g".repeat(FIELD_BYTES_MAX + more));
+        let (name, long) = (name.as_str(), long.as_str());
+        node.say(client, "XADD s 1-0 f v");
+        assert_eq!(node.ask(client, &["XGROUP", "CREATE", "s", name, "0"]), "+OK|");
+        let read = ["XREADGROUP", "GROUP", name, name, "STREAMS", "s", ">"];
+        assert!(node.ask(client, &read).starts_with("*1|*2|"));
+        let pending = node.ask(client, &["XPENDING", "s", name, "-", "+", "9", name]);
+        assert!(pending.starts_with("*1|*4|$3|1-0|$65472|"), "{pending:.60}");
+        for words in [
+            &["XGROUP", "CREATE", "s", long, "0"][..],
+            &["XGROUP", "SETID", "s", long, "0"],
+            &["XGROUP", "DESTROY", "s", long],
+            &["XGROUP", "CREATECONSUMER", "s", name, long],
+            &["XGROUP", "DELCONSUMER", "s", name, long],
+            &["XREADGROUP", "GROUP", long, "c", "STREAMS", "s", ">"],
+            &["XREADGROUP", "GROUP", name, long, "STREAMS", "s", ">"],
+            &["XACK", "s", long, "1-0"],
+            &["XPENDING", "s", long],
+            &["XPENDING", "s", name, "-", "+", "9", long],
+            &["XCLAIM", "s", long, "c", "0", "1-0"],
+            &["XCLAIM", "s", name, long, "0", "1-0"],
+            &["XAUTOCLAIM", "s", name, long, "0", "1-0"],
+            &["XINFO", "CONSUMERS", "s", long],
+        ] {
+            let answer = node.ask(client, words);
+            assert!(answer.starts_with("-TOOBIG"), "{:.20}: {answer:.60}", words[0]);
         }
-        let count = |answer: &str, prefix: &str| {
-            assert!(answer.starts_with(prefix), "{answer:.60}");
-            answer.matches(&value).count()
-        };
-        let read = "XREADGROUP GROUP g alice STREAMS s";
-        let pending = |node: &mut Node| {
-            let summary = node.say(client, "XPENDING s g");
-            summary.split('|').nth(1).unwrap().to_owned()
-        };
-        assert_eq!(count(&node.say(client, &format!("{read} >")), "*1|*2|$1|s|*4|"), 4);
-        assert_eq!(pending(node), ":4");
-        assert_eq!(count(&node.say(client, &format!("{read} >")), "*1|*2|$1|s|*2|"), 2);
-        assert_eq!(count(&node.say(client, &format!("{read} 0")), "*1|*2|$1|s|*4|"), 4);
-        assert_eq!(count(&node.say(client, &format!("{read} 4")), "*1|*2|$1|s|*2|"), 2);
-        let claim = "XCLAIM s g bob 0 1-0 2-0 3-0 4-0 5-0 6-0";
-        assert_eq!(count(&node.say(client, claim), "*4|"), 4);
-        let own = "XPENDING s g - + 9 alice";
-        assert!(node.say(client, own).starts_with("*2|*4|$3|5-0|"));
-        let claim = "XAUTOCLAIM s g carol 0 2-0";
-        assert_eq!(count(&node.say(client, claim), "*3|$3|6-0|*4|"), 4);
-        assert!(node.say(client, own).starts_with("*1|*4|$3|6-0|"));
-        // A stream for which there is no room is left out, not empty.
-        node.say(client, "XADD t 1-0 f v");
-        node.say(client, "XGROUP CREATE t g 0");
-        node.say(client, "XGROUP SETID s g 0");
-        let both = "XREADGROUP GROUP g dave STREAMS s t > >";
-        assert_eq!(count(&node.say(client, both), "*1|*2|$1|s|*4|"), 4);
-        assert_eq!(
-            node.say(client, "XREADGROUP GROUP g dave STREAMS t >"),
-            "*1|*2|$1|t|*1|*2|$3|1-0|*2|$1|f|$1|v|"
-        );
     });
+}
+
+/// As in Redis, reading in vain changes no key for WATCH; here, all else does.
+#[test]
+fn an_attempt_in_vain_leaves_the_version_of_the_key() {
+    with_delivered(|node, client| {
+        let exec = |node: &mut Node, command: &str| {
+            node.say(client, "WATCH s");
+            let other = node.connect();
+            node.say(other, command);
+            node.say(client, "MULTI");
+            node.say(client, "PING");
+            node.say(client, "EXEC")
+        };
+        node.world.wall_ms += 5;
+        assert_eq!(exec(node, "XREADGROUP GROUP g alice STREAMS s >"), "*1|+PONG|");
+        let consumers = node.say(client, "XINFO CONSUMERS s g");
+        assert!(consumers.contains("$4|idle|:0|$8|inactive|:5|"), "{consumers}");
+        assert_eq!(exec(node, "XACK s g 9-0"), "*1|+PONG|");
+        for command in [
+            "XREADGROUP GROUP g bob STREAMS s >",
+            "XREADGROUP GROUP g alice STREAMS s 0",
+            "XACK s g 1-0",
+            "XGROUP CREATE s h 0",
+            "XGROUP DESTROY s h",
+        ] {
+            assert_eq!(exec(node, command), "*-1|", "{command}");
+        }
+    });
+}
+
+#[test]
+fn changes_of_groups_are_events() {
+    let mut node = Node::memory();
+    node.world.level = Level(10);
+    let (client, listener) = (node.connect(), node.connect());
+    assert_eq!(node.say(listener, "CONFIG SET notify-keyspace-events Et"), "+OK|");
+    node.say(listener, "PSUBSCRIBE __keyevent@0__:*");
+    for (command, expected) in [
+        ("XGROUP CREATE s g 0 MKSTREAM", &["xgroup-create"][..]),
+        ("XGROUP CREATE s g 0", &[]),
+        ("XGROUP CREATECONSUMER s g alice", &["xgroup-createconsumer"]),
+        ("XGROUP CREATECONSUMER s g alice", &[]),
+        ("XREADGROUP GROUP g alice STREAMS s >", &[]),
+        ("XREADGROUP GROUP g bob STREAMS s >", &["xgroup-createconsumer"]),
+        ("XCLAIM s g carol 0 1-0", &["xgroup-createconsumer"]),
+        ("XAUTOCLAIM s g dave 0 0", &["xgroup-createconsumer"]),
+        ("XACK s g 1-0", &[]),
+        ("XGROUP SETID s g 5", &["xgroup-setid"]),
+        ("XGROUP DELCONSUMER s g alice", &["xgroup-delconsumer"]),
+        ("XGROUP DELCONSUMER s g alice", &[]),
+        ("XGROUP DESTROY s g", &["xgroup-destroy"]),
+        ("XGROUP DESTROY s g", &[]),
+    ] {
+        node.take(listener);
+        node.say(client, command);
+        let sent = node.take(listener);
+        let events: Vec<&str> =
+            sent.split('|').filter_map(|line| line.strip_prefix("__keyevent@0__:")).collect();
+        let events: Vec<&str> = events.into_iter().filter(|event| *event != "*").collect();
+        assert_eq!(events, expected, "{command}");
+    }
 }

@@ -14,6 +14,10 @@ pub(super) struct Change<'w, 'a, 'n> {
     pub(super) stream: rows::Change<'w, 'a>,
     name: &'n [u8],
     pub(super) group: Group,
+    /// The group as it is stored.
+    stored: Group,
+    /// A pending entry has changed.
+    is_changed: bool,
     /// Consumer that the command names.
     acting: Option<Acting<'n>>,
     /// Entries that other consumers lose, by number of the consumer.
@@ -65,8 +69,16 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
     /// Opens a group, if it exists.
     pub(super) fn open(stream: rows::Change<'w, 'a>, name: &'n [u8]) -> Option<Self> {
         let group = stream.view().group(name)?;
-        let (losses, removed) = (BTreeMap::new(), Loss::default());
-        Some(Self { stream, name, group, acting: None, losses, removed })
+        Some(Self {
+            stream,
+            name,
+            group,
+            stored: group,
+            is_changed: false,
+            acting: None,
+            losses: BTreeMap::new(),
+            removed: Loss::default(),
+        })
     }
 
     /// Names the consumer that acts. Creates it if absent, and returns whether it was.
@@ -110,6 +122,7 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
         let Some(acting) = &mut self.acting else {
             return;
         };
+        self.is_changed = true;
         let (group, consumer) = (self.group.number, acting.consumer.number);
         if old.is_none_or(|old| old.consumer != consumer) {
             acting.consumer.pending += 1;
@@ -131,6 +144,7 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
 
     /// Removes a pending entry, whose stored state is `old`.
     pub(super) fn release(&mut self, id: EntryId, old: Pending) {
+        self.is_changed = true;
         self.disown(old.consumer, id);
         self.group.pending = self.group.pending.saturating_sub(1);
         self.removed.add(id);
@@ -230,9 +244,14 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
         }
     }
 
-    /// Writes consumers, group and header.
+    /// Writes consumers, group and header. If a consumer was seen and nothing else happened, leaves the
+    /// header as it is: an attempt in vain neither ends a WATCH nor invalidates caches, as in Redis.
     pub(super) fn close(mut self) {
+        let is_changed = self.is_changed || self.group != self.stored;
         self.close_acting();
+        if !is_changed {
+            return;
+        }
         self.close_losses();
         if self.removed.includes(self.group.first) {
             self.group.first = self.first_pending(self.group.first);

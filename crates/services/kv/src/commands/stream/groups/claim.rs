@@ -1,6 +1,6 @@
 //! XCLAIM and XAUTOCLAIM: a consumer takes over pending entries of others.
 //!
-//! A command never claims what its reply lacks: near the limit of a reply it stops.
+//! A command never claims what its reply lacks: once there are enough entries, it stops.
 
 use std::ops::ControlFlow;
 
@@ -10,12 +10,13 @@ use super::{
         id::{self, reply_id},
         rows,
     },
+    ENOUGH_BYTES, ENTRIES_MAX,
     change::Change,
-    clock,
+    clock, fits,
     pending::no_group,
     read_ids,
     rows::Pending,
-    text, write_ids,
+    text, visits_of_bytes, write_ids,
 };
 use crate::{
     command::{Refusal, Request, SYNTAX},
@@ -25,21 +26,15 @@ use crate::{
     },
     encode::{Decoder, Encoder, Fault, Malformed},
     key::Key,
-    op::{Op, REPLY_BYTES_MAX},
+    op::Op,
     resp::{integer::parse_integer, reply::Reply},
-    store::{Store, stream::EntryId},
+    store::{Store, collection::Kind, stream::EntryId},
 };
 
-/// Maximum number of entries that XAUTOCLAIM claims. Part of the replicated format: never changes.
-const COUNT_MAX: u64 = 1 << 13;
 /// Number of pending entries that XAUTOCLAIM examines for each one that it may claim.
 const ATTEMPTS: u64 = 10;
 /// Minimum number of pending entries read at a time.
 const CHUNK: u64 = 64;
-/// Maximum size in bytes of the entries that a command examines, and of those in its reply. Leaves
-/// room for headers, the cursor, and ids of deleted entries.
-const ENTRIES_BYTES_MAX: usize = REPLY_BYTES_MAX - (1 << 20);
-
 mod flag {
     pub(super) const JUST_ID: u8 = 1;
     pub(super) const FORCE: u8 = 2;
@@ -292,7 +287,7 @@ impl Claimed {
             (false, Some(fields)) => write_entry(id, &fields, reply),
             _ => reply_id(id, reply),
         }
-        if self.bytes.len() > ENTRIES_BYTES_MAX {
+        if !fits(start, self.bytes.len()) {
             self.bytes.truncate(start);
             self.is_full = true;
             return;
@@ -304,7 +299,7 @@ impl Claimed {
     }
 
     const fn wants_more(&self) -> bool {
-        !self.is_full && self.examined_bytes <= ENTRIES_BYTES_MAX
+        !self.is_full && self.examined_bytes <= ENOUGH_BYTES
     }
 
     /// Writes the changes. Does nothing but reply with an error if the first entry did not fit.
@@ -363,17 +358,32 @@ pub(super) fn claim(
     Ok(())
 }
 
-/// Returns an upper bound on the visits of XAUTOCLAIM.
+/// Visits of claiming an entry, which may have had a consumer of its own.
+const CLAIMED: u64 = 6 + 7 * CHANGED_ROW;
+
+/// Returns an upper bound on the visits of XCLAIM.
 pub(super) fn visits(from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
     let head = Head::decode(from, 0)?;
+    let ids = read_ids(from)?.count() as u64;
+    let view = rows::View::at(store, head.key);
+    Ok(view.map_or(0, |view| {
+        let bytes = visits_of_bytes(view.header.bytes);
+        ids.min(view.header.rows(Kind::Stream)).saturating_mul(CLAIMED).saturating_add(bytes)
+    }))
+}
+
+/// Returns an upper bound on the visits of XAUTOCLAIM.
+pub(super) fn visits_idle(from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
+    let head = Head::decode(from, 0)?;
     id::decode(from)?;
-    let count = from.count()?.min(COUNT_MAX);
-    let view = rows::View::find(store, head.key, &mut Reply(&mut Vec::new()));
-    let group = view.ok().flatten().and_then(|view| view.group(head.group));
-    let pending = group.map_or(0, |group| group.pending);
-    let (examined, claimed) = (pending.min(count * ATTEMPTS), pending.min(count));
-    // Each claimed entry may have had another consumer.
-    Ok(examined * 4 + CHUNK + claimed * (2 + 8 * CHANGED_ROW))
+    let count = from.count()?.min(ENTRIES_MAX);
+    let view = rows::View::at(store, head.key);
+    let found = view.and_then(|view| Some((view.group(head.group)?, view.header.bytes)));
+    Ok(found.map_or(0, |(group, bytes)| {
+        let examined = group.pending.min(count * ATTEMPTS);
+        let claimed = group.pending.min(count);
+        examined * 4 + CHUNK + claimed * CLAIMED + visits_of_bytes(bytes)
+    }))
 }
 
 /// Executes XAUTOCLAIM.
@@ -390,7 +400,7 @@ pub(super) fn claim_idle(
     };
     let how = Claim { just_id, delivered_ms: head.now_ms, retries: None };
     let mut claimed = Claimed::default();
-    let next = claim_from(start, count.min(COUNT_MAX), &head, &how, &mut change, &mut claimed);
+    let next = claim_from(start, count.min(ENTRIES_MAX), &head, &how, &mut change, &mut claimed);
     if claimed.close(change, reply) {
         reply.array(3);
         reply_id(next.unwrap_or(EntryId::MIN), reply);

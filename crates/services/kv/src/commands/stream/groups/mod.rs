@@ -15,7 +15,7 @@ use crate::{
     command::{Doc, READS, REMOVES, Spec, WRITES},
     commands::family::{Family, Operation},
     encode::{Decoder, Encoder, Fault, Malformed},
-    op::Op,
+    op::{Op, REPLY_BYTES_MAX},
     store::{Store, stream::EntryId},
 };
 
@@ -43,7 +43,8 @@ const COMMANDS: &[Spec] = &[
             "5.0.0",
             "O(1), O(N) for DESTROY and DELCONSUMER, where N is the number of pending entries removed",
             "A container for consumer groups commands.",
-        ),
+        )
+        .differs("`DESTROY` and `DELCONSUMER` remove up to 104 000 pending entries, and refuse more"),
     ),
     Spec::data(
         "xreadgroup",
@@ -57,7 +58,7 @@ const COMMANDS: &[Spec] = &[
             "O(M), where M is the number of entries returned",
             "Returns new or historical messages from a stream for a consumer in a group. Blocks until a message is available otherwise.",
         )
-        .differs("returns up to 16384 entries or 32 MiB at a time"),
+        .differs("returns up to 10 000 entries or 16 MiB at a time"),
     ),
     Spec::data(
         "xack",
@@ -97,7 +98,7 @@ const COMMANDS: &[Spec] = &[
             "O(1) for each entry claimed",
             "Changes, or acquires, ownership of a message in a consumer group, as if the message was delivered a consumer group member.",
         )
-        .differs("claims up to 32 MiB at a time"),
+        .differs("claims up to 16 MiB at a time"),
     ),
     Spec::data(
         "xautoclaim",
@@ -111,9 +112,31 @@ const COMMANDS: &[Spec] = &[
             "O(1) if COUNT is small",
             "Changes, or acquires, ownership of messages in a consumer group, as if the messages were delivered to as consumer group member.",
         )
-        .differs("claims up to 8192 entries or 32 MiB at a time"),
+        .differs("claims up to 10 000 entries or 16 MiB at a time"),
     ),
 ];
+
+/// Maximum number of entries that XREADGROUP returns or XAUTOCLAIM claims. Part of the replicated
+/// format: never changes.
+const ENTRIES_MAX: u64 = 10_000;
+/// Size in bytes at which the entries in a reply are enough. A single entry may be larger. Part of the
+/// replicated format: never changes.
+const ENOUGH_BYTES: usize = 16 << 20;
+/// Maximum size in bytes of the entries in a reply, which leaves room for the rest of it.
+const ENTRIES_BYTES_MAX: usize = REPLY_BYTES_MAX - (1 << 20);
+/// Size of the entries that may be read for one reply: enough, and one more, which a client sent.
+const READ_BYTES_MAX: u64 = ENOUGH_BYTES as u64 + (8 << 20);
+
+/// Returns the visits of reading the entries for one reply.
+fn visits_of_bytes(stream_bytes: u64) -> u64 {
+    stream_bytes.min(READ_BYTES_MAX) / 1024
+}
+
+/// Returns whether a reply whose entries had `start` bytes may get one more, with which they have
+/// `length`.
+const fn fits(start: usize, length: usize) -> bool {
+    length <= ENOUGH_BYTES || (start == 0 && length <= ENTRIES_BYTES_MAX)
+}
 
 /// Returns an upper bound on the visits of a write on groups.
 pub(in crate::commands) fn visits(
@@ -124,14 +147,15 @@ pub(in crate::commands) fn visits(
     match op {
         Op::XGroup => manage::visits(from, store),
         Op::XReadGroup => read::visits(from, store),
-        Op::XAutoClaim => claim::visits(from, store),
+        Op::XClaim => claim::visits(from, store),
+        Op::XAutoClaim => claim::visits_idle(from, store),
         _ => Ok(0),
     }
 }
 
 /// Reads the clock of the front in milliseconds. The group's clock, if it is ahead, takes its place;
 /// it may stand still ([time-1]), so it would not do alone.
-fn clock(from: &mut Decoder<'_>, group_ms: u64) -> Result<u64, Malformed> {
+pub(super) fn clock(from: &mut Decoder<'_>, group_ms: u64) -> Result<u64, Malformed> {
     const LAST_MS: u64 = i64::MAX.cast_unsigned();
     Ok(from.word()?.max(group_ms).min(LAST_MS))
 }

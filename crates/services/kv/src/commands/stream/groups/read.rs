@@ -1,7 +1,7 @@
 //! XREADGROUP: delivers new entries to a consumer, or repeats those that it has not acknowledged.
 //!
 //! A command is one attempt: the front lets a client block by repeating it. A command never delivers
-//! what its reply lacks: near the limit of a reply it stops, and the next command continues.
+//! what its reply lacks: once there are enough, it stops, and the next command continues.
 
 use std::ops::ControlFlow;
 
@@ -12,11 +12,12 @@ use super::{
         read::{Options, limit},
         rows::{self, View},
     },
+    ENOUGH_BYTES, ENTRIES_MAX,
     change::Change,
-    clock,
+    clock, fits,
     lag::Positions,
     rows::{Group, Pending},
-    text,
+    text, visits_of_bytes,
 };
 use crate::{
     command::{Refusal, Request},
@@ -26,20 +27,13 @@ use crate::{
     },
     encode::{Decoder, Encoder, Fault, Keys},
     key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, Key},
-    op::{Op, REPLY_BYTES_MAX},
+    op::Op,
     resp::reply::Reply,
     store::{Store, stream::EntryId},
 };
 
-/// Maximum number of entries that a command returns. Part of the replicated format: never changes.
-const ENTRIES_MAX: u64 = 1 << 14;
 /// Number of entries up to which the bound on the visits needs no walk.
 const FEW_ENTRIES: u64 = 1000;
-/// Size in bytes of the entries that fill a reply and of one more, of the largest size.
-const VISITED_BYTES_MAX: u64 = REPLY_BYTES_MAX as u64 + (8 << 20);
-/// Bytes of a reply besides the entries and the names of streams: headers of arrays.
-const HEADERS_BYTES: usize = 64;
-
 const MEANINGLESS: &str = "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.";
 
 /// Encodes XREADGROUP. The time to block and the clock come first, in eight bytes each, so that the
@@ -132,17 +126,17 @@ pub(super) fn visits(from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, F
     }
     // Each entry may have been pending for another consumer.
     let visits = entries.saturating_mul(3 + 5 * CHANGED_ROW);
-    Ok(visits.saturating_add(bytes.min(VISITED_BYTES_MAX) / 1024))
+    Ok(visits.saturating_add(visits_of_bytes(bytes)))
 }
 
-/// Counts the entries that a group has not delivered, up to `most` or the limit of a reply.
+/// Counts the entries that a group has not delivered, up to `most` or until they are enough.
 fn undelivered(view: &View<'_>, group: &Group, most: u64) -> u64 {
     let (mut count, mut bytes) = (0, 0);
     if let Some(next) = group.last.next().filter(|_| most > 0) {
         view.entries((next, EntryId::MAX), false, &mut |_, fields| {
             count += 1;
             bytes += fields.len();
-            match count < most && bytes < REPLY_BYTES_MAX {
+            match count < most && bytes < ENOUGH_BYTES {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             }
@@ -163,7 +157,7 @@ struct Answer {
 
 impl Answer {
     fn is_full(&self) -> bool {
-        self.is_full || self.left == 0
+        self.is_full || self.left == 0 || self.bytes.len() > ENOUGH_BYTES
     }
 
     /// Adds a stream with its entries.
@@ -178,15 +172,10 @@ impl Answer {
     }
 
     /// Begins the entries of a stream, of which the command wants up to `most`.
-    fn entries(&self, key: Key<'_>, most: u64) -> Entries {
-        let used = self.bytes.len().saturating_add(key.bytes().len()) + 2 * HEADERS_BYTES;
-        Entries {
-            count: 0,
-            bytes: Vec::new(),
-            most: most.min(self.left),
-            room: REPLY_BYTES_MAX.saturating_sub(used),
-            is_full: false,
-        }
+    fn entries(&self, most: u64) -> Entries {
+        let before = if self.left < ENTRIES_MAX { self.bytes.len() } else { 0 };
+        let most = most.min(self.left);
+        Entries { count: 0, bytes: Vec::new(), most, before, is_full: false }
     }
 }
 
@@ -195,7 +184,8 @@ struct Entries {
     count: u64,
     bytes: Vec<u8>,
     most: u64,
-    room: usize,
+    /// Size of the reply so far, if it has entries.
+    before: usize,
     is_full: bool,
 }
 
@@ -204,7 +194,7 @@ impl Entries {
     fn add(&mut self, write: impl FnOnce(&mut Reply<'_>)) -> bool {
         let start = self.bytes.len();
         write(&mut Reply(&mut self.bytes));
-        if self.bytes.len() > self.room {
+        if !fits(self.before + start, self.before + self.bytes.len()) {
             self.bytes.truncate(start);
             self.is_full = true;
             return false;
@@ -241,7 +231,7 @@ pub(super) fn read(
         // A list of the consumer's own entries that is empty means that there are no more of them,
         // so a stream for which there is no room is left out.
         if !answer.is_full() {
-            let mut entries = answer.entries(key, query.count);
+            let mut entries = answer.entries(query.count);
             match after {
                 Some(after) => repeat(&mut change, after, query.now_ms, &mut entries),
                 None => deliver(&mut change, &query, &mut entries),
