@@ -41,6 +41,8 @@ pub struct MemoryStore {
     image: Option<Box<Image>>,
     /// Number of snapshots begun since the start.
     images: u64,
+    /// Slot below which all commands are committed.
+    committed_to: u64,
 }
 
 impl MemoryStore {
@@ -78,8 +80,8 @@ impl MemoryStore {
     /// Saves a row for the snapshot in progress, before the row changes.
     #[cold]
     fn keep_row_for_image(&mut self, id: Id, name: &[u8]) {
-        if let (Some(image), Some(rows)) = (&mut self.image, self.collections.get(id))
-            && !image.keep_row(id, rows, name)
+        if let Some(image) = &mut self.image
+            && !image.keep_row(id, self.collections.get(id), name)
         {
             self.image = None;
         }
@@ -166,8 +168,8 @@ impl Store for MemoryStore {
         if self.image.is_some() {
             self.keep_row_for_image(id, name);
         }
-        let image = self.image.as_ref().map_or(0, |image| image.number());
-        self.collections.put(id, name, value, image);
+        let image = self.image.as_ref().filter(|image| image.needs_no_rows(id));
+        self.collections.put(id, name, value, image.map_or(0, |image| image.number()));
     }
 
     fn remove_row(&mut self, id: Id, name: &[u8]) {
@@ -257,7 +259,8 @@ impl Store for MemoryStore {
         Some(*deadline).filter(|deadline| *deadline <= until_ms)
     }
 
-    fn commit(&mut self, _applied_to: Slot, _meta: &[MetaChange]) {
+    fn commit(&mut self, applied_to: Slot, _meta: &[MetaChange]) {
+        self.committed_to = applied_to.0;
         self.free_some();
     }
 
@@ -275,7 +278,7 @@ impl Store for MemoryStore {
 
     fn begin_image(&mut self) -> Option<u64> {
         self.images += 1;
-        let image = Image::of(&self.table, &self.collections, self.images);
+        let image = Image::of(&self.table, &self.collections, self.images, self.committed_to);
         self.image = Some(Box::new(image));
         Some(self.table.len())
     }
@@ -310,7 +313,8 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn finish_load(&mut self, _at: Slot, _meta: &[MetaChange]) -> Result<(), LoadError> {
+    fn finish_load(&mut self, at: Slot, _meta: &[MetaChange]) -> Result<(), LoadError> {
+        self.committed_to = at.0;
         Ok(())
     }
 }

@@ -1,7 +1,11 @@
 //! Snapshot of the store in memory while commands continue. A record ahead of the cursor is saved
 //! before it changes; nothing else is copied.
 
-use std::{borrow::Cow, collections::BTreeMap, ops::Bound};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
 
 use quorate_replica::service::Imaged;
 
@@ -29,6 +33,8 @@ type Kept = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 pub(super) struct Image {
     /// Mark of the collections that the cursor has passed or that are newer than the snapshot.
     number: u64,
+    /// First slot whose commands the snapshot does not have.
+    from: u64,
     cursor: Cursor,
     /// Saved records of keys ahead of the cursor that have changed since the snapshot began. A key
     /// that was absent has a record too. They hide the records of the table.
@@ -36,6 +42,8 @@ pub(super) struct Image {
     /// Saved rows ahead of the cursor that have changed since the snapshot began.
     kept_rows: BTreeMap<Id, Kept>,
     kept_bytes: usize,
+    /// Collections without rows that the cursor has passed. They have no mark.
+    passed_empty: BTreeSet<Id>,
     /// Number of shards of `kept` that have been freed.
     freed: usize,
     /// Contents at the time of a flush, which no longer change.
@@ -45,19 +53,21 @@ pub(super) struct Image {
 }
 
 impl Image {
-    pub(super) fn of(table: &Table, collections: &Collections, number: u64) -> Self {
+    pub(super) fn of(table: &Table, collections: &Collections, number: u64, from: u64) -> Self {
         let bytes = table.bytes_about().saturating_add(collections.bytes());
         let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
-        Self::within(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX), number)
+        Self { from, ..Self::within(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX), number) }
     }
 
     pub(super) fn within(bytes_max: usize, number: u64) -> Self {
         Self {
             number,
+            from: 0,
             cursor: Cursor::default(),
             kept: Table::default(),
             kept_rows: BTreeMap::new(),
             kept_bytes: 0,
+            passed_empty: BTreeSet::new(),
             freed: 0,
             cleared: None,
             bytes_max,
@@ -102,19 +112,25 @@ impl Image {
         self.number
     }
 
-    /// Saves a row before it changes. Returns `false` if the limit would be exceeded; the snapshot
-    /// then ends.
-    pub(super) fn keep_row(&mut self, id: Id, rows: &Rows, name: &[u8]) -> bool {
+    /// Returns whether the snapshot needs no rows of a collection that has none now: it was created
+    /// after the snapshot began, or is a stream that was passed without entries.
+    pub(super) fn needs_no_rows(&self, id: Id) -> bool {
+        self.from <= id.version.slot || self.passed_empty.contains(&id)
+    }
+
+    /// Saves a row before it changes. Returns `false` if the limit would be exceeded, which ends the
+    /// snapshot.
+    pub(super) fn keep_row(&mut self, id: Id, rows: Option<&Rows>, name: &[u8]) -> bool {
         let is_within = |within: &Within| within.id == id && within.has_passed(name);
         let kept = self.kept_rows.get(&id);
         if self.cleared.is_some()
-            || rows.seen == self.number
+            || rows.map_or_else(|| self.needs_no_rows(id), |rows| rows.seen == self.number)
             || self.cursor.within().is_some_and(is_within)
             || kept.is_some_and(|kept| kept.contains_key(name))
         {
             return true;
         }
-        let old = rows.get(name);
+        let old = rows.and_then(|rows| rows.get(name));
         self.kept_bytes += row_bytes(name, old);
         if self.kept_bytes > self.bytes_max {
             return false;
@@ -189,7 +205,9 @@ impl Image {
         }
         let stop = self.cursor.pass_rows(merge, turn, each);
         if self.cursor.within().is_none() {
-            collections.mark(id, self.number);
+            if !collections.mark(id, self.number) {
+                self.passed_empty.insert(id);
+            }
             let kept = self.kept_rows.remove(&id).unwrap_or_default();
             let bytes = kept.iter().map(|(name, old)| row_bytes(name, old.as_deref()));
             self.kept_bytes = self.kept_bytes.saturating_sub(bytes.sum());

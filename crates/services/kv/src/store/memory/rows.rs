@@ -64,11 +64,14 @@ impl Collections {
         self.live.get(&id).or_else(|| self.ended.get(&id))
     }
 
-    /// Marks a collection as not needed by the snapshot `image`.
-    pub(super) fn mark(&mut self, id: Id, image: u64) {
-        if let Some(rows) = self.live.get_mut(&id) {
+    /// Marks a collection as not needed by the snapshot `image`. Returns `false` if it has no rows.
+    pub(super) fn mark(&mut self, id: Id, image: u64) -> bool {
+        let rows = self.live.get_mut(&id);
+        if let Some(rows) = rows {
             rows.seen = image;
+            return true;
         }
+        self.ended.contains_key(&id)
     }
 
     pub(super) fn row(&self, id: Id, name: &[u8]) -> Option<&[u8]> {
