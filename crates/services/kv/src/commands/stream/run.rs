@@ -12,8 +12,8 @@ use crate::{
         state::{ReadContext, WriteContext},
     },
     encode::{Decoder, Fault, Malformed},
-    key::Key,
-    op::Op,
+    key::{KEY_BYTES_MAX, Key},
+    op::{Op, REPLY_BYTES_MAX},
     resp::reply::Reply,
     store::{
         Store,
@@ -39,7 +39,15 @@ struct Add<'a> {
     wall_ms: u64,
     /// Encoded names and values of the fields.
     fields: &'a [u8],
+    /// Set if no reply could hold the entry.
+    is_too_large: bool,
 }
+
+/// Bytes around a field in a reply, at most.
+const ITEM_BYTES: usize = 16;
+/// Maximum size of an entry's fields in a reply, which leaves room for ids and a key. Part of the
+/// replicated format.
+const ENTRY_BYTES_MAX: usize = REPLY_BYTES_MAX - 2 * KEY_BYTES_MAX;
 
 /// Decodes the start of [`Op::XAdd`].
 fn head<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, bool, Option<Trim>), Fault> {
@@ -64,7 +72,8 @@ impl<'a> Add<'a> {
         if list.is_empty() || list.len() % 2 != 0 {
             return Err(Fault::Malformed);
         }
-        Ok(Self { key, only_existing, trim, id, wall_ms, fields })
+        let is_too_large = fields.len() + ITEM_BYTES * list.len() > ENTRY_BYTES_MAX;
+        Ok(Self { key, only_existing, trim, id, wall_ms, fields, is_too_large })
     }
 }
 
@@ -73,7 +82,7 @@ pub(super) fn add(
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let Add { key, only_existing, trim, id, wall_ms, fields } = Add::decode(from)?;
+    let Add { key, only_existing, trim, id, wall_ms, fields, is_too_large } = Add::decode(from)?;
     let now_ms = state.store.time().max(wall_ms);
     let Ok(found) = Change::find(&mut *state, key, reply) else {
         return Ok(());
@@ -90,6 +99,10 @@ pub(super) fn add(
             return Ok(());
         }
     };
+    if is_too_large {
+        reply.error("ERR Elements are too large to be stored");
+        return Ok(());
+    }
     let view = found.as_ref().map(Change::view);
     let plan = trim.map(|trim| trim.plan(view.as_ref(), Some(id)));
     let mut change = match found {
