@@ -30,9 +30,15 @@ use crate::{common::Random, failing::until};
 
 /// Disk that counts the reads on one thread.
 #[derive(Debug)]
-struct Counting {
+pub(crate) struct Counting {
     thread: ThreadId,
-    reads: AtomicU64,
+    pub(crate) reads: AtomicU64,
+}
+
+impl Counting {
+    pub(crate) fn of_this_thread() -> Self {
+        Self { thread: thread::current().id(), reads: AtomicU64::new(0) }
+    }
 }
 
 impl Disk for Counting {
@@ -123,7 +129,7 @@ fn a_set_reads_nothing() {
         bytes[..most].fill(0);
         fs::write(&file, bytes).unwrap();
     }
-    let disk = Arc::new(Counting { thread: thread::current().id(), reads: AtomicU64::new(0) });
+    let disk = Arc::new(Counting::of_this_thread());
     let counting = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };
     let mut store = open(&path, counting);
     let before = disk.reads.load(Ordering::SeqCst);

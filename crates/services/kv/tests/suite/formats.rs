@@ -1,6 +1,6 @@
 //! Formats that outlive the process: replicated commands, entries on disk, positions.
 
-use quorate_core::slot::Slot;
+use quorate_core::{level::Level, slot::Slot};
 use quorate_kv::{
     commands::first_key,
     store::{Position, Store as _, Version, lsm::LsmStore},
@@ -205,6 +205,63 @@ fn encoded_commands_of_collections_stay_as_they_are() {
         let command = hex(&command);
         assert_eq!((&command[..6], &command[22..]), (head, tail), "{request}");
     }
+}
+
+/// The encoding of logged commands on streams never changes. Those that may be long have the prefix
+/// of bounded commands.
+#[test]
+fn encoded_commands_of_streams_stay_as_they_are() {
+    let id = |ms: u8, seq: u8| format!("{ms:016x}{seq:016x}");
+    let (low, high) = (id(0, 0), "f".repeat(32));
+    let cases = [
+        ("XADD k 1-2 f v", format!("7f016b0002{}0201660176", id(1, 2))),
+        ("XADD k * f v", "7f016b000040420f00000000000201660176".to_owned()),
+        (
+            "XADD k NOMKSTREAM MAXLEN ~ 5 7-* f v",
+            "7d7f016b030505904e0107000000000000000201660176".to_owned(),
+        ),
+        ("XDEL k 1-2 3", format!("80016b02{}{}", id(1, 2), id(3, 0))),
+        ("XTRIM k MINID = 1-2", format!("7d81016b02{}", id(1, 2))),
+        ("XTRIM k MAXLEN ~ 5 LIMIT 0", "7d81016b050500".to_owned()),
+        ("XSETID k 1-2 ENTRIESADDED 3", format!("82016b{}06{low}", id(1, 2))),
+    ];
+    for (request, expected) in cases {
+        let mut node = Node::memory();
+        node.world.level = Level(10);
+        let client = node.connect();
+        node.feed(client, format!("{request}\r\n").as_bytes());
+        let Some(Asked::Write(_, None, command)) = node.world.asked.pop_back() else {
+            panic!("{request} is a write");
+        };
+        assert_eq!(hex(&command), expected, "{request}");
+    }
+    let queries = [
+        (
+            "XREAD BLOCK 5 COUNT 2 STREAMS k l $ 1-2",
+            format!("320600000000000000000302016b016c01{low}00{}", id(1, 2)),
+        ),
+        ("XRANGE k - + COUNT 3", format!("31016b00{low}{high}04")),
+        ("XREVRANGE k + -", format!("31016b01{low}{high}00")),
+        ("XINFO STREAM k", "3400016b".to_owned()),
+        ("XINFO STREAM k FULL", "3401016b0a".to_owned()),
+        ("XINFO GROUPS k", "3402016b".to_owned()),
+        ("XINFO CONSUMERS k g", "3403016b40420f00000000000167".to_owned()),
+        ("XLEN k", "18016b05".to_owned()),
+    ];
+    let mut node = Node::memory();
+    node.world.level = Level(10);
+    let client = node.connect();
+    node.say(client, "MULTI");
+    let mut expected = format!("7d4e00{:02x}", queries.len());
+    for (request, query) in queries {
+        assert_eq!(node.say(client, request), "+QUEUED|", "{request}");
+        expected += &format!("{:02x}{query}", query.len() / 2);
+    }
+    node.feed(client, b"EXEC\r\n");
+    let Some(Asked::Write(_, None, command)) = node.world.asked.pop_back() else {
+        panic!("EXEC is a write");
+    };
+    assert_eq!(hex(&command), expected);
 }
 
 /// The format of collections on disk never changes.

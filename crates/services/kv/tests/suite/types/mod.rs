@@ -13,5 +13,7 @@ mod sets;
 mod sort;
 mod stores;
 mod stream;
+mod stream_effects;
+mod stream_rows;
 mod together;
 mod zsets;

@@ -1,13 +1,9 @@
 //! Streams, command by command.
 
-use quorate_core::{level::Level, slot::Slot};
-use quorate_kv::{service::Service, store::memory::MemoryStore};
-use quorate_replica::{
-    front::ConnectionId,
-    service::{Imaged, StateMachine as _},
-};
+use quorate_core::level::Level;
+use quorate_replica::front::ConnectionId;
 
-use crate::common::{Node, Random, on_both_stores};
+use crate::common::{Node, on_both_stores};
 
 const MAX: &str = "18446744073709551615";
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
@@ -16,7 +12,7 @@ const SMALLER: &str =
     "-ERR The ID specified in XADD is equal or smaller than the target stream top item|";
 
 /// Runs a test on both stores, in a group that knows streams.
-fn on_both(test: impl Fn(&mut Node)) {
+pub(super) fn on_both(test: impl Fn(&mut Node)) {
     on_both_stores(|node| {
         node.world.level = Level(10);
         test(node);
@@ -56,7 +52,7 @@ fn fill(node: &mut Node, client: ConnectionId, key: &str, ids: std::ops::Range<u
 }
 
 /// Returns the ids in a reply of XRANGE.
-fn ids(node: &mut Node, client: ConnectionId, command: &str) -> Vec<String> {
+pub(super) fn ids(node: &mut Node, client: ConnectionId, command: &str) -> Vec<String> {
     let reply = node.say(client, command);
     let is_id = |line: &&str| line.contains('-') && !line.starts_with(['*', '$', '-']);
     reply.split('|').filter(is_id).map(str::to_owned).collect()
@@ -476,165 +472,4 @@ fn streams_are_copied_and_renamed() {
         XLEN u => :0|
         ",
     );
-}
-
-/// A command without effect changes no version, so WATCH lets a transaction pass.
-#[test]
-fn only_changes_end_a_watch() {
-    on_both(|node| {
-        let client = node.connect();
-        let other = node.connect();
-        for (command, changes) in [
-            ("XADD s 9-9 a b", true),
-            ("XTRIM s MAXLEN 5", false),
-            ("XDEL s 1-1", false),
-            ("XADD s 1-1 a b", false),
-            ("XSETID s 9-9", true),
-            ("XTRIM s MAXLEN 0", true),
-        ] {
-            node.say(client, "WATCH s");
-            node.say(client, "MULTI");
-            node.say(client, "PING");
-            node.say(other, command);
-            let expected = if changes { "*-1|" } else { "*1|+PONG|" };
-            assert_eq!(node.say(client, "EXEC"), expected, "{command}");
-        }
-    });
-}
-
-#[test]
-fn changes_are_announced() {
-    on_both(|node| {
-        let client = node.connect();
-        let listener = node.connect();
-        node.say(client, "CONFIG SET notify-keyspace-events Et");
-        node.say(listener, "PSUBSCRIBE *");
-        for (command, events) in [
-            ("XADD s 1-1 a b", &["xadd"][..]),
-            ("XADD s MAXLEN 1 2-1 a b", &["xadd", "xtrim"]),
-            ("XADD s MAXLEN 5 3-1 a b", &["xadd"]),
-            ("XTRIM s MAXLEN 5", &[]),
-            ("XTRIM s MAXLEN 1", &["xtrim"]),
-            ("XDEL s 1-1", &[]),
-            ("XDEL s 3-1", &["xdel"]),
-            ("XSETID s 9-9", &["xsetid"]),
-        ] {
-            node.say(client, command);
-            let told = node.take(listener);
-            let parts = told.split("__keyevent@0__:").skip(1);
-            let names: Vec<&str> = parts.filter_map(|part| part.split('|').next()).collect();
-            assert_eq!(names, events, "{command}");
-        }
-    });
-}
-
-/// Streams need level 10, also within a transaction or in an operation that is older.
-#[test]
-fn streams_need_a_level() {
-    let mut node = Node::memory();
-    let client = node.connect();
-    let needs = "-ERR not executed: streams need feature level 10";
-    for command in
-        ["XADD s 1-1 a b", "XLEN s", "XRANGE s - +", "XREAD STREAMS s 0", "SCAN 0 TYPE stream"]
-    {
-        let reply = node.say(client, command);
-        assert!(reply.starts_with(needs), "{command}: {reply}");
-    }
-    node.world.level = Level(10);
-    for command in ["XADD s 1-1 a b", "XLEN s", "SCAN 0 TYPE stream"] {
-        node.say(client, "MULTI");
-        node.say(client, command);
-        node.say(client, "EXEC");
-        let (_, command) = node.world.log.last().unwrap();
-        assert_eq!(node.world.service.level_of(command), Level(10));
-    }
-    assert_eq!(node.world.log.len(), 3);
-}
-
-#[test]
-fn scripts_use_streams() {
-    on_both(|node| {
-        let client = node.connect();
-        for (text, expected) in [
-            ("return redis.call('xadd', KEYS[1], '1-1', 'a', 'b')", "$3|1-1|"),
-            ("return redis.call('xadd', KEYS[1], '*', 'a', 'b')", "$9|1000000-0|"),
-            ("return redis.call('xread', 'STREAMS', KEYS[1], '0')[1][2][1][1]", "$3|1-1|"),
-            (
-                "redis.setresp(3) return redis.call('xread', 'STREAMS', KEYS[1], '0').map.s[1][1]",
-                "$3|1-1|",
-            ),
-            (
-                "return redis.pcall('xread', 'BLOCK', 0, 'STREAMS', KEYS[1], '$').err",
-                "$63|ERR xread command is not allowed with BLOCK option from scripts|",
-            ),
-            ("return redis.call('xread', 'STREAMS', KEYS[1], '$')", "$-1|"),
-        ] {
-            let reply = node.ask(client, &["EVAL", text, "1", "s"]);
-            assert_eq!(reply, expected, "{text}");
-        }
-    });
-}
-
-/// Nodes agree on everything, also after a snapshot.
-#[test]
-fn nodes_have_the_same_streams() {
-    let mut digests = Vec::new();
-    for seed in 0..3 {
-        let digests_of = std::cell::RefCell::new(Vec::new());
-        on_both(|node| {
-            let mut random = Random::new(77 + seed);
-            let client = node.connect();
-            for _ in 0..400 {
-                let (key, other) = (random.pick(&["a", "b", "c"]), random.pick(&["a", "b", "c"]));
-                let (ms, most) = (random.below(40), random.below(8));
-                node.world.wall_ms += random.below(3) as u64;
-                let command = match random.below(12) {
-                    0..4 => format!("XADD {key} * f {ms}"),
-                    4 => format!("XADD {key} MAXLEN ~ {most} * f {ms}"),
-                    5 => format!("XADD {key} MINID = {} * f {ms}", node.world.wall_ms - 9),
-                    6 => format!("XTRIM {key} MAXLEN {most}"),
-                    7 => match ids(node, client, &format!("XRANGE {key} - + COUNT {ms}")).last() {
-                        Some(id) => format!("XDEL {key} {id}"),
-                        None => format!("XDEL {key} 1-1"),
-                    },
-                    8 if key != other => format!("COPY {key} {other} REPLACE"),
-                    9 if most == 0 => format!("DEL {key}"),
-                    9 => format!("RENAME {key} {other}"),
-                    _ => format!("XSETID {key} {}", node.world.wall_ms),
-                };
-                node.say(client, &command);
-                for key in ["a", "b", "c"] {
-                    agrees(node, client, key);
-                }
-            }
-            let digest = node.world.service.digest();
-            assert_eq!(loaded(node).digest(), digest);
-            digests_of.borrow_mut().push(digest);
-        });
-        let found = digests_of.into_inner();
-        assert_eq!(found[0], found[1]);
-        digests.extend(found);
-    }
-    digests.dedup();
-    assert_eq!(digests.len(), 3, "the programs differ");
-}
-
-/// Checks that the number of entries and the first one are as a stream says.
-fn agrees(node: &mut Node, client: ConnectionId, key: &str) {
-    let all = ids(node, client, &format!("XRANGE {key} - +"));
-    assert_eq!(node.say(client, &format!("XLEN {key}")), format!(":{}|", all.len()));
-    let info = node.say(client, &format!("XINFO STREAM {key}"));
-    if let Some(first) = all.first() {
-        assert!(info.contains(&format!("recorded-first-entry-id|${}|{first}|", first.len())));
-    }
-}
-
-/// Returns the service of a node that has loaded a snapshot of another one.
-fn loaded(node: &mut Node) -> Service {
-    let (from, mut to) = (&mut node.world.service, Service::new(Box::new(MemoryStore::new())));
-    to.begin_load().unwrap();
-    assert!(from.begin_image());
-    while from.next_image(100, &mut |item| to.load(item).unwrap()) == Imaged::More {}
-    to.finish_load(Slot(node.world.slot), &[]).unwrap();
-    to
 }
