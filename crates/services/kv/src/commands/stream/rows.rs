@@ -119,6 +119,8 @@ pub(crate) struct Change<'w, 'a> {
     header: Header,
     pub(super) log: Log,
     deadline: Option<u64>,
+    /// Clients that wait for entries have to try again.
+    wakes: bool,
 }
 
 impl<'w, 'a> Change<'w, 'a> {
@@ -133,7 +135,10 @@ impl<'w, 'a> Change<'w, 'a> {
             let header = Header::from_bytes(&entry.value)?;
             Some((header, header.log?, entry.deadline))
         });
-        Ok(found.map(|(header, log, deadline)| Self { state, key, header, log, deadline }))
+        Ok(found.map(|(header, log, deadline)| {
+            let wakes = false;
+            Self { state, key, header, log, deadline, wakes }
+        }))
     }
 
     /// Creates an empty stream at a key that has no value.
@@ -141,12 +146,12 @@ impl<'w, 'a> Change<'w, 'a> {
         let log = Log::default();
         let id = state.begin();
         let header = Header { id, count: 0, bytes: 0, first: 0, timed: None, log: Some(log) };
-        Self { state, key, header, log, deadline: None }
+        Self { state, key, header, log, deadline: None, wakes: false }
     }
 
-    /// Returns the number of entries.
-    pub(super) const fn count(&self) -> u64 {
-        self.header.count
+    /// Makes clients that wait for entries try again.
+    pub(super) const fn wake(&mut self) {
+        self.wakes = true;
     }
 
     pub(super) fn view(&self) -> View<'_> {
@@ -163,6 +168,7 @@ impl<'w, 'a> Change<'w, 'a> {
         if self.header.count == 0 {
             self.log.first = id;
         }
+        self.wakes = true;
         self.log.last = id;
         self.log.added += 1;
         self.header.count += 1;
@@ -206,9 +212,11 @@ impl<'w, 'a> Change<'w, 'a> {
 
     /// Writes the header, which gives the key the command's version.
     pub(super) fn close(self) {
-        let Self { state, key, header, log, deadline } = self;
+        let Self { state, key, header, log, deadline, wakes } = self;
         let header = Header { log: Some(log), ..header };
         state.set(key, &header.to_bytes(), deadline, Kind::Stream);
-        state.tell_readers(key);
+        if wakes {
+            state.tell_readers(key);
+        }
     }
 }

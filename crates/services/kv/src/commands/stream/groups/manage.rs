@@ -267,6 +267,7 @@ pub(super) fn manage(
             change.group.last = at.id.unwrap_or(change.stream.log.last);
             change.group.read = at.read;
             change.stream.event("xgroup-setid");
+            change.stream.wake();
             change.close();
             reply.ok();
         }
@@ -318,6 +319,7 @@ fn create(mut stream: rows::Change<'_, '_>, name: &[u8], at: &Position, reply: &
     let group = Group::new(next_number(&mut stream), last, at.read);
     stream.put_group_row(&name::group(name), &group.to_bytes(), None);
     stream.event("xgroup-create");
+    stream.wake();
     stream.close();
     reply.ok();
 }
@@ -342,6 +344,7 @@ fn destroy(mut stream: rows::Change<'_, '_>, group: &[u8], reply: &mut Reply<'_>
     }
     stream.remove_group_row(&name::group(group), Group::BYTES);
     stream.event("xgroup-destroy");
+    stream.wake();
     stream.close();
     reply.integer(1);
 }
