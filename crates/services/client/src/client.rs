@@ -1,4 +1,4 @@
-//! The client, which numbers its commands and retries each until it has a reply.
+//! The key-value client: numbers its commands, and retries each until it has a reply.
 
 use std::{
     collections::VecDeque,

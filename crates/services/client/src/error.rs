@@ -1,4 +1,4 @@
-//! Reasons why a command has no reply, with whether it may have been executed.
+//! Errors of a command that got no reply, with whether it may have been executed.
 
 use std::fmt;
 

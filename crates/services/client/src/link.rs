@@ -1,4 +1,4 @@
-//! A connection to one node, which sends whole commands and receives whole replies.
+//! Connection to one node, which carries whole commands and replies.
 
 use std::{
     io::{self, ErrorKind, Read, Write},

@@ -1,4 +1,4 @@
-//! Byte streams of a cluster: written so that nothing is lost or repeated, read without a gap.
+//! Client for byte streams: writes lose and repeat nothing, and reads have no gaps.
 //!
 //! A [`StreamWriter`] buffers the bytes that are not known to be durable. After the loss of a
 //! connection, a node or a leader, it sends them again from the position that the next node

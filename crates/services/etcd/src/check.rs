@@ -1,4 +1,4 @@
-//! Validates requests on arrival, without looking up keys, as etcd does.
+//! Stateless validation of requests on arrival, as in etcd.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Submits commands by frames to the devices of a cluster, and prints where each was executed.
+//! Submits commands by frames to the devices of a cluster, and prints which node executed each.
 //!
 //! ```text
 //! by_frames INTERFACE SECONDS NODE…

@@ -1,4 +1,4 @@
-//! Connection to a node, with responses in the order of requests. Only connecting blocks.
+//! Connection to a node, which responds in the order of the requests. Only connecting blocks.
 
 use std::{
     collections::VecDeque,

@@ -1,6 +1,6 @@
-//! A client of devices: it submits frames to the leader's coordinator and learns the outcome from
-//! decision frames ([offload-22]–[offload-24]), so its commands wake no process of a node. A
-//! connection to a node makes up for lost frames.
+//! A client for clusters with devices: it submits frames to the leader's coordinator and learns the
+//! outcome from decision frames ([offload-22]–[offload-24]), so its commands wake no process of a
+//! node. A connection to a node makes up for lost frames.
 //!
 //! The client works with the log service of a volatile group whose nodes vote by devices that
 //! receive raw frames (`--device kernel`, `tc`, `packet`). It needs an interface on their network

@@ -1,5 +1,5 @@
-//! A client of devices without its sockets: decides what to send when, and which batches are known
-//! to be executed ([offload-22]–[offload-24]).
+//! State machine of a frame client, without its sockets: decides what to send when, and which
+//! batches are known to be executed ([offload-22]–[offload-24]).
 //!
 //! Batches are numbered, and execute in the order of their numbers or not at all. A lost batch
 //! therefore invalidates those sent after it, and all outstanding batches are sent again, which has

@@ -1,5 +1,5 @@
-//! Walk over the decisions in frames, slot by slot. A client may draw conclusions only from the
-//! walk ([offload-23]).
+//! Processes the decisions in frames slot by slot, without gaps. The client may conclude an outcome
+//! only from this walk ([offload-23]).
 //!
 //! The walk starts where a node states that it has applied all earlier slots, and advances by
 //! decision frames alone, in the era in which it began, never past a slot that begins or ends a

@@ -1,4 +1,4 @@
-//! Client requests and the entries of the command table.
+//! Parsed client requests, and the entries of the command table.
 
 use std::borrow::Cow;
 
@@ -180,11 +180,11 @@ pub enum ScriptBy {
 /// Component that executes a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
-    /// The service: all nodes in log order, or a single node for a query.
+    /// Executed by the service: on every node in log order, or on one node for a query.
     Data(Encode),
-    /// The service, but the script determines the encoding.
+    /// Executed by the service, with an encoding determined by the script.
     Script(ScriptBy),
-    /// The connection that received the command.
+    /// Answered by the connection that received the command.
     Local(Local),
 }
 

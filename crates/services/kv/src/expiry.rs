@@ -1,4 +1,4 @@
-//! Housekeeping: the removal of expired keys and fields in small steps ([time-2]).
+//! Background expiry: removes expired keys and fields in small steps ([time-2]).
 //!
 //! Clients cannot observe the removal, so it is not urgent. It is nevertheless a command in the
 //! log, so that stored keys, digests and snapshots depend only on the log.

@@ -1,4 +1,4 @@
-//! Keys and their maximum length, which is the same for all commands and both stores.
+//! Keys, and their maximum length, which is the same for all commands and both stores.
 
 use std::fmt;
 

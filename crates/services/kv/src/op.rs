@@ -1,4 +1,4 @@
-//! Operation numbers of logged commands and queries, and encodings that operations share.
+//! Operation codes of logged commands and queries, and encodings that operations share.
 
 use crate::encode::{Decoder, Encoder, Malformed};
 

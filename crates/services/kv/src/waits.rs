@@ -1,4 +1,4 @@
-//! Queue of blocked clients and the keys that they wait for, in log order.
+//! Replicated queue of blocked clients and the keys that they wait for, in log order.
 //!
 //! The queue is replicated state, in memory on every node. A store on disk saves it in the metadata
 //! of its commits, and snapshots contain it after the keys. `docs/decisions/0023` has the reasons.

@@ -1,4 +1,4 @@
-//! Replies of commands and scripts, and their encoding in the machine: a tag followed by the
+//! Replies of commands and scripts, and their encoding inside the machine: a tag followed by the
 //! contents, with numbers in little-endian order (`machine/values.c`).
 
 use crate::{DEPTH_MAX, number};

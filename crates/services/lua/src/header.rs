@@ -1,4 +1,4 @@
-//! First line of a script: `#!lua name=… flags=…`.
+//! The first line of a script: `#!lua name=… flags=…`.
 
 /// Flags in the first line of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Host of the current run, stored in the state of the machine.
+//! Reference to the host of the current run, kept in the machine's state.
 #![allow(unsafe_code, reason = "a borrow that a store cannot express: its state has no lifetime")]
 
 use std::{marker::PhantomData, ptr::NonNull};

@@ -1,4 +1,4 @@
-//! Broken machine for tests: imports with arbitrary arguments, and arbitrary memory contents.
+//! A broken machine for tests: calls imports with arbitrary arguments and memory contents.
 
 use wasmi::Val;
 

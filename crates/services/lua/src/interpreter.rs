@@ -12,7 +12,7 @@ use crate::{
     outcome, proof,
 };
 
-/// Visits charged for every run, because the machine's memory is restored for it.
+/// Visits (units of work) charged for every run, because the machine's memory is restored for it.
 const START: u64 = 256;
 /// Number of bytes of text, keys and arguments that can be copied in the time of one visit.
 const INPUT_BYTES_PER_VISIT: u64 = 64;
@@ -97,7 +97,7 @@ impl Interpreter {
         self.machine.take().unwrap_or_else(|| valid(Machine::new(program())))
     }
 
-    /// Keeps a machine for the next run, unless its memory has grown and so differs from a new one.
+    /// Keeps the machine for reuse, unless its memory has grown.
     fn keep(&mut self, machine: Machine) {
         self.machine = machine.is_small().then_some(machine);
     }

@@ -1,4 +1,4 @@
-//! Outcomes of runs, as reported to clients.
+//! Outcome of a run, as reported to the client.
 
 use sha1_smol::Sha1;
 

@@ -1,5 +1,5 @@
-//! Self-test when the first machine is created: a run with a known result and cost, which shows
-//! that this build's machine behaves like that of all other nodes.
+//! Self-test at the creation of the first machine: a run with a known result and cost shows that
+//! this build behaves like that of all other nodes.
 //!
 //! The interpreter's instructions tail-call one another. That is correct only if the compiler turns
 //! these calls into jumps. A build in which it does not, or in which a dependency meters

@@ -1,4 +1,4 @@
-//! Reasons why a stream cannot be written, read or changed.
+//! Errors of stream requests.
 
 use std::{error, fmt, io};
 

@@ -1,4 +1,4 @@
-//! A connection to one node, which sends and receives frames.
+//! Connection to one node, which carries frames of the stream protocol.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},

@@ -1,4 +1,4 @@
-//! `Streams`: requests other than reading and writing.
+//! `Streams`: requests about streams other than reading and writing.
 
 use std::thread;
 

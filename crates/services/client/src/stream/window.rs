@@ -1,4 +1,5 @@
-//! Written bytes that are not known to be durable, and checks of the positions that nodes report.
+//! Written bytes that are not yet known to be durable, with checks of the positions that nodes
+//! report.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Queries about users and roles, including those that nodes use to authenticate clients.
+//! Queries about users and roles, including those with which nodes authenticate clients.
 
 use bytes::Bytes;
 

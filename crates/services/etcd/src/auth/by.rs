@@ -1,4 +1,4 @@
-//! The sender of a command or query, encoded before the request.
+//! The sender of a command or query (`By`), encoded ahead of the request.
 
 /// The sender of a request, whose rights determine whether it is executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

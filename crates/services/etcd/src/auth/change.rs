@@ -1,4 +1,4 @@
-//! Changes of users, roles and permissions by commands of the log, with etcd's errors.
+//! Replicated commands that change users, roles and permissions, with etcd's errors.
 
 use bytes::Bytes;
 use prost::Message;

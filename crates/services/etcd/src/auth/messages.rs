@@ -1,4 +1,4 @@
-//! Encoding of queries about users and roles, and of changes to them, between nodes and in the log.
+//! Encoding of auth queries and commands, for the log and for messages between nodes.
 
 use bytes::Bytes;
 use prost::Message;

@@ -1,4 +1,4 @@
-//! Checks of access rights.
+//! Permission checks of requests against users and roles.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Users, roles and the state of auth as rows of the store.
+//! Storage of users, roles and the auth status as rows of the store.
 //!
 //! | First byte | Then | Value |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! Merged key ranges, because only several permissions together may cover a requested range.
+//! Merging of key ranges: several permissions together may cover a requested range.
 
 use crate::mvcc::Keys;
 

@@ -1,4 +1,4 @@
-//! Service Auth: manages users and roles, and authenticates clients.
+//! The etcd Auth service: manages users and roles, and authenticates clients.
 
 use std::sync::Arc;
 

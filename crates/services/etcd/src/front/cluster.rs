@@ -1,4 +1,4 @@
-//! Service Cluster: lists and changes the members.
+//! The etcd Cluster service: lists and changes the members.
 //!
 //! Adding a member reserves an id, which a node later takes with `quorate start --join`. The node
 //! becomes a voter once it is caught up, automatically or by promotion. Changes of voters are plans

@@ -1,4 +1,4 @@
-//! Service Election: the first client in a queue is the leader and publishes a value.
+//! The etcd Election service: the first client in a queue is the leader and publishes a value.
 
 use std::sync::Arc;
 

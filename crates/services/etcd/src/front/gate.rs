@@ -1,4 +1,4 @@
-//! Senders of requests: this node, or a client identified by its token or certificate.
+//! Authentication of requests: the sender is this node, or a client with a token or certificate.
 //!
 //! The result of verifying a token is cached until users or roles change. A stream keeps the
 //! identity of the client that opened it.

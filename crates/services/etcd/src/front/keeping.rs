@@ -1,4 +1,4 @@
-//! Keep-alives of leases. Requests that arrive while a command is in flight share the next one.
+//! Lease keep-alives. Requests that arrive while a command is in flight share the next command.
 
 use std::{
     sync::Arc,

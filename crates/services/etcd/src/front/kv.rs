@@ -1,4 +1,4 @@
-//! Service KV: reads and changes keys.
+//! The etcd KV service: range, put, delete, txn and compaction.
 
 use std::{sync::Arc, time::Duration};
 

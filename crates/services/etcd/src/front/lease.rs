@@ -1,4 +1,4 @@
-//! Service Lease: grants, revokes and lists leases, and keeps them alive.
+//! The etcd Lease service: grants, revokes and lists leases, and keeps them alive.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Service Lock: a client holds a lock while its key exists and is first in the queue. The key is
-//! deleted with its lease.
+//! The etcd Lock service: a client holds a lock while its key exists and is first in the queue. The
+//! key is deleted with its lease.
 
 use bytes::Bytes;
 use quorate::Role;

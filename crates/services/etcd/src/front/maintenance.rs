@@ -1,4 +1,4 @@
-//! Service Maintenance: reports and manages the state of a member.
+//! The etcd Maintenance service: reports and manages the state of a member.
 
 use std::sync::Arc;
 

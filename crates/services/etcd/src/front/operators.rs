@@ -1,4 +1,4 @@
-//! Checks of the node's operators against etcd's users.
+//! Authorization of the node's operators against etcd's users.
 
 use std::sync::Arc;
 

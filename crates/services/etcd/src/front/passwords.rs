@@ -1,4 +1,4 @@
-//! Hashes and checks passwords on other threads, a few at a time.
+//! Password hashing and checking on separate threads, a few at a time.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! Responses queued for a stream's client, with their memory reservations.
+//! Output queue of a stream: responses to its client, with their memory reservations.
 
 use std::{
     pin::Pin,

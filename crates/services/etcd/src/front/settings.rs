@@ -1,4 +1,4 @@
-//! Settings of the front, and constants for all clients.
+//! Settings of the front end, and limits that apply to all clients.
 
 use quorate::NodeId;
 

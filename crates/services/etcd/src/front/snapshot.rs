@@ -1,4 +1,4 @@
-//! Snapshots as streams: the bytes of a backup in an envelope that `etcdctl` accepts.
+//! Snapshot streams: a backup's bytes in an envelope that `etcdctl` accepts.
 //!
 //! `etcdctl` requires a length that is a multiple of 512, followed by a SHA-256 checksum of all
 //! preceding bytes. So the backup is followed by zeros, its length, a marker for `quorate restore`,

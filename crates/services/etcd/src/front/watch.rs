@@ -1,5 +1,5 @@
-//! Service Watch: streams of watchers. Each watcher receives every event of its keys exactly once
-//! and in order.
+//! The etcd Watch service: streams of watchers. Each watcher receives every event of its keys
+//! exactly once and in order.
 //!
 //! A watcher is caught up when it has been sent everything up to the stream's revision. Caught-up
 //! watchers receive the batches of the [`Hub`]. Lagging watchers, and all watchers after a gap in

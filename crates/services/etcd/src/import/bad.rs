@@ -1,4 +1,4 @@
-//! Reasons for refusing to import a file.
+//! Error of an import: the reasons for refusing a file.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! File format of bbolt, as used by etcd's snapshots: two meta pages with the root, and trees of
-//! pages below them. The reader follows the published format and trusts no number in the file.
+//! Reader of bbolt, the file format of etcd's snapshots: two meta pages with the root, and trees of
+//! pages below them. It follows the published format and trusts no number in the file.
 //!
 //! | bytes | page |
 //! |---|---|

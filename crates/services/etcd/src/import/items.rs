@@ -1,4 +1,4 @@
-//! Items of an image, generated from a snapshot of etcd in the order of the store's rows.
+//! Generates image items from an etcd snapshot, in store row order.
 
 use super::{bad::Bad, contents::Contents};
 use crate::{

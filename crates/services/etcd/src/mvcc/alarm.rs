@@ -1,5 +1,5 @@
-//! Alarms: faults of members, recorded in the replicated state. While a member's alarm for lack of
-//! space is raised, the data may not grow.
+//! Member alarms, part of the replicated state. While any member has a NOSPACE alarm, the data may
+//! not grow.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! Entries of the store for an image of data imported from another cluster.
+//! Store entries for an image of data imported from another cluster.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Compaction: makes history unreadable at once, and removes it in bounded steps.
+//! Compaction: history becomes unreadable at once and is removed in bounded steps.
 //!
 //! The steps are commands in the log, so all nodes remove the same history at the same point. A
 //! step visits changes from the oldest revision on. Below the compacted revision, the record that a

@@ -1,4 +1,4 @@
-//! Comparisons of keys, which select a transaction's branch.
+//! Key comparisons, which select the branch of a transaction.
 
 use std::{cmp::Ordering, ops::ControlFlow};
 

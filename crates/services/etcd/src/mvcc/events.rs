@@ -1,4 +1,4 @@
-//! Events from a revision on, in pages.
+//! Watch events from a given revision on, read in pages.
 
 use std::ops::ControlFlow;
 

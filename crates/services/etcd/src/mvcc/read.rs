@@ -1,4 +1,4 @@
-//! Lookup of keys' records, at the current revision or an earlier one.
+//! Lookup of key records at the current or an earlier revision.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! Changes: a transaction in progress numbers its changes and can undo them.
+//! A transaction in progress: numbers its changes and can undo them.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! Messages and services of the protocol, made of `proto/*.proto` by `generate/`; do not edit them.
+//! Protocol messages and services, generated from `proto/*.proto` by `generate/`; do not edit them.
 
 /// All of them, as Protobuf describes itself.
 pub const DESCRIPTORS: &[u8] = include_bytes!("descriptors.bin");

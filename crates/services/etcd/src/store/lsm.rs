@@ -1,7 +1,7 @@
 //! The store on disk: all entries are rows of one collection in the engine of the key-value
 //! service. The engine orders the rows, commits atomically with the slot, and handles images,
-//! loads, syncing, and full or failing disks ([`quorate_kv::store::lsm`]). This module only maps
-//! keys to row names.
+//! loads, syncing, and full or failing disks ([`quorate_kv::store::lsm`]). This file only maps keys
+//! to row names.
 
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};

@@ -1,4 +1,4 @@
-//! The service compared with a model: every response, through snapshots and compactions.
+//! Every response of the service compared with a model, across snapshots and compactions.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{

@@ -1,4 +1,4 @@
-//! Access rights compared with a model, through changes, enabling and images.
+//! Permissions compared with a model: after changes, after enabling auth, and after loading images.
 
 use bytes::Bytes;
 use prost::Message;

@@ -1,4 +1,4 @@
-//! Budgets of requests: a transaction that exceeds its budget changes nothing.
+//! Request budgets: a transaction that exceeds its budget changes nothing.
 
 use quorate_etcd::{
     mvcc::{Budget, Mvcc, is_serializable},

@@ -1,4 +1,4 @@
-//! gRPC and HTTP clients of nodes in this process, with real sockets and disks.
+//! gRPC and HTTP clients against nodes in this process, with real sockets and disks.
 
 use std::{
     io::{Read as _, Write as _},

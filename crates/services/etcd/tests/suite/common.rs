@@ -1,4 +1,4 @@
-//! A service without a node.
+//! Test fixture: the service on its own, without a node.
 
 use std::ops::{Deref, DerefMut};
 

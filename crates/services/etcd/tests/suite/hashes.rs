@@ -1,4 +1,4 @@
-//! Hashes: equal exactly where the same can be read.
+//! Hashes of the data: equal exactly if the readable contents are equal.
 
 use quorate_etcd::{
     check,

@@ -1,4 +1,4 @@
-//! Images: of one moment, the same on every node, and refused if inconsistent.
+//! State images: consistent at one point in time, identical on every node, refused if inconsistent.
 
 use quorate::{Imaged, LoadError, Slot, StateMachine as _};
 use quorate_etcd::{

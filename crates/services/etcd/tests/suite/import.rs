@@ -1,4 +1,4 @@
-//! Snapshots of etcd: imports are faithful, and no file is trusted.
+//! Imports of etcd snapshots: faithful copies, and no trust in the file.
 
 mod file;
 mod hostile;

@@ -1,4 +1,4 @@
-//! Limits of leases and of their keys, and expiry.
+//! Limits on leases and their keys, and expiry.
 
 use bytes::Bytes;
 use quorate::StateMachine as _;

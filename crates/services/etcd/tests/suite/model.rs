@@ -1,5 +1,5 @@
-//! The model: a plain list of all changes, and the outcomes of requests on it. Shares no code with
-//! the service except the messages.
+//! Reference model: a plain list of all changes, from which it computes the outcome of each
+//! request. Shares no code with the service except the messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Random requests: few keys, many cases.
+//! Generator of random requests, with few keys so that many cases occur.
 
 use bytes::Bytes;
 use quorate_etcd::proto::etcdserverpb::{

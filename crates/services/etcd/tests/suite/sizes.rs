@@ -1,4 +1,4 @@
-//! The size of the data, and the maximum length of keys.
+//! Size of the data, and maximum key length.
 
 use std::ops::ControlFlow;
 

@@ -1,5 +1,5 @@
-//! Numbers of visited entries, with a store that walks over removed ones as a tree on disk does: a
-//! key that changed often, or leases kept alive for long, cost no more.
+//! Number of entries that a request visits. The test store walks over removed entries as a tree on
+//! disk does. A key that changed often, or a lease kept alive for long, costs no more than others.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Output of the client (frames, offers, requests), and the time of the next wake-up.
+//! Outgoing frames, offers and requests of the client, and the time of its next wake-up.
 
 use quorate_offload::{Address, Descriptor, Form, Header};
 

@@ -1,4 +1,4 @@
-//! Random choices of Redis commands. The seed is in the command, so all nodes choose the same.
+//! Random choices in Redis commands. The command contains the seed, so all nodes choose the same.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 

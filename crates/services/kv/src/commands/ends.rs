@@ -1,4 +1,4 @@
-//! Deadlines of fields: how a hash stores them, and how expired fields are removed.
+//! Deadlines of hash fields: how they are stored, and how expired fields are removed.
 //!
 //! The deadline of a field has two rows, one by field and one by time. Both sort before the rows of
 //! fields: those begin with a position, which is never 0. A field whose deadline is at or before

@@ -1,4 +1,4 @@
-//! EXEC: atomic execution of the commands of a transaction.
+//! EXEC: executes the commands of a transaction atomically.
 
 use crate::{
     commands::{

@@ -1,4 +1,4 @@
-//! Lock record: state of a Redisson lock, stored as a string.
+//! State of a Redisson lock, stored as a string.
 
 /// Prefix of a lock record. Part of the stored format. A string with this prefix that a client sets
 /// is a lock record too.

@@ -113,8 +113,8 @@ static RUNS: [Option<Run>; 256] = {
     runs
 };
 
-/// Returns the key of a command on a single key, if cheap to find. A hint only: the command may be
-/// malformed.
+/// Returns the first key of a command, if it is cheap to find. Only a hint: the command is not
+/// validated.
 pub fn first_key(command: &[u8]) -> Option<&[u8]> {
     let mut from = Decoder(command);
     match Op::from_byte(from.byte().ok()?)? {

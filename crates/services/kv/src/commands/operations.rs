@@ -1,4 +1,4 @@
-//! Operations of a replicated command, which may be a transaction of several.
+//! Operations of a replicated command: one, or several in a transaction.
 
 use super::{
     keys::scanned,

@@ -1,4 +1,4 @@
-//! Collections in write commands: the header and the rows.
+//! Access of write commands to a collection: its header and its rows.
 //!
 //! Every change of rows also writes the header in the same atomic unit, because the header contains
 //! the count, and WATCH compares its version.

@@ -1,4 +1,5 @@
-//! Strings: GET and SET, commands for several keys (MGET), and for part of a value (APPEND).
+//! String commands: GET and SET, those for several keys (MGET), and those for part of a value
+//! (APPEND).
 
 use crate::{
     command::{Doc, READS, REMOVES, Refusal, Request, SYNTAX, Spec, WRITES},

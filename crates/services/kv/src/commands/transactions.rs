@@ -1,4 +1,4 @@
-//! Transactions: EXEC is one replicated command, which contains the versions read by WATCH.
+//! Encoding of EXEC as one replicated command, which contains the versions recorded by WATCH.
 
 use quorate_core::level::Level;
 

@@ -1,4 +1,4 @@
-//! Collections in read commands: the header and the stored rows.
+//! Access of read commands to a collection: its header and its stored rows.
 
 use super::{
     lock::is_lock,

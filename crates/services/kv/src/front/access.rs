@@ -1,4 +1,4 @@
-//! Identity and permissions of a connection, and the errors for missing permissions.
+//! Identity and permissions of a connection, and NOPERM errors.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Requests;

@@ -1,4 +1,4 @@
-//! Replies that do not depend on the connection, such as those about settings and scripts.
+//! Replies that do not depend on the connection, such as replies about settings and scripts.
 
 use quorate_replica::front::Requests;
 

@@ -1,4 +1,4 @@
-//! Reads and writes that a connection has not sent yet.
+//! Reads and writes parsed by a connection but not yet sent to the replica.
 
 use quorate_replica::front::Sequenced;
 

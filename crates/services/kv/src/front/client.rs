@@ -1,4 +1,4 @@
-//! CLIENT: information about the clients connected to this node, and changes to their connections.
+//! CLIENT: lists and changes the client connections of this node.
 
 use quorate_replica::front::ConnectionId;
 

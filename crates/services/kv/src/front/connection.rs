@@ -1,4 +1,4 @@
-//! Client connection: parses requests, executes or forwards them, and sends the replies in order.
+//! Client connection: parses requests, executes or forwards them, and sends replies in order.
 
 mod attached;
 mod checking;

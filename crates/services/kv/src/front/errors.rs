@@ -1,4 +1,4 @@
-//! Number of errors received by this node's clients, by error code.
+//! Counts of the errors sent to this node's clients, by error code.
 
 use std::{collections::BTreeMap, fmt::Write};
 

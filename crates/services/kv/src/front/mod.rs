@@ -1,4 +1,4 @@
-//! Redis front: client connections as state machines, without sockets.
+//! Redis front end: client connections as state machines, without sockets.
 
 use quorate_access::{Checker, PendingChecks};
 use quorate_core::time::Time;

@@ -1,4 +1,4 @@
-//! Delivery of messages and of notices about changed keys or a new leader to the affected clients.
+//! Delivers Pub/Sub messages, invalidations and notices of a new leader to the clients concerned.
 
 use quorate_replica::front::{ConnectionId, Requests};
 
@@ -29,7 +29,7 @@ impl RespFront {
         }
     }
 
-    /// Notifies the clients that may cache a key that it has changed.
+    /// Sends an invalidation for `key` to every client that may have cached it.
     #[cold]
     pub(super) fn tell_changed(&mut self, key: &[u8]) {
         for client in self.shared.tracking.take(key) {

@@ -1,4 +1,4 @@
-//! Order of a connection's requests. Replies are sent in the order of the requests, and a read is
+//! Request order of a connection. Replies are sent in the order of the requests, and a read is
 //! executed between the writes before and after it.
 //!
 //! Writes are sent to the replica as they arrive. Adjacent reads share one confirmation and form a

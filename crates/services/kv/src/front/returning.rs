@@ -1,4 +1,4 @@
-//! Limit on a connection's writes in flight whose replies may be as large as a value.
+//! Limits the writes in flight on a connection whose replies may be as large as a value.
 //!
 //! The size of such a reply is unknown before the write is executed. Afterwards, the reply occupies
 //! memory until the client reads it. Most replies are small (`RPOP` from a queue, `EXEC` with two

@@ -1,4 +1,4 @@
-//! Limits of the front, and data about the process that it reports.
+//! Limits of the front end, and facts about the process that it reports.
 
 /// Limits of the front, and data about the process for INFO.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Subcommands of commands, and the errors for unknown ones.
+//! Subcommand tables, and errors for unknown subcommands.
 
 use super::refusals::printable;
 use crate::{

@@ -1,4 +1,4 @@
-//! Notification of a new leader to subscribers of `+switch-master`, as a Sentinel sends it.
+//! Notifies subscribers of `+switch-master` of a new leader, as a Sentinel does.
 
 use quorate_core::node_id::NodeId;
 use quorate_replica::{front::Requests, status::Status};

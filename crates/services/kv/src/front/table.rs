@@ -1,4 +1,4 @@
-//! COMMAND: the command table, and the places of keys in requests.
+//! COMMAND: the command table, and the key positions in requests.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Topology of the group in terms of Redis: one master and its replicas.
+//! The group's topology in Redis terms: one master and its replicas.
 //!
 //! Every node accepts every command. The leader is shown as the master because commands take the
 //! shortest path there. For clients that fail over by Sentinel, each node answers as a Sentinel

@@ -1,4 +1,5 @@
-//! CLIENT TRACKING: the keys that clients cache, and the clients to notify when a key changes.
+//! CLIENT TRACKING on one node: the keys cached by its clients, and the clients to notify of a
+//! change.
 //!
 //! A client is notified when this node executes a change. The key is then removed from the table
 //! until it is read again. A key is entered when its read is *requested*, and a notice is queued

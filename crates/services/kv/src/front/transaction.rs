@@ -1,4 +1,4 @@
-//! Transaction of a client: the commands since MULTI, and the versions for WATCH.
+//! A client's transaction: the commands queued since MULTI and the key versions recorded by WATCH.
 
 use quorate_access::Role;
 

@@ -1,4 +1,4 @@
-//! Blocked clients of this node: polls of the queue, claims and withdrawals.
+//! Blocked clients of this node and the replicated queue: polls, claims and withdrawals.
 
 use std::collections::BTreeSet;
 

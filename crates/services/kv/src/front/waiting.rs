@@ -1,4 +1,4 @@
-//! Blocked clients of this node, from request to reply.
+//! Blocked clients of this node, from the request to the reply.
 //!
 //! Their queue is replicated (`crate::waits`). A *look* polls this node's state for clients that
 //! are next in line for an element. Each sends a claim, which is ordered by the log like any write.

@@ -1,4 +1,4 @@
-//! Integers in requests and values.
+//! Parsing of integers in requests and values.
 
 /// Parses an integer as Redis does: an optional `-` and digits, without leading zeros and blanks.
 pub fn parse_integer(text: &[u8]) -> Option<i64> {

@@ -1,4 +1,4 @@
-//! Cache of a node's scripts, by their hashes.
+//! Cache of the scripts known to a node, by hash.
 //!
 //! A script of a lock library is executed as a single built-in operation, as it was before scripts
 //! were supported. Thus locks that are held during an upgrade of the cluster keep their meaning,

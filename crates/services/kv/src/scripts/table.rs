@@ -1,4 +1,4 @@
-//! Recognized scripts of client libraries, and the operations that replace them.
+//! Client-library scripts that are recognized, and the operations executed in their place.
 //!
 //! The texts belong to the libraries. This table has the SHA-1 of their tokens ([`super::words`])
 //! and of the texts as the libraries send them. Comments list a script's `KEYS`, then its `ARGV`.

@@ -1,4 +1,4 @@
-//! Tokens of a Lua text, which do not depend on blanks, comments and the kind of quotes.
+//! Tokens of a Lua text. They do not depend on blanks, comments or the kind of quotes.
 
 /// Returns the tokens of a text, each followed by a zero byte. Strings are marked and in lower
 /// case, because command names ignore case. Semicolons are omitted, because Lua ignores them.

@@ -1,4 +1,4 @@
-//! Number of expired keys that are still stored ([time-2]). Counted on demand, and each key once.
+//! Number of expired keys still in the store ([time-2]). Counted on demand, each key once.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! Store on disk: an LSM tree that stores the data and the applied position atomically.
+//! Store on disk: an LSM tree that saves the data and the applied position atomically.
 //!
 //! **Layers.** A commit goes to a table in memory and writes nothing. Once enough changes have
 //! accumulated, a thread (`writer`) writes them to the tree, so a key that is written often enters

@@ -1,4 +1,4 @@
-//! Merge of sorted streams. For each key, the entry of the uppermost stream hides those below.
+//! Merge of sorted streams. For each key, the entry of the uppermost stream hides the others.
 
 /// Merge of streams, the uppermost first. Each is sorted by key, without duplicates.
 pub(super) struct Merge<'a, K, T> {

@@ -1,4 +1,4 @@
-//! Meter of the data that a command visits, which stops the command at its limit.
+//! Counts the data that a command visits, and stops the command at its limit.
 
 use std::cell::Cell;
 

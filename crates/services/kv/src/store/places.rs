@@ -1,5 +1,5 @@
-//! Versions and positions: a version is the place of a command in the log, a position the place of
-//! a key in the store's order.
+//! Versions and positions. A version is a command's place in the log; a position is a key's place
+//! in the store's order.
 
 use quorate_replica::service::CommandId;
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,4 +1,4 @@
-//! Ids of a stream's entries, and the part of a stream that its key holds.
+//! Stream entry ids, and the part of a stream that is stored with its key.
 
 use std::fmt;
 

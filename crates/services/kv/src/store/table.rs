@@ -1,4 +1,4 @@
-//! Flat hash table in the order of positions. A lookup touches one place in memory.
+//! Flat hash table in position order. A lookup touches one place in memory.
 //!
 //! A position is a hash, so its upper bits determine the home slot of an item. The table uses open
 //! addressing with linear probing, and runs are kept sorted. It is divided into shards by position,

@@ -1,4 +1,4 @@
-//! Blind writes of the store on disk: SET reads nothing, and all counts stay exact.
+//! Blind writes in the store on disk: SET reads nothing, and all counts stay exact.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Replies to each command, on both stores, through the front.
+//! Replies to each command, on both stores, through the front end.
 
 use crate::common::{Node, check, on_both_stores, request};
 use quorate_replica::front::Front as _;

@@ -1,4 +1,4 @@
-//! Simulated replica that executes the requests of a front immediately or in any order.
+//! Simulated replica that executes a front end's requests at once or in any order.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -53,7 +53,7 @@ impl Random {
     }
 }
 
-/// Unanswered request of the front.
+/// Request from the front end that has not been answered yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Write(Tag, Option<Sequenced>, Vec<u8>),
@@ -64,7 +64,7 @@ pub(crate) enum Asked {
     ReadInOrder(Tag),
 }
 
-/// Completion that the front has not received yet.
+/// Completion that the front end has not received yet.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Written(Tag, Vec<u8>),

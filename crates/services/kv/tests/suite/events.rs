@@ -1,4 +1,4 @@
-//! Keyspace events: the events of each command, and the clients that receive them.
+//! Keyspace events: the events that each command causes, and the clients that receive them.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{commands::state::notice, service::Service, store::memory::MemoryStore};

@@ -41,7 +41,7 @@ struct Moody {
     full: AtomicBool,
     /// Kinds of access that fail, with their errors.
     fails: Mutex<Vec<(Access, io::ErrorKind)>>,
-    /// Error of all writes, if they fail.
+    /// Error that every write returns; `None` if writes succeed.
     sealed: Mutex<Option<io::ErrorKind>>,
     panics: AtomicBool,
     /// Number of failed accesses.

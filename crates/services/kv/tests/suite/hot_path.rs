@@ -1,4 +1,5 @@
-//! Allocations on the hot path: after a warm-up, SET and GET through the front allocate nothing.
+//! Allocations on the hot path: after a warm-up, SET and GET through the front end allocate
+//! nothing.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

@@ -1,4 +1,4 @@
-//! Locks: conditions, the scripts of lock libraries, and their messages.
+//! Locks: conditional commands, the scripts of lock libraries, and unlock messages.
 
 use quorate_kv::scripts::{Known, Meaning, Scripts, hash_of};
 use quorate_replica::front::Front as _;

@@ -1,4 +1,4 @@
-//! Store on disk: contents after restarts and crashes, and folders that it rejects.
+//! The store on disk: contents after restarts and crashes, and folders that it rejects.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,4 +1,4 @@
-//! Order and limits of a connection: replies in order, reads after writes, bounded queues.
+//! Order and limits on one connection: replies in order, reads after writes, bounded queues.
 
 use quorate_core::node_id::NodeId;
 use quorate_replica::front::{ConnectionId, Failure, Front as _};

@@ -1,4 +1,4 @@
-//! Statistics of a node's commands: counts and times.
+//! Command statistics of a node: counts and times.
 
 use quorate_replica::front::Front as _;
 

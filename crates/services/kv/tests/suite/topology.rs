@@ -1,4 +1,4 @@
-//! ROLE, SENTINEL and INFO replication, by which clients discover the nodes.
+//! ROLE, SENTINEL and INFO replication, with which clients discover the nodes.
 
 use quorate_kv::front::{ClusterMode, RespFront, Settings};
 use quorate_replica::front::Front as _;

@@ -1,4 +1,4 @@
-//! CLIENT TRACKING: a client that drops the keys it is notified of never caches an old value.
+//! CLIENT TRACKING: a client that drops every key it is notified of never caches an old value.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! Bounds on the visits of commands ([visit-1] to [visit-3]). Every test also checks the bounds of
-//! its commands against their actual visits.
+//! Bounds on the rows that commands visit ([visit-1] to [visit-3]). Every test also compares the
+//! computed bounds with the actual visits.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{

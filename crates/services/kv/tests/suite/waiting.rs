@@ -1,4 +1,4 @@
-//! Blocking commands: the client that gets an element, the time, and disconnected clients.
+//! Blocking commands: which client gets an element, timeouts, and disconnected clients.
 
 mod entries;
 pub(crate) mod group;

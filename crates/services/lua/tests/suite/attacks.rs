@@ -1,5 +1,6 @@
-//! Attacks: inputs that broke an earlier engine, and those found for this one. Each ends in time,
-//! in bounded memory, and alike on two interpreters (`docs/notes/2026-11-29-scripts-attacked.md`).
+//! Scripts that broke an earlier engine, and attacks found for this one. Each ends in time, in
+//! bounded memory, and with the same result on two interpreters
+//! (`docs/notes/2026-11-29-scripts-attacked.md`).
 
 use quorate_lua::{Data, Interpreter, Outcome, Run};
 

@@ -1,4 +1,4 @@
-//! Isolation of runs: a result depends only on the script and its input.
+//! Isolation of runs: a result depends only on the script and its input, not on earlier runs.
 
 use quorate_lua::{Interpreter, Outcome, Run};
 

@@ -1,4 +1,4 @@
-//! The language: conversion of values, globals, errors.
+//! The Lua language: conversion of values, globals, errors.
 
 use crate::{check, eval};
 

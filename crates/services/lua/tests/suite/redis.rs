@@ -1,4 +1,4 @@
-//! Expressions, each with the reply of Redis 7.0.15 on x86.
+//! Expressions with the replies of Redis 7.0.15 on x86.
 //!
 //! Two kinds are omitted. The sign of a NaN depends on the machine in Redis and is always positive
 //! here. Fractions as words of commands are formatted as in Redis 7.2.

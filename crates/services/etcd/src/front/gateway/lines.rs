@@ -1,4 +1,4 @@
-//! Reads gRPC responses message by message and converts them to lines of JSON.
+//! Converts gRPC responses, message by message, to lines of JSON.
 
 use std::{
     pin::Pin,

@@ -1,4 +1,4 @@
-//! Access checks of watchers, when they are created and after each change of users or roles.
+//! Permission checks for watchers: at creation, and after each change of users or roles.
 
 use bytes::Bytes;
 use quorate::Role;

@@ -1,4 +1,4 @@
-//! Watchers of a stream, with their keys and progress.
+//! The watchers of one stream, with their keys and progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Clients that log in: tokens at every member, and their invalidation.
+//! Login: tokens are valid at every member until they are invalidated.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Programs that monitor a member by its health and its metrics.
+//! Monitoring: health checks and metrics.
 
 use std::{
     io::{Read as _, Write as _},

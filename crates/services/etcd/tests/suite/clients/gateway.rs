@@ -1,4 +1,4 @@
-//! Clients that use JSON over HTTP/1, and clients that use reflection.
+//! JSON clients over HTTP/1, and gRPC reflection.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},

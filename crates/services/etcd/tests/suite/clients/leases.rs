@@ -1,4 +1,4 @@
-//! Clients whose keys are attached to leases.
+//! Leases with attached keys, from a client's point of view.
 
 use std::{
     sync::{

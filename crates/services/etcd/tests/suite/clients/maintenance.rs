@@ -1,4 +1,4 @@
-//! Clients that maintain a member: hashes, snapshots, alarms.
+//! The Maintenance service as used by clients: hashes, snapshots, alarms.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{

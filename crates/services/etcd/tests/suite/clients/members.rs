@@ -1,4 +1,4 @@
-//! Clients that change the membership.
+//! Membership changes requested by clients.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Clients that use a node's locks and elections.
+//! The Lock and Election services as used by clients.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Clients that watch keys.
+//! Watches, from a client's point of view.
 
 use quorate_etcd::proto::{
     etcdserverpb::{

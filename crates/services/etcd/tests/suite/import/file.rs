@@ -1,4 +1,4 @@
-//! Writer of bbolt files with etcd's buckets for a service's history.
+//! Writer of bbolt files that hold a service's history in etcd's buckets.
 
 use std::collections::{BTreeMap, BTreeSet};
 

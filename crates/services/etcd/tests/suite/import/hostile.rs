@@ -1,4 +1,4 @@
-//! Files that are no snapshots, are cut, have flipped bits, or are crafted to be costly.
+//! Files that are not snapshots, are truncated, have flipped bits, or are crafted to be costly.
 
 use std::collections::BTreeMap;
 

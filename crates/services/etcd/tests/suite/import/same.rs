@@ -1,4 +1,4 @@
-//! A service imported from a snapshot of etcd equals one with the same history.
+//! A service imported from an etcd snapshot equals a service with the same history.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{

@@ -1,4 +1,4 @@
-//! The disk of the store fails, during commands and before the store was ever read.
+//! Disk failures of the store, during commands and before its first read.
 
 use std::{
     io,

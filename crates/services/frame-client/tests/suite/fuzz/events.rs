@@ -1,4 +1,4 @@
-//! Input of a client of devices as events: frames of a segment, responses of a node, and time.
+//! Fuzz input decoded as events of a frame client: frames, responses from a node, and time.
 
 use quorate_frame_client::machine::{Act, Machine, Micros, NotTaken, OPEN_MAX, Outcome};
 use quorate_wire::frame_clients::{Name, NodePosition, STAND_BYTES};

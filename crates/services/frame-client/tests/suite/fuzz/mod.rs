@@ -1,5 +1,5 @@
-//! Hostile frames and responses for a client of devices: the corpus of the fuzz target
-//! `frames-client` and mutations of it.
+//! Hostile frames and responses for a frame client: the corpus of the fuzz target `frames-client`
+//! and mutations of it.
 
 mod events;
 

@@ -1,4 +1,4 @@
-//! Commands for the deadlines of fields: HEXPIRE, HTTL, HPERSIST and others.
+//! Commands for field deadlines: HEXPIRE, HTTL, HPERSIST and others.
 
 use super::run::Hash;
 use crate::{

@@ -1,4 +1,4 @@
-//! Forms of the replies to hash commands, as encoded in the log.
+//! Forms of replies to hash commands, as encoded in the log.
 
 pub(super) mod how {
     /// HSET: replies with the number of new fields.

@@ -1,4 +1,4 @@
-//! Ends of a list: left and right.
+//! The two ends of a list: left and right.
 
 use crate::{
     command::{Refusal, SYNTAX},

@@ -1,4 +1,4 @@
-//! Conversion of replies between neutral form and the form used by scripts.
+//! Conversion of replies between the protocol-neutral form and the form used by scripts.
 
 use quorate_lua::Data;
 

@@ -1,4 +1,4 @@
-//! Blocked clients: how every node executes joining the queue, claiming elements, and leaving.
+//! Blocking commands: replicated execution of join, claim and leave.
 
 use super::attempt::{Action, Attempt, parts};
 use crate::{

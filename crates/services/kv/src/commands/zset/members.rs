@@ -1,4 +1,4 @@
-//! The two rows of each member of a sorted set: by name, with the score as value, and by score.
+//! The two rows of each sorted set member: one keyed by name with the score as value, one by score.
 
 use crate::commands::{
     rows::{Change, View, placed},

@@ -1,4 +1,4 @@
-//! Session to which a connection is attached.
+//! The session to which a connection is attached.
 
 use quorate_replica::front::{Sequenced, SessionId};
 

@@ -1,4 +1,4 @@
-//! Password check in progress, with the action that follows.
+//! A password check in progress, and the action that follows it.
 
 use quorate_access::Claim;
 

@@ -1,5 +1,5 @@
-//! CLIENT REPLY: suppression of replies. As in Redis, messages and confirmations of subscriptions
-//! are always sent.
+//! CLIENT REPLY: suppresses replies. As in Redis, messages and subscription confirmations are
+//! always sent.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Quiet {

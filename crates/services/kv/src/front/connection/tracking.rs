@@ -1,4 +1,4 @@
-//! CLIENT TRACKING: the keys that a connection caches, and the invalidation notices.
+//! CLIENT TRACKING on one connection: the keys that it caches, and its invalidation messages.
 
 use quorate_replica::front::ConnectionId;
 

@@ -1,4 +1,4 @@
-//! Layer above the tree: committed changes that have not been written to the tree.
+//! In-memory layer above the tree: committed changes not yet written to the tree.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Condition of the store and its disk.
+//! Health of the store on disk and of its disk.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Number of keys and index of deadlines while some keys are set blindly.
+//! Key count and deadline index while some keys are set by blind writes.
 
 use super::{
     LsmStore,

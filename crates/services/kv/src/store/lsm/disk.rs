@@ -1,4 +1,4 @@
-//! Disk operations that the store performs outside of the tree.
+//! Disk operations of the store outside of the tree.
 
 use std::{
     fmt,

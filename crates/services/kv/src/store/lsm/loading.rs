@@ -1,5 +1,4 @@
-//! Loads: the keys of another store are written to a hidden generation. The last batch makes it
-//! current.
+//! Loads a snapshot: writes the keys to a hidden generation, which the last batch makes current.
 //!
 //! Until then, the tree has its old state. After a crash, the store is at its old position, and the
 //! loaded keys are removed. The first keys of a load mark the generation as used, so that no other

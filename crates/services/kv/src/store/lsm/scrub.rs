@@ -1,4 +1,4 @@
-//! Scrub: a thread that verifies the checksums of all files of the tree.
+//! Scrub thread: verifies the checksums of all files of the tree.
 //!
 //! The thread has no handle of the tree, which may be reopened meanwhile. Compaction removes files
 //! at any time, so a finding is only a suspicion: a file counts as damaged if the owner still finds

@@ -1,4 +1,4 @@
-//! Behaviour of the store while the disk is full or failing, and recovery.
+//! Handling of a full or failing disk by the store, and recovery.
 
 use std::{
     cell::{OnceCell, RefCell},

@@ -1,4 +1,4 @@
-//! Names and values of rows. Short ones are stored inline, so a search need not follow a pointer.
+//! Row names and values. Short ones are stored inline, so a search need not follow a pointer.
 
 use std::cmp::Ordering;
 

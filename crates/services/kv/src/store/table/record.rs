@@ -1,5 +1,5 @@
-//! Record of a key: value and metadata in one allocation. A lookup has one cache miss, compared
-//! with four in a tree.
+//! Record of a key: value and metadata in one allocation. A lookup has one cache miss; in a tree it
+//! has four.
 
 use crate::store::{
     collection::Kind,

@@ -1,4 +1,4 @@
-//! Bit operations on strings, command by command.
+//! Tests of bit operations on strings, command by command.
 
 use crate::common::{check, on_both_stores};
 

@@ -1,4 +1,4 @@
-//! Hashes, command by command.
+//! Tests of the hash commands, command by command.
 
 use crate::common::{Node, check, on_both_stores};
 

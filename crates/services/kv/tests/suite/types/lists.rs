@@ -1,4 +1,4 @@
-//! Lists, command by command.
+//! Tests of the list commands, command by command.
 
 use crate::common::{Node, check, on_both_stores};
 

@@ -1,4 +1,4 @@
-//! Sets, command by command.
+//! Tests of the set commands, command by command.
 
 use crate::common::{Node, check, on_both_stores};
 

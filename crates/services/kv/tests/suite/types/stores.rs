@@ -1,4 +1,4 @@
-//! Rows in stores: order, removal, and consistent snapshots.
+//! Collection rows in both stores: order, removal, and consistent snapshots.
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 

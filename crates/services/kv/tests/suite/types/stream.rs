@@ -1,4 +1,4 @@
-//! Streams, command by command.
+//! Tests of the stream commands, command by command.
 
 use quorate_core::level::Level;
 use quorate_replica::front::ConnectionId;

@@ -1,4 +1,4 @@
-//! Behaviour that all types share: generic commands, deadlines, transactions, size limits.
+//! Behaviour shared by all types: generic commands, deadlines, transactions, size limits.
 
 use quorate_kv::key::FIELD_BYTES_MAX;
 

@@ -1,4 +1,4 @@
-//! Sorted sets, command by command.
+//! Tests of the sorted set commands, command by command.
 
 use crate::common::{Node, check, on_both_stores};
 

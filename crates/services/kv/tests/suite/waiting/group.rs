@@ -1,4 +1,4 @@
-//! Several nodes, each with a front, that execute the same log.
+//! Test fixture: several nodes, each with a front end, that execute the same log.
 
 use quorate_core::slot::Slot;
 use quorate_kv::service::Service;

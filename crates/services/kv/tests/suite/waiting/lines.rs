@@ -1,4 +1,4 @@
-//! Queue of blocked clients: order across nodes, disconnected clients, and failed nodes.
+//! The queue of blocked clients: its order across nodes, disconnected clients, and failed nodes.
 
 use std::collections::BTreeMap;
 

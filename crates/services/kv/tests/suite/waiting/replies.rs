@@ -1,4 +1,5 @@
-//! Replies of blocking commands: immediate, later, after a timeout, and where they must not block.
+//! Replies of blocking commands: immediate, delayed, after a timeout, and where blocking is
+//! forbidden.
 
 use crate::common::{World, check};
 

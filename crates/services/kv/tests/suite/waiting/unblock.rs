@@ -1,4 +1,4 @@
-//! CLIENT UNBLOCK: a client whose wait is ended gets no element and leaves the queue.
+//! CLIENT UNBLOCK: ends a client's wait, so that it gets no element and leaves the queue.
 
 use super::group::{Client, Group};
 use crate::common::check;
@@ -73,7 +73,8 @@ fn claiming() -> (Group, [Client; 3]) {
     (group, [waits, other, away])
 }
 
-/// A claim in flight is completed first. The client gets the element, so no wait is ended.
+/// CLIENT UNBLOCK waits for a claim in flight. It replies 1 if the claim yields no element or its
+/// outcome is unknown, and 0 if the client was served or has disconnected.
 #[test]
 fn a_claim_that_is_under_way_is_waited_for() {
     let (mut group, [waits, other, _]) = claiming();

@@ -1,4 +1,4 @@
-//! Writing a layer to the tree as one atomic batch, in the order of the tree where possible.
+//! Writes a layer to the tree as one atomic batch, in the order of the tree where possible.
 
 use std::{collections::BTreeSet, sync::atomic::Ordering};
 

@@ -1,4 +1,4 @@
-//! Lookups of old entries for the writes that replace them. They avoid reading values.
+//! Looks up the old entries that a write replaces, without reading their values where possible.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! Model of the commands on hashes.
+//! Reference model of the hash commands.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Model of the commands on lists.
+//! Reference model of the list commands.
 
 use super::{Answer, Model, Value, Wrong, array, bulk, int, optional, places};
 

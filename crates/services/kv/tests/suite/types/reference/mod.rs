@@ -1,5 +1,6 @@
-//! Model of the commands on each type, written for clarity: one file per type, without storage or
-//! encoding. Replies are RESP2 with `|` for line ends; unordered elements are sorted by name.
+//! Reference model of the commands on each type, written for clarity: one file per type, without
+//! storage or encoding. Replies are RESP2 with `|` for line ends; unordered elements are sorted by
+//! name.
 
 mod hash;
 mod list;

@@ -1,4 +1,4 @@
-//! Model of the commands on sets.
+//! Reference model of the set commands.
 
 use std::collections::BTreeSet;
 

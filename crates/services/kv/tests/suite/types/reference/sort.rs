@@ -1,4 +1,4 @@
-//! Model of SORT, without the keys of BY and GET.
+//! Reference model of SORT, without the keys named by BY and GET.
 
 use super::{Answer, Model, Value, Wrong, array, int};
 

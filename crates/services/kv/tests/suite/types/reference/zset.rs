@@ -1,4 +1,4 @@
-//! Model of the commands on sorted sets, for scores that all implementations format alike.
+//! Reference model of the sorted set commands, for scores that all implementations format alike.
 
 use std::collections::BTreeMap;
 
