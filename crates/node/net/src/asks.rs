@@ -1,4 +1,5 @@
-//! Bounded queue of requests from other threads to the reactor, which waits on a file descriptor.
+//! Bounded queue of requests from other threads to the reactor, with a file descriptor that wakes
+//! it.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! Wake-up between a thread that produces and one that consumes, with a system call only for a
-//! consumer that sleeps ([io-11]).
+//! Wake-up of a consumer thread by a producer. A system call is made only if the consumer sleeps
+//! ([io-11]).
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Client connections: the sockets of the front's state machines, with back-pressure in both
+//! Client connections: sockets of the front end's state machines, with back-pressure in both
 //! directions.
 
 mod away;

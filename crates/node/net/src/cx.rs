@@ -1,4 +1,4 @@
-//! Arguments that every call into a component of the reactor needs.
+//! Context that the reactor passes to each of its components.
 
 use crate::{
     host::{Now, PeerSide},

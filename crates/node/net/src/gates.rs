@@ -1,4 +1,4 @@
-//! Gates: the listeners, and whether each currently accepts connections.
+//! Listeners, and whether each currently accepts connections.
 
 use std::{io, net::TcpListener};
 

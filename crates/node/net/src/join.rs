@@ -1,4 +1,4 @@
-//! Requests that a node makes before its reactor runs.
+//! Join requests, which a node sends before its reactor runs.
 //!
 //! A node without a cluster requests the founding record from the founder ([era-11]). The founder
 //! asks all listed nodes whether a cluster already exists. A member about to assign an id first

@@ -1,4 +1,4 @@
-//! Data planes, and the reactor that owns the sockets.
+//! Networking of a node: data planes, and the reactor that owns the sockets.
 //!
 //! Reading order: [`host`] (the reactor's port to `quorate-node`), [`reactor`] (one turn), [`tcp`]
 //! (the plane), [`plane`] (datagrams next to it), [`clients`], [`join`](mod@join), [`handle`]

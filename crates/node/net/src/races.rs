@@ -1,4 +1,4 @@
-//! Stand-ins for operating-system primitives in the race models.
+//! Replacements for operating-system primitives in the race models.
 
 /// Stand-in for an eventfd, which signals a waiting reactor.
 pub(crate) mod wake {

@@ -1,4 +1,4 @@
-//! The reactor: one thread that owns the sockets and the clock, and fixes the order of work in a
+//! The reactor: one thread that owns the sockets and the clock, and fixes the order of work in each
 //! turn.
 
 use std::{

@@ -1,5 +1,5 @@
-//! I/O threads, which own sockets of clients so that the reactor makes no system calls for their
-//! bytes.
+//! I/O threads. They own client sockets so that the reactor makes no system calls for the clients'
+//! data.
 //!
 //! A connection is *here* if the reactor has its socket, and *away* if an I/O thread has it.
 //! Requests and replies are exchanged as bytes, in order per connection; everything else about a

@@ -1,4 +1,4 @@
-//! Wake-up of a reactor: a descriptor that becomes readable when signalled.
+//! Wake-up of a reactor: a descriptor that becomes readable when it is signalled.
 
 use std::{
     io,

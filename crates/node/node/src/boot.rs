@@ -1,5 +1,5 @@
-//! Start of a node's process, from an identity to a host that a reactor can run. Production and the
-//! simulator run the same code.
+//! Start of a node's process, from its identity to a host that a reactor can run. Production and
+//! the simulator run the same code.
 //!
 //! First, the start is durably counted. Then a node that may have forgotten votes durably takes a
 //! new incarnation, before its log is opened. Only after that is any message sent.

@@ -1,4 +1,4 @@
-//! A real folder as a node's home: its permitted contents, its lock, and its disk.
+//! A node's home in a real folder: its permitted contents, its lock, and its disk.
 
 use std::{
     fs::{self, File},

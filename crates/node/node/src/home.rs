@@ -1,4 +1,4 @@
-//! Home of a node: its small files, and the disk for its log.
+//! A node's home: its small files, and the disk for its log.
 
 use std::path::Path;
 

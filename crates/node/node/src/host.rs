@@ -1,4 +1,4 @@
-//! The host that a reactor drives: a replica and its client protocol, without any sockets.
+//! A node as driven by a reactor: a replica and its client protocol, without any sockets.
 //!
 //! A [`Host`] has three sides, for peers, clients and operators. Each component of the reactor sees
 //! only the side that it serves.

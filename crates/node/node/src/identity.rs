@@ -1,4 +1,4 @@
-//! Identity of the node that a home belongs to: one small file, always replaced as a whole.
+//! Identity of the node to which a home belongs: one small file, always replaced as a whole.
 //!
 //! It contains the state that must be durable before a process sends its first message: the
 //! counters of [volatile-1], the mark of a clean stop [volatile-4], and the nodes that the founder
@@ -84,7 +84,8 @@ impl<H: Home> Identity<H> {
         Self::create_at(home, founding, Level::BASE)
     }
 
-    /// Like `create`, for contents that already need `level` ([level-10]).
+    /// Like `create`, but starts at feature level `level`, which the founding data already requires
+    /// ([level-10]).
     pub fn create_at(home: H, founding: Founding, level: Level) -> Result<Self, IdentityError> {
         let book = AddressBook::founded(&founding.members);
         Self::make(home, founding, None, book, level)

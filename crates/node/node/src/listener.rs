@@ -1,4 +1,4 @@
-//! Listener for the events of a node.
+//! Listener that logs the events of a node.
 
 use quorate_core::time::Time;
 use quorate_replica::{events::Event, tuner::Change};

@@ -1,4 +1,4 @@
-//! The host that the reactor drives: a replica with its service, a front and an identity.
+//! The host that the reactor drives: a replica with its service, a front end and an identity.
 
 use std::{
     collections::BTreeMap,

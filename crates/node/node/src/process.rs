@@ -1,5 +1,5 @@
-//! Resource usage of this process in the Prometheus text format, under the standard names, as far
-//! as the system reports it. Reads files, so call it on a thread that may block.
+//! This process's resource usage in the Prometheus text format, under the standard names, as far as
+//! the system reports it. Reads files, so call it on a thread that may block.
 
 use std::{
     fmt::{Display, Write as _},

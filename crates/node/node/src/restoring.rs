@@ -1,4 +1,5 @@
-//! Restores a backup into a folder, as a new cluster of one node ([restore-1]), with its `streams`.
+//! Restores a backup into a folder as a new cluster of one node ([restore-1]), with its byte
+//! streams.
 //!
 //! The whole backup was checked earlier. A mark is written first and the identity last. Until the
 //! identity is written the folder has no owner, and another attempt starts over. Afterwards an

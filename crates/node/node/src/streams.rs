@@ -1,4 +1,4 @@
-//! Front for clients of byte streams: their connections as state machines, without sockets.
+//! Front end for byte stream clients: their connections as state machines, without sockets.
 //!
 //! The protocol is specified in `docs/spec/streams-client.md`; its codec is
 //! [`quorate_wire::streams`]. A connection (`connection`) makes one request at a time, and reaches

@@ -1,4 +1,5 @@
-//! Terms on which a cluster is founded: auxiliaries among the listed nodes, and quorum rule.
+//! Terms on which a cluster is founded: its quorum rule, and the auxiliaries among the listed
+//! nodes.
 //!
 //! They are configured on every node and stored in the identity. The hash by which a founder checks
 //! that a node has the same list includes them.

@@ -1,4 +1,4 @@
-//! Backups of a node, for a program that stores or forwards them.
+//! Backups of a node, for programs that store or forward them.
 
 use std::{io, time::Instant};
 

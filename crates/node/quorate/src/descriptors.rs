@@ -1,6 +1,5 @@
-//! Shares of the process's file descriptors, which prevent one component from starving another. A
-//! log that cannot open its next segment, or a store that cannot open its next table, stops the
-//! node.
+//! Shares of the process's file descriptors, so that no component starves another. A log that
+//! cannot open its next segment, or a store that cannot open its next table, stops the node.
 
 use quorate_replica::group::NODES_MAX;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,4 +1,4 @@
-//! Discards the contents of the folder at a start. They are moved aside until the new node is
+//! Discards a folder's contents when a node starts. They are moved aside until the new node is
 //! founded or admitted, and moved back if that fails, because a node must not lose its votes to a
 //! start that its peers refuse.
 

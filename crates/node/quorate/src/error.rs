@@ -1,4 +1,4 @@
-//! Errors of a node's start, each with a code, a message and a hint.
+//! Errors of starting a node, each with a code, a message and a hint.
 
 use std::{fmt, io};
 

@@ -1,5 +1,5 @@
-//! Requests of the embedding program: a front without connections, and the handle that sends
-//! requests to it.
+//! Requests from the embedding program: a front end without connections, and the handle that
+//! submits requests to it.
 
 use std::{
     collections::BTreeMap,

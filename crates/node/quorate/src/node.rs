@@ -1,4 +1,4 @@
-//! Opens a data folder that has an identity, as a node that a reactor can run.
+//! Opens a data folder that has an identity as a node that a reactor can run.
 
 use std::{path::PathBuf, thread, time::Duration};
 

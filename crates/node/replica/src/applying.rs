@@ -196,7 +196,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.may_change(batch, query)
     }
 
-    /// [level-9] Returns whether the group's level permits this command of the service.
+    /// [level-9] Returns whether the group's level permits this service command.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.applier.has_level(command)
     }

@@ -1,4 +1,4 @@
-//! Backups: a snapshot as one file, from which a cluster of one node can start ([restore-1]).
+//! Backups: a snapshot in one file, from which a cluster of one node can start ([restore-1]).
 //!
 //! `file` parses and writes the file. `held` reads a node's own snapshot and prevents the deletion
 //! of its files. `brought` makes a backup of data from outside any cluster. `checked` is a verified

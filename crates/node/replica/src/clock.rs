@@ -1,4 +1,4 @@
-//! The host's clock, for cases in which a turn's timestamp is too old ([read-4], [read-6]).
+//! Access to the host's clock where a turn's timestamp is too old ([read-4], [read-6]).
 
 use std::{fmt, sync::Arc};
 

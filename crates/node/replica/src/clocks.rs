@@ -1,4 +1,4 @@
-//! The group's clock, and the members' wall clocks that it follows ([time-3], [time-4]).
+//! The group's clock, and the members' wall clocks from which it is derived ([time-3], [time-4]).
 //!
 //! Every clock is stored as an offset: its reading minus this node's steady clock. Offsets do not
 //! go stale, so those of different times can be compared.

@@ -1,5 +1,5 @@
-//! Queue of notifications to fronts: completed requests in order, with their replies in one shared
-//! buffer, and the few results for operators.
+//! Queue of notifications to front ends: completed requests in order, with their replies in one
+//! shared buffer, and the few results for operators.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,4 +1,5 @@
-//! Store of values' bytes, by descriptor and slot range: store, pin, fetch, release, read back.
+//! Store of payloads and stream bytes by descriptor and slot range: store, pin, fetch, release,
+//! read back.
 //!
 //! The protocol orders descriptors; only this file and its submodules know which kinds of bytes
 //! exist and where they are stored. A batch is available as a whole or not at all, and is the same

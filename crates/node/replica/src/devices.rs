@@ -1,4 +1,4 @@
-//! The device of this node, if it has one. Passes the core's orders to the device's owner, and the
+//! This node's device, if it has one. Passes the core's orders to the device's owner, and the
 //! device's events to the core ([offload-5]–[offload-19]).
 
 use quorate_core::{

@@ -1,4 +1,4 @@
-//! Clean stop of a replica: finishes requests, hands over leadership, writes everything
+//! Clean shutdown of a replica: finishes requests, hands over leadership, writes everything
 //! ([volatile-4]).
 
 use quorate_core::{effect::Refusal, input::Input, node_id::NodeId, time::Time};

@@ -1,5 +1,5 @@
-//! Fitness of this node to lead, determined by the state of its log and its service. The core hands
-//! over leadership because of it, and operators see it ([live-3], [live-6]).
+//! This node's fitness to lead, determined by the state of its log and its service. An unfit leader
+//! hands over, and operators see the reason ([live-3], [live-6]).
 
 use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 

@@ -1,5 +1,5 @@
 //! Detection of an idle device, for operators. The node cannot know the cause, but it observes the
-//! activity of the group.
+//! group's activity.
 
 use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 

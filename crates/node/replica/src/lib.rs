@@ -1,4 +1,4 @@
-//! One replica: core, log, plane and service joined in one loop.
+//! A replica: core, log, plane and service joined in one loop.
 //!
 //! A service is a [`StateMachine`]: it executes commands and returns replies, the same on every
 //! node. A [`Replica`] orders the commands with its peers, stores them on disk, and executes each

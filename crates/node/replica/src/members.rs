@@ -1,5 +1,5 @@
-//! Membership of the group, and its level: requests of operators and joining nodes, and the changes
-//! that the leader makes ([era-8], [join-1], [member-2], [volatile-2]).
+//! Membership and feature level of the group: requests from operators and joining nodes, and the
+//! changes that the leader makes ([era-8], [join-1], [member-2], [volatile-2]).
 //!
 //! `driver` holds the state, and `view` reads it. Any node checks requests (`requests`); the leader
 //! takes the steps (`steps`) and raises the level (`levels`, timed by `rising`). `group/planner`

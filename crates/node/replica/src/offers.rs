@@ -1,4 +1,4 @@
-//! Values that this node sent to another member's coordinator in frames ([offload-15]).
+//! Values that this node sent in frames to another member's coordinator ([offload-15]).
 //!
 //! A frame avoids the path through the leader's process. Its arrival is not acknowledged, and a
 //! revoked coordinator ignores it. So a value that does not appear in a vote or a decision within

@@ -1,4 +1,4 @@
-//! Options of a replica, and errors at its start.
+//! Options of a replica, and errors when it starts.
 
 use std::{collections::BTreeMap, fmt};
 

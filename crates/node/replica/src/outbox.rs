@@ -1,4 +1,5 @@
-//! Sends frames to the plane. Frames that find no space are counted, and the protocol repeats them.
+//! Sends frames to the plane. Frames for which there is no space are counted, and the protocol
+//! repeats them.
 
 use quorate_core::{
     node_id::{Member, NodeId},

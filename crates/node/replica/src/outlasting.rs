@@ -1,5 +1,5 @@
-//! Queue of replies, in slot order, held until their executed commands would survive a crash of all
-//! nodes ([class-2]).
+//! Queue of replies, in slot order. Each is held until its executed command would survive a crash
+//! of all nodes ([class-2]).
 //!
 //! The core determines which slots are durable ([`quorate_core::input::Input::Last`]). Commands
 //! that need just the group's class are not queued.

@@ -1,5 +1,5 @@
-//! Ports of a replica: the traits that its driver, services and fronts implement or call, and plain
-//! data that passes through them. A port imports no part of the replica.
+//! Ports of a replica: the traits that its driver, services and front ends implement or call, and
+//! the plain data that passes through them. A port imports no part of the replica.
 
 pub mod device;
 pub mod frame_clients;

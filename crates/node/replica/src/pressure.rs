@@ -1,4 +1,4 @@
-//! Back-pressure on clients: reading from them stops while enough is queued for the next batches.
+//! Back-pressure on clients: their input is not read while enough is queued for the next batches.
 //!
 //! A longer queue does not increase the throughput. Input left in the sockets costs this node
 //! nothing, whereas input read beyond a limit has to be parsed before it can be refused.

@@ -1,5 +1,4 @@
-//! The protocol core of this replica, with a queue of inputs for the next call that can also send
-//! frames.
+//! The replica's protocol core, with a queue of inputs for the next call that can also send frames.
 
 use std::collections::VecDeque;
 

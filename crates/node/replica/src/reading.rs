@@ -1,4 +1,4 @@
-//! Clients' reads, linearizable or with a bound on staleness, and the probe of readiness.
+//! Client reads, linearizable or with bounded staleness, and the readiness probe.
 
 mod bounded;
 mod confirmations;

@@ -1,5 +1,5 @@
-//! Detection of a data folder that was set back: the statements that nodes make to each other about
-//! their logs and starts, and the handling of a folder that contains less than its node had stated
+//! Detection of a data folder that was set back: nodes state to each other the ends of their logs
+//! and their starts, and a folder that contains less than its node had stated is handled here
 //! ([lie-1] to [lie-5]).
 
 use quorate_core::{
@@ -54,8 +54,8 @@ impl Rollback {
         }
     }
 
-    /// [lie-2] Records the end of a peer's log. Returns `false` if the statement does not count
-    /// because the peer has stated a longer log before, of which it is then reminded ([lie-5]).
+    /// [lie-2] Records the log end that a peer stated. Returns `false`, and reminds the peer
+    /// ([lie-5]), if it once stated a longer log.
     pub(crate) fn believes<D: Disk, S: StateMachine>(
         &mut self,
         spine: &mut Spine<D, S>,

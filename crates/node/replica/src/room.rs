@@ -1,4 +1,4 @@
-//! Full disks of the members, as far as this node knows them ([room-1]).
+//! Full disks of members, as far as this node knows them ([room-1]).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A set whose members take turns.
+//! Set of nodes that take turns.
 
 use std::{collections::BTreeSet, ops::Bound};
 

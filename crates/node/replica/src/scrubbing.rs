@@ -1,4 +1,4 @@
-//! Scrubs: reading all data of this node in small portions at a limited rate, and having damage
+//! Scrubs: all data of this node is read in small portions at a limited rate, and damage is
 //! repaired where possible. The rules are in `docs/spec/scrub.md`.
 //!
 //! This module determines the next step and collects the findings (`report`). Reading and repair

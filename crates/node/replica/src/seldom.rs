@@ -1,4 +1,4 @@
-//! Rate limit of one log line per second, for events whose frequency remote peers control.
+//! Rate limit of one log line per second for events whose frequency remote peers control.
 
 use quorate_core::time::Time;
 

@@ -1,5 +1,5 @@
-//! The parts on the path of a command, which order, store, execute and answer it, and the facts
-//! about this node that every subject needs.
+//! The spine: the parts on the path of a command, which order, store, execute and answer it, and
+//! the facts about this node that all other parts need.
 
 use quorate_core::{
     class::Class,

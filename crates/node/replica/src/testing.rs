@@ -1,4 +1,4 @@
-//! A cluster in one thread, for tests: real replicas and logs, network and disks in memory.
+//! Test cluster in one thread: real replicas and logs, with the network and disks in memory.
 //!
 //! Runs are deterministic: equal seeds and calls give equal runs. Time jumps between events.
 
@@ -184,7 +184,7 @@ impl<S: StateMachine> Cluster<S> {
         ReplicaOptions { raising: Raising::Hold, ..options }
     }
 
-    /// Creates a cluster with other options, in which no node is running yet.
+    /// Creates a cluster with `options`, without starting any node.
     pub fn with_options(
         options: ReplicaOptions,
         seed: u64,

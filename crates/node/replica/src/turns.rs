@@ -1,5 +1,4 @@
-//! Lateness of turns, reported to the core ([live-5]): the duration of a turn and the delay of the
-//! next.
+//! Reports late turns to the core ([live-5]): the duration of a turn, and the delay of the next.
 
 use quorate_core::time::Time;
 

@@ -1,4 +1,4 @@
-//! Time of a replica's next wake-up: the earliest of many, computed after each event.
+//! Time at which a replica must next be woken: the earliest of many, computed after each event.
 
 use quorate_core::time::Time;
 

@@ -1,5 +1,5 @@
-//! Connections whose sockets are with an I/O thread: the handover in both directions, and the data
-//! exchanged in between.
+//! Client connections handed over to an I/O thread: the handover, the data exchanged, and the
+//! return.
 
 use quorate_core::time::Time;
 use quorate_replica::front::{ConnectionId, Front as _};

@@ -1,4 +1,4 @@
-//! Authentication of connections: those that succeed become clients, all others are closed.
+//! Authentication of client connections: those that fail are closed.
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 use quorate_tls::Trust;

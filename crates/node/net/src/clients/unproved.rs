@@ -1,4 +1,5 @@
-//! Unauthenticated connections, bounded in number and lifetime. The front does not know of them.
+//! Client connections that are not authenticated yet, bounded in number and lifetime. The front end
+//! does not know of them.
 
 use std::collections::VecDeque;
 

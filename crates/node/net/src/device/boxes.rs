@@ -1,4 +1,4 @@
-//! An external device of a node: the device processes, and their connection to the cluster.
+//! External device of a node: its device processes, and their connection to the cluster.
 
 use std::sync::Arc;
 

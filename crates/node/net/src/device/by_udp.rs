@@ -1,5 +1,5 @@
-//! A device that receives datagrams at the address for peers, for machines without raw sockets and
-//! for several members on one machine.
+//! Device that receives datagrams at the peer address, for machines without raw sockets and for
+//! several members on one machine.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! Wake-ups of the reactor by devices, through one descriptor for all of them.
+//! Wake-up of the reactor by devices, through one descriptor shared by all of them.
 
 use std::{
     io,

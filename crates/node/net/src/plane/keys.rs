@@ -1,4 +1,4 @@
-//! File with one or two datagram keys, each a line with a number and 64 hex digits ([pkt-3]).
+//! File of one or two datagram keys, each on a line with a number and 64 hex digits ([pkt-3]).
 //!
 //! The last line is the newest key. The file is read at start and whenever it has changed. Every
 //! node accepts a new key and announces it to its peers before any node sends with it. A key

@@ -1,4 +1,4 @@
-//! Packet planes in addition to TCP: their settings, their sockets, and frames as datagrams.
+//! Packet planes, used in addition to TCP: their settings and sockets, and frames as datagrams.
 //!
 //! Reading order: [`wanted`] (settings of an operator), [`sockets`] (the sockets that this machine
 //! supports), `wire` (transports of datagrams), `packets` (the running plane), [`keys`] (the file

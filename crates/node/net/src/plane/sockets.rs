@@ -1,5 +1,5 @@
-//! The sockets of a plane: of the configured kind, or of the best kind that this machine supports,
-//! with the reason for the fallback.
+//! Opens the sockets of a plane: the configured kind, or the best kind that this machine supports,
+//! with the reason for any fallback.
 
 use std::{
     fmt, fs,

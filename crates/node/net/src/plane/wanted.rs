@@ -1,4 +1,4 @@
-//! Operator's settings for a packet plane.
+//! An operator's settings for a packet plane.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

@@ -1,4 +1,4 @@
-//! Admission of connections. The verdict on a `Hello` or a `Welcome` is a pure function.
+//! Admission of peer connections. The verdict on a `Hello` or a `Welcome` is a pure function.
 
 use quorate_core::{level::Levels, node_id::NodeId};
 use quorate_wire::{Hello, RefusalCode};

@@ -1,5 +1,5 @@
-//! Input buffer of a connection. The body of a long frame is received in its own buffer, so that it
-//! can be stored without a copy.
+//! Input buffer of a connection. The body of a long frame is received into its own buffer, so that
+//! it can be stored without a copy.
 
 use quorate_log::disk::{BlockPool, Filling};
 use quorate_replica::{Payload, plane::Received};

@@ -1,4 +1,4 @@
-//! Reads and writes of a socket with TLS.
+//! Reading and writing a socket through TLS.
 //!
 //! One system call may transfer many records, and one record many bytes. Only the session knows of
 //! bytes that were received but not read ([`Session::holds_more`]), and of bytes that were written

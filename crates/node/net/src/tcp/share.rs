@@ -1,5 +1,5 @@
-//! Share of a link that peer connections get while datagrams use it: the bandwidth that datagrams
-//! leave, but at least a tenth ([rate-4]).
+//! Bandwidth limit of peer connections while datagrams share the link: the bandwidth that datagrams
+//! leave, but at least a tenth of the link's ([rate-4]).
 //!
 //! A follower that returns after a while needs megabytes. Sent at full TCP speed, they would delay
 //! all datagrams, including heartbeats.

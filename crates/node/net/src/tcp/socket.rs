@@ -1,4 +1,4 @@
-//! A non-blocking stream socket: dial, accept, read, write, and detection of dead peers.
+//! Non-blocking stream socket: dialling, accepting, reading, writing, and detection of dead peers.
 //!
 //! All bytes exchanged with peers and clients pass through the reads and writes of [`Socket`]. The
 //! TLS layer below them is in `secured`.

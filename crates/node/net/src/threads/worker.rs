@@ -1,4 +1,4 @@
-//! An I/O thread: only reads and writes the sockets that the reactor handed over.
+//! I/O thread: reads and writes the sockets that the reactor handed over, and does nothing else.
 
 use std::{
     collections::VecDeque,

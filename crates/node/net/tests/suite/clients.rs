@@ -1,4 +1,4 @@
-//! Clients on loopback: back-pressure, limits, farewells, many connections.
+//! Clients on loopback: back-pressure, limits, final messages, many connections.
 
 use std::{
     io::{ErrorKind, Read, Write},

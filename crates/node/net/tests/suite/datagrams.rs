@@ -1,4 +1,4 @@
-//! Packet planes on loopback: transports, fallbacks, and effects of strangers' datagrams.
+//! Packet planes on loopback: transports, fallbacks, and datagrams from strangers.
 //!
 //! Multicast needs an interface that supports it. Without one, the tests print so and check that
 //! datagrams to each peer are used.

@@ -1,4 +1,4 @@
-//! Requests from other threads to the reactor: answers, transfers, and the end of the reactor.
+//! Requests from other threads to the reactor: answers, leadership transfers, and shutdown.
 
 use crate::common::{Task, lone};
 use quorate_core::{

@@ -1,4 +1,4 @@
-//! A node without a cluster, and the founder's reactor.
+//! Joining: a node without a cluster, against its founder's reactor.
 
 use std::{
     cell::Cell,

@@ -1,4 +1,4 @@
-//! Changes of the peers at run time: new, moved and removed nodes, and nodes unknown to this one.
+//! Changes to the set of peers at run time: new, moved, removed and unknown nodes.
 
 use crate::common::{Bound, Event, Node, Raw, Start, Task, hello, lone};
 use quorate_core::{

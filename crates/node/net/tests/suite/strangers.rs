@@ -1,4 +1,4 @@
-//! Connections of another process in a peer's name. A hello alone replaces no live connection.
+//! Connections from another process in a peer's name. A hello alone replaces no live connection.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

@@ -1,4 +1,4 @@
-//! Address book: last known addresses of the group's nodes, in a small file next to the identity.
+//! Address book: last known addresses of the group's nodes, stored next to the identity.
 //!
 //! The book is a hint for a node that must find others before it has read its log, and never counts
 //! votes. The log's table replaces it once the log is applied up to the slot of the book.

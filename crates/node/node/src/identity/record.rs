@@ -1,4 +1,4 @@
-//! Record of an identity, and its text format: lines of text that end with a checksum line.
+//! The identity record and its text format: lines of text, the last of which is a checksum.
 
 use std::{collections::BTreeMap, fmt, fmt::Write as _};
 

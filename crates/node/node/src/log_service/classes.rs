@@ -1,5 +1,5 @@
 //! Durability class at which a client's commands are answered ([class-2]). The client selects it by
-//! sending a word in place of a length. The word applies to later commands of the connection.
+//! sending a word in place of a command's length; it applies to later commands on the connection.
 
 /// Durability class at which the commands of a connection are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

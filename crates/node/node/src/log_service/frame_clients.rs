@@ -1,4 +1,5 @@
-//! Requests of clients that submit to devices, sent in place of a command's length ([offload-22]).
+//! Requests from clients that submit to devices. They take the place of a command's length
+//! ([offload-22]).
 
 use quorate_replica::{front::Failure, front::Requests};
 use quorate_wire::frame_clients::{Found, Request};

@@ -1,4 +1,4 @@
-//! Introduction of a node, which a client can request in either protocol.
+//! The node's introduction, which a client can request in either protocol.
 //!
 //! The request is the same six bytes in both. The Redis protocol treats them as a command. The log
 //! service treats them as a length that no command has, so they cannot be mistaken for one. A node

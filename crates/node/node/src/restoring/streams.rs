@@ -1,5 +1,5 @@
-//! The store of byte streams of a node that is being restored. It is filled with the bytes of a
-//! backup and completed by a checkpoint.
+//! Byte stream store of a node that is being restored. It is filled with a backup's bytes and
+//! completed by a checkpoint.
 //!
 //! It is the node's own store on the node's own disk. Nothing else runs during a restore, so this
 //! code blocks where a reactor would do other work.

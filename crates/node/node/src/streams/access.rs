@@ -1,4 +1,4 @@
-//! Identity and rights of a client of byte streams, by certificate, by password, or anonymous.
+//! Identity and permissions of a byte stream client: by certificate, by password, or anonymous.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Failure;

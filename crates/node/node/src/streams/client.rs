@@ -1,4 +1,4 @@
-//! A client connection, in the protocol of the port that it uses.
+//! Client connection, in the protocol of the port to which the client connected.
 
 use quorate_replica::{
     front::{ConnectionId, Door, Endpoints, Intake},

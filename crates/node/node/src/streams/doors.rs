@@ -1,4 +1,4 @@
-//! Two fronts in one node. Each connection belongs to the front whose port it uses.
+//! Two front ends in one node. Each connection belongs to the front end whose port it uses.
 
 use quorate_replica::{
     front::{

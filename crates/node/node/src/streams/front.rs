@@ -1,4 +1,4 @@
-//! The front for all clients of byte streams.
+//! The front end for all byte stream clients.
 
 use quorate_access::{Checker, PendingChecks};
 use quorate_core::value::StreamName;

@@ -1,4 +1,4 @@
-//! Connections accepted before this node knew the access rights ([access-4]). They and their input
+//! Connections accepted before this node knew the permissions ([access-4]). They and their input
 //! wait for as long as a request may wait for a leader.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! A connection to the raw port, which receives stream bytes and sends counts of newly durable
-//! bytes, as in the prototype of Zero-Copy Paxos.
+//! Connection to the raw port, which receives stream bytes and sends counts of newly durable bytes,
+//! as in the prototype of Zero-Copy Paxos.
 //!
 //! The stream is created when the client connects, and closed permanently when the client
 //! half-closes the connection. The protocol can express nothing but counts, so an error resets the

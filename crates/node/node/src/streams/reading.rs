@@ -1,4 +1,5 @@
-//! State of reading a stream. A few reads are in flight at a time, and are sent in order.
+//! A client's stream reader. A few reads are in flight at a time, and their results are sent in
+//! order.
 
 use std::collections::VecDeque;
 

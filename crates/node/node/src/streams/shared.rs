@@ -1,4 +1,4 @@
-//! State shared by all stream connections: the owners of requests, and the accounting of memory.
+//! State shared by all stream connections: the request owners, and memory accounting.
 
 use std::collections::VecDeque;
 

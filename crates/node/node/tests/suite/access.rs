@@ -1,4 +1,4 @@
-//! Rights of clients, by certificate or password, until they are revoked.
+//! Client permissions, by certificate or password, until they are revoked.
 
 use std::{
     collections::VecDeque,

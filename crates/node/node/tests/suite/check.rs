@@ -1,4 +1,4 @@
-//! Invariants that hold for any bytes sent by a client of byte streams.
+//! Invariants that hold for any bytes sent by a byte stream client.
 
 use std::collections::BTreeMap;
 

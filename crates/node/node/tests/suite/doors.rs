@@ -1,4 +1,4 @@
-//! Two fronts in one node.
+//! Two front ends in one node.
 
 use quorate_node::streams::{Doors, StreamFront};
 use quorate_replica::{

@@ -1,4 +1,4 @@
-//! Clients that violate the protocol, many concurrent clients, and the hello.
+//! Clients that violate the protocol, many concurrent clients, and the initial hello.
 
 use crate::driver::{self, Seed};
 use quorate_replica::front::{ConnectionId, Front};

@@ -1,4 +1,4 @@
-//! Conversations of clients with the streams' front, which uses a fake replica.
+//! Client sessions with the byte stream front end, which uses a fake replica.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

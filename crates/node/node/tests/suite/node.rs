@@ -1,4 +1,4 @@
-//! A front, its fake replica, and its clients' sockets, driven as the reactor drives them.
+//! Test fixture: a front end, its fake replica and its clients' sockets, driven as by the reactor.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A fake replica with a real table of streams. Bytes are decided when the test allows it.
+//! Fake replica with a real table of streams. Bytes are decided when the test allows it.
 
 use std::{
     cell::Cell,

@@ -1,4 +1,5 @@
-//! Readers: exact bytes, slow clients, followers, and streams that change while they are read.
+//! Readers: exact bytes, slow clients, followed streams, and streams that change while they are
+//! read.
 
 use quorate_node::streams::{OUTPUT_BYTES_MAX, StreamFront};
 use quorate_replica::front::{ConnectionId, Front};

@@ -1,4 +1,4 @@
-//! Requests of an embedding program and the resulting requests to the replica, without sockets,
+//! Requests from an embedding program and the resulting calls of the replica, without sockets,
 //! threads or a clock.
 
 use std::sync::mpsc::{TryRecvError, channel};

@@ -1,5 +1,5 @@
-//! Table of users as of the applied slots ([access-2]). It is stored with the service's state and
-//! is part of every snapshot ([snap-1]).
+//! The table of users as of the applied slots ([access-2]). It is stored with the service's state
+//! and is part of every snapshot ([snap-1]).
 
 use std::cell::Cell;
 

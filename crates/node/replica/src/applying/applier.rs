@@ -1,4 +1,5 @@
-//! Passes decisions to the service, each once, in slot order, and results to the origin's clients.
+//! Passes decisions to the service, each once and in slot order, and returns results to this node's
+//! clients.
 
 use std::collections::VecDeque;
 

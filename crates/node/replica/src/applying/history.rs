@@ -1,4 +1,4 @@
-//! Values of the latest slots, without payloads, for slightly lagging peers.
+//! Recently applied values, without payloads, for slightly lagging peers.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Execution time per byte of a batch. Peers wait for votes and heartbeats during a batch, so
-//! batches that would take too long are not formed.
+//! Execution time per byte of a batch. While a batch is executed, peers wait for votes and
+//! heartbeats, so batches that would take too long are not formed.
 
 /// Maximum time in microseconds that a batch should take.
 const BATCH_US: u64 = 20_000;

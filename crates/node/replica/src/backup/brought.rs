@@ -1,4 +1,4 @@
-//! Backups of data from outside any cluster, from which a new cluster is founded as usual.
+//! Backups made from data outside any cluster. A new cluster is founded from them as usual.
 //!
 //! The source is read twice, and must return the same items each time: the header of a backup
 //! contains the total length, so a first pass computes it.

@@ -1,6 +1,6 @@
-//! File format of a backup: a header, the snapshot's stream in chunks, the bytes of byte streams in
-//! further chunks, and a trailer. Numbers are big-endian. Format 1 has no bytes of byte streams; a
-//! backup that needs none uses format 1.
+//! File format of a backup: a header, the snapshot in chunks, the byte streams in further chunks,
+//! and a trailer. Numbers are big-endian. Format 1 has no byte streams; a backup without any uses
+//! it.
 //!
 //! | bytes | header |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The snapshot from which a new cluster of one node starts, made from a backup ([restore-1]).
+//! The initial snapshot of a new cluster of one node, made from a backup ([restore-1]).
 //!
 //! The service's items are unchanged, except for one that an operator may replace. Everything else
 //! is new: the cluster, its only node with an id that the old group never assigned, a configuration

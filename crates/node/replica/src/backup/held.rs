@@ -38,10 +38,10 @@ pub trait StreamBytes {
     fn read(&mut self, stream: StreamName, position: u64, bytes_max: usize) -> io::Result<Vec<u8>>;
 }
 
-/// Why a held snapshot cannot be read.
+/// Reason why a held snapshot cannot be read.
 #[derive(Debug)]
 pub enum Unreadable {
-    /// The system reported an error.
+    /// The snapshot's files could not be read.
     Io(io::Error),
     Damaged(String),
 }

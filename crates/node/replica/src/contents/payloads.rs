@@ -1,4 +1,4 @@
-//! Payloads by batch name: those of open slots, and a bounded amount for slow followers.
+//! Payloads by batch name: those of undecided slots, and a bounded amount for slow followers.
 //!
 //! Each slot that has not been applied pins the payloads proposed or decided in it. Unpinned
 //! payloads may be dropped at any time, oldest first; the log still has those that were voted for.

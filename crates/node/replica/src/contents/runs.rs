@@ -1,4 +1,4 @@
-//! Bytes of streams by ⟨stream, position⟩, from their arrival until they are applied ([stream-3]).
+//! Stream bytes by ⟨stream, position⟩, from their arrival until they are applied ([stream-3]).
 //!
 //! The owner sends the bytes, before or after the descriptors that assign them slots, and the bytes
 //! may arrive more than once. Whole units may be placed in the store of streams, so that a record

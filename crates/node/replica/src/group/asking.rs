@@ -1,4 +1,4 @@
-//! Requests of operators and of joining nodes to the group, and the answers.
+//! Requests from operators and joining nodes to the group, and the answers.
 
 use quorate_core::{
     ballot::Era,

@@ -1,5 +1,5 @@
-//! Raises of the group's level by the leader, and operators' requests for them ([level-4] to
-//! [level-8]).
+//! Raises of the group's feature level by the leader, and operators' requests for them ([level-4]
+//! to [level-8]).
 
 use quorate_core::{time::Time, value::Value};
 use quorate_log::disk::Disk;

@@ -1,4 +1,5 @@
-//! Requests of operators and joining nodes to change the group ([member-2], [member-4], [join-1]).
+//! Requests from operators and joining nodes to change the group ([member-2], [member-4],
+//! [join-1]).
 
 use quorate_core::{
     configuration::{Change, Configuration},

@@ -1,5 +1,5 @@
-//! Timing of a raise of the group's level: the levels that other nodes' releases support, and the
-//! conditions for which this node waits ([level-4], [level-6]).
+//! Timing of a raise of the group's feature level: the levels that other nodes' releases support,
+//! and the conditions for which this node waits ([level-4], [level-6]).
 //!
 //! This module contains only the state. The replica queries the nodes and proposes the raise
 //! (`levels`), and the group's table decides whether it takes effect.

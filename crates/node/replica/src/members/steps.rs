@@ -1,4 +1,4 @@
-//! Membership work of the leader: the next change of a plan, members that forgot their votes, and
+//! The leader's work on membership: the next change of a plan, members that lost their votes, and
 //! the node that should lead ([member-2], [volatile-2], [live-4]).
 
 use quorate_core::{ballot::Era, configuration::Change, node_id::Member, time::Time, value::Value};

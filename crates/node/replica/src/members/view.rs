@@ -1,4 +1,4 @@
-//! Read-only views of membership: the list for operators, and the conditions of changes.
+//! Read-only views of membership: the list for operators, and the conditions for changes.
 
 use quorate_core::{
     ballot::Era,

@@ -1,4 +1,4 @@
-//! Recent growth rate of a total.
+//! Recent growth rate of a counter.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! This node's lag, current activity and rate, for status and events.
+//! This node's lag, current activity and catch-up rate, for status and events.
 //!
 //! Every node is always a few slots behind, so only a lasting lag is reported.
 

@@ -1,4 +1,4 @@
-//! Latest changes of leader as seen by this node, for operators who investigate an incident.
+//! Latest leadership changes seen by this node, for operators who investigate an incident.
 
 use std::collections::VecDeque;
 

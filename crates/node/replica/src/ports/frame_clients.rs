@@ -1,5 +1,5 @@
-//! Port for clients of devices ([offload-22]). Such a client submits commands and learns decisions
-//! by frames, and requests its name, the state of the log and lost values from the replica.
+//! Port for device clients ([offload-22]). Such a client submits commands and learns decisions by
+//! frames, and requests its name, the state of the log and lost values from the replica.
 
 use quorate_wire::frame_clients::{Name, NodePosition};
 

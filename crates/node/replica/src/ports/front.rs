@@ -1,4 +1,4 @@
-//! Front port: a client protocol's requests to a replica, and the replica's answers.
+//! Front end port: a client protocol's requests to a replica, and the replica's answers.
 //!
 //! A front is a set of sans-I/O connection state machines: the reactor passes received bytes, the
 //! front calls [`Requests`], and the replica answers with [`Completion`]s in any order.

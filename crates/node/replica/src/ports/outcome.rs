@@ -1,4 +1,4 @@
-//! Names and outcomes of requests, shared by fronts and the parts of a replica.
+//! Names and outcomes of requests, shared by front ends and the parts of a replica.
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 

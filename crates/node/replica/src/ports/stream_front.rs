@@ -1,4 +1,4 @@
-//! Front port of byte streams: a client protocol's requests on streams, and the events of streams.
+//! Front end port for byte streams: a client protocol's requests on streams, and stream events.
 //! Connections and failures are shared with [`crate::front`].
 
 use quorate_core::value::StreamName;

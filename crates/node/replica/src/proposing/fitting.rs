@@ -1,4 +1,5 @@
-//! Choice between batches limited to a device's frame and batches of any length ([offload-15]).
+//! Choice between batches limited to a device's frame size and batches of any length
+//! ([offload-15]).
 //!
 //! A device assigns a slot to each frame, and decides it sooner than a leader does over
 //! connections. A slot over connections carries many more commands, since commands gather while a

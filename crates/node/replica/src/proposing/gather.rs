@@ -1,4 +1,4 @@
-//! Accepted commands that wait for a batch, and reads that run between two of them. Reads have a
+//! Accepted commands that wait for a batch, and reads executed between two of them. Reads have a
 //! position in the order, but no bytes in the batch.
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! This node's batches in flight, in the order of their numbers: all that it has not applied yet.
+//! This node's batches that it has not yet applied, in the order of their numbers.
 
 use std::collections::VecDeque;
 

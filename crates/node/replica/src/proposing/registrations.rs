@@ -1,5 +1,5 @@
-//! Registrations of sessions by this node: of its own, which numbers its batches, and of its
-//! clients'.
+//! Session registrations by this node: its own session, which numbers its batches, and its clients'
+//! sessions.
 
 use std::collections::BTreeMap;
 

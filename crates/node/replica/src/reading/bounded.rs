@@ -1,4 +1,4 @@
-//! Reads with a bound on staleness ([read-6]).
+//! Reads with bounded staleness ([read-6]).
 //!
 //! Staleness is measured from the time at which a confirmed request was *sent*: everything
 //! acknowledged before that is in slots below the answer's. A message from the leader proves

@@ -1,4 +1,5 @@
-//! Probe of whether this node can serve a linearizable read now, by attempting one ([read-2]).
+//! Readiness probe: attempts a linearizable read to find whether this node can serve one
+//! ([read-2]).
 //!
 //! Knowing a leader is not enough: a node that lags far behind also knows it, and its clients would
 //! wait in vain for their reads. So a probe is a read without a query: confirmed like any other, it

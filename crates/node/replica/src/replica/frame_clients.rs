@@ -1,4 +1,4 @@
-//! Serves requests of clients of devices.
+//! Serves requests from device clients.
 
 use quorate_core::{
     effect::Role,

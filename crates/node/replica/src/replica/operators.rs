@@ -1,5 +1,5 @@
-//! Calls of the replica's driver on behalf of operators: changes of the group, levels, leadership,
-//! snapshots, probes, and a clean stop.
+//! Operator calls from the replica's driver: group changes, feature levels, leadership, snapshots,
+//! probes, and a clean stop.
 
 use quorate_core::{
     effect::Refusal,

@@ -1,4 +1,4 @@
-//! Status of a replica, and the reason if it does not serve.
+//! Status of a replica, with the reason if it does not serve.
 
 use std::collections::BTreeMap;
 

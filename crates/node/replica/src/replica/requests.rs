@@ -1,4 +1,4 @@
-//! Fronts' requests to the replica, and the delivery of completions and events to fronts.
+//! Requests from front ends to the replica, and the delivery of completions and events to them.
 
 use quorate_access::Users;
 use quorate_core::{level::Level, node_id::NodeId, time::Time};

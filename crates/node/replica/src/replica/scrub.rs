@@ -1,4 +1,4 @@
-//! The scrub within a turn: inspects data that was read, reports and repairs damage, and reads on.
+//! Scrubbing within a turn: inspects data that was read, reports and repairs damage, and reads on.
 //!
 //! The scrub never makes a node forget anything, and writes only what this process knows
 //! ([scrub-1]). Damage found by the scrub has the same effect as damage found by any other read

@@ -1,4 +1,4 @@
-//! Start of a replica: builds its parts from the state of the log and the service.
+//! Start of a replica: builds its parts from the recovered log and the service.
 
 use std::collections::{BTreeMap, VecDeque};
 

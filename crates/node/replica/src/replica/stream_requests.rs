@@ -1,4 +1,4 @@
-//! Requests of fronts on byte streams.
+//! Byte stream requests from front ends.
 
 use quorate_core::value::StreamName;
 use quorate_log::disk::Disk;

@@ -1,4 +1,5 @@
-//! Small files of a data folder: their order in a scrub, their possible faults, and their writers.
+//! Small files of a data folder: their order in a scrub, their possible faults, and the component
+//! that writes each.
 
 use std::collections::VecDeque;
 

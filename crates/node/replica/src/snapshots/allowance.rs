@@ -1,4 +1,4 @@
-//! Rate limit in bytes for background work, which leaves capacity for clients' requests.
+//! Byte rate limit of background work, which leaves capacity for clients' requests.
 
 use quorate_core::time::Time;
 

@@ -1,4 +1,4 @@
-//! Transfer of a peer's snapshot to this node: offers of peers, and progress.
+//! Transfer of a peer's snapshot to this node: offers from peers, and progress.
 //!
 //! The node requests offers from all peers. It prefers, in this order: peers that are not busy,
 //! those that failed least often, a snapshot of which it has a part, peers other than the leader,

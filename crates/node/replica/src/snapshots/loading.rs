@@ -1,5 +1,4 @@
-//! Loading of this node's snapshot into the service, after a start or the arrival of a peer's
-//! snapshot.
+//! Loading of a snapshot into the service, after a start or after a peer's snapshot has arrived.
 
 use quorate_log::disk::Disk;
 

@@ -1,4 +1,4 @@
-//! Transfers of this node's snapshot to peers, piece by piece on request, and the part of the log
+//! Transfer of this node's snapshot to peers, piece by piece on request, and the part of the log
 //! that these peers need afterwards.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! This node's own snapshot while it is written: its metadata, and the service's image.
+//! A snapshot of this node that is being written: its metadata, and the service's image.
 
 use std::collections::VecDeque;
 

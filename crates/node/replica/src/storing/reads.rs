@@ -1,4 +1,4 @@
-//! Reads of the log: their purposes, and the slots whose latest records are not on disk yet.
+//! Reads of the log: the purpose of each, and the slots whose latest records are not on disk yet.
 
 use std::collections::VecDeque;
 
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 }
 
 impl Purpose {
-    /// Returns the kind. It is also the token of the read.
+    /// Returns the kind of the purpose, which is also the token of the read.
     pub(crate) const fn kind(self) -> Kind {
         match self {
             Self::Votes => Kind::Votes,

@@ -1,4 +1,4 @@
-//! Bytes from a client that were not sent to any node yet: the piece that is being filled.
+//! Client bytes not yet sent to any node: the piece that is being filled.
 //!
 //! A few bytes are stored in a vector. More are stored in memory from which the store writes and
 //! connections send, so that they are copied only once. A piece ends at a chunk boundary of the

@@ -1,5 +1,5 @@
-//! Pieces of streams that this node owns: the clients' bytes, and how many of them each node was
-//! sent ([stream-5]).
+//! Stream pieces that this node owns: the clients' bytes, and how many of them were sent to each
+//! node ([stream-5]).
 //!
 //! The owner retains bytes until they are decided, and offers them again if there is no progress.
 //! It assigns each position to one byte only: a client that reconnects gets a new piece.

@@ -1,5 +1,5 @@
-//! Pieces that wait to be sent, by node and in round-robin order, so that no more of them are
-//! checked than a connection has free space for.
+//! Pieces waiting to be sent, by node and in round-robin order. No more of them are checked than a
+//! connection has free space for.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Byte streams and the spine, borrowed for one call: incoming bytes, bytes that this node owns,
-//! slots for them as leader, applied bytes, and the store.
+//! Byte streams and the spine, borrowed for one call that handles incoming bytes, bytes that this
+//! node owns, their slots if it leads, applied bytes, or the store.
 
 use quorate_core::{
     class::Class,

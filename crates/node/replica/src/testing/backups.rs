@@ -1,4 +1,4 @@
-//! Backups built by hand, for tests and as seeds of the fuzz target `backup`.
+//! Hand-built backups, for tests and as seeds of the fuzz target `backup`.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A front without connections that records the results of requests.
+//! Front end without connections that records the results of requests.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A plane of buffers, whose frames the cluster moves to its links.
+//! Plane that consists of buffers, from which the test cluster moves frames to its links.
 
 use std::collections::{BTreeMap, BTreeSet};
 

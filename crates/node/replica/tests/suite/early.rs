@@ -1,5 +1,5 @@
-//! Clients of a durable group that request replies once their commands are in memory at a quorum
-//! ([class-2], [less-1] to [less-5]), in whole groups.
+//! Early replies in whole clusters: clients of a durable group may request replies once their
+//! commands are in memory at a quorum ([class-2], [less-1] to [less-5]).
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{

@@ -1,4 +1,4 @@
-//! Clients of devices at a replica: their names, and batches that they send over connections.
+//! Device clients served by a replica: their names, and batches that they send over connections.
 
 use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{

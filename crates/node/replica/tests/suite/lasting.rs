@@ -1,5 +1,5 @@
-//! Clients of a volatile group that request replies once their commands are on the disks of a
-//! quorum ([class-2], [last-1] to [last-5]), in whole groups.
+//! Lasting replies in whole clusters: clients of a volatile group may request replies once their
+//! commands are on the disks of a quorum ([class-2], [last-1] to [last-5]).
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
 use quorate_log::{Log, LogOptions};

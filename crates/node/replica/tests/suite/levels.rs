@@ -1,5 +1,5 @@
-//! Feature levels in whole groups: nodes that prevent a raise, raises, and commands that are not
-//! executed below their level ([level-4] to [level-9]).
+//! Feature levels in whole clusters: nodes that prevent a raise, successful raises, and commands
+//! that are not executed below their level ([level-4] to [level-9]).
 
 use std::{cell::Cell, rc::Rc};
 

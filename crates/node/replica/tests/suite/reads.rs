@@ -1,4 +1,4 @@
-//! Reads by leases, and with a bound on staleness ([read-4], [read-6]), in whole clusters.
+//! Lease reads and reads with bounded staleness ([read-4], [read-6]), in whole clusters.
 
 use std::cell::Cell;
 

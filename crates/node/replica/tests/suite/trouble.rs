@@ -1,4 +1,5 @@
-//! A service that cannot work for a while, or loses its state, and what its node does then.
+//! Failing services: a service that cannot work for a while or loses its state, and its node's
+//! reaction.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 

@@ -1,5 +1,5 @@
-//! Changes of the set of peers while the node runs. The group's table lists the peers, but a node
-//! with the cluster's id may connect before this node learns of it ([member-3]).
+//! Changes to the set of peers while the node runs. The group's table lists the peers, but a node
+//! with the cluster's id may connect before this node has learned of it ([member-3]).
 //!
 //! A hello proves nothing, so the number of peers outside the table is bounded, and a silent one is
 //! disconnected to admit the next. The configuration decides which votes count.

@@ -1,4 +1,4 @@
-//! Connections with peers (socket, buffers and stage), and the queues of all connections.
+//! Peer connections (socket, buffers and stage), and the queues of all connections.
 
 use std::{collections::VecDeque, io};
 

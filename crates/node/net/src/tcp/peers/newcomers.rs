@@ -1,4 +1,4 @@
-//! Connections that claim to be a peer that is already connected.
+//! Connections from a node that claims to be an already connected peer.
 //!
 //! A hello proves nothing, because anyone who knows the cluster's id can send one. So a connection
 //! that has only sent a hello does not replace a live one. The newcomer waits until it has sent

@@ -1,4 +1,5 @@
-//! Use of connections by the packet plane: for introductions, and for frames not sent as datagrams.
+//! Packet plane traffic on TCP connections: introductions, and frames that are not sent as
+//! datagrams.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_packets::plane::Event;

@@ -1,5 +1,5 @@
-//! Bandwidth shared by connections and datagrams. While frames are sent by datagram, connections
-//! use only the bandwidth that datagrams leave ([rate-4]).
+//! Division of the bandwidth between connections and datagrams. While frames are sent by datagram,
+//! connections use only the bandwidth that datagrams leave ([rate-4]).
 
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_wire::Lane;

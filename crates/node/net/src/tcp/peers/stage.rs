@@ -1,4 +1,5 @@
-//! Stages of a connection, the request of a greeter, and the effect of a frame on the connection.
+//! Stages of a connection, the requests that a greeting can make, and the effect of each frame on
+//! the connection.
 
 use quorate_core::{
     level::Levels,

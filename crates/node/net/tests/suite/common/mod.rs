@@ -1,4 +1,4 @@
-//! A fake host driven by a real reactor on loopback, and raw sockets with which tests disturb it.
+//! Fake host driven by a real reactor on loopback, and raw sockets for disturbing it.
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

@@ -1,4 +1,4 @@
-//! Parts of the replica that snapshots use in one turn.
+//! The parts of the replica that snapshots use in one turn.
 
 use quorate_core::time::Time;
 use quorate_log::{Log, disk::Disk};

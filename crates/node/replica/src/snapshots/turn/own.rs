@@ -1,5 +1,5 @@
-//! Snapshots of this node's own state, and moves of the log's start. The result of this work takes
-//! effect once the base of the log references it.
+//! Taking snapshots of this node's own state and moving the log's start. Neither takes effect until
+//! the base of the log references the result.
 
 use quorate_core::{input::Input, slot::Slot};
 use quorate_log::disk::Disk;

@@ -1,5 +1,5 @@
-//! A node that scrubs its data finds damage of its disk, has its peers repair it, and serves no
-//! wrong data in the meantime. Covers the log and snapshots, one node at a time.
+//! Scrubs of the log and of snapshots, one node at a time: a node finds damage on its disk, has its
+//! peers repair it, and serves no wrong data in the meantime.
 
 use quorate_log::{Log, LogOptions, disk::Position};
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};

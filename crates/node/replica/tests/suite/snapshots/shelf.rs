@@ -1,4 +1,4 @@
-//! A service with pages that are replaced one at a time, stored only in memory.
+//! Test service with pages that are replaced one at a time, kept only in memory.
 
 use std::{
     cell::RefCell,

@@ -164,7 +164,7 @@ impl Client {
         self.how = OpenMode::Continue;
     }
 
-    /// Puts as many bytes as are allowed, up to this position.
+    /// Submits bytes up to stream position `to`, as many as this node accepts.
     fn give(&mut self, group: &mut Group, to: u64) {
         let Some((node, piece)) = self.at else {
             return;
@@ -174,7 +174,7 @@ impl Client {
         self.given += taken as u64;
     }
 
-    /// Writes up to this position in as many pieces as necessary, and waits for it.
+    /// Writes up to stream position `to`, in as many pieces as necessary, and waits for completion.
     fn write_to(&mut self, group: &mut Group, to: u64, through: NodeId) {
         let done = group.run_until(120_000, |group| {
             if let Some((node, _)) = self.at {

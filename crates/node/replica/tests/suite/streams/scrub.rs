@@ -1,4 +1,5 @@
-//! A scrub finds damaged bytes of streams that are not read, and fetches them from other nodes.
+//! Scrubs of byte streams: damage in bytes that are not being read is found and repaired from other
+//! nodes.
 
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};
 
