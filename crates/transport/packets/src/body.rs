@@ -1,4 +1,4 @@
-//! Bodies of the control channel's datagrams, with their encoding.
+//! Bodies of control datagrams, with their encoding.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Datagrams as sent or received, bit for bit, in a ring buffer of bytes ([pkt-5], [pkt-8]).
+//! Datagrams as sent or received, bit for bit, in a ring buffer ([pkt-5], [pkt-8]).
 //!
 //! Votes do not depend on this buffer: the log and the contents of values are stored elsewhere. A
 //! datagram freed here can no longer be repaired.

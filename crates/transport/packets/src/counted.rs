@@ -1,4 +1,4 @@
-//! Counters of refusals by reason, for datagrams and for the frames that carry them.
+//! Refusal counters by reason, for datagrams and for the frames that carry them.
 
 use std::marker::PhantomData;
 

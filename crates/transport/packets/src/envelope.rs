@@ -1,4 +1,4 @@
-//! Envelopes that carry original datagrams as repairs. An original of the maximum length is split
+//! Envelopes, which carry original datagrams as repairs. An original of the maximum length is split
 //! into two parts ([pkt-5]).
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The plane of packets without its sockets: a replica's frames as numbered messages, and the nodes
+//! The packet plane without its sockets: a replica's frames as numbered messages, and the nodes
 //! that they reach.
 //!
 //! TCP connections introduce nodes to each other ([pkt-2]) and carry everything that is not sent as

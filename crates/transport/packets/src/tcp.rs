@@ -1,4 +1,4 @@
-//! Round-trip time that the kernel measures on a TCP connection.
+//! Round-trip time of a TCP connection, as measured by the kernel.
 #![allow(unsafe_code, reason = "rustix does not have this option")]
 
 use std::{mem::zeroed, ptr};

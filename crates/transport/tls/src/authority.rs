@@ -1,5 +1,5 @@
-//! A small certificate authority for clusters that have none of their own. It consists of one
-//! authority for nodes and one for clients.
+//! Small certificate authority for clusters that have none. It consists of one authority for nodes
+//! and one for clients.
 //!
 //! Its folder contains the private keys of both, and stays with the operator. Files for nodes and
 //! clients are created in separate folders, to be copied to their machines.

@@ -1,4 +1,4 @@
-//! Certificate and key files in PEM format, and errors in them.
+//! Certificate and key files in PEM format, and errors found in them.
 
 use std::{
     fs::File,

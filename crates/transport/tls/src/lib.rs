@@ -1,5 +1,5 @@
-//! Identity of nodes, clients and operators: certificates that name them, and TLS sessions without
-//! sockets.
+//! Identities of nodes, clients and operators: certificates that name them, and TLS sessions
+//! without sockets.
 //!
 //! Peers and clients have separate authorities. A node's certificate names its cluster and its id
 //! ([`names`]). A handshake with a peer fails if its certificate names another cluster, or a node

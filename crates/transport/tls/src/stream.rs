@@ -1,4 +1,4 @@
-//! A blocking connection: a socket, optionally with a TLS session on top of it. Clones share the
+//! Blocking connection: a socket, optionally with a TLS session on top of it. Clones share the
 //! connection, so that one thread can read while another writes.
 
 use std::{

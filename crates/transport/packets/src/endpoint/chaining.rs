@@ -1,4 +1,4 @@
-//! Groups without an address, whose datagrams are forwarded along a chain of nodes ([chain-1]).
+//! Forwarding along a chain of nodes, for multicast groups without an address ([chain-1]).
 //!
 //! The sender sets up the chain, numbers it, and announces it to each of its nodes separately. A
 //! node forwards whole datagrams, bit for bit, before it decodes them: each number once, and only

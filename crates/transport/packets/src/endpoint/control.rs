@@ -1,4 +1,4 @@
-//! Outgoing datagrams of the control channel: numbered, sealed, and never retransmitted.
+//! Outgoing control datagrams: numbered, sealed, and never retransmitted.
 
 use std::mem;
 

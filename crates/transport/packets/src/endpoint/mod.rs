@@ -1,5 +1,5 @@
-//! One node's endpoint of the packet protocol. Its inputs are datagrams and the time; its outputs
-//! are datagrams, messages and losses.
+//! A node's endpoint of the packet protocol. Its inputs are datagrams and the time; its outputs are
+//! datagrams, messages and losses.
 //!
 //! The caller owns sockets, clock and addresses. It passes every arriving datagram to
 //! [`Endpoint::handle`], calls [`Endpoint::poll`] when [`Endpoint::next_due`] is reached, and then

@@ -1,4 +1,4 @@
-//! This node's own channels: accept messages, and send paced datagrams followed by tails.
+//! This node's own channels: accepts messages, and sends paced datagrams followed by tails.
 
 use quorate_core::{
     ballot::Ballot,

@@ -1,4 +1,4 @@
-//! A packet socket that sends a run of datagrams in one system call, and receives without one.
+//! Packet socket that sends a run of datagrams in one system call, and receives without one.
 
 use std::io;
 

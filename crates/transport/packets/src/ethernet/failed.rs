@@ -1,4 +1,4 @@
-//! Errors of opening or using a raw socket, each with advice.
+//! Errors from opening or using a raw socket, each with advice.
 
 use std::io;
 

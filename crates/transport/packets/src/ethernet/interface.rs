@@ -1,4 +1,4 @@
-//! An Ethernet interface of this machine, by its name.
+//! An Ethernet interface of this machine, found by its name.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Hardware addresses of interfaces and groups.
+//! Hardware addresses of interfaces and multicast groups.
 
 use std::{fmt, str::FromStr};
 

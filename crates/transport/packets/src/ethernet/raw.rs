@@ -1,5 +1,4 @@
-//! Whole frames of an interface, unchanged: nothing is added, interpreted, or buffered outside the
-//! kernel.
+//! Raw frames of an interface: nothing is added, interpreted, or buffered outside the kernel.
 //!
 //! It is for callers that build their own frames and rarely send them, such as the owner of a
 //! device in the kernel.

@@ -1,5 +1,5 @@
-//! Forwarding order of group datagrams: all reachable nodes, with those that failed to forward at
-//! the end ([chain-1]).
+//! Forwarding order of multicast datagrams along a chain: all reachable nodes, with those that
+//! failed to forward at the end ([chain-1]).
 
 use std::collections::BTreeMap;
 

@@ -49,7 +49,8 @@ pub(crate) struct Choosing {
 }
 
 impl Choosing {
-    /// Creates the state for a link with these limits. `reach` determines whether there is a group.
+    /// Creates the state for a link with these limits. Multicast is used only if `reach` is
+    /// `Reach::Group`.
     pub(crate) fn new((limits, reach): (&Limits, Reach), now: Time) -> Self {
         Self {
             choice: Choice::new(Carrier::Connections, moment(now)),

@@ -1,4 +1,4 @@
-//! A peer, and whether packets reach it, which probes determine ([plane-1]).
+//! Link to a peer. Probes determine whether packets reach it ([plane-1]).
 
 use quorate_core::{node_id::Member, time::Time};
 

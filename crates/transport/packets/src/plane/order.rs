@@ -1,4 +1,5 @@
-//! Orders messages to one node after everything that their sender sent to the group before.
+//! Message order: a message to one node is delivered after everything that its sender sent to the
+//! multicast group before.
 //!
 //! The message contains the number of the sender's next datagram to the group; lower numbers
 //! precede it. It waits until all of those are delivered or given up ([gap-2]). Otherwise a

@@ -1,4 +1,4 @@
-//! The plane of packets: introduces and probes nodes, and converts frames to datagrams and back.
+//! The packet plane: introduces and probes nodes, and converts frames to datagrams and back.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -1,4 +1,4 @@
-//! Settings of a plane of packets, and what it exchanges with its driver.
+//! Settings of a packet plane, and the data exchanged with its driver.
 
 use quorate_core::node_id::{Member, NodeId};
 

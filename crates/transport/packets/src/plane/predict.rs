@@ -1,5 +1,5 @@
 //! Predicts the cost of a path: the time from sending a proposal until its last receiver has it.
-//! The model is a link and a processor, each with a queue.
+//! The model consists of a link and a processor, each with a queue.
 //!
 //! The constants were measured on the reference machine (`docs/performance.md`). They are only used
 //! to choose between paths.

@@ -1,4 +1,4 @@
-//! A token bucket, with a rate in bytes per second and a burst in bytes.
+//! Token bucket, with a rate in bytes per second and a burst in bytes.
 
 use quorate_core::time::Time;
 

@@ -1,4 +1,4 @@
-//! Losses common to several receivers, which indicate an overloaded link ([rate-2]).
+//! Losses shared by several receivers, which indicate an overloaded link ([rate-2]).
 
 use std::{
     collections::{BTreeMap, VecDeque},

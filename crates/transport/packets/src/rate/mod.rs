@@ -1,4 +1,4 @@
-//! Rate control: how fast packets may be sent ([rate-1], [rate-2]).
+//! Rate control: the speed at which packets may be sent ([rate-1], [rate-2]).
 //!
 //! [`bucket`] turns a rate into send times, [`pacer`] adjusts the rate, and [`losses`] determines
 //! which losses were common to several receivers.

@@ -1,4 +1,4 @@
-//! The rate of a channel. It rises in steps, drops on common loss, and is restored if the drop had
+//! Send rate of a channel. It rises in steps, drops on common loss, and is restored if the drop had
 //! no effect ([rate-2]).
 
 use quorate_core::time::Time;

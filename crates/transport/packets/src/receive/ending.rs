@@ -1,4 +1,4 @@
-//! Marks numbers of a channel as finished: delivered, or given up along with their message.
+//! Marks packet numbers of a channel as finished: delivered, or given up along with their message.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Missing numbers, and when to request them: after a grace period, one request per range at
+//! Missing packet numbers, and when to request them: after a grace period, one request per range at
 //! doubling intervals, until the range is given up ([pkt-7]).
 
 use std::{collections::BTreeMap, ops::Range};

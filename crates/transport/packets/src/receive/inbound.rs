@@ -1,4 +1,5 @@
-//! Receives one channel of one sender. Each message is delivered once, or its numbers are given up.
+//! Receiver of one channel from one sender. Each message is delivered once, or its numbers are
+//! given up.
 
 use std::{collections::BTreeMap, mem, ops::Range};
 

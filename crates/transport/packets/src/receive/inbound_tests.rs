@@ -1,4 +1,5 @@
-//! Tests of one inbound channel against what was sent: in any order, with losses and within bounds.
+//! Tests of one inbound channel against the messages that were sent: in any order, with losses and
+//! within bounds.
 
 use std::ops::Range;
 

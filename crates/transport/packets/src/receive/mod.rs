@@ -1,4 +1,4 @@
-//! Receiving: reassembles the messages on one channel of one sender, and tracks missing numbers.
+//! Receiving: reassembles the messages on a sender's channel, and tracks missing numbers.
 //!
 //! `partial` is one incomplete message, [`quota`] limits a sender's memory, [`gaps`] schedules
 //! requests for missing numbers, `waiting` stores messages that are too early, and [`inbound`]

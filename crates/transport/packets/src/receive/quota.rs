@@ -1,4 +1,4 @@
-//! Memory quota of one sender, which keeps its messages from evicting those of others ([pkt-4]).
+//! Memory quota per sender, which keeps its messages from evicting those of others ([pkt-4]).
 
 use crate::limits::Limits;
 

@@ -1,5 +1,5 @@
-//! Responses to requests for lost packets of a channel. If one node requests a packet, it gets a
-//! repair; if several do, the packet is sent to the group again ([pkt-7]).
+//! Responses to requests for a channel's lost packets. If one node requests a packet, it gets a
+//! repair; if several do, the packet is sent to the multicast group again ([pkt-7]).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Sending: the outgoing datagrams of one channel, and requests for lost ones.
+//! Sending: a channel's outgoing datagrams, and requests for lost ones.
 //!
 //! [`outbound`] numbers, splits and retains messages. [`tail`] announces the end of a silent
 //! channel. [`asked`] decides how to respond to requests for packets.

@@ -1,5 +1,5 @@
-//! One channel of this node. It numbers messages, splits them into datagrams, and retains these
-//! until they may be dropped.
+//! Outgoing channel of this node. It numbers messages, splits them into datagrams, and retains
+//! these until they may be dropped.
 
 use quorate_core::node_id::Member;
 

@@ -1,4 +1,4 @@
-//! A network interface of this machine, by its name.
+//! A network interface of this machine, found by its name.
 
 use std::{
     fs, io,

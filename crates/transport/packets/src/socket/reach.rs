@@ -1,4 +1,5 @@
-//! Tests whether a group reaches its members, by sending and counting numbered datagrams.
+//! Multicast test: sends and counts numbered datagrams to find whether a multicast group reaches
+//! its members.
 //!
 //! It is independent of the packet plane: the counts show whether switches and firewalls let
 //! multicast through. All sizes are fixed: a listener records up to [`SENDERS_MAX`] senders, and a

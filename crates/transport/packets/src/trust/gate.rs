@@ -1,5 +1,5 @@
-//! The gate: accepts each datagram at most once, and only if a handshake named its sender, boot and
-//! channel.
+//! Gate for incoming datagrams: accepts each at most once, and only if a handshake named its
+//! sender, boot and channel.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Keys for sealing datagrams. Up to two are accepted at a time, and one of them is used for
-//! sending ([pkt-3]).
+//! Keys that seal datagrams. Up to two are accepted at a time, and one of them is used for sending
+//! ([pkt-3]).
 
 use std::{collections::BTreeMap, fmt};
 

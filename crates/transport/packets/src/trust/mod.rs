@@ -1,4 +1,4 @@
-//! Trust: which datagrams are accepted ([pkt-2], [pkt-3]).
+//! Trust in datagrams: the conditions under which one is accepted ([pkt-2], [pkt-3]).
 //!
 //! [`seal`] computes tags, [`keys`] selects the key, [`window`] detects repeated numbers, and
 //! [`gate`] combines them: a datagram that it admits is from a known boot of a known peer, for this

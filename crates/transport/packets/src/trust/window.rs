@@ -1,4 +1,4 @@
-//! Window of the numbers seen on a channel, which distinguishes repeated datagrams from new ones
+//! Window of packet numbers seen on a channel, which distinguishes repeated datagrams from new ones
 //! ([pkt-2]).
 
 /// The latest numbers of a channel, as a bitmap.

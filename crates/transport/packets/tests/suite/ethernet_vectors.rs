@@ -1,4 +1,4 @@
-//! Golden bytes of frames, on which every reader in any language must agree.
+//! Golden bytes of frames, on which decoders in all languages must agree.
 //!
 //! `REWRITE=1 cargo test -p quorate-packets` writes them again, and the reviewer checks the
 //! difference. A changed line is a changed format, which needs another EtherType or a version.

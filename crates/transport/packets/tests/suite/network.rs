@@ -1,4 +1,4 @@
-//! A group over networks that lose, repeat, reorder, delay, truncate and change datagrams:
+//! A group of nodes over networks that lose, repeat, reorder, delay, truncate and change datagrams:
 //! everything arrives once, bit for bit, or is given up by its numbers ([pkt-4] [pkt-5] [pkt-7]
 //! [told-2]).
 

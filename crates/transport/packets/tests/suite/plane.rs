@@ -1,4 +1,4 @@
-//! Planes of several nodes over a network that loses, repeats and reorders datagrams.
+//! Packet planes of several nodes, over a network that loses, repeats and reorders datagrams.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,5 +1,5 @@
-//! The program at an interface. It redirects frames of our EtherType to the socket of their queue,
-//! and passes all others.
+//! The eBPF program at an interface. It redirects frames of our EtherType to the socket of their
+//! queue, and passes all others.
 //!
 //! The program has a dozen instructions and is assembled manually, so that builds need no BPF
 //! compiler. It only checks the EtherType. The destination of a frame is checked later, in the same

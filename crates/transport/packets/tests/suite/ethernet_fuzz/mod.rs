@@ -1,5 +1,5 @@
-//! Hostile frames, and hostile words of a ring: the corpus of the fuzz target `ethernet`, and
-//! mutations of it.
+//! Hostile frames, and hostile descriptors in a receive ring: the corpus of the fuzz target
+//! `ethernet`, and mutations of it.
 
 mod slots;
 

@@ -1,4 +1,4 @@
-//! Frames for vectors and corpora.
+//! Sample frames for test vectors and fuzz corpora.
 
 use quorate_packets::ethernet::{ETHER_TYPE, Mac, frame::header};
 

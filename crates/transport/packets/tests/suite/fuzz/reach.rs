@@ -1,4 +1,4 @@
-//! Properties that hold for any bytes that arrive where a group is tested.
+//! Properties that hold for any bytes that arrive where a multicast group is tested.
 
 use quorate_packets::socket::reach::{BYTES, COUNT_MAX, Counts, SENDERS_MAX, datagram};
 

@@ -1,4 +1,4 @@
-//! A network for one test, and waits that end with a condition.
+//! Test network, and waits that end with a condition.
 
 use std::{env, process::Stdio, sync::OnceLock};
 

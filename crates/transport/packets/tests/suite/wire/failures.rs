@@ -1,4 +1,4 @@
-//! Errors are reported with advice, and temporary failures are survived.
+//! Failures of interfaces: errors are reported with advice, and temporary failures are survived.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! Every frame that is sent arrives, and no others do.
+//! Raw Ethernet between two interfaces: every frame that is sent arrives, and no others do.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Whole frames, unchanged.
+//! Raw frames arrive unchanged and whole.
 
 use std::time::Duration;
 

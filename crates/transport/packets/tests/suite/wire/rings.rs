@@ -1,4 +1,4 @@
-//! Full rings and queues: frames without space are counted, and later ones pass.
+//! Full rings and queues: frames for which there is no space are counted, and later ones pass.
 
 use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Sent};
 use quorate_testbed::{namespace::ip, run::read};

@@ -1,4 +1,4 @@
-//! A group of endpoints and a network with faults between them.
+//! Test fixture: a group of endpoints and a network with faults between them.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
