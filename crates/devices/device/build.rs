@@ -1,5 +1,5 @@
 //! Provides the objects that the crate embeds: compiled by clang if it is installed, otherwise the
-//! committed ones, if they match these sources.
+//! committed objects, if they match the sources.
 
 use std::{env, fs, path::Path};
 

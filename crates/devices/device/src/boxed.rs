@@ -1,5 +1,4 @@
-//! A device implemented by external processes, one for each program, with fixed addresses in their
-//! own fixed group.
+//! Device made of external processes, one per program, with fixed addresses in a fixed group.
 //!
 //! Any program that passes the conformance tests can be used unchanged: switch programs in an
 //! interpreter, simulated cores, or anything else that maps frames to frames. Addresses and group

@@ -1,5 +1,5 @@
-//! Coordinator and acceptor of one machine, combined. Each also receives frames from the other,
-//! whether addressed to it or to the group.
+//! Coordinator and acceptor combined on one machine. Each also receives the frames of the other,
+//! whether addressed to it or to the multicast group.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! A wire that exchanges raw frames on one interface, through a packet socket. A frame for the
-//! group is sent once.
+//! Wire that exchanges raw frames on one interface through a packet socket. A frame for the
+//! multicast group is sent once.
 //!
 //! It is for machines where programs may not be loaded into the kernel, and interoperates with
 //! devices in the kernel.

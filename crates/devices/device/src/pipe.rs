@@ -1,4 +1,4 @@
-//! Protocol between a device process and its owner, and format of test vectors: a sequence of
+//! Protocol between a device process and its owner, also used for test vectors: a sequence of
 //! 16-bit big-endian words, each followed by a frame.
 //!
 //! The upper four bits of a word are the port (0 network, 1 owner), the lower twelve the length of

@@ -1,5 +1,5 @@
-//! Runs a device's two programs: the reference implementation in this thread, or separate processes
-//! ([`crate::boxed`]).
+//! Runs a device's two programs: as the reference implementation in this thread, or as separate
+//! processes ([`crate::boxed`]).
 
 use quorate_offload::{
     Acceptor, Cells, Coordinator, Counters, Out, Port, out::FRAMES_MAX, port::Program,

@@ -1,5 +1,5 @@
-//! Claims that limit a machine to one device per address: a lock in the network namespace, which
-//! the kernel releases when the process ends.
+//! Claims that limit a machine to one device per address: locks in the network namespace, which the
+//! kernel releases when the process ends.
 //!
 //! All devices at an interface have the same address, so two devices of the same group would
 //! receive each other's frames. The lock is a socket name, because socket names belong to a network

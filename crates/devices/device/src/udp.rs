@@ -1,4 +1,4 @@
-//! A wire over UDP that sends a datagram to each device. It needs neither multicast nor privileges.
+//! Wire over UDP that sends one datagram to each device. It needs neither multicast nor privileges.
 //!
 //! A datagram contains the part of a frame after the encapsulation. The receiver reconstructs the
 //! 42 bytes of encapsulation, so that the programs process whole frames ([`Form::Udp`]). The kernel

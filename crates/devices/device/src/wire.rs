@@ -1,4 +1,4 @@
-//! Interface to the network, through which a device exchanges frames with other devices.
+//! Network interface through which a device exchanges frames with other devices.
 
 use std::os::fd::BorrowedFd;
 

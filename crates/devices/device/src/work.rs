@@ -1,5 +1,5 @@
-//! The thread of a device. In each turn it handles the owner's calls first, and then a few frames
-//! from the network.
+//! The device thread. In each turn it handles the owner's calls first, and then a few frames from
+//! the network.
 
 use std::sync::{
     Arc, Mutex, PoisonError,

@@ -1,5 +1,5 @@
 //! Checks that every program makes on a frame before interpreting it. All devices make them in the
-//! same order, so that they refuse a frame for the same reason.
+//! same order, so that all refuse a frame for the same reason.
 
 use crate::{
     Address, Form, Header, Port, Reason, Setup, Type,

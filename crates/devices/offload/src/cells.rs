@@ -1,5 +1,4 @@
-//! A ring of cells, in borrowed or owned memory. Slot i is stored in cell i modulo N
-//! ([offload-14]).
+//! Ring of cells in borrowed or owned memory. Slot i is stored in cell i modulo N ([offload-14]).
 
 use alloc::{vec, vec::Vec};
 use core::ops::{Deref, DerefMut};

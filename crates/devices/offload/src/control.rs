@@ -1,4 +1,4 @@
-//! Control calls, which are reserved for the owner, and their order ([offload-17]).
+//! Control calls, which only the owner may make, and their order ([offload-17]).
 //!
 //! Each call has a number, ⟨device boot, owner boot, counter⟩. A device with another boot has lost
 //! its memory, and refuses the call. It also refuses a number that is not above that of the last

@@ -1,4 +1,4 @@
-//! State and responses common to both programs: cells, counters, and the order of control calls.
+//! State and responses shared by both programs: cells, counters, and the order of control calls.
 
 use crate::{
     Address, Cell, Cells, Counters, Descriptor, Header, Out, PackedBallot, Port, Reason, Routes,

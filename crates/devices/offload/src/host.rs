@@ -1,5 +1,5 @@
-//! A coordinator and an acceptor at one interface. Each frame goes to the program that handles it,
-//! and frames for the group are also processed internally.
+//! Coordinator and acceptor at one interface. Each frame goes to the program that handles it, and
+//! frames for the multicast group are also processed internally.
 //!
 //! A station does not receive the frames that it sends to its own group. The host therefore passes
 //! the coordinator's proposals to its own acceptor, and the acceptor's votes to its own

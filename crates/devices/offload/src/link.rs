@@ -1,5 +1,5 @@
-//! Encapsulation of a header: Ethernet, IPv4 and UDP; or Ethernet alone with a shim of four bytes,
-//! a length and a checksum.
+//! Encapsulation of a header: in Ethernet, IPv4 and UDP, or in Ethernet alone with a four-byte shim
+//! of length and checksum.
 //!
 //! In both forms, the header begins at the same offset within a 64-bit word: at byte 42 after UDP,
 //! and at byte 18 in a raw frame.

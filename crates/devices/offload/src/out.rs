@@ -1,4 +1,4 @@
-//! List of the frames that a step sends, in the caller's buffer.
+//! Frames that a step sends, listed in the caller's buffer.
 
 use crate::{Routes, port::FrameOrigin};
 

@@ -1,5 +1,5 @@
-//! The owner of a device: converts a replica's requests to calls over the port, and the frames from
-//! the port to ordered events.
+//! Owner of a device: turns a replica's requests into calls over the port, and frames from the port
+//! into ordered events.
 //!
 //! An [`Owner`] connects a replica to its device ([`crate::port::Device`]). Requests never block:
 //! [`Owner::turn`] executes them, and reports their outcomes as [`Event`]s. Calls whose responses

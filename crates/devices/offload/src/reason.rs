@@ -1,4 +1,4 @@
-//! Outcomes of frames: executed, or the reason why not. Devices count frames by outcome.
+//! Outcomes of a frame: executed, or the reason why not. Devices count frames by outcome.
 
 /// Outcome of a frame: executed, or the reason why not. Its number is used in refusals and
 /// counters.

@@ -1,4 +1,4 @@
-//! Loops that only receive, step and send: an upper bound for hosts in user space.
+//! Loops that only receive, step and send: an upper bound for any user-space host.
 
 use std::{
     net::{Ipv4Addr, UdpSocket},

@@ -1,4 +1,4 @@
-//! The measured group: kinds of devices, addresses, ballot.
+//! The group under test: kinds of devices, addresses, ballot.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

@@ -1,4 +1,4 @@
-//! A network of machines, which are network namespaces, connected by a bridge.
+//! Test network of machines (network namespaces) connected by a bridge.
 
 use std::{net::Ipv4Addr, process::Command};
 

@@ -1,4 +1,5 @@
-//! Runs all kinds in turns. Starts processes, pins them to processors, and collects their results.
+//! Runs all kinds of devices in turn: starts processes, pins them to CPUs, and collects their
+//! results.
 
 use std::{
     collections::BTreeMap,

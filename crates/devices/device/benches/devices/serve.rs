@@ -1,4 +1,4 @@
-//! A host: runs its device and owner until standard input ends.
+//! Host process: runs its device and owner until standard input ends.
 
 use std::{
     io::{Read as _, Write as _, stdin, stdout},

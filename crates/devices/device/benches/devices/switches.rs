@@ -1,4 +1,4 @@
-//! Voluntary and involuntary context switches of processes.
+//! Counts of voluntary and involuntary context switches of processes.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Medians over rounds, and ratios within each round.
+//! Result table: medians over rounds, and ratios within each round.
 
 use std::collections::{BTreeMap, BTreeSet};
 

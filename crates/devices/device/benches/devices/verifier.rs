@@ -1,4 +1,4 @@
-//! Results of the kernel's verifier and JIT compiler for the programs.
+//! Output of the kernel's verifier and JIT compiler for the eBPF programs.
 
 use quorate_device::xdp::{Device, Entry, Role};
 use quorate_offload::header::ROOM_BYTES_MAX;

@@ -1,5 +1,5 @@
-//! Requests of an owner to its device, as function calls. Each is one frame to the owner's port and
-//! one frame in response.
+//! Owner requests to a device in the kernel, as function calls. Each sends one frame to the owner's
+//! port and receives one in response.
 
 use quorate_offload::{
     Descriptor, Form, Header, Number, PackedBallot, Reason, State, Type,

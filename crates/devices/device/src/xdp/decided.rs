@@ -1,5 +1,4 @@
-//! Socket filter for clients, which passes only the decisions among the frames to a multicast
-//! group.
+//! Socket filter for clients. Of the frames to a multicast group, it passes only decisions.
 
 use std::os::fd::AsFd;
 

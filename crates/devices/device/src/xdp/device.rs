@@ -1,4 +1,4 @@
-//! A device in the kernel, accessed through its owner's port. It responds to frames exactly as the
+//! Device in the kernel, accessed through its owner's port. It responds to frames exactly as the
 //! reference programs do.
 
 use std::{
@@ -295,8 +295,8 @@ impl Device {
         self.tap.as_fd()
     }
 
-    /// Returns the number of frames for each reason, summed over all CPUs and programs, and last
-    /// the number of frames that did not fit into the tap.
+    /// Returns the number of frames per [`Reason`](quorate_offload::Reason), summed over all CPUs
+    /// and programs. The last element counts frames that did not fit into the tap.
     pub fn counters(&self) -> Result<[u64; COUNTERS + 1], Failed> {
         let mut sum = [0; COUNTERS + 1];
         for program in 0..self.role.programs() {

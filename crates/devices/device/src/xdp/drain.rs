@@ -1,4 +1,4 @@
-//! Waits until all programs that are running now have ended ([offload-8]).
+//! Waits until all invocations of programs that are now running have ended ([offload-8]).
 //!
 //! An update of a map of maps returns only once all programs that may have seen the old value have
 //! ended. The device programs do not use this map, but the guarantee covers all running programs,

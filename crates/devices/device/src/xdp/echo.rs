@@ -1,4 +1,4 @@
-//! An echo program in the kernel, without a protocol. Its latency is a lower bound for any device.
+//! Echo program in the kernel, without a protocol. Its latency is a lower bound for any device.
 
 use aya::{
     Ebpf, EbpfLoader,

@@ -1,5 +1,5 @@
-//! Health of a device at its interface. Another process may detach the device, and the interface
-//! may be removed.
+//! Health check of a device at its interface: another process may have detached it, or the
+//! interface may have been removed.
 
 use std::{
     fmt, fs,

@@ -1,4 +1,4 @@
-//! Both programs at an interface, with the interface for owners ([`port::Device`]).
+//! Both programs at one interface, behind the owner's port ([`port::Device`]).
 //!
 //! For a frame from the owner, the kernel runs the program at the owner's request. A socket sends
 //! the resulting frame if it is for the network, because the kernel can only send in response to a

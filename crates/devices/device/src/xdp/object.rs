@@ -1,4 +1,4 @@
-//! The embedded objects, and the only change made to them before they are loaded.
+//! The embedded eBPF objects, and the only change made to them before they are loaded.
 
 use object::{Object as _, ObjectSection as _};
 

@@ -1,5 +1,5 @@
-//! Ends devices whose owners no longer exist, at all interfaces and regardless of the devices that
-//! the machine's nodes use now ([offload-9]).
+//! Removes devices whose owners no longer exist, at every interface of this machine that has no
+//! live owner, whatever device its nodes use now ([offload-9]).
 //!
 //! A node that was killed leaves its device at the interface. The device keeps voting, in a ballot
 //! that no owner can raise, until the next owner at that interface ends it. There may never be one:

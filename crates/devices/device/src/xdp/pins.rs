@@ -1,5 +1,5 @@
-//! Pins, which make a device outlive its owner so that the next owner finds it ([offload-8],
-//! [offload-9]).
+//! Pinned eBPF objects, which let a device outlive its owner so that the next owner finds it
+//! ([offload-8], [offload-9]).
 //!
 //! Each combination of interface, group and role has a folder in the BPF file system. A device
 //! found there is still voting, so it is fenced and read out before anything else. An incomplete

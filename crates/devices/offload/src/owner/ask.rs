@@ -1,5 +1,5 @@
-//! Queries for the state of a program. Unlike calls they have no number, so a tag matches a
-//! response to its query.
+//! Queries of a program's state. They have no call number; a tag matches each response to its
+//! query.
 
 use alloc::collections::VecDeque;
 

@@ -1,5 +1,5 @@
 //! Context that an owner passes to its parts in each turn: the time, the port, the call counter and
-//! the events.
+//! the event list.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Events of an owner: outcomes of requests, and what its device reports.
+//! Events from an owner: outcomes of requests, and reports from its device.
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,4 @@
-//! Driver of the device's coordinator, which starts it, withdraws its allocation, and answers
-//! reads.
+//! Driver of the device's coordinator: starts it, revokes its allocation, and answers reads.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 

@@ -1,5 +1,4 @@
-//! The owner of one device: accepts requests, reports events, and does the work that is due in each
-//! turn.
+//! The owner of one device: accepts requests, reports events, and does the work due in each turn.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Reads cells of one program, a limited number at a time, and repeats unanswered requests
+//! Reads the cells of one program, a limited number at a time, and repeats unanswered requests
 //! ([offload-7]).
 
 use alloc::collections::{BTreeMap, BTreeSet};

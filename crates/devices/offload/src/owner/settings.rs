@@ -1,4 +1,4 @@
-//! Settings of an owner: its identity, the device's, and timeouts.
+//! Settings of an owner: its own identity, that of the device, and timeouts.
 
 /// Identity of the owner and of the device ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

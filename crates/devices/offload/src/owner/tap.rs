@@ -1,5 +1,5 @@
-//! Work for an armed acceptor: reports each of its votes once, reads votes that the tap missed, and
-//! raises the floor.
+//! The owner's work while its acceptor is armed: reports each vote once, reads votes that the tap
+//! missed, and raises the floor.
 
 use crate::{
     Header, Type,

@@ -1,5 +1,5 @@
-//! Work for a started coordinator: reports its slots in order, requests retransmission of undecided
-//! proposals, and raises floor and limit.
+//! The owner's work while its coordinator is started: reports its slots in order, requests
+//! retransmission of undecided proposals, and raises the floor and the limit.
 
 use alloc::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Converts the core's values to device descriptors and back, if that is possible without loss.
+//! Conversion between the core's values and device descriptors, where possible without loss.
 //!
 //! Devices carry every kind but content, reconfiguration and raises of the level ([offload-15]),
 //! and **each of the six fits without loss**:

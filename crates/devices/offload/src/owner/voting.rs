@@ -1,4 +1,4 @@
-//! Driver of the device's acceptor, which arms and fences it and reports its votes.
+//! Driver of the device's acceptor: arms it, fences it, and reports its votes.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 

@@ -1,5 +1,5 @@
-//! Two CPUs in the same cell, and an owner that fences at the same time. The reference
-//! implementation has no such concurrency.
+//! Concurrency: two CPUs use the same cell while an owner fences. The reference implementation has
+//! no such concurrency.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Common setup of the tests: a loaded device, and frames for it.
+//! Test fixture: a loaded device, and frames for it.
 
 use std::env;
 

@@ -1,4 +1,4 @@
-//! Tests at real interfaces: three hosts and a client on a bridge, killed owners, hooks, and
+//! Devices at real interfaces: three hosts and a client on a bridge, killed owners, hooks, and
 //! removed interfaces.
 
 use std::{

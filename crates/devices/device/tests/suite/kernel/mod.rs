@@ -1,5 +1,5 @@
-//! Devices in this machine's kernel. Prints a notice and skips tests where programs may not be
-//! loaded.
+//! Tests of devices in this machine's kernel. Where programs may not be loaded, prints a notice and
+//! skips them.
 
 mod at_once;
 mod desk;

@@ -1,4 +1,4 @@
-//! An owner's calls, one by one: answers and refusals.
+//! Owner calls one by one: answers and refusals.
 
 use quorate_device::xdp::{Entry, Failed, Fate, Role, control::Arm};
 use quorate_offload::{Form, Number, PackedBallot, Reason, State, Type};

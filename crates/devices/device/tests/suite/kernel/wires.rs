@@ -1,5 +1,4 @@
-//! Network of one test: machines, which are network namespaces, a bridge between them, and a
-//! client.
+//! Test network: machines (network namespaces), a bridge between them, and a client.
 
 use std::{
     env,

@@ -1,4 +1,4 @@
-//! Devices of a group in threads, with their owners, over memory and UDP.
+//! Tests of a group of devices in threads, with their owners, over memory and UDP.
 
 mod alone;
 mod group;

@@ -1,6 +1,6 @@
-//! A device with a faulty port: frames are lost, repeated and reordered both ways, steps continue
+//! Device with a faulty port: frames are lost, repeated and reordered both ways, steps continue
 //! between the answer to a fence and the end of the drain, and power fails. The programs are the
-//! reference.
+//! reference implementation.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

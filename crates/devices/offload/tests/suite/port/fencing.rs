@@ -1,4 +1,4 @@
-//! The acceptor: armed, its votes reported, fenced, read out.
+//! Acceptor tests: arming, reports of its votes, fencing, reading its votes.
 
 use quorate_core::{slot::Slot, value::Value};
 use quorate_offload::owner::{Event, Owner, SlotValue};

@@ -1,4 +1,4 @@
-//! The coordinator: each value is assigned once, in order, and assigned slots are withdrawn.
+//! Coordinator tests: each value is assigned a slot once, in order, and assignments can be revoked.
 
 use std::collections::BTreeMap;
 

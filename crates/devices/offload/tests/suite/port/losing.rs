@@ -1,4 +1,4 @@
-//! A device that lost its memory, lies, or does not answer is never a silent success.
+//! Failing devices: one that lost its memory, lies, or does not answer is never a silent success.
 
 use quorate_core::dice::Dice;
 use quorate_core::{slot::Slot, time::Time, value::Value};

@@ -1,4 +1,4 @@
-//! Which votes are cast, and that they are retained.
+//! Acceptor tests: which votes it casts, and that it retains them.
 
 use quorate_offload::{
     Acceptor, PackedBallot, Port, Reason, Routes, Type, Verdict, acceptor::Arm, header::REPEAT,

@@ -1,4 +1,4 @@
-//! Slots are assigned once, votes are counted once, and proposals can be withdrawn.
+//! Coordinator tests: it assigns slots once, counts votes once, and can withdraw proposals.
 
 use quorate_offload::{
     Coordinator, Header, PackedBallot, Port, Reason, Type,

@@ -1,4 +1,4 @@
-//! Test bench for a device: encodes frames, passes them in, and decodes those that come out.
+//! Test bench for a device: encodes input frames, passes them in, and decodes output frames.
 
 use quorate_offload::{
     Acceptor, Address, Cell, Cells, Coordinator, Descriptor, Form, Header, Host, Learner, Number,

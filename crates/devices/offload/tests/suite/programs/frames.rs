@@ -1,4 +1,4 @@
-//! Golden bytes, on which every reader in any language must agree, and hostile bytes.
+//! Golden bytes, on which decoders in all languages must agree, and hostile bytes.
 //!
 //! `REWRITE=1 cargo test -p quorate-offload` writes the golden ones again, and the reviewer checks
 //! the difference.

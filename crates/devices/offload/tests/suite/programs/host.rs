@@ -1,5 +1,5 @@
-//! Both programs at one interface: frames that are processed internally, and frames that are sent
-//! nevertheless.
+//! Both programs at one interface: frames that are processed internally, and frames that must still
+//! be sent.
 
 use quorate_core::dice::Dice;
 use quorate_offload::{

@@ -1,4 +1,5 @@
-//! Votes are counted by ballot, descriptor and position, and each decision is passed on once.
+//! Learner tests: it counts votes by ballot, descriptor and position, and passes on each decision
+//! once.
 
 use quorate_offload::{
     Header, Learner, PackedBallot, Port, Reason, Type, header::HINT, learner::Count,

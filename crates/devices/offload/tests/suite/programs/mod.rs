@@ -1,5 +1,4 @@
-//! Coordinator, acceptor and learner, tested from outside: each rule that a single device can
-//! break.
+//! Black-box tests of coordinator, acceptor and learner: each rule that a single device can break.
 
 mod acceptor;
 mod coordinator;

@@ -1,5 +1,5 @@
-//! Random operations in any order, compared with a plain model that keeps every vote and every
-//! proposal in a map.
+//! Random operations in any order, compared with a plain model that keeps every vote and proposal
+//! in a map.
 
 use std::collections::{BTreeMap, BTreeSet};
 
