@@ -1,5 +1,4 @@
-//! Damage in the middle of a log: what is detected, what can be repaired, and when votes count as
-//! forgotten.
+//! Damage in the middle of a log: its detection and repair, and when votes count as forgotten.
 
 use crate::disk::{BLOCK, Disk as _, Family, MemoryDisk, Source as _};
 use quorate_core::{

@@ -1,4 +1,4 @@
-//! Disks that fail or refuse: full, read-only, short writes, errors. Each has one defined outcome.
+//! Failing disks: full, read-only, short writes, errors. Each has one defined outcome.
 
 use crate::disk::{Disk as _, DiskError, Fault, MemoryDisk};
 use quorate_core::{record::RecordSeq, slot::Slot, slot::SlotRange};

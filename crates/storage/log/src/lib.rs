@@ -1,4 +1,4 @@
-//! The durable log of a node.
+//! A node's durable log.
 //!
 //! A [`Log`] is a sequence of *log writes* in segments of fixed size. Each log write is one write
 //! and one flush of the disk, and they are released in order. `docs/spec/log.md` has the format and

@@ -1,4 +1,4 @@
-//! Retry backoff. Stores have no clock, so it counts calls.
+//! Retry backoff. Stores have no clock, so it counts calls instead of time.
 
 /// Backoff after failures: skips a number of calls that doubles each time, up to a bound.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Segments of the log and places in them, which name files of the log's family.
+//! Log segments and places in them, which name files of the log's family.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Segments that the log no longer needs: recycled under the next number, or removed ([disk-10]).
+//! Segments no longer needed by the log: recycled under the next number, or removed ([disk-10]).
 
 use crate::disk::{Family, Fault, FileId, MemoryDisk, PendingKind, Source as _};
 use quorate_core::slot::Slot;

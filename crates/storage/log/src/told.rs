@@ -1,4 +1,4 @@
-//! Progress reports while a log is opened, because reading many gigabytes takes time.
+//! Progress reports while a log is opened. Reading many gigabytes takes time.
 
 use crate::disk::{Buffer, DiskError, Family, FileId, FileInfo, Position, Source};
 

@@ -1,5 +1,5 @@
-//! A log that begins after its first slot: what it remembers, what it refuses, and the damage it
-//! reports.
+//! Trimmed logs, which begin after the first slot: what they remember, what they refuse, and the
+//! damage that they report.
 
 use crate::disk::{BLOCK, Disk as _, Fault, MemoryDisk, Pending, PendingKind, SmallFiles as _};
 use quorate_core::{

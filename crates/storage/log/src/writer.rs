@@ -1,4 +1,5 @@
-//! Log writes: gathered from records, then in flight, numbered, chained, and released in order.
+//! Writer of the log: gathers records into log writes, numbers and chains them, and releases them
+//! in order.
 
 use std::collections::VecDeque;
 

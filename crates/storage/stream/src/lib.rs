@@ -1,5 +1,5 @@
-//! Byte streams: which streams exist, which decided bytes belong to them, and where a node stores
-//! these bytes.
+//! Byte streams: the table of streams, the decided bytes that belong to each, and their storage on
+//! a node.
 //!
 //! [`table`] is replicated state: equal on every node after equal slots. It implements the one rule
 //! that decides whether a byte of the log is a byte of a stream ([stream-4]), and never sees the

@@ -1,4 +1,4 @@
-//! Names of streams.
+//! Stream names.
 
 use std::{fmt, str::FromStr};
 

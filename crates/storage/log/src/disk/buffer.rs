@@ -1,5 +1,4 @@
-//! Memory that a disk can access directly, consisting of aligned, whole blocks, and a pool of such
-//! memory.
+//! Memory that a disk can access directly: aligned, whole blocks, and a pool of them.
 //!
 //! A buffer is a handle: it can be filled by a socket, written by a disk, and passed on, and its
 //! bytes stay in place.

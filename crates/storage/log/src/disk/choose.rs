@@ -1,4 +1,4 @@
-//! Chooses the driver for a folder, and gives the reason.
+//! Chooses the driver for a folder, with the reason for the choice.
 
 use std::{io, path::Path};
 

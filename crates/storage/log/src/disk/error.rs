@@ -1,4 +1,4 @@
-//! Errors of disk operations.
+//! Errors from disk operations.
 
 use std::{fmt, io};
 

@@ -1,4 +1,4 @@
-//! An eventfd that wakes a reactor.
+//! An eventfd that wakes the reactor.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! Names of files, consisting of a family and a number, and the families' folders.
+//! File names, which consist of a family and a number, and the families' folders.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Family folders and their files: naming, opening, creating, removing. All calls block.
+//! Folders of file families, and their files: naming, opening, creating, removing. All calls block.
 
 use std::{
     collections::BTreeMap,

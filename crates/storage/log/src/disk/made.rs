@@ -1,4 +1,4 @@
-//! The newest file number of each family, recorded apart from the files.
+//! Newest file number of each family, recorded apart from the files.
 //!
 //! An emptied log looks like a new one, and a log without its newest segment looks like one that
 //! ends cleanly. Therefore `<data>/segments` records the number of the newest segment, durably

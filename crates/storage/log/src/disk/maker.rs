@@ -1,4 +1,5 @@
-//! Threads for slow operations: creating, renaming and removing files, and replacing small ones.
+//! Threads for slow disk operations: creating, renaming and removing files, and replacing small
+//! ones.
 
 use std::{
     io,

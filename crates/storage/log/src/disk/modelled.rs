@@ -1,4 +1,4 @@
-//! A model of a device with a given flush time, in front of the real disk. For measurements only.
+//! Disk model with a given flush time, in front of the real disk. For measurements only.
 //!
 //! A disk that acknowledges a flush from the host's cache does not represent a disk that really
 //! flushes. Here the real write happens first; its completion is then delayed until a modelled

@@ -1,4 +1,4 @@
-//! Pauses: when they end, and their length.
+//! Pauses between the writes that create a segment: when they end, and their length.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Text of a small file that verifies itself. Its last line is `checksum` with the CRC-32C of all
-//! lines before it.
+//! Small file with a checksum: its last line is `checksum` with the CRC-32C of all lines before it.
 
 /// Appends the checksum line to `lines`, each of which must end with a line break.
 pub fn seal(lines: &str) -> String {

@@ -1,5 +1,5 @@
-//! A log on a real disk when the process has no descriptors left. Runs in a process of its own,
-//! because the limit applies to the process.
+//! A log on a real disk when the process has no file descriptors left. The test runs in its own
+//! process because the limit applies to the process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 #![allow(clippy::print_stdout, reason = "what is skipped is printed")]

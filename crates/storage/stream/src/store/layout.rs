@@ -1,4 +1,4 @@
-//! Sizes of files, chunks and units, and limits of memory and disk use.
+//! Sizes of files, chunks and units, and limits on memory and disk use.
 
 use quorate_log::disk::{BLOCK, Family, FileId, Position};
 

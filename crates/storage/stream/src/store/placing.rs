@@ -1,4 +1,4 @@
-//! Units that reach stable storage before a record names them ([disk-5]), and how they are found
+//! Units written to stable storage before a record names them ([disk-5]), and how they are found
 //! again after a restart.
 //!
 //! A *placed* unit is written durably at once, before it is decided, together with the available

@@ -1,4 +1,4 @@
-//! Pool of memory for whole units, used between gathering and the disk.
+//! Pool of unit-sized buffers, used between gathering and the disk.
 
 use quorate_log::disk::{BLOCK, Buffer};
 

@@ -1,4 +1,5 @@
-//! Writes whole blocks to the disk: each waits for a chunk, gets a place in it, and is written.
+//! Writes whole blocks to the disk: each waits for a chunk, is assigned a place in it, and is
+//! written.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

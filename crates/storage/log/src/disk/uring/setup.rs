@@ -1,4 +1,4 @@
-//! Creates the best ring that the kernel and its limits allow, and checks that it works.
+//! Creates the best io_uring ring that the kernel and its limits permit, and checks that it works.
 
 use std::{
     io,

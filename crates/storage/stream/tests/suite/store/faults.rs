@@ -1,4 +1,5 @@
-//! Disks that fail, fill up or rot: the store reports it, and never returns wrong bytes ([disk-9]).
+//! Disks that fail, fill up or rot: the store reports the fault, and never returns wrong bytes
+//! ([disk-9]).
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::{Family, Fault, FileId, Source as _};

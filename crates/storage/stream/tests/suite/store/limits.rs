@@ -1,4 +1,4 @@
-//! Unusual calls and resource use.
+//! Limits of the store: unusual calls and resource use.
 
 use std::collections::BTreeMap;
 

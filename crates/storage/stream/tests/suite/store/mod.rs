@@ -1,4 +1,4 @@
-//! The store as its caller sees it, on a disk in memory.
+//! The store from its caller's point of view, on a disk in memory.
 
 mod faults;
 mod limits;

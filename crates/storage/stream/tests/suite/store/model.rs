@@ -1,5 +1,5 @@
-//! After any operations in any order, the store has the same contents as a plain map. After a
-//! crash, it has those of the map when the last checkpoint began.
+//! Comparison of the store with a plain map. After any operations in any order, both have the same
+//! contents. After a crash, the store has those of the map when the last checkpoint began.
 
 use quorate_core::dice::Dice;
 use quorate_core::slot::Slot;

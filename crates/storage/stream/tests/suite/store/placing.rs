@@ -1,5 +1,5 @@
-//! Placed units and the records that name them. After a crash the store has the contents of the
-//! last checkpoint and what records have named since.
+//! Placed units and the records that name them. After a crash, the store has the contents of the
+//! last checkpoint and of the units named in records since.
 
 use quorate_core::dice::Dice;
 use quorate_core::{slot::Slot, value::StreamName};

@@ -1,4 +1,4 @@
-//! A store on a disk in memory, and a separate model of its expected contents.
+//! Test fixture: a store on a disk in memory, and a separate model of its expected contents.
 
 use std::collections::BTreeMap;
 
