@@ -1,4 +1,4 @@
-//! Password checks, which are slow and belong on a thread of their own.
+//! Password checks. They are slow and belong on a separate thread.
 
 use std::{collections::BTreeMap, fmt};
 

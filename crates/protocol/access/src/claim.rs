@@ -1,4 +1,4 @@
-//! Claimed identities whose passwords have not been checked yet.
+//! Claimed identities, whose passwords have not been checked yet.
 
 use crate::{Name, Users, name::DEFAULT, users::UNMATCHABLE_HASH};
 

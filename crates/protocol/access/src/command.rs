@@ -1,4 +1,4 @@
-//! Commands to the table of users, and the replies to them, as values and as bytes.
+//! Commands to the table of users and their replies, with their encoding.
 
 use std::fmt;
 

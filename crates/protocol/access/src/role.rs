@@ -1,4 +1,4 @@
-//! Roles, each with the permissions of the previous one.
+//! Roles. Each includes the permissions of the previous one.
 
 use std::{fmt, str::FromStr};
 

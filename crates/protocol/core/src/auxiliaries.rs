@@ -1,5 +1,5 @@
-//! Auxiliaries (Cheap Paxos): which members receive no proposals from the leader, and what an
-//! auxiliary knows about its role.
+//! Auxiliaries (Cheap Paxos): the members that receive no proposals from the leader, and an
+//! auxiliary's knowledge of its role.
 //!
 //! An auxiliary has weight, makes promises, and votes for the proposals that it receives. It
 //! receives none while the full replicas can decide without it ([aux-1]). The choice of receivers

@@ -1,4 +1,4 @@
-//! In-memory votes, before any disk has written them: clients that wait for a quorum of such votes,
+//! In-memory votes, which no disk has written yet: clients that wait for a quorum of such votes,
 //! other members' reports of such votes, and peers' open requests ([class-2], [less-1]).
 //!
 //! No report counts as a vote. Replies go to the requesting node and are never tallied, so an error

@@ -1,4 +1,4 @@
-//! Effects that a node requests from its caller.
+//! Effects: actions that a node requests from its caller.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -111,7 +111,7 @@ pub enum Effect {
     Send {
         /// Nodes that receive the message. Never empty.
         to: NodeSet,
-        /// Message to send.
+        /// The same message for every node in `to`.
         message: Message,
     },
     /// Append a record to the log, and report with `Input::Persisted` once it is on stable storage.

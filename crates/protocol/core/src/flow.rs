@@ -1,4 +1,5 @@
-//! Flow of proposals: how many may be in flight, and how far they have been sent to each follower.
+//! Flow control of proposals: the number in flight, and how far they have been sent to each
+//! follower.
 //!
 //! Liveness only. A follower accepts proposals in order ([`crate::voted`]). If its reply shows that
 //! a proposal was lost, the leader resends everything from that slot onwards.

@@ -1,4 +1,4 @@
-//! Inputs of a node.
+//! Inputs of a node: events and requests that its caller passes in.
 
 use crate::{
     ballot::Ballot,

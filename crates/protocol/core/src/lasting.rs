@@ -1,5 +1,5 @@
-//! Durability of the decided prefix across a crash of all nodes: how much of it is on stable
-//! storage on this node, how much other members reported, and which nodes wait for it ([class-2],
+//! Durability of the decided prefix across a crash of all nodes: the part on stable storage on this
+//! node, the parts that other members reported, and the nodes that wait for it ([class-2],
 //! [last-1]).
 //!
 //! In a durable group, everything decided is durable. In a volatile group, a decision says nothing

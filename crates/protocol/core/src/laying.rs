@@ -1,5 +1,5 @@
-//! Setting up the ring: the leader's view of the ring along which votes reach it, and of when to
-//! rebuild it. Liveness only.
+//! Ring setup by the leader: the ring along which votes reach it, and the conditions for rebuilding
+//! it. Liveness only.
 //!
 //! A ring is as fast as its slowest member. A leader that makes no progress for
 //! [`RingControl::patience_us`] requests votes from all members directly, sees which members reply,

@@ -1,5 +1,4 @@
-//! Feature levels: restrict a node to sending and writing only what every node of the group can
-//! read ([level-1]).
+//! Feature levels: a node sends and writes only what every node of the group can read ([level-1]).
 //!
 //! A level is the number of the protocol version that introduced it. A release supports its own
 //! level and at least the previous one. The group's level is decided in the log and never falls.

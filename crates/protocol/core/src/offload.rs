@@ -1,4 +1,4 @@
-//! State of offloading: how much of phase 2 of its ballot a leader has handed to devices
+//! State of offloading: the part of phase 2 of its ballot that a leader has handed to devices
 //! ([offload-5], [offload-12]–[offload-14]). The rules are in `node/devices/offloading.rs`.
 
 use alloc::vec::Vec;

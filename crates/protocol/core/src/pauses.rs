@@ -1,4 +1,4 @@
-//! Late event-loop turns, and the additional silence that is tolerated because of them ([live-5]).
+//! Late event-loop turns, and the extra silence tolerated because of them ([live-5]).
 //!
 //! Liveness only ([model-5]): nothing here can write a promise or a vote.
 

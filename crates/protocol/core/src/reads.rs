@@ -1,4 +1,5 @@
-//! Reads that use no slot. One round of confirmations serves all waiting reads ([read-1]–[read-3]).
+//! Linearizable reads without a slot. One round of confirmations serves all waiting reads
+//! ([read-1]–[read-3]).
 
 use alloc::vec::Vec;
 

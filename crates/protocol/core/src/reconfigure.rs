@@ -1,4 +1,4 @@
-//! Eras as a pure function of the decided prefix ([era-2]).
+//! Eras, computed as a pure function of the decided prefix ([era-2]).
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Records that a node must never lose.
+//! Log records, which a node must never lose.
 
 pub use crate::class::Class;
 use crate::{

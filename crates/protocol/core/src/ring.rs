@@ -1,4 +1,5 @@
-//! Ring: the route of votes to a leader, and what each member forwards. Liveness only.
+//! Ring: the route along which votes reach the leader, and the votes that each member forwards.
+//! Liveness only.
 //!
 //! Members that form a phase-2 quorum forward votes along the ring, with the leader last. Each adds
 //! its own vote to the unchanged votes that it has received, so one small message per member

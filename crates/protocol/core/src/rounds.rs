@@ -1,4 +1,4 @@
-//! Rounds of a node's own ballots. No round is ever used twice. Safety lives here.
+//! Round numbers for a node's own ballots. No round is ever used twice. Safety lives here.
 
 use crate::{
     ballot::{Ballot, Era},

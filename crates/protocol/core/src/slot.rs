@@ -1,4 +1,4 @@
-//! Slots, and half-open ranges of slots. Every statement of the protocol is about a range.
+//! Slots, and half-open slot ranges. Every statement of the protocol is about a range.
 
 use core::fmt;
 

@@ -1,5 +1,5 @@
-//! This acceptor's votes as one cumulative run in the newest ballot ([p2-6]), and how much of it is
-//! on stable storage.
+//! This acceptor's votes as one cumulative run in the newest ballot ([p2-6]), and the part of it on
+//! stable storage.
 
 use crate::{
     ballot::Ballot,

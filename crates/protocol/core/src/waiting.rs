@@ -1,5 +1,5 @@
-//! Proposals that cannot be voted for yet, because their bytes ([value-3]) or the slots before them
-//! ([gap-1]) are missing.
+//! Proposals that cannot be voted for yet, because their bytes are missing ([value-3]) or slots
+//! before them are ([gap-1]).
 //!
 //! A waiting proposal is like a message that arrives later: it is retried after every vote, and has
 //! no effect until then.

@@ -1,4 +1,4 @@
-//! Settings that the model would choose, given the measured parameters.
+//! Settings that the model would choose for the measured parameters.
 //!
 //! The model evaluates every point of a grid of batch sizes and windows. Its prediction is only a
 //! starting point for the search (`controller`). Unknown quantities are left out: a link whose

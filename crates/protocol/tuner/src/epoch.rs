@@ -1,4 +1,4 @@
-//! Measurement of a setting while it is in force.
+//! Measurements of one setting while it is in force.
 //!
 //! Only batches formed under the setting count, and time runs from the end of the first of them, so
 //! that batches left in flight by the previous setting do not distort the result.

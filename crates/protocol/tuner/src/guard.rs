@@ -1,5 +1,5 @@
-//! Decides which samples are valid, because a paused process or a stepped clock must not distort
-//! the measurements.
+//! Decides which samples are valid. A paused process or a stepped clock must not distort the
+//! measurements.
 //!
 //! A reactor knows the latest time at which it will wake. If its next turn begins much later, if a
 //! turn takes longer than any real one, or if time runs backwards, then the process was paused or

@@ -1,4 +1,4 @@
-//! Chooses among paths by predicted cost, without oscillating ([plane-3]).
+//! Choice among paths by predicted cost, without oscillation ([plane-3]).
 //!
 //! `judge` repeatedly receives a prediction for each path. It switches once another path has been
 //! better by a fifth for a second, but no sooner than two seconds after the last change. A quick

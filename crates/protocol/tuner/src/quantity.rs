@@ -1,4 +1,4 @@
-//! Units of the model.
+//! Units of the model's quantities.
 
 use std::fmt;
 

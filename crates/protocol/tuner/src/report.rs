@@ -1,4 +1,4 @@
-//! Knowledge, predictions and choice of the tuner, as plain data for display.
+//! The tuner's measurements, predictions and choice, as plain data for display.
 
 use crate::{
     choice::{Fitted, Point},

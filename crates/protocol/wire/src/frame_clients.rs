@@ -1,4 +1,4 @@
-//! Requests of device clients to a node, over a connection ([offload-22]): for a name, for a
+//! Requests from device clients to a node, over a connection ([offload-22]): for a name, for a
 //! proposal, and for the applied position.
 //!
 //! A request takes the place where the log service expects the length of a command, and begins with

@@ -1,4 +1,4 @@
-//! Numbers of the kinds of frames. Gaps are reserved for related kinds.
+//! Frame kinds and their numbers. Gaps are reserved for related kinds.
 
 pub(crate) const HELLO: u8 = 1;
 pub(crate) const WELCOME: u8 = 2;

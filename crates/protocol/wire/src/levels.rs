@@ -1,4 +1,4 @@
-//! The feature level that a frame requires. Nodes that support only lower levels cannot decode the
+//! Feature level that each frame requires. Nodes that support only lower levels cannot decode the
 //! frame ([level-2]).
 //!
 //! Both matches are exhaustive, so that a new kind of frame or message does not compile without its

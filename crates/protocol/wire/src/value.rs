@@ -1,4 +1,4 @@
-//! Value descriptors as 32 bytes that can be compared directly.
+//! Value descriptors, encoded in 32 bytes that can be compared directly.
 //!
 //! Descriptors are equal iff their bytes are equal ([value-2]), so unused bytes must be zero. A
 //! counter that compares bytes, as a switch does, then agrees with one that compares values.

@@ -1,5 +1,5 @@
-//! Acknowledgements at a level other than the group's class: earlier, once a quorum has a command
-//! in memory, or later, once a quorum has it on disk ([class-2]).
+//! Acknowledgements at a durability other than the group's class: earlier, once a quorum has a
+//! command in memory, or later, once a quorum has it on disk ([class-2]).
 
 mod early;
 mod lasting;

@@ -1,4 +1,4 @@
-//! Leases of this node: the lease that it granted, and the leases that it was granted ([read-4],
+//! Leases on this node: the lease that it granted, and the leases granted to it ([read-4],
 //! [read-8]).
 
 mod granting;

@@ -1,4 +1,4 @@
-//! The spine, which orders commands: acceptor, learner, ballots and phases of this node, its
+//! The spine, the part of a node that orders commands: acceptor, learner, ballots and phases,
 //! election, and its knowledge of peers. By itself it is Multi-Paxos with reconfiguration.
 //!
 //! The fields are private to this module. Everything else of a node is a *wing*, which reads the

@@ -1,4 +1,4 @@
-//! Values last reported to the caller, so that only changes are reported.
+//! Values last reported to the caller, kept so that only changes are reported.
 
 use crate::{ballot::Ballot, effect::Role, time::Time};
 

@@ -1,4 +1,5 @@
-//! [ballot-2] A node never uses a ballot in two incarnations, even if its log lost the record.
+//! [ballot-2] A node never uses a ballot in two incarnations, even if its log lost the record of
+//! it.
 
 use quorate_core::{
     ballot::{Ballot, Era},

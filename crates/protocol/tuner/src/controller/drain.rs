@@ -1,5 +1,5 @@
-//! Links with a high round-trip time: jumps instead of steps, and never more bytes in flight than
-//! the link drains.
+//! Control of links with a high round-trip time: jumps instead of steps, and never more bytes in
+//! flight than the link drains.
 
 use super::view::{JUMP_NS, View};
 use crate::{

@@ -1,5 +1,5 @@
-//! Comparison of measurements with the base, with each other, and with settings tried earlier; and
-//! the reactions to a load that needs more room, or for which there is nothing to gain.
+//! Judgement of a measurement: comparison with the base, other measurements and earlier settings,
+//! and the reaction to a load that needs more room or has nothing to gain.
 
 use super::{
     Controller, Demand,

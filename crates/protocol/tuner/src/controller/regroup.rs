@@ -1,4 +1,4 @@
-//! Temporarily fewer batches in flight, so that commands that were split gather again, or earlier
+//! Regrouping: temporarily fewer batches in flight, so that split commands gather again or earlier
 //! batches drain first.
 
 use crate::{setting::Setting, time::Moment};

@@ -1,4 +1,4 @@
-//! The first setting: small enough for a high round-trip time, until the round trip is known to be
+//! Initial setting: small enough for a high round-trip time, until the round trip is known to be
 //! short.
 
 use super::view::{JUMP_NS, View};

@@ -1,4 +1,4 @@
-//! Inputs of a decision, and thresholds above which durations count as long.
+//! Inputs of a decision, and the thresholds above which durations count as long.
 
 use std::cell::OnceCell;
 

@@ -1,5 +1,4 @@
-//! Decodes frames of stream clients from bytes. Never panics, and bounds every length before using
-//! it.
+//! Decodes stream client frames from bytes. Never panics, and bounds every length before using it.
 
 use core::fmt;
 

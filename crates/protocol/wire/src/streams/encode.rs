@@ -1,4 +1,4 @@
-//! Encodes frames of stream clients to bytes.
+//! Encodes stream client frames to bytes.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Golden bytes, on which all decoders in any language must agree.
+//! Golden bytes, on which decoders in all languages must agree.
 //!
 //! `REWRITE=1 cargo test -p quorate-wire` rewrites them, and the difference is the review. A
 //! changed line means a changed format, which needs a new format version.

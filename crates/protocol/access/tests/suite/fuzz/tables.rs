@@ -1,4 +1,4 @@
-//! Invariants for any bytes about users in a snapshot or the log.
+//! Invariants that hold for any bytes read as users from a snapshot or the log.
 
 use quorate_access::{Command, Role, Users, Who, command};
 

@@ -1,5 +1,6 @@
-//! Serves clients that accept less than the group's class. Notifies them once a phase-2 quorum has
-//! their command in memory, before any disk has written it ([class-2], [less-1] to [less-3]).
+//! Early acknowledgements: notifies clients that accept less than the group's class once a phase-2
+//! quorum has their command in memory, before any disk has written it ([class-2], [less-1] to
+//! [less-3]).
 
 use crate::{
     ballot::Ballot,

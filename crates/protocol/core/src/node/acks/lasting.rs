@@ -1,6 +1,6 @@
-//! Serves clients that require more than the group's class: finds how much of the decided prefix is
-//! on stable storage at a phase-2 quorum, in groups of either class ([class-2], [last-1] to
-//! [last-4]).
+//! Lasting acknowledgements, for clients that require more than the group's class: determines the
+//! part of the decided prefix that is on stable storage at a phase-2 quorum, in groups of either
+//! class ([class-2], [last-1] to [last-4]).
 
 use crate::{
     class::Class,

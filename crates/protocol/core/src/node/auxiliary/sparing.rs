@@ -1,5 +1,5 @@
-//! Special rules for an auxiliary: which slots it does not learn, and which it may forget ([aux-1],
-//! [trim-1]).
+//! Exceptions for an auxiliary: the slots that it does not learn, and those that it may forget
+//! ([aux-1], [trim-1]).
 //!
 //! An auxiliary that was activated keeps its votes, bytes included, in its log. From the start of
 //! its log onwards, it learns that slots are decided in the same way as any follower ([decide-2]).

@@ -1,5 +1,5 @@
-//! Use of leases: reads that a leader answers alone, and votes that an acceptor withholds
-//! ([read-4], [read-8]).
+//! Use of leases: a leader answers reads alone, and an acceptor withholds votes ([read-4],
+//! [read-8]).
 
 use super::LeasedRead;
 use crate::{

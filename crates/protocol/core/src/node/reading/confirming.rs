@@ -1,4 +1,4 @@
-//! Linearizable reads that use no slot: a leader confirms them with a round of heartbeats, and a
+//! Linearizable reads without a slot: a leader confirms them with a round of heartbeats, and a
 //! follower requests a read index ([read-1]–[read-3]).
 
 use crate::{

@@ -1,4 +1,4 @@
-//! The leader's side of the ring: setting it up, giving it up and replacing it ([ring-1], [ring-7],
+//! The leader's side of the ring: sets it up, abandons it and replaces it ([ring-1], [ring-7],
 //! [ring-10]).
 
 use alloc::vec::Vec;

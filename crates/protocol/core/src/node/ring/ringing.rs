@@ -1,4 +1,4 @@
-//! A ring member's handling of its own votes and of other members' votes ([ring-2]–[ring-8]).
+//! A ring member's side: handles its own votes and those of other members ([ring-2]–[ring-8]).
 
 use crate::{
     ballot::Ballot,

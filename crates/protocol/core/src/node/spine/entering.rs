@@ -1,5 +1,5 @@
-//! Entry into an era with a promise: a node may promise only once it has decided the
-//! reconfiguration that began the era ([ballot-5]).
+//! Entry into a new era: a node may promise in it only once it has decided the reconfiguration that
+//! began it ([ballot-5]).
 //!
 //! A promise binds a node to the era of its ballot. Suppose that only a leader had decided the
 //! reconfiguration, and that the leader was lost permanently. The nodes that had promised could

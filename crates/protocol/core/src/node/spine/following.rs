@@ -1,4 +1,4 @@
-//! Learning from a leader, and from any node that has the missing slots.
+//! Learning decisions from a leader, or from any node that has the missing slots.
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
-//! A leader's term: heartbeats, whose replies let it remain leader, and higher promises (strays),
-//! which may end the term.
+//! A leader's term: heartbeats, whose replies let it remain leader, and promises to higher ballots
+//! (strays), which may end the term.
 
 use alloc::vec::Vec;
 

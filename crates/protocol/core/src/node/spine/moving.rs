@@ -1,4 +1,4 @@
-//! Steps of a leader that no message triggers: the move to a new era, and a transfer.
+//! Leader steps that no message triggers: the move to a new era, and a leadership transfer.
 
 use crate::{
     effect::Effects,

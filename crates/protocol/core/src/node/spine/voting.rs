@@ -1,4 +1,4 @@
-//! Responses to proposers: promises and votes, which are released once they are safe.
+//! Responses to proposers: promises and votes, released once they are safe.
 
 use crate::{
     acceptor::Refused,

@@ -1,4 +1,4 @@
-//! A few production nodes, a clock and a message queue, driven by one-line commands.
+//! Test fixture: a few production nodes, a clock and a message queue, driven by one-line commands.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! The only source of randomness in a run.
+//! Random numbers of a run, from a single seed.
 
 /// A generator of fractional quantities.
 #[derive(Clone, Debug)]

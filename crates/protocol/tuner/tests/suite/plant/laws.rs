@@ -1,4 +1,4 @@
-//! Laws of the plant, which are richer than the controller's model.
+//! Physical laws of the plant, which are richer than the controller's model.
 //!
 //! Turns of a reactor accept everything that waits. The bytes of batches cost more the less they
 //! fit into caches. Links have a bounded buffer that drops the excess. Disks merge flushes. All of

@@ -1,4 +1,4 @@
-//! Results of the controller in a scenario, compared with those of the grid and the fixed default.
+//! The controller's results in a scenario, compared with those of the grid and the fixed default.
 
 use quorate_tuner::Settings;
 

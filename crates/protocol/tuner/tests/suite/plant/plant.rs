@@ -1,4 +1,4 @@
-//! A leader, its followers, clients, links and disks in virtual time.
+//! The plant: a leader, its followers, clients, links and disks in virtual time.
 
 use std::{
     cmp::Reverse,

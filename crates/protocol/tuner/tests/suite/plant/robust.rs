@@ -1,5 +1,4 @@
-//! Requirements other than throughput, under changes of the environment, pauses, overload, and a
-//! latency goal.
+//! Robustness: changes of the environment, pauses, overload, and a latency goal.
 
 use quorate_tuner::{Parameters, Setting, Settings};
 

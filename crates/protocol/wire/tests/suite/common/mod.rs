@@ -1,4 +1,4 @@
-//! Generated frames of every kind, from small seeds, with a bias towards extreme numbers.
+//! Generator of frames of every kind, from small seeds and with a bias towards extreme numbers.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use quorate_core::dice::Dice;

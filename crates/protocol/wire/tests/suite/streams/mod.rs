@@ -1,4 +1,4 @@
-//! The protocol of stream clients: golden bytes, bounds, hostile bytes.
+//! Protocol of stream clients: golden bytes, bounds, hostile bytes.
 //!
 //! `REWRITE=1 cargo test -p quorate-wire` rewrites the golden bytes and the corpus, and the
 //! difference is the review. A changed line means a changed protocol, which needs a new version.
