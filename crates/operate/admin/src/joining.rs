@@ -1,4 +1,4 @@
-//! Request by which a new node's data folder joins a cluster, and the response.
+//! Request with which a new node's data folder joins a cluster, and the response.
 
 use serde::{Deserialize, Serialize};
 

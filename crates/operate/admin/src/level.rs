@@ -1,4 +1,4 @@
-//! JSON form of the feature level: the level in use, and the reasons that block the next one.
+//! JSON form of the feature level: the current level, and the reasons that block the next one.
 
 use quorate_replica::status::{LevelOf, LevelStatus};
 use serde::{Deserialize, Serialize};

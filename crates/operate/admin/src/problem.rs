@@ -1,4 +1,4 @@
-//! Errors of measuring commands, with a machine-readable code and a message.
+//! Errors of measurement commands, each with a machine-readable code and a message.
 
 use std::{fmt, io};
 

@@ -24,9 +24,9 @@ pub struct ScrubRequest {
 pub struct ScrubView {
     /// Kind of data being read: `log`, `streams`, `snapshot`, `store` or `files`; else null.
     pub reading: Option<String>,
-    /// Start of the scrub, in milliseconds of Unix time. Null if this process has not started one.
+    /// Start of the scrub, in Unix milliseconds. Null if this process has not started one.
     pub begun_unix_ms: Option<u64>,
-    /// End of the last scrub, in milliseconds of Unix time.
+    /// End of the last scrub, in Unix milliseconds.
     pub ended_unix_ms: Option<u64>,
     /// Time in milliseconds from the end of a scrub to the next. Null without automatic scrubs.
     pub every_ms: Option<u64>,

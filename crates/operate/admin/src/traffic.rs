@@ -95,7 +95,7 @@ fn some(latencies: &Latencies) -> Vec<(u64, u64)> {
 /// Traffic during about one second.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleView {
-    /// End of the sample by the node's clock, in milliseconds of Unix time.
+    /// End of the sample by the node's clock, in Unix milliseconds.
     pub at_ms: u64,
     /// Length of the sample in milliseconds.
     pub span_ms: u64,

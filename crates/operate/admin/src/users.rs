@@ -101,7 +101,7 @@ impl UsersRequest {
 /// A record of an operator's action in the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {
-    /// Time of the request by the node's clock, in milliseconds of Unix time.
+    /// Time of the request by the node's clock, in Unix milliseconds.
     pub at_ms: u64,
     /// Node that received the request.
     pub node: u32,

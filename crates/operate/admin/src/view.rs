@@ -357,7 +357,7 @@ pub struct ProgressView {
     pub unit: String,
     pub from: u64,
     pub at: u64,
-    /// Amount at which the activity is complete, as currently estimated.
+    /// Estimated amount at completion.
     pub to: u64,
     /// Completed share in percent, 0 to 100.
     pub percent: u64,

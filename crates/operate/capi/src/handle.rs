@@ -1,4 +1,4 @@
-//! A program's handle, which submits values, reports completions, and delivers values.
+//! A program's handle: submits values, reports completions, and delivers values.
 
 use std::{
     cell::RefCell,

@@ -1,4 +1,4 @@
-//! A node in this process, which starts in the background.
+//! A node embedded in this process, which starts in the background.
 
 use std::{
     sync::{

@@ -1,5 +1,5 @@
-//! The source behind a handle, to which values are submitted and from which they are read: a node
-//! in this process, or a remote node.
+//! Source behind a handle: the node, in this process or remote, to which values are submitted and
+//! from which they are read.
 
 use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Submitted values, gathered on the caller's thread, and sent and answered in bundles.
+//! Submitted values. They are gathered on the caller's thread, and sent and answered in bundles.
 //!
 //! Submitting a value takes one rarely contended lock and no wake-up. The first value of a bundle
 //! wakes the sender, and the outcome of the whole bundle wakes the program once.

@@ -1,4 +1,4 @@
-//! Build script that records the version of the program and the commit that it is built from, as
+//! Build script: records the version of the program and the commit from which it is built, as
 //! determined by `stamp.rs`.
 #![allow(clippy::print_stdout, reason = "so Cargo is told")]
 

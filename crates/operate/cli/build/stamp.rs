@@ -1,4 +1,4 @@
-//! Determines the commit that the program is built from. It is shown in the version and in
+//! Determines the commit from which the program is built. It is shown in the version and in
 //! published figures.
 //!
 //! The commit is recorded at build time, because the source tree may change later. Without git, or

@@ -1,4 +1,4 @@
-//! `quorate audit`: shows operators' actions on all nodes, in order of time.
+//! `quorate audit`: shows the actions of operators on all nodes in chronological order.
 
 use std::time::Duration;
 

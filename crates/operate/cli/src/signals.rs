@@ -1,4 +1,4 @@
-//! Signal handling. SIGINT and SIGTERM end the process. A node survives SIGHUP and SIGXFSZ.
+//! Signal handling. SIGINT and SIGTERM end the process; a node ignores SIGHUP and SIGXFSZ.
 
 use std::{
     io, process,

@@ -1,4 +1,4 @@
-//! Requests to stop the node, before and after the reactor exists.
+//! Requests to stop the node, before and after its reactor exists.
 
 use super::sync::{Arc, AtomicBool, Mutex, Ordering, PoisonError};
 

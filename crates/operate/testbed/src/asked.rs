@@ -1,5 +1,4 @@
-//! A fake replica for tests of frontends, which records commands and leaves completing them to the
-//! test.
+//! Fake replica for tests of front ends. It records commands, and the test completes them.
 
 use quorate_replica::{
     front::{Failure, Requests, Sequenced, Tag},

@@ -1,4 +1,4 @@
-//! Minimal client of etcd's JSON gateway for checkers: writes, reads, removes and compares.
+//! Minimal client for etcd's JSON gateway, used by checkers: writes, reads, removes and compares.
 
 use std::{io, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Shared parts of tests and measurements: node processes, network namespaces, small clients,
+//! Code shared by tests and measurements: node processes, network namespaces, small clients,
 //! resource usage of processes.
 //!
 //! The crate knows the command line and the first output line of `quorate start`, but nothing about

@@ -1,4 +1,4 @@
-//! Commands of a documentation page. These are the lines of its `sh` blocks, in order.
+//! Commands of a documentation page: the lines of its `sh` blocks, in order.
 //!
 //! A comment that begins with `<!-- test` contains further lines, which only tests execute.
 

@@ -1,4 +1,4 @@
-//! Simulated stream nodes, in memory but with real sockets. They follow the protocol literally and
+//! Fake stream nodes, in memory but with real sockets. They follow the protocol literally and
 //! inject the faults that a test requests.
 //!
 //! All nodes share one table of streams. Offered bytes are decided at once, up to a position that

@@ -1,4 +1,5 @@
-//! Queues implemented by lists, with recorded pushes, moves and takes of clients while nodes fail.
+//! Lists used as queues: clients push, move and take elements while nodes fail, and the operations
+//! are recorded.
 //!
 //! The first queue is one list. Elements of the second are moved to another list before they are
 //! taken. No command is sent twice. [`judge`] checks the history.

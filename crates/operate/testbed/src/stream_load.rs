@@ -1,4 +1,4 @@
-//! Clients of byte streams that record their observations while faults are injected into the nodes.
+//! Byte stream clients that record their observations while faults are injected into the nodes.
 //!
 //! A *lane* is one stream with its writers, a reader that follows it, and their history. There are
 //! several kinds: some writers prefer the leader, and some use only a single node, which then owns

@@ -1,4 +1,4 @@
-//! Clients that record their observations while faults are injected into the nodes.
+//! Clients that record their operations and replies while faults are injected into the nodes.
 //!
 //! [`faults`] draws faults from a seed. [`load`] runs clients of every kind at once. [`client`] and
 //! `session` record operations in [`seen`], and [`history`] writes them for a checker.

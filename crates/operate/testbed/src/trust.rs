@@ -1,4 +1,4 @@
-//! Client certificate of this process, if it has one. A process connects to one cluster at a time.
+//! This process's client certificate, if it has one. A process connects to one cluster at a time.
 
 use std::{io, net::TcpStream, path::Path, sync::OnceLock, time::Duration};
 

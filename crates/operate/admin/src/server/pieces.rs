@@ -1,4 +1,4 @@
-//! Response body that is sent in chunks.
+//! Response body sent in chunks.
 
 use std::{
     io,

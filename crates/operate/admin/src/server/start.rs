@@ -1,4 +1,4 @@
-//! Progress of a node that is starting.
+//! Progress of a node's start.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Prevents an activity from running twice at the same time.
+//! Guard against running an activity twice at the same time.
 
 use std::sync::{
     Arc,

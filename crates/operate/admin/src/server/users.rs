@@ -1,4 +1,4 @@
-//! Handlers that show and change the users and their roles.
+//! Handlers that list and change users and their roles.
 
 use axum::{Json, extract::State, http::StatusCode};
 use quorate_replica::{group::asking::Ask, status::Peer};

@@ -1,4 +1,4 @@
-//! The program's side of an attachment, which is connected to one of several nodes at a time.
+//! The program's side of an attachment; it is connected to one of several nodes at a time.
 //!
 //! Requests are sent on the caller's thread, and the thread that handles events reads from the
 //! connection, so values need no hand-off to a thread of the library. The library's only thread,

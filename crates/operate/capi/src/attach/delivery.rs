@@ -1,5 +1,4 @@
-//! Delivery to an attached program: the requested position, and the values received but not yet
-//! taken.
+//! Delivery to an attached program: the requested position, and values received but not yet taken.
 
 use std::{collections::VecDeque, sync::Arc};
 

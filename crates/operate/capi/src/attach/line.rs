@@ -1,4 +1,4 @@
-//! A non-blocking connection with its buffers of received bytes not yet handled, and bytes not yet
+//! Non-blocking connection with its buffers: received bytes not yet handled, and bytes not yet
 //! sent.
 
 use std::{

@@ -1,5 +1,4 @@
-//! Programs that attach to a node over TCP: the protocol, and the sides of the node and the
-//! program.
+//! Attachment of programs to a node over TCP: the protocol, the node's side and the program's side.
 
 pub mod client;
 mod delivery;

@@ -88,8 +88,8 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Adds a request with a deadline. The request may be sent immediately, so `now` must not be
-    /// later than the time of sending.
+    /// Queues a request that is sent from `now` on and expires at `until`. A `now` in the future
+    /// delays the request.
     pub(super) fn push(
         &mut self,
         wanted: Wanted,

@@ -1,4 +1,4 @@
-//! The last error of each thread, in a form that C can read.
+//! The last error of each thread, readable from C.
 
 use std::{
     cell::RefCell,

@@ -1,4 +1,4 @@
-//! The table of objects that C programs hold handles to.
+//! Table of the objects to which C programs hold handles.
 
 use std::{
     collections::HashMap,

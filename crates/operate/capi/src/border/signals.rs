@@ -1,4 +1,4 @@
-//! Signals belong to the program, so the library's threads block all of them.
+//! Signal masking: signals belong to the program, so the library's threads block all of them.
 
 /// Blocks all signals in the calling thread and the threads that it starts. A write to a closed
 /// connection then returns an error instead of terminating the program with SIGPIPE.

@@ -1,4 +1,4 @@
-//! The wire format of LibPaxos3's messages: consecutive MessagePack arrays, without a length prefix.
+//! Wire format of LibPaxos3 messages: consecutive MessagePack arrays without a length prefix.
 //!
 //! | message | array |
 //! |---|---|

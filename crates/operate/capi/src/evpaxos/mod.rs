@@ -1,3 +1,3 @@
-//! Messages of LibPaxos3, encoded and decoded independently of sockets.
+//! LibPaxos3 messages, encoded and decoded independently of sockets.
 
 pub mod message;

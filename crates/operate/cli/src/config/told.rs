@@ -1,6 +1,6 @@
 //! Start settings that a node reports to other nodes, to detect differences. Only settings that all
-//! nodes should share are reported, not addresses, folders, files and secrets. For settings that
-//! protect secrets, only their presence is reported.
+//! nodes should share are reported, not addresses, folders, files and secrets. Of settings that
+//! protect secrets, only the presence is reported.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Result of a membership plan, with the eras that took effect during the command.
+//! Result of a membership plan, with the eras that took effect while the command ran.
 
 use quorate_admin::{
     look::NoResponse,

@@ -1,5 +1,4 @@
-//! Sends operators' requests to the cluster: chooses the node that receives a request, and another
-//! one if that fails.
+//! Sends operator requests to the cluster: chooses the receiving node, and another if it fails.
 
 use std::{
     collections::BTreeSet,

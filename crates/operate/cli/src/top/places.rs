@@ -1,4 +1,4 @@
-//! Addresses to poll: those that the user gave, and those that nodes list for the members.
+//! Addresses to poll: those given by the user, and those that nodes list for the members.
 
 use std::collections::BTreeSet;
 

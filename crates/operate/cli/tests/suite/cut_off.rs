@@ -1,5 +1,5 @@
-//! `quorate restore` and `quorate recover`, killed at any moment. No node uses the partial folder,
-//! and the same command completes the work.
+//! Interrupted `quorate restore` and `quorate recover`: killed at any moment, the partial folder is
+//! used by no node, and the same command completes the work.
 //!
 //! The commands run in time slices and are inspected while they are stopped between two slices.
 //! Every intermediate state of the folder can thus be observed on any machine.

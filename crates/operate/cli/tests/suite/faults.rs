@@ -1,4 +1,4 @@
-//! Real processes that are killed, paused and restarted lose nothing acknowledged.
+//! Real processes that are killed, paused and restarted, without loss of acknowledged data.
 
 use std::{
     sync::{

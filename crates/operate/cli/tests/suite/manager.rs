@@ -1,4 +1,4 @@
-//! Notifications of a node to a service manager, received on a socket of the test.
+//! A node's notifications to a service manager, received on a socket of the test.
 
 use std::{
     fs::{File, OpenOptions},

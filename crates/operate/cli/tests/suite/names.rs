@@ -1,5 +1,5 @@
-//! Nodes that know each other by host name. When the address of a name changes, the name is
-//! resolved again and the node is found.
+//! Peers configured by host name. When a name's address changes, the name is resolved again and the
+//! node is found.
 //!
 //! Names come from a file that replaces /etc/hosts in mount namespaces. Without namespaces, the
 //! test is skipped with a message.

@@ -1,5 +1,5 @@
-//! Real processes answer requests that are too large, too long or invalid with an error, and keep
-//! running.
+//! Poisonous requests to real processes: too large, too long or invalid ones get an error, and the
+//! processes keep running.
 
 use crate::common::{Cluster, wait_for};
 use quorate_client::{Client, Error, Reply};

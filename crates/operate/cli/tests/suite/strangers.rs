@@ -1,5 +1,5 @@
-//! Untrusted processes at the peer port of real nodes. They know the id of the cluster. A node
-//! without authentication must report what they did.
+//! Untrusted processes at the peer port of real nodes. They know the cluster's id. A node without
+//! authentication must report what they did.
 
 use std::{
     io::{Read as _, Write as _},

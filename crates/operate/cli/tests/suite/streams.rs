@@ -1,4 +1,4 @@
-//! Address for byte streams: the node that has it, how clients learn of it, and its separate
+//! The byte stream address: the node that listens there, how clients learn of it, and its separate
 //! protocol.
 
 use std::{

@@ -1,4 +1,4 @@
-//! Connection handler of a simulated stream node.
+//! Connection handler of a fake stream node.
 
 use std::{
     io::{self, Read as _, Write as _},

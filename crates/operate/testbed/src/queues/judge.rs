@@ -1,4 +1,4 @@
-//! Checks the history recorded by clients of queues.
+//! Checker for the history recorded by queue clients.
 //!
 //! Each element is taken at most once, and only if it was pushed. An acknowledged element is either
 //! taken or left over, unless a take without a reply may have removed it. If one push ended before

@@ -1,4 +1,4 @@
-//! Waits on epoll with a precision of microseconds.
+//! Waits on epoll with microsecond precision.
 //!
 //! The timeout of `epoll_wait` is in milliseconds and rounded up. Kernels before 5.11 have no finer
 //! one. A timer descriptor is as precise as the kernel's clock.

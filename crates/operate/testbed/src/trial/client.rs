@@ -1,4 +1,4 @@
-//! A client of a single node. Each of its methods is one operation of the history.
+//! Client of a single node. Each method performs one operation, as recorded in the history.
 
 use std::{sync::Arc, thread, time::Duration};
 

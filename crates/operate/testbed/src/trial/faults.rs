@@ -1,4 +1,4 @@
-//! Faults to inject while clients work. Processes are killed or paused, and links drop all frames.
+//! Faults to inject while clients work: processes are killed or paused, and links drop all frames.
 
 use std::{
     fmt, io,

@@ -1,4 +1,4 @@
-//! State that all clients of a load share, and the observations of each client.
+//! State shared by all clients of a load, and the observations of each client.
 
 use std::{
     sync::{

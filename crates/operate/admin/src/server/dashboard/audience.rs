@@ -1,4 +1,4 @@
-//! Open dashboard pages, limited in number, each with a small buffer of documents.
+//! Open dashboard pages, limited in number, each with a small queue of documents.
 
 use std::{
     collections::BTreeMap,

@@ -81,7 +81,7 @@ impl Ears {
 /// Data that the dashboard shows at one point in time.
 #[derive(Serialize)]
 struct Document<'a> {
-    /// Time of the document by this node's clock, in milliseconds of Unix time.
+    /// Time of the document by this node's clock, in Unix milliseconds.
     at_ms: u64,
     /// Id of the node that serves the page.
     here: u32,

@@ -1,4 +1,4 @@
-//! A process that is controlled through lines of text.
+//! C program run as a process and controlled by lines of text.
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write as _},

@@ -1,4 +1,4 @@
-//! Properties of the decoders for arbitrary bytes: frames, commands, replies, and snapshots of
+//! Decoder properties that hold for arbitrary bytes: frames, commands, replies, and snapshots of
 //! values.
 
 use std::collections::BTreeSet;

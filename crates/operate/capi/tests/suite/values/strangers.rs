@@ -1,4 +1,4 @@
-//! Strangers on the port for programs, and impostors in place of nodes.
+//! Strangers on the port for attached programs, and impostors in place of nodes.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},

@@ -1,4 +1,4 @@
-//! Properties of the decoder for arbitrary bytes from a program that uses LibPaxos3.
+//! Decoder properties that hold for arbitrary bytes from a LibPaxos3 program.
 
 use quorate_capi::evpaxos::message::{Found, Message, OVERHEAD};
 

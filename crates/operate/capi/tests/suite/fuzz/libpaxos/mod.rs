@@ -1,4 +1,4 @@
-//! Messages of LibPaxos3, as its programs encode them.
+//! Corpus of LibPaxos3 messages, as its programs encode them.
 
 pub(crate) mod check;
 
