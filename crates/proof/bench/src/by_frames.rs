@@ -1,4 +1,4 @@
-//! Load of a client that sends frames to devices ([`quorate_frame_client`]). Commands due at the
+//! Load from a client that sends frames to devices ([`quorate_frame_client`]). Commands due at the
 //! same time share frames as far as they fit.
 
 use std::{io, net::SocketAddr, time::Duration};

@@ -1,4 +1,4 @@
-//! Devices that a measurement requests for its nodes, and checks that the nodes use them.
+//! Devices that a measurement requests for its nodes, and the check that the nodes use them.
 
 use std::fmt;
 

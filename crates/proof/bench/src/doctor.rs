@@ -1,4 +1,4 @@
-//! Examines a machine: findings, a verdict for each plane, and the model's predictions.
+//! Machine examination: findings, a verdict for each plane, and the model's predictions.
 //!
 //! This library prints nothing; `quorate doctor` shows the results. Each probe has its own file
 //! ([`kernel`], [`rights`], [`files`], [`cgroups`], [`memory`], [`interfaces`], [`buffers`],

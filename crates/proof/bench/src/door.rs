@@ -1,4 +1,4 @@
-//! Client address of a node, with the credentials that client and node need to authenticate each
+//! A node's client address, with the credentials with which client and node authenticate each
 //! other.
 
 use std::{

@@ -1,5 +1,5 @@
-//! Bare echoes between two nodes of a segment: in user space and in the kernel, over UDP and in raw
-//! frames.
+//! Bare echoes between two nodes of a network segment: in user space and in the kernel, over UDP
+//! and in raw frames.
 //!
 //! A server returns every message that it receives. A [`client`](run) keeps a fixed number of
 //! messages in flight and sends the next one for each reply. After a timeout the messages in flight

@@ -1,4 +1,4 @@
-//! Provenance of a figure: program, kernel and machine.
+//! Provenance of a measured figure: program, kernel and machine.
 
 use std::{fmt, sync::OnceLock};
 

@@ -1,4 +1,4 @@
-//! Faults that a measurement inflicts on one group member.
+//! Faults that a measurement injects into one group member.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The paper's model with our parameters, which are fitted to measurements and then compared with
+//! The paper's performance model, with parameters fitted to measurements and then compared with
 //! them.
 //!
 //! Santos and Schiper, §5, "Setting model parameters": the leader's processor time per instance, at

@@ -1,4 +1,4 @@
-//! Bare programs on an emulated local segment, which measure the throughput from senders to
+//! Bare programs on an emulated local segment. They measure the throughput from senders to
 //! receivers.
 //!
 //! A [`sender`] numbers its datagrams, a [`receiver`] counts the received and missing ones, and

@@ -1,4 +1,4 @@
-//! Measurements: load, ceilings, reports.
+//! Benchmarks and machine checks: load, ceilings, reports.
 //!
 //! `quorate bench` is the command; docs/bench.md explains it. Reading order: [`schedule`] and
 //! [`load`] (what is sent when, also in virtual time), [`samples`] (observations), [`protocol`] and

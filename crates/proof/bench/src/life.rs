@@ -1,5 +1,5 @@
-//! Life of a command: the trace points of many commands, overlaid, with one command in flight at a
-//! time.
+//! Timeline of a command: the trace points of many commands, overlaid, with one command in flight
+//! at a time.
 //!
 //! Client and nodes share the clock of one machine. A stamp belongs to a command if it names the
 //! command's slot. A stamp without a slot belongs to it if the same thread recorded it in the same

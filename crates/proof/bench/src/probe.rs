@@ -1,4 +1,4 @@
-//! Ceilings of the machine, that is, limits that no system running on it can exceed by much.
+//! Ceilings of the machine: limits that no system running on it can exceed by much.
 //!
 //! Bare programs do the work that any replicated log has to do (move the bytes, write them, flush
 //! them, reply) and nothing else. They take no shortcut that a real system could not take: no byte

@@ -1,4 +1,4 @@
-//! One repetition: the generator's samples, counters, and resource usage by role.
+//! One repetition of a measurement: the generator's samples, counters, and resource usage by role.
 
 use quorate_testbed::usage::Usage;
 use serde::Serialize;

@@ -1,4 +1,5 @@
-//! Document of rows, in three formats: JSON for programs, CSV for spreadsheets, HTML for people.
+//! Report: a document of rows, in three formats: JSON for programs, CSV for spreadsheets, HTML for
+//! people.
 
 mod csv;
 mod html;

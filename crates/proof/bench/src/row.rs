@@ -129,7 +129,8 @@ pub struct Row {
     pub repeats: usize,
     /// Share of the CPU used by other processes, 0 to 1, in the worst repetition.
     pub foreign_cpu: Option<f64>,
-    /// Commands per second of a bare program with the same value size, window and class.
+    /// Commands per second of a bare program (no protocol, same I/O) with the same value size,
+    /// window and class.
     pub ceiling: Option<f64>,
     /// Achieved rate as a share of the ceiling.
     pub ratio_to_ceiling: Option<f64>,

@@ -1,4 +1,4 @@
-//! Samples of one repetition: latencies, counts, and the rate over time.
+//! Samples from one repetition: latencies, counts, and the rate over time.
 
 use hdrhistogram::Histogram;
 
@@ -87,8 +87,8 @@ fn us(nanos: u64) -> f64 {
 pub struct Gaps {
     /// End of the last gap, in nanoseconds since the start.
     last: Nanos,
-    /// End and length of each retained gap. Invariant: each gap is longer than all later ones,
-    /// because a gap followed by a longer one is never the longest after any time.
+    /// End and length of each retained gap. Invariant: lengths decrease. A gap followed by a longer
+    /// one is never an answer of `longest_after`.
     longest: Vec<(Nanos, Nanos)>,
 }
 

@@ -1,4 +1,4 @@
-//! Schedule of an open loop, whose rate does not depend on the system under test.
+//! Open-loop schedule, whose rate does not depend on the system under test.
 
 /// Nanoseconds since the start of the caller's clock.
 pub type Nanos = u64;

@@ -1,4 +1,4 @@
-//! Directed set of vectors. It consists of named cases, each of which begins after a power loss.
+//! Directed test vectors: named cases, each of which begins after a power loss.
 
 mod acceptor;
 mod coordinator;

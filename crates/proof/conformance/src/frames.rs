@@ -1,4 +1,4 @@
-//! The group in all vectors, and builders for its frames.
+//! The group that all vectors use, and builders for its frames.
 
 use quorate_offload::{
     Address, Descriptor, Form, Header, PackedBallot, Port, Routes, Setup, Type,

@@ -1,4 +1,4 @@
-//! Plants faults one at a time. The tests must find each of them.
+//! Injects faults one at a time. The tests must detect each of them.
 //!
 //! The vectors find faults in P4 programs, cores and kernel programs. The tests of the reference's
 //! own crate find faults in a reference program, because the vectors are generated from the

@@ -1,5 +1,5 @@
-//! An interpreter for P4_16, the language of the switch programs. `cargo test` runs them on it, and
-//! so do nodes with `--device p4`, through the program `quorate-p4`.
+//! Interpreter for P4_16, the language of the switch programs. `cargo test` runs the programs on
+//! it, and so do nodes with `--device p4`, through the program `quorate-p4`.
 //!
 //! It supports v1model and a subset of the language: headers, structs and bit strings of at most
 //! 128 bits, parsers with `select`, controls with actions, tables with constant entries, registers

@@ -1,4 +1,4 @@
-//! Runs targets as processes on files of vectors, and determines the outcome.
+//! Runs targets as processes on files of vectors, and judges the outcome.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! Kernel programs, which are loaded into the running kernel and invoked directly.
+//! Kernel programs, loaded into the running kernel and invoked directly.
 
 use std::path::{Path, PathBuf};
 

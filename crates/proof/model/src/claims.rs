@@ -1,5 +1,5 @@
-//! Checks the notifications by which clients of a durable group learn that a value is in memory at
-//! a quorum ([less-4]). Records votes as they are cast, and the members that lost votes before
+//! Checks the notifications with which clients of a durable group learn that a value is in memory
+//! at a quorum ([less-4]). Records votes as they are cast, and the members that lost votes before
 //! these were on disk.
 
 use std::collections::{BTreeMap, BTreeSet};

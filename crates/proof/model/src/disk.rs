@@ -1,4 +1,4 @@
-//! A node's log: records in order, a prefix of which survives a crash, and the recovery of the log.
+//! A node's log: ordered records, a prefix of which survives a crash, and its recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The random explorer, which makes one run per seed. `choose` draws the next event.
+//! Random explorer: one run per seed. `choose` draws the next event.
 
 mod choose;
 mod devices;

@@ -1,5 +1,4 @@
-//! The second act of a run: faults end, everything arrives in order, and the group must make
-//! progress.
+//! Second act of a run: faults end, everything arrives in order, and the group must make progress.
 
 use quorate_core::{
     invariants,

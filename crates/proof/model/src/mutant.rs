@@ -1,5 +1,4 @@
-//! Mutants, which are rules removed from the core by small text edits, described in
-//! `mutants/*.toml`.
+//! Mutants: rules removed from the core by small text edits, described in `mutants/*.toml`.
 
 use std::{
     fs,

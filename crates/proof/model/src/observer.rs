@@ -1,5 +1,5 @@
-//! The global observer, which sees every record and every message, does its own counting, and
-//! checks the properties.
+//! Global observer, which sees every record and message, counts independently, and checks the
+//! properties.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! A node's machine: its process, disk, bytes in memory, and pending requests.
+//! Machine of a node: its process, disk, bytes in memory, and pending requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Byte streams around the core: bytes from clients, bytes applied by a node, a leader's offers,
-//! and the check of the output. A byte is represented by ⟨inner stream, position⟩, which [value-2]
+//! Byte streams in the model: bytes from clients, bytes applied by a node, a leader's offers, and
+//! the check of the output. A byte is represented by ⟨inner stream, position⟩, which [value-2]
 //! permanently binds to one value.
 
 pub mod applied;

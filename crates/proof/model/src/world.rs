@@ -1,4 +1,4 @@
-//! The world around production nodes: a soup of messages, logs, bytes, and time.
+//! The world that surrounds production nodes: messages in flight, logs, bytes, and time.
 //!
 //! This file applies events to nodes. Their effects, which are checked at every step, are in
 //! `effects`.

@@ -1,8 +1,8 @@
-//! Plants each mutant of `mutants/` into a copy of the workspace and tries to detect it, with the
-//! tests that it names or otherwise with seeds: `mutants [--check|--lines] [NAME…]`. `--check` only
-//! checks that each compiles. `--lines` is for programs: it prints name, seconds and finder of
-//! each, separated by tabs; the finder is empty if there is none. Environment: `MUTANT_SEEDS`
-//! (2000), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
+//! Applies each mutant in `mutants/` to a copy of the workspace and tries to detect it: with its
+//! own tests if it names any, otherwise by simulating seeds. Usage: `mutants [--check|--lines]
+//! [NAME…]`. `--check` only checks that each mutant compiles. `--lines` prints one machine-readable
+//! line per mutant: name, seconds and finder, separated by tabs; the finder is empty if the mutant
+//! was not detected. Environment: `MUTANT_SEEDS` (2000), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::{

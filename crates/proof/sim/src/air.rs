@@ -1,4 +1,4 @@
-//! Faults of the datagrams between nodes, each datagram independent of all others.
+//! Faults of datagrams between nodes, drawn independently for each datagram.
 //!
 //! A datagram may be lost, duplicated at once or seconds later, delayed, cut in two, or have a bit
 //! flipped. The world decides at the time of arrival which copies arrive, and at which process.

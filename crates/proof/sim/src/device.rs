@@ -1,5 +1,5 @@
-//! The device of a simulated node: the reference programs, driven by the owner used in production.
-//! The device outlives its owner's process. Frames between the two, control frames included, may be
+//! Device of a simulated node: the reference programs, driven by the owner used in production. The
+//! device outlives its owner's process. Frames between the two, control frames included, may be
 //! lost, duplicated or delayed ([offload-17]).
 
 use std::{
@@ -234,7 +234,7 @@ impl Device {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the access of a process to this device.
+    /// Gives a process access to this device. A device that was taken away is reset first.
     pub fn owning(&self, process: u64, boot: u32) -> DeviceAccess {
         let device = self.clone();
         let mut state = device.state();

@@ -1,6 +1,6 @@
-//! Fronts between a simulated node and its clients: the Redis front used in production, a front for
-//! commands that request a class other than the group's, and a front for byte streams. The last one
-//! has no protocol, but passes client requests to the replica and records the replies.
+//! Front ends between a simulated node and its clients: the Redis front end used in production, one
+//! for commands that request a class other than the group's, and one for byte streams. The last has
+//! no protocol, but passes client requests to the replica and records the replies.
 
 use std::collections::BTreeMap;
 

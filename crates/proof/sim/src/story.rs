@@ -1,4 +1,4 @@
-//! Calm runs of a few replicas that show a procedure line by line. Tests compare them with
+//! Stories: calm runs of a few replicas that show a procedure line by line. Tests compare them with
 //! `testdata`, `docs/stories/` lists them, and `quorate sim --page` shows one of them.
 
 use quorate_core::{ballot::Ballot, slot::Slot};

@@ -1,4 +1,4 @@
-//! Text form of frames, for traces.
+//! Text form of frames, used in traces.
 
 use quorate_core::{
     message::Message,

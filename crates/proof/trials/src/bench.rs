@@ -1,5 +1,5 @@
-//! Benchmarks of the parts: counts taken inside the code, and times compared with other servers in
-//! the same run.
+//! Component benchmarks: counts taken inside the code, and times compared with other servers in the
+//! same run.
 
 mod cluster;
 pub(crate) mod core;

@@ -1,4 +1,4 @@
-//! Unmodified Redis clients against a fresh cluster of three.
+//! Unmodified Redis clients against a fresh cluster of three nodes.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Comparison of Quorate with other systems, in turns, in one session: `cargo xtask compare`.
+//! Comparison of Quorate with other systems, alternating in one session: `cargo xtask compare`.
 //!
 //! First each system is loaded with every number of connections, and its best number is used from
 //! then on. Then the rounds follow: in each, every system is started afresh and loaded to its

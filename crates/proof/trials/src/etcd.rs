@@ -1,6 +1,7 @@
-//! Unmodified clients of etcd against a fresh cluster of three: `etcdctl`, and the Go client with
-//! its locks, elections and transactions. Also checks histories of that client while members are
-//! killed. The programs are built from their modules; without Go or a network the task is skipped.
+//! Unmodified etcd clients against a fresh cluster of three nodes: `etcdctl`, and the Go client
+//! with its locks, elections and transactions. Also checks histories recorded by that client while
+//! members are killed. The programs are built from their modules; without Go or a network the task
+//! is skipped.
 
 pub(crate) mod kubernetes;
 pub(crate) mod suite;

@@ -1,4 +1,4 @@
-//! Regression gate for counts, which are compared with a baseline in the tree.
+//! Regression gate: compares counts with a baseline in the source tree.
 //!
 //! Covers only repeatable counts: instructions of fixed work (within 3 %), system calls of the
 //! log's thread (at most 3 % more; fewer only mean a faster disk), and the exact writes, flushes

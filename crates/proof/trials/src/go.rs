@@ -1,4 +1,4 @@
-//! The Go toolchain, which builds programs in `tools` and other projects' clients.
+//! Go toolchain, which builds the programs in `tools` and other projects' clients.
 
 use std::{
     env,

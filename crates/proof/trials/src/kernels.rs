@@ -1,4 +1,4 @@
-//! Tests our kernel programs on older kernels: Debian's, in a virtual machine without hardware
+//! Tests our kernel programs on older Debian kernels, in a virtual machine without hardware
 //! acceleration.
 //!
 //! Nothing is installed: kernels are unpacked from their packages, and the machine's only files are

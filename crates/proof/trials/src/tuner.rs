@@ -1,4 +1,4 @@
-//! `tuner`: evaluates the settings that nodes choose by themselves, on real processes.
+//! `tuner`: evaluates the settings that nodes choose automatically, on real processes.
 //!
 //! Each scenario is three nodes on loopback, optionally with a modelled disk, and the load of
 //! `quorate bench` or `quorate tune --sweep`. The result is a ratio of two loads that alternate:

@@ -1,4 +1,4 @@
-//! Tests run as on users' machines: `cargo xtask users`.
+//! User-level tests, run as on users' machines: `cargo xtask users`.
 //!
 //! CI runs as root with full permissions. Test programs that access the system, built by `cargo
 //! test`, run here again as an ordinary user: unprivileged, with the usual limits, another language

@@ -1,4 +1,4 @@
-//! Clock: source, resolution, jumps, and whether a daemon synchronizes it.
+//! Clock check: source, resolution, jumps, and whether a daemon synchronizes it.
 //!
 //! Safety never depends on wall time. Timeouts and leases use a monotonic clock, whose source every
 //! event loop reads, so a slow one delays each iteration.

@@ -1,4 +1,4 @@
-//! Disk of a data folder: file system, support for direct I/O, flush time, and free space.
+//! Disk check of a data folder: file system, support for direct I/O, flush time, and free space.
 //!
 //! All test files are written to a separate folder inside the data folder and then removed. A node
 //! that is running on the data folder is not disturbed. If the data folder does not exist yet, its

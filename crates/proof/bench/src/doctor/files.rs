@@ -1,5 +1,5 @@
-//! Open files: usage on the whole machine, and the limit up to which this process can raise its
-//! own.
+//! Open-file check: usage on the whole machine, and the limit up to which this process can raise
+//! its own.
 
 use crate::doctor::{
     finding::Finding,

@@ -1,4 +1,5 @@
-//! Flush times: the fastest round, the distribution, and whether the slowest flushes are too slow.
+//! Flush-time check: the fastest round, the distribution, and whether the slowest flushes are too
+//! slow.
 
 use std::{io, path::Path, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Network interfaces (names, link states, maximum packet sizes) and the kernel's support for
-//! datagrams.
+//! Network check: interface names, link states and maximum packet sizes, and the kernel's support
+//! for datagrams.
 //!
 //! Hardware offloads (checksums, segmentation, coalescing) are reported only by ethtool, through
 //! ioctls that none of our safe crates supports; the finding explains how to query them. The

@@ -1,4 +1,4 @@
-//! Kernel release, and the settings that limit sockets and multicast groups.
+//! Kernel check: the release, and the settings that limit sockets and multicast groups.
 
 use crate::doctor::{
     finding::Finding,

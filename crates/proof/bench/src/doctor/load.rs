@@ -1,4 +1,4 @@
-//! Load by other processes on this machine, which distorts measurements.
+//! Load from other processes on this machine, which distorts measurements.
 
 use crate::doctor::{
     finding::Finding,

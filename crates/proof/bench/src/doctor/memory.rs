@@ -1,4 +1,4 @@
-//! Memory: transparent huge pages, swapped memory, and overcommitment.
+//! Memory check: transparent huge pages, swapped memory, and overcommitment.
 
 use crate::doctor::{
     finding::Finding,

@@ -1,4 +1,4 @@
-//! Tests multicast on this machine alone: datagrams sent to a group must return to a local
+//! Multicast test on this machine alone: datagrams sent to a multicast group must return to a local
 //! listener.
 //!
 //! [`crate::doctor::reach`] tests whether the group reaches other machines.

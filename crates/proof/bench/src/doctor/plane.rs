@@ -1,4 +1,4 @@
-//! Planes: transports that move messages between nodes.
+//! Planes to examine: transports that carry messages between nodes.
 
 use serde::Serialize;
 

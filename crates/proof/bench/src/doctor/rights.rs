@@ -1,4 +1,5 @@
-//! Rights of this process: capabilities, raw sockets, limits on locked memory and open files.
+//! Privilege check of this process: capabilities, raw sockets, limits on locked memory and open
+//! files.
 //!
 //! The rights are those of `quorate doctor`. A node that runs as another user or under a service
 //! manager may have others.

@@ -1,5 +1,5 @@
-//! Paths between the members of a running cluster: plane and round trip, as measured by the
-//! members' probes.
+//! Paths between the members of a running cluster: the plane and round-trip time, as measured by
+//! the members' probes.
 
 use quorate_admin::view::{Answer, ClusterView};
 use serde::Serialize;

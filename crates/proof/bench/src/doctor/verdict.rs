@@ -1,4 +1,5 @@
-//! Verdict on a plane: whether the findings allow it on this machine, and its expected performance.
+//! Verdict on a plane: whether the findings permit it on this machine, and its expected
+//! performance.
 
 use serde::Serialize;
 

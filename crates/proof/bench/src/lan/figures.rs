@@ -1,4 +1,4 @@
-//! Figures that summarize bare senders and receivers on a segment.
+//! Summary figures of bare senders and receivers on a segment.
 
 use serde::Serialize;
 

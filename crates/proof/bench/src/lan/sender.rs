@@ -1,5 +1,5 @@
-//! Bare sender: sends numbered datagrams to a group or to each receiver, at a fixed rate or as fast
-//! as the link accepts them.
+//! Bare sender: sends numbered datagrams to a multicast group or to each receiver, at a fixed rate
+//! or as fast as the link accepts them.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! Experiments without nodes: groups of bare senders and receivers, and the published figures about
+//! Experiments without nodes: groups of bare senders and receivers, and published figures about
 //! such groups.
 
 use serde::Deserialize;

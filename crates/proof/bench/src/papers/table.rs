@@ -1,4 +1,4 @@
-//! Complete tables of a paper. If a table has a metric, each number is compared with the number
+//! Complete tables from a paper. If a table has a metric, each number is compared with the number
 //! measured here.
 
 use serde::Deserialize;

@@ -1,5 +1,5 @@
-//! Experiments that compare planes and devices of nodes on segments of one or several speeds, and
-//! bare echoes.
+//! Experiments that compare the planes and devices of nodes, on segments of one or several speeds,
+//! and bare echoes.
 
 use serde::Deserialize;
 

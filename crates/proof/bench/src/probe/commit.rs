@@ -1,4 +1,5 @@
-//! A whole commit by bare programs: client, leader and two followers, without a protocol.
+//! A whole commit performed by bare programs (client, leader and two followers), without a
+//! protocol.
 //!
 //! The leader takes all commands that have arrived, sends them to both followers, writes and
 //! flushes them itself, waits for both followers, and replies. Followers also write and flush, and

@@ -1,4 +1,4 @@
-//! Speed of the disk for small flushed writes and for large writes.
+//! Disk speed, for small flushed writes and for large writes.
 
 use std::{
     fs::File,

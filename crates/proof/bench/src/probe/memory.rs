@@ -1,4 +1,4 @@
-//! Speed at which one thread copies memory.
+//! Memory speed: the rate at which one thread copies.
 
 use std::{hint::black_box, time::Instant};
 

@@ -1,4 +1,4 @@
-//! Round trip of a small message to another process over loopback.
+//! Round-trip time of a small message to another process over loopback.
 
 use std::{
     io::{self, ErrorKind},

@@ -1,5 +1,5 @@
-//! The bulk path of byte streams by bare programs: client, leader and one follower, without a
-//! protocol.
+//! The bulk path of byte streams performed by bare programs (client, leader and one follower),
+//! without a protocol.
 //!
 //! The leader receives the client's bytes, forwards them as they arrive, and writes them with
 //! direct I/O to a file whose blocks were written in advance. When a unit is on disk, it writes a
@@ -42,13 +42,13 @@ impl Shape {
     /// Shape of the sink, which accepts bytes and discards them.
     pub const SINK: Self = Self { durable: false, flush: Duration::ZERO, follower: false };
 
-    /// Returns the system name in rows about this shape.
+    /// Returns the system name shown in this shape's rows.
     pub const fn system(&self) -> &'static str {
         if self.follower { SYSTEM } else { SINK }
     }
 
-    /// Returns the parameters of a row about this shape, where `like` belongs to another system
-    /// under the same load.
+    /// Returns the parameters of this shape's rows. `like` belongs to another system under the same
+    /// load.
     pub fn setting(&self, like: Setting) -> Setting {
         Setting {
             scenario: "probe".to_owned(),

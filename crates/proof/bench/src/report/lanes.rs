@@ -1,4 +1,4 @@
-//! Lives of commands as a self-contained SVG image. Each kind of cluster has a panel, each process
+//! Command timelines as a self-contained SVG image. Each kind of cluster has a panel, each process
 //! has a lane, and time runs from left to right.
 
 use std::fmt::Write as _;

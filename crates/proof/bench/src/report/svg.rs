@@ -1,4 +1,4 @@
-//! A chart as inline SVG, whose axes are linear or logarithmic.
+//! Chart as inline SVG, with linear or logarithmic axes.
 
 use std::fmt::Write as _;
 

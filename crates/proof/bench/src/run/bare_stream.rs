@@ -1,4 +1,4 @@
-//! Measures the bare byte-stream program, either under the load of a row or alone for `quorate
+//! Measures the bare byte stream program, either under the load of a row or alone for `quorate
 //! bench probe --stream`.
 
 use std::{path::PathBuf, time::Duration};

@@ -1,4 +1,4 @@
-//! Ceilings: the rates of bare programs with the value size, window and class of each row.
+//! Ceilings for a row: the rates of bare programs with the row's value size, window and class.
 
 use std::{path::PathBuf, time::Duration};
 

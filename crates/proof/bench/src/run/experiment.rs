@@ -1,4 +1,4 @@
-//! An experiment from a paper that can run here, with its durations and nodes.
+//! Experiment from a paper that can run here, with its durations and nodes.
 
 use std::time::Duration;
 

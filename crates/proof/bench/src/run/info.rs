@@ -1,4 +1,4 @@
-//! Properties that a running cluster reports. The flags of the bench must not contradict them.
+//! Properties that a running cluster reports. The bench's flags must not contradict them.
 
 use std::{
     io::{self, Read as _, Write as _},

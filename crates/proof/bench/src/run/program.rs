@@ -1,4 +1,4 @@
-//! Executables that a measurement starts: nodes, and parts of bare programs.
+//! Executables that a measurement starts: nodes, and the parts of bare programs.
 
 use std::{env, path::PathBuf};
 

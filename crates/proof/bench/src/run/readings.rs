@@ -1,4 +1,4 @@
-//! Resource usage and work of the nodes and the machine up to a point in time.
+//! Cumulative resource usage and work counters of the nodes and the machine.
 
 use std::{
     process,

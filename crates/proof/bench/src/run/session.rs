@@ -1,5 +1,5 @@
-//! Nodes that are started for a measurement. The nodes and their folder are removed when the bench
-//! exits, whatever the cause.
+//! Nodes started for a measurement. The nodes and their folder are removed when the bench exits,
+//! whatever the cause.
 
 use std::{
     fs, io,

@@ -1,5 +1,5 @@
-//! Load on byte streams, its results and the resulting row. A cluster and the bare program compared
-//! with it share this code.
+//! Load on byte streams, its results and the resulting row. Shared by a cluster and the bare
+//! program that it is compared with.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Figures that only byte-stream rows have.
+//! Figures that only byte stream rows have.
 
 use serde::Serialize;
 

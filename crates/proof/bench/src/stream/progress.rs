@@ -1,4 +1,4 @@
-//! Writes of one stream. A durable position determines which of them are durable.
+//! Writes to one stream. A durable position determines which of them are durable.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Writer's side of both byte-stream protocols, as bytes without sockets.
+//! Writer's side of both byte stream protocols, as bytes without sockets.
 
 use std::{
     io::{self, Read as _, Write as _},

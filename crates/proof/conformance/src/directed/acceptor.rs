@@ -1,4 +1,4 @@
-//! Directed cases of the acceptor.
+//! Directed cases for the acceptor.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Directed cases of the coordinator.
+//! Directed cases for the coordinator.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Directed cases of a host, whose two programs exchange messages internally.
+//! Directed cases for a host, whose two programs exchange messages internally.
 
 use super::*;
 

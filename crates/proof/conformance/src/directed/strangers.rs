@@ -1,5 +1,5 @@
-//! Directed cases that every program must handle in the same way: foreign or incomplete frames,
-//! header fields, and counters.
+//! Directed cases that every program must handle alike: foreign or incomplete frames, header
+//! fields, and counters.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Minimal owners of devices. They fence devices, read and import votes, promise, propose again,
+//! Minimal device owners. They fence devices, read and import votes, promise, propose again, and
 //! arm and start devices. They also revoke a coordinator's slots and then propose by themselves.
 
 use quorate_offload::{Form, Header, PackedBallot, Port, Type};

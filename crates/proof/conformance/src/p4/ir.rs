@@ -1,4 +1,4 @@
-//! Intermediate representation of a program: names are replaced by numbers, variables are slots of
+//! Intermediate representation of a program: names are replaced by numbers, variables are slots in
 //! one array, and controls and actions are inlined.
 
 use crate::p4::{Place, ast::Binary};
@@ -21,8 +21,8 @@ pub struct Program {
     pub(crate) headers: Vec<Header>,
 }
 
-/// Name of a variable, and whether the variable is zero rather than undefined when a packet
-/// arrives.
+/// A variable's name and its initial state when a packet arrives: zero if `zeroed`, otherwise
+/// undefined.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotInfo {
     pub(crate) name: String,

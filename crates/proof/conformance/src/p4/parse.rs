@@ -1,4 +1,4 @@
-//! Parser for the grammar: turns tokens into declarations, statements and expressions.
+//! Parser: turns tokens into declarations, statements and expressions.
 
 mod expr;
 mod statement;

@@ -1,4 +1,4 @@
-//! Source files of a program, and places in them.
+//! Source files of a program, and positions in them.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Runs one of the committed programs for switches on the interpreter.
+//! Runs one of the committed switch programs on the interpreter.
 
 use quorate_offload::Port;
 

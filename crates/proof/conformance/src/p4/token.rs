@@ -1,4 +1,4 @@
-//! Tokenizer: removes comments, includes files, and substitutes definitions.
+//! Tokenizer: removes comments, resolves includes, and substitutes definitions.
 
 use std::{collections::BTreeMap, sync::Arc};
 

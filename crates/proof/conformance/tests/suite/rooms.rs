@@ -1,4 +1,4 @@
-//! Devices built for wider or narrower rooms than the vectors use behave like the reference.
+//! Devices built for larger or smaller values than the vectors use behave like the reference.
 
 use std::{
     collections::BTreeSet,

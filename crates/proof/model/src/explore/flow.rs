@@ -1,4 +1,4 @@
-//! Choice of the next event for streams in a random run.
+//! Choice of the next event for byte streams.
 
 use quorate_core::value::{StreamName, Value};
 use quorate_stream::OpenMode;

@@ -1,4 +1,4 @@
-//! Commands of clients about streams, and the number of bytes that clients handed to owners.
+//! Client commands on streams, and the number of bytes that clients handed to owners.
 
 use std::collections::BTreeMap;
 

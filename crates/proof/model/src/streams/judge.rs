@@ -1,5 +1,5 @@
-//! Invariant of streams, observed on all nodes at once: the output of each stream is a prefix of
-//! its input.
+//! Invariant of streams, checked across all nodes: the output of each stream is a prefix of its
+//! input.
 //!
 //! The check follows the chosen values byte by byte with its own arithmetic, independently of the
 //! production table.

@@ -1,5 +1,4 @@
-//! Devices of nodes in a world: their effects on votes that count, and their reports to their
-//! owners.
+//! Devices in a world: votes that count, and reports to their owners.
 
 use quorate_core::{
     device::DeviceReport, effect::Role, input::Input, record::Class, slot::SlotRange, value::Value,

@@ -1,4 +1,4 @@
-//! Acknowledgements to clients that requested a durability class other than the group's. A quorum
+//! Acknowledgements to clients that requested a durability class other than the group's: a quorum
 //! has their commands in memory ([less-4]) or on disk ([last-3]).
 
 use std::collections::{BTreeMap, BTreeSet};

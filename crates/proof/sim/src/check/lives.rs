@@ -1,5 +1,5 @@
 //! Lives of nodes: every process start has a unique number, incarnations never decrease, and a node
-//! that lost part of its log continues as another member ([volatile-1], [value-2], [disk-8]).
+//! that lost part of its log continues as a different member ([volatile-1], [value-2], [disk-8]).
 
 use std::collections::BTreeMap;
 

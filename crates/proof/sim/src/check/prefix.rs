@@ -1,5 +1,5 @@
-//! All nodes execute the same commands at the same positions, return the same replies, and have
-//! equal states at equal positions.
+//! Replica equality: all nodes execute the same commands at the same positions, return the same
+//! replies, and have equal states at equal positions.
 
 use std::collections::BTreeMap;
 

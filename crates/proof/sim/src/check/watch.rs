@@ -1,4 +1,4 @@
-//! Passes events of logs, processes, frames and services to the checkers of nodes.
+//! Passes events from logs, processes, frames and services to the checkers.
 
 use quorate_core::{
     ballot::Era,

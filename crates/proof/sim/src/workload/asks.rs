@@ -1,4 +1,4 @@
-//! Requests of clients, by kind of workload.
+//! Client requests, by kind of workload.
 
 use super::{Books, Client, Kind, PendingRequest};
 use crate::{history::Act, node::COMMAND_BYTES_MAX, resp::request};

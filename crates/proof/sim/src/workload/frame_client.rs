@@ -1,4 +1,4 @@
-//! Client of devices ([offload-22]–[offload-24]): the state machine used in production, without
+//! Device client ([offload-22]–[offload-24]): the state machine used in production, without
 //! sockets. Each command increments a key that no other client uses.
 
 use quorate_core::{slot::Slot, time::Time};

@@ -1,5 +1,5 @@
-//! Clients of byte streams. Writers open, write, close, disconnect, take over and return; readers
-//! read any position on any node.
+//! Byte stream clients. Writers open, write, close, disconnect, take over and return; readers read
+//! any position on any node.
 //!
 //! A writer acts as the owner of a piece until a reply denies it. Several writers use the same
 //! stream names.

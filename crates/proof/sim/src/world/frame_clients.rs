@@ -1,5 +1,5 @@
-//! Clients of devices. Their frames travel like those of devices, and they send requests to a node
-//! over a connection.
+//! Device clients. Their frames travel like those of devices, and they send requests to a node over
+//! a connection.
 
 use quorate_core::time::Time;
 

@@ -1,5 +1,5 @@
-//! Building blocks of directed scenarios, which start with a calm cluster and cause one event after
-//! another.
+//! Building blocks for directed scenarios, which start with a calm cluster and cause one event
+//! after another.
 
 use quorate_core::{
     effect::Role,

@@ -1,4 +1,5 @@
-//! State of faults, datagrams, frames, operators and streams. Each part has its own dice.
+//! Per-concern state of a world: faults, datagrams, frames, operators and streams. Each has its own
+//! random number generator.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Clients of byte streams, and the notes that are passed to the stream checker.
+//! Byte stream clients, and the observations passed to the stream checker.
 
 use quorate_core::{class::Class, slot::Slot};
 use quorate_node::host::ClientSide as _;

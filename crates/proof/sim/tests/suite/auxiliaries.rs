@@ -1,6 +1,6 @@
-//! An auxiliary receives no data, is activated when a full replica fails, and is deactivated when
-//! the replica is back ([aux-1]–[aux-4]). Further tests cover flexible quorums and thrifty leaders.
-//! Each scenario is played out step by step.
+//! Auxiliaries: one receives no data, is activated when a full replica fails, and is deactivated
+//! when the replica is back ([aux-1]–[aux-4]). Further tests cover flexible quorums and thrifty
+//! leaders. Each scenario is played out step by step.
 
 use quorate_core::{effect::Role, node_id::NodeId, quorum::QuorumRule, record::Class};
 use quorate_node::terms::Terms;

@@ -1,5 +1,5 @@
-//! A disk accepts no writes, while the disks of other nodes do. The group continues without it: a
-//! leader hands over, a follower delays no other node, and a node that cannot write is not elected.
+//! Blocked disks: one node's disk accepts no writes. The group continues without it: a leader hands
+//! over, a follower delays no other node, and a node that cannot write is not elected.
 
 use quorate_core::{effect::Role, laying::Route, record::Class};
 use quorate_replica::{group::asking::Ask as GroupAsk, testing::Heard};

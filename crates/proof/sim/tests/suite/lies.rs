@@ -1,5 +1,5 @@
-//! A disk acknowledged the end of a log and lost it. Peers remember the lost writes, and the node
-//! returns as a learner. A node that lost nothing never does.
+//! Lying disks: a disk acknowledged the end of a log and lost it. Peers remember the lost writes,
+//! and the node returns as a learner. A node that lost nothing never does.
 
 use quorate_core::{effect::Role, node_id::Incarnation, record::Class, slot::Slot};
 use quorate_log::disk::MemoryDisk;

@@ -1,5 +1,5 @@
-//! Nodes that are not scheduled for a while are not dead ([live-5]). They cause no election, and
-//! dead nodes are still replaced quickly.
+//! Paused nodes: a node that is not scheduled for a while is not dead ([live-5]). Pauses cause no
+//! election, and dead nodes are still replaced quickly.
 
 use quorate_core::{ballot::Ballot, record::Class};
 use quorate_sim::{check::Violation, dice::Dice, world::World};

@@ -1,4 +1,4 @@
-//! Votes along a ring, in whole clusters. Every route produces the same history, and no member
+//! Votes sent along a ring, in whole clusters. Every route produces the same history, and no member
 //! delays commands.
 
 use std::collections::BTreeMap;

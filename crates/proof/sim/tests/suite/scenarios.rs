@@ -1,4 +1,5 @@
-//! Failures of earlier systems that must not occur here (G…), each played out step by step.
+//! Failures of earlier systems (numbered G…) that must not occur here, each played out step by
+//! step.
 //!
 //! `docs/spec/simulator.md` lists the tests that cover the remaining ones.
 

@@ -1,5 +1,5 @@
-//! Failures of earlier systems (G…) around membership changes, snapshots and trims, as in the life
-//! of a cluster over years. Each is played out step by step.
+//! Failures of earlier systems (numbered G…) that involve membership changes, snapshots and trims,
+//! as in years of a cluster's life. Each is played out step by step.
 //!
 //! `scenarios.rs` covers clusters whose members do not change.
 

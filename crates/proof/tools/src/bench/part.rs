@@ -1,5 +1,5 @@
-//! `quorate bench part`: one process of a probe, started by the probe itself and hidden from the
-//! help.
+//! `quorate bench part`: one process of a probe. The probe starts it, and the help does not list
+//! it.
 
 use std::{io, net::SocketAddr, path::Path, process, thread, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Counts per command in a running cluster; counts are comparable between machines.
+//! Work counts per command in a running cluster. Unlike times, they are comparable between
+//! machines.
 //!
 //! Three nodes on loopback serve SETs of 64 bytes from one connection to one node, with a fixed
 //! number outstanding. Times would depend on the machine and its other load; counts do not.

@@ -1,4 +1,4 @@
-//! Cost of a step of the protocol core: nanoseconds and, where available, instructions.
+//! Cost of a protocol core step: nanoseconds and, where available, instructions.
 
 use std::{path::Path, process::Command};
 

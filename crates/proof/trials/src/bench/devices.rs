@@ -1,4 +1,4 @@
-//! Decisions by devices in the kernel compared with devices in user space, on one bridge.
+//! Decisions by devices in the kernel, compared with devices in user space on the same bridge.
 
 use super::{Wish, build};
 use crate::shell::{Failed, run as shell};

@@ -1,5 +1,5 @@
-//! Commits of a log that recycles its segments, compared with a bare program that overwrites as
-//! many bytes: neither of them allocates disk space.
+//! Commits to a log that recycles its segments, compared with a bare program that overwrites as
+//! many bytes. Neither allocates disk space.
 
 use std::{fs, process::Command};
 

@@ -1,5 +1,5 @@
 //! Cost to writers of replacing every node of a cluster: pairs of runs with the same open-loop
-//! load, one of them with a replacement of all nodes.
+//! load, of which one includes a replacement of all nodes.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

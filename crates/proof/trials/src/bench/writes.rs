@@ -1,4 +1,4 @@
-//! SETs to one node: each key once, or the load of `quorate bench`.
+//! SET commands to one node: each key once, or the load of `quorate bench`.
 
 use std::{
     fmt::Write as _,

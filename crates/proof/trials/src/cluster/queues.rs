@@ -1,5 +1,5 @@
-//! Uses lists as queues while nodes are killed. Each element must be taken once and in the order of
-//! pushes, and waiting clients must eventually be served, regardless of which node died.
+//! Lists used as queues while nodes are killed. Each element must be taken once and in push order,
+//! and waiting clients must eventually be served, whichever node died.
 
 use std::{
     thread,

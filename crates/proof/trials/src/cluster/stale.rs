@@ -1,4 +1,4 @@
-//! A faulty history that the checker must refuse: stale reads presented as linearizable reads.
+//! Faulty history that the checker must reject: stale reads presented as linearizable reads.
 
 use quorate_testbed::{
     network::Network,

@@ -1,4 +1,4 @@
-//! Builds the programs to compare.
+//! Builds the programs under comparison.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Messages to many receivers, by Quorate and other systems, in turns, on the same emulated links:
-//! `cargo xtask compare multicast`.
+//! Multicast comparison: messages to many receivers, by Quorate and other systems, alternating on
+//! the same emulated links. `cargo xtask compare multicast`.
 //!
 //! Programs are built first. Then the command runs itself again in its own namespaces, which end
 //! with their last process. All files of the systems are in a memory file system of that namespace,

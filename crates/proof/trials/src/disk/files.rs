@@ -1,4 +1,4 @@
-//! Files and folders by inode number, as the kernel knows them: their names and open handles.
+//! Files and folders by inode number, as the kernel refers to them: their names and open handles.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Writes that a disk has accepted but not made durable, and their state after a power cut.
+//! Writes that the disk accepted but has not made durable, and their state after a power cut.
 
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _};
 

@@ -1,5 +1,5 @@
-//! Names that were created, changed or removed in folders not flushed since, and their state after
-//! a power cut.
+//! Names created, changed or removed in folders that have not been flushed since, and their state
+//! after a power cut.
 //!
 //! A name becomes durable only when its folder is flushed, and the flush makes the whole folder
 //! durable. Many file systems promise more; programs may not rely on it.

@@ -1,4 +1,4 @@
-//! Faults of the disk, the files they apply to, and the faults injected so far.
+//! Disk faults: those requested, the files that they apply to, and those injected so far.
 
 use std::{
     fs::{self, File},

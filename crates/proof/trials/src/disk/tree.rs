@@ -1,5 +1,5 @@
-//! The file system served to the kernel: every request is passed through to a folder, and the
-//! kernel caches nothing.
+//! File system served to the kernel. Every request is passed through to a folder, and the kernel
+//! caches nothing.
 
 use std::{
     collections::BTreeMap,

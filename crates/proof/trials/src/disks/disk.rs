@@ -1,5 +1,4 @@
-//! The failing disk of one node: a process that serves a file system and injects the requested
-//! faults.
+//! One node's failing disk: a process that serves a file system and injects the requested faults.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! A trial of one kind of file and one fault, on one node of three. Evaluates the clients'
+//! Trial of one kind of file with one fault, on one node of three. Evaluates the clients'
 //! observations, and records the node's reports.
 
 use std::{

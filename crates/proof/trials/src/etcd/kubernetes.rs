@@ -1,5 +1,5 @@
-//! Storage tests of Kubernetes' API server. They start an etcd each; here a Quorate node takes its
-//! place, with both stores.
+//! Storage tests of Kubernetes' API server. Each starts an etcd, which is replaced by a Quorate
+//! node here, with both stores.
 
 use std::{fs, process::Command};
 

@@ -1,4 +1,4 @@
-//! Joins histories of nodes with the page's own script, in Node.js.
+//! Tests of the page's own script that joins the nodes' histories, run in Node.js.
 
 use std::{
     io::Write as _,

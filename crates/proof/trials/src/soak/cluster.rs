@@ -1,4 +1,4 @@
-//! A long-lived cluster, and the actions of a cycle on it.
+//! Long-lived cluster, and the actions that each cycle performs on it.
 
 use std::{
     fs::{self, File},

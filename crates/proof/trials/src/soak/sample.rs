@@ -1,4 +1,4 @@
-//! Resources of idle nodes and the latency at one of them, which must not grow during a soak.
+//! Resource usage of idle nodes, and the latency at one of them. Neither may grow during a soak.
 
 use std::{
     fmt, io, thread,

@@ -1,5 +1,5 @@
-//! Expectations of a test suite: units and tags, tests out of scope, and tests whose result differs
-//! on purpose.
+//! Expected results of a test suite: units and tags, tests out of scope, and tests whose result
+//! differs on purpose.
 
 use std::fs;
 

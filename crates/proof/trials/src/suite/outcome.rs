@@ -1,4 +1,4 @@
-//! Results of the tests of a unit.
+//! Results of the tests in a unit.
 
 use super::known::{Known, Reason};
 

@@ -1,5 +1,5 @@
-//! `tuner default`: the node's own choice compared with `--tune off` with the fixed batch and
-//! window.
+//! `tuner default`: the node's own choice compared with `--tune off`, that is, with the fixed batch
+//! size and window.
 //!
 //! One successful search says little: each pair of clusters is started afresh, and each cluster
 //! first gets four seconds of load. Then they alternate in turns of half a second: the load of

@@ -1,4 +1,4 @@
-//! A load of `quorate bench` on running nodes, and the parsed report.
+//! Load from `quorate bench` on running nodes, and its parsed report.
 
 use std::{
     io::Read as _,

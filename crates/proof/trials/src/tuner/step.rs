@@ -1,4 +1,4 @@
-//! `tuner step`: the time after a step of the load until throughput stays near its final level.
+//! `tuner step`: the time from a step in the load until throughput stays near its final level.
 //!
 //! An idle cluster gets one load after the other, without a pause except for the start of the next
 //! generator. Each round runs with the node's own choice and with `--tune off`. The latter changes

@@ -1,4 +1,4 @@
-//! Resources of processes under load: memory of the nodes, CPU of nodes and generator.
+//! Resource usage under load: memory of the nodes, CPU time of the nodes and the generator.
 
 use std::{fs, path::Path, time::Instant};
 

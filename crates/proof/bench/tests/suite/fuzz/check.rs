@@ -1,5 +1,5 @@
-//! Properties that hold for arbitrary bytes from a client of the log service, and for arbitrary
-//! replies to the query of a server's properties.
+//! Properties that hold for arbitrary bytes from a log service client, and for arbitrary replies to
+//! the query of a server's properties.
 
 use quorate_bench::{introduction, log_service::FrameFront};
 use quorate_replica::{

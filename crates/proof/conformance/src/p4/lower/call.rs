@@ -1,5 +1,5 @@
-//! Calls: actions, functions of v1model, and methods of registers, tables, controls, headers and
-//! packets.
+//! Lowering of calls: actions, v1model functions, and methods of registers, tables, controls,
+//! headers and packets.
 
 use super::{Lower, control::target};
 use crate::p4::{

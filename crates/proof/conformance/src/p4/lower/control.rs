@@ -1,4 +1,4 @@
-//! Controls: local declarations, statements, and inlined calls.
+//! Lowering of controls: local declarations, statements, and inlined calls.
 
 use std::collections::BTreeMap;
 

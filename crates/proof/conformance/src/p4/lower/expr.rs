@@ -1,4 +1,4 @@
-//! Expressions and their types.
+//! Lowering of expressions, with their types.
 
 use super::Lower;
 use crate::p4::{

@@ -1,4 +1,4 @@
-//! Parsers: states and their transitions.
+//! Lowering of parsers: states and their transitions.
 
 use std::collections::BTreeMap;
 

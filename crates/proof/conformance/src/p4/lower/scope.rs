@@ -1,4 +1,4 @@
-//! Scopes of names, and types.
+//! Scopes of names and types during lowering.
 
 use std::collections::BTreeMap;
 

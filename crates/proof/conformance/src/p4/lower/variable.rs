@@ -1,4 +1,4 @@
-//! Types, variables, and expressions that name a variable.
+//! Lowering of types, variables, and expressions that name a variable.
 
 use super::{ELEMENTS_MAX, Lower, OPS_MAX, SLOTS_MAX};
 use crate::p4::{

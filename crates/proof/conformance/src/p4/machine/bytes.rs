@@ -1,4 +1,4 @@
-//! Extracts headers from a packet, emits them, and computes checksums over fields.
+//! Extraction of headers from a packet, their emission, and checksums over fields.
 
 use super::{Fault, Packet, fault};
 use crate::p4::{

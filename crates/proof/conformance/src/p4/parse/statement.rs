@@ -1,4 +1,4 @@
-//! Statements.
+//! Parses statements.
 
 use super::Parser;
 use crate::p4::{

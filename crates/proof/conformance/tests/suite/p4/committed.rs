@@ -1,4 +1,4 @@
-//! The committed programs compile, and pass on frames that are not for them.
+//! The committed switch programs compile, and pass on frames that are not for them.
 
 use quorate_conformance::p4::{Machine, committed, compile};
 

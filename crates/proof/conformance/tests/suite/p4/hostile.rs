@@ -1,5 +1,5 @@
-//! Feeds broken programs, derived from valid ones, to the compiler. It returns an error or a
-//! program, and never panics.
+//! Broken programs, derived from valid ones: the compiler returns an error or a program, and never
+//! panics.
 
 use quorate_conformance::p4::{Machine, Sources, committed, compile};
 use quorate_core::dice::Dice;

@@ -1,4 +1,4 @@
-//! Semantics of the language, and errors of programs: small programs, one aspect each.
+//! Language semantics and program errors: small programs, one aspect each.
 
 use quorate_conformance::p4::{Fault, Machine, Sources, compile};
 

@@ -1,4 +1,5 @@
-//! Clients of three kinds: by frames, by frames and a connection at once, and by connections only.
+//! Three kinds of clients: one submits by frames, one by frames and a connection at once, and one
+//! by connections only.
 
 use std::{
     io::{self, Read as _, Write as _},

@@ -1,5 +1,5 @@
-//! Batches of frame clients that were executed according to a node's log. Each name's batches are
-//! in the order of their numbers. Duplicates and batches that came too early are left out.
+//! Executed batches of frame clients, according to a node's log. The batches of each name are in
+//! the order of their numbers. Duplicates and batches that came too early are left out.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! Builds the programs that send and receive. Missing dependencies are fetched, or named in the
+//! Builds the sending and receiving programs. Missing dependencies are fetched, or named in the
 //! error.
 
 use std::{

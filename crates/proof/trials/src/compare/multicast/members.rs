@@ -1,4 +1,4 @@
-//! A turn of any system but Quorate: a process in each namespace, one of which sends.
+//! One run of a system other than Quorate: a process in each namespace, one of which sends.
 //!
 //! bench-compare/README.md describes their output: `up` when started, `ready` when a process knows
 //! all others, and at the end, from each receiver, the number of bytes and the nanoseconds in which

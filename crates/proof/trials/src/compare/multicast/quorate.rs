@@ -1,4 +1,4 @@
-//! A turn of Quorate: `quorate bench log` on its own segment, and the figures of its report.
+//! One run of Quorate: `quorate bench log` on its own segment, and the figures from its report.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! The multicast systems, with notes for readers.
+//! The multicast systems under comparison, with notes for readers.
 
 use crate::shell::Failed;
 

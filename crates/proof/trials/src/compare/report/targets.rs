@@ -1,4 +1,4 @@
-//! Targets for ratios to the other systems, and their current values.
+//! Target ratios to the other systems, and the current values.
 
 use super::super::{
     figures::{Results, Spread},
