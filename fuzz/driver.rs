@@ -1,4 +1,5 @@
-//! Runs a check over its corpus and over mutations of it, with any compiler and without a fuzzer.
+//! Fuzz driver: runs a check over its corpus and over mutations of it, with any compiler and
+//! without a fuzzer.
 //!
 //! Not a crate: each test program that needs it includes it as a module. `cargo test` runs a fixed
 //! number of mutations, the same ones each time. With `QUORATE_FUZZ_SECONDS` set, it runs for that

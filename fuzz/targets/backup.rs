@@ -1,4 +1,4 @@
-//! Backup file from which a new cluster is created.
+//! Fuzz target: the backup file from which a new cluster is created.
 #![no_main]
 
 #[path = "../../crates/node/node/tests/suite/fuzz/backup.rs"]

@@ -1,4 +1,4 @@
-//! File with the addresses of peers.
+//! Fuzz target: the address book, the file of peers' addresses.
 #![no_main]
 
 #[path = "../../crates/node/node/tests/suite/fuzz/book.rs"]

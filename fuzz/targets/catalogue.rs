@@ -1,4 +1,4 @@
-//! On-disk catalogue of the stream store.
+//! Fuzz target: the stream store's catalogue on disk.
 #![no_main]
 
 #[path = "../../crates/storage/stream/tests/suite/fuzz/catalogues.rs"]

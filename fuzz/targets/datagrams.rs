@@ -1,4 +1,4 @@
-//! Datagrams received by a packet plane.
+//! Fuzz target: datagrams received by a packet plane.
 #![no_main]
 
 #[path = "../../crates/transport/packets/tests/suite/fuzz/datagrams.rs"]

@@ -1,4 +1,4 @@
-//! Hostile sequences of events for the reference programs and the switch's programs.
+//! Fuzz target: event sequences for the reference programs and the switch's programs.
 #![no_main]
 
 #[allow(dead_code, reason = "seeds are made in `cargo test`")]

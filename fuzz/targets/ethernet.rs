@@ -1,4 +1,4 @@
-//! Slots of a receive ring and the frames in them.
+//! Fuzz target: slots of a receive ring and the frames in them.
 #![no_main]
 
 #[allow(dead_code, reason = "seeds are made in `cargo test`")]

@@ -1,4 +1,4 @@
-//! Frames of the log service, and replies to the query of a server's properties.
+//! Fuzz target: frames of the log service, and replies to the query of a server's properties.
 #![no_main]
 
 #[path = "../../crates/proof/bench/tests/suite/fuzz/check.rs"]

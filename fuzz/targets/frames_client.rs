@@ -1,4 +1,4 @@
-//! Device frames and node replies received by a frame client.
+//! Fuzz target: device frames and node replies received by a frame client.
 #![no_main]
 
 #[path = "../../crates/services/frame-client/tests/suite/fuzz/events.rs"]

@@ -1,4 +1,4 @@
-//! File with the identity of the node that owns a data folder.
+//! Fuzz target: the file with the identity of the node that owns a data folder.
 #![no_main]
 
 #[path = "../../crates/node/node/tests/suite/fuzz/identity.rs"]

@@ -1,4 +1,4 @@
-//! Messages of LibPaxos3 programs.
+//! Fuzz target: messages from LibPaxos3 programs.
 #![no_main]
 
 #[path = "../../crates/operate/capi/tests/suite/fuzz/libpaxos/check.rs"]

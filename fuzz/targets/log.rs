@@ -1,4 +1,4 @@
-//! Log segments read from a disk.
+//! Fuzz target: log segments read from a disk.
 #![no_main]
 
 #[path = "../../crates/storage/log/tests/suite/fuzz/segments.rs"]

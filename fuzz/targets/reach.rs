@@ -1,4 +1,4 @@
-//! Datagrams received while `quorate doctor` counts the members of a group.
+//! Fuzz target: datagrams received while `quorate doctor` tests a multicast group.
 #![no_main]
 
 #[path = "../../crates/transport/packets/tests/suite/fuzz/reach.rs"]

@@ -1,4 +1,4 @@
-//! Message fragments in any order, reassembled within bounds.
+//! Fuzz target: message fragments in any order, reassembled within bounds.
 #![no_main]
 
 #[allow(dead_code, reason = "seeds are made in `cargo test`")]

@@ -1,4 +1,4 @@
-//! Redis requests from a client.
+//! Fuzz target: Redis requests from a client.
 #![no_main]
 
 #[path = "../../crates/services/kv/tests/suite/fuzz/check.rs"]

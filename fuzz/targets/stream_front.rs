@@ -1,4 +1,4 @@
-//! A client's conversation with the byte stream front.
+//! Fuzz target: a client's input to the byte stream front end.
 #![no_main]
 #![allow(dead_code, reason = "the tests use more of what they share")]
 

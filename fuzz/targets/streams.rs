@@ -1,4 +1,4 @@
-//! Frames between a node and its byte stream clients.
+//! Fuzz target: frames between a node and its byte stream clients.
 #![no_main]
 
 #[path = "../../crates/protocol/wire/tests/suite/streams/check.rs"]

@@ -1,4 +1,4 @@
-//! User table, loaded from a snapshot and changed by log commands.
+//! Fuzz target: the table of users, loaded from a snapshot and changed by log commands.
 #![no_main]
 
 #[path = "../../crates/protocol/access/tests/suite/fuzz/tables.rs"]

@@ -1,4 +1,4 @@
-//! Frames between a node and attached programs, commands, and images of values.
+//! Fuzz target: frames between a node and attached programs, commands, and images of values.
 #![no_main]
 
 #[path = "../../crates/operate/capi/tests/suite/fuzz/check.rs"]

@@ -1,4 +1,4 @@
-//! Frames received from a peer.
+//! Fuzz target: frames received from a peer.
 #![no_main]
 
 #[path = "../../crates/protocol/wire/tests/suite/fuzz/check.rs"]

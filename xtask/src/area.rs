@@ -1,5 +1,5 @@
-//! Area of the FPGA cores: `cargo xtask offload area`, with Yosys from a Python package, and
-//! `--clock`.
+//! Area of the FPGA cores: `cargo xtask offload area`, measured by Yosys from a Python package.
+//! `--clock` adds their clock rates.
 //!
 //! The figures are counts after synthesis, before placement. No figure was measured on a board.
 
@@ -115,7 +115,7 @@ pub(crate) fn run_area(words: &[&str]) -> Result<(), Failed> {
     if clock { clocks(&yosys, &cores) } else { Ok(()) }
 }
 
-/// Returns the folder for the build and for fetched files.
+/// Returns the folder for build products and downloaded files.
 fn folder() -> PathBuf {
     target().join("hardware")
 }

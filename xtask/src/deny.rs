@@ -1,4 +1,4 @@
-//! Checks dependencies by the rules of `deny.toml`: licences, bans, sources and advisories.
+//! Checks dependencies against `deny.toml`: licences, bans, sources and advisories.
 
 use crate::shell::{Failed, cargo, has, root, skip};
 

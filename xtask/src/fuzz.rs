@@ -1,4 +1,4 @@
-//! Fuzzing of everything that parses bytes from a socket or a disk.
+//! Fuzzing of all code that parses bytes from a socket or a disk.
 //!
 //! With cargo-fuzz and a nightly compiler, libFuzzer searches for inputs. Otherwise the driver of
 //! `cargo test` mutates the corpora for the requested time. Inputs found by libFuzzer are stored in

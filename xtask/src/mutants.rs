@@ -1,4 +1,4 @@
-//! Mutants: faults planted on purpose. Each belongs to one runner.
+//! Mutants: faults injected on purpose. Each belongs to one runner.
 
 use crate::{
     offload,

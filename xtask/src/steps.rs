@@ -1,4 +1,4 @@
-//! A sequence of steps, each a command that a user could type. Prints a table of their durations.
+//! Sequence of steps, each a command that a user could type. Prints a table of their durations.
 
 use std::{
     path::Path,

@@ -1,4 +1,5 @@
-//! Checks facts about the tree, not matters of taste.
+//! Checks on tracked files that clippy does not make: size, forbidden words, links, manifests,
+//! missing module comments.
 
 use std::{
     fs,

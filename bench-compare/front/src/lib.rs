@@ -1,4 +1,4 @@
-//! A minimal server for a library: it speaks the frames of `quorate bench log`.
+//! Minimal server around a library under comparison; it speaks the frames of `quorate bench log`.
 //!
 //! A request is a length (32 bits, little-endian) and a command. A reply is a length, a status and,
 //! if the command was executed, its place in the log. Clients may pipeline commands on a

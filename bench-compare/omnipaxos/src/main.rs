@@ -1,4 +1,5 @@
-//! OmniPaxos with its own storage: PersistentStorage (RocksDB, synced writes) or MemoryStorage.
+//! OmniPaxos server with its own storage: PersistentStorage (RocksDB, synced writes) or
+//! MemoryStorage.
 //!
 //! The library has no transport and no event loop, so these are ours. One thread owns the replica,
 //! processes all inputs that have arrived, and sends to the other nodes; one thread per connection

@@ -1,4 +1,4 @@
-//! OpenRaft with a log and a transport of ours, because the project ships neither.
+//! OpenRaft server with our own log and transport, because the project ships neither.
 //!
 //! The library writes and flushes one append before it starts the next, so commands that arrive
 //! meanwhile share an entry; otherwise each would wait for a flush of its own.

@@ -1,4 +1,5 @@
-//! Requests and replies over TCP, one at a time on each connection, as the library issues them.
+//! Transport of OpenRaft's requests and replies over TCP, one at a time per connection, as the
+//! library issues them.
 
 use std::{error::Error, io, time::Duration};
 

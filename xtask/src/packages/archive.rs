@@ -1,4 +1,4 @@
-//! Writes tar and gzip archives without details of the machine or the time of the build.
+//! Writes tar and gzip archives that contain no details of the machine or the time of the build.
 
 use std::io::{self, Write as _};
 

@@ -1,5 +1,5 @@
-//! Runs containers of the image as an engine would, but without one: those of the `podman run`
-//! lines of the page, and the pods of the Kubernetes manifest.
+//! Runs containers of the image without a container engine: those of the `podman run` lines in the
+//! documentation, and the pods of the Kubernetes manifest.
 
 use std::{
     fmt::Write as _,

@@ -1,4 +1,4 @@
-//! Follows the page for newcomers from its first line to its last on a minimal Debian with the
+//! Follows the newcomers' page from its first line to its last on a minimal Debian with the
 //! package, and measures the duration of each part.
 
 use std::{

@@ -1,5 +1,5 @@
-//! The packaged release: version, commit, sources, and the time of all files. The same commit
-//! yields the same bytes.
+//! Identity of the packaged release: version, commit, sources, and the time of all files. The same
+//! commit yields the same bytes.
 
 use std::{env, path::Path, process::Command};
 

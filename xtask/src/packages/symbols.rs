@@ -1,4 +1,4 @@
-//! Debug information: split off the packaged programs, and stored in an archive of its own.
+//! Debug information, split off the packaged programs and stored in a separate archive.
 
 use std::path::Path;
 

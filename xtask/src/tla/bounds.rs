@@ -1,4 +1,5 @@
-//! Bounds of a module, from its `.cfg`: TLC reads the constants, and comments list further runs.
+//! Bounds of a module, read from its `.cfg`: constants as TLC reads them, and further runs listed
+//! in comments.
 //!
 //! ```text
 //! \* also with Class = "volatile"                        another run, within other bounds

@@ -1,4 +1,4 @@
-//! A run of TLC, and its result.
+//! A TLC run and its result.
 
 use std::{
     fs::{self, File},

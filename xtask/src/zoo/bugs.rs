@@ -1,4 +1,4 @@
-//! Records of the zoo: bugs of other systems, and the results of looking for them here.
+//! Records in the zoo: bugs of other systems, and the results of looking for them here.
 
 use std::{collections::BTreeMap, fs};
 

@@ -1,4 +1,4 @@
-//! The page `docs/zoo.md`: a table for each area.
+//! Generates the page `docs/zoo.md`, with a table for each area.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Plants the bugs again, one at a time, and reports which check finds each, and its duration.
+//! Reintroduces the bugs one at a time, and reports which check finds each, and its duration.
 
 use std::{collections::BTreeSet, time::Instant};
 

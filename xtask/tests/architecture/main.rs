@@ -1,5 +1,5 @@
-//! Checks ARCHITECTURE.md for newcomers: it names only what exists, its stories are short, and
-//! crates depend on one another in the order of its table.
+//! Checks ARCHITECTURE.md for newcomers: it names only things that exist, its stories are short,
+//! and crates depend on one another in the order of its table.
 
 #![expect(clippy::print_stdout, reason = "a test that fails shows what it measured")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
