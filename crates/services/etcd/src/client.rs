@@ -23,7 +23,7 @@ use crate::proto::etcdserverpb::{
     TxnResponse, request_op::Request as Op, response_op::Response,
 };
 
-/// Timeout of an attempt at one member, after which the next member is tried.
+/// Timeout of an attempt at one member. The next member is tried afterwards.
 const ATTEMPT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 const KEYS_MAX: usize = 100;

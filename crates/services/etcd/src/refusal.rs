@@ -45,7 +45,7 @@ pub enum Refusal {
     AuthBehind = 21,
     PermissionDenied = 22,
     RootUserNotExist = 23,
-    /// The user root lacks the role root.
+    /// The user `root` lacks the role `root`.
     RootRoleNotExist = 24,
     UserAlreadyExists = 25,
     UserNotFound = 26,

@@ -1,5 +1,5 @@
-//! State machine of a frame client, without its sockets: decides what to send when, and which
-//! batches are known to be executed ([offload-22]–[offload-24]).
+//! State machine of a frame client, without its sockets: decides what to send when, and determines
+//! which batches have been executed ([offload-22]–[offload-24]).
 //!
 //! Batches are numbered, and execute in the order of their numbers or not at all. A lost batch
 //! therefore invalidates those sent after it, and all outstanding batches are sent again, which has
@@ -70,7 +70,7 @@ pub enum Act<'a> {
     Send(&'a [u8]),
     /// Request the state of the log, from the leader if known.
     Ask,
-    /// Offer the batch of this number to the leader over the connection.
+    /// Offer the batch with this number to the leader over the connection.
     Offer(u64, &'a [u8]),
 }
 

@@ -58,7 +58,7 @@ impl Walk {
         self.next
     }
 
-    /// Records the decision in an intact frame of the group.
+    /// Records the decision in an intact frame from the group.
     pub(super) fn record_decision(&mut self, said: &Header, is_whole: bool) -> Result<(), Unheard> {
         let slot = said.slot;
         if said.flags & HINT != 0 || said.ballot.ballot().era.0 != self.era {

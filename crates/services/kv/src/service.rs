@@ -42,7 +42,7 @@ pub struct Service {
     /// Interpreter of scripts, which queries use too.
     interpreter: RefCell<Interpreter>,
     costs: Costs,
-    /// Number of visits of the last query.
+    /// Number of visits (see `commands/visits.rs`) of the last query.
     queried: Cell<u64>,
     /// Scratch buffer for the positions of keys to prefetch.
     prefetched: Vec<Position>,

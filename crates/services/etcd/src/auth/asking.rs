@@ -19,7 +19,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Returns the permission that etcd reports for the role root, regardless of what it was granted.
+/// Returns the permission that etcd reports for the `root` role, regardless of what it was granted.
 fn everything() -> Permission {
     Permission {
         perm_type: Type::Readwrite.into(),

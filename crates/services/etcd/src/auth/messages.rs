@@ -28,7 +28,7 @@ pub mod auth_ask {
         /// Request the data for authenticating this user.
         #[prost(string, tag = "1")]
         Credentials(String),
-        /// Check that the sender has the role root.
+        /// Check that the sender has the `root` role.
         #[prost(bool, tag = "2")]
         Root(bool),
         /// Check that the sender may read these ranges.

@@ -70,7 +70,7 @@ impl Auth {
         })
     }
 
-    /// Requires the role root, if auth is enabled.
+    /// Requires the `root` role, if auth is enabled.
     pub(super) fn needs_root(&self, by: &By) -> Result<(), Refusal> {
         if self.is_open(by)? {
             return Ok(());
@@ -102,7 +102,7 @@ impl Auth {
         }
     }
 
-    /// Requires the role root, unless the user queries only itself or one of its own roles.
+    /// Requires the `root` role, unless the user queries only itself or one of its own roles.
     pub(super) fn needs_own(
         &self,
         by: &By,

@@ -64,7 +64,7 @@ impl Auth {
         asked.await.map(|(answer, _)| answer)
     }
 
-    /// Requires the role root before a password is hashed, because hashing is expensive.
+    /// Requires the `root` role before a password is hashed, because hashing is expensive.
     async fn needs_root(&self, asker: &Requester) -> Result<(), Status> {
         self.asking.needs_root(asker).await
     }

@@ -31,7 +31,7 @@ use super::{
 
 /// Pause before accepting again after file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Protocols offered with TLS, of which gRPC clients require the first.
+/// Protocols offered with TLS. gRPC clients require the first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 #[derive(Clone, Copy, Debug)]

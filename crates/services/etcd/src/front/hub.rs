@@ -39,7 +39,7 @@ pub(super) struct Batch {
     pub(super) share: Option<Arc<Share>>,
 }
 
-/// A reader of events, from which all streams receive their batches.
+/// Reader of events that distributes batches to all streams.
 #[derive(Debug)]
 pub(super) struct Hub {
     batches: broadcast::Sender<Arc<Batch>>,

@@ -133,8 +133,8 @@ async fn keep_all(asking: &ReplicaAccess, all: &[KeepAliveRequest]) -> Result<La
 }
 
 impl Lasting {
-    /// Subtracts the time since the command was sent from the remaining times. The command may have
-    /// waited for a leader after its acceptance, from which the leases were extended.
+    /// Subtracts the time since the command was sent from the remaining times. The leases were
+    /// extended from the command's acceptance, after which it may have waited for a leader.
     fn left_after(mut self, passed: Duration) -> Self {
         let passed = i64::try_from(passed.as_secs()).unwrap_or(i64::MAX);
         for ttl in &mut self.ttls {

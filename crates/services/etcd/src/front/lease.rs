@@ -150,7 +150,7 @@ impl LeaseService for Lease {
 
 type Coming = oneshot::Receiver<Result<KeepAliveResult, Status>>;
 
-/// Handles the keep-alive requests of a client's stream.
+/// Handles the keep-alive requests on a client's stream.
 async fn keep_all(
     asking: Arc<ReplicaAccess>,
     keeper: Keeper,

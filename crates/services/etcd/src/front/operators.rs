@@ -23,9 +23,9 @@ pub struct Operators {
 }
 
 impl Operators {
-    /// Returns whether the caller has the role root, according to this node's local state. The
-    /// caller is the user with this name and password, or else the user in the certificate. Returns
-    /// `None` if auth is disabled.
+    /// Returns whether the caller has the `root` role, according to this node's local state. The
+    /// caller is the user whose name and password are given, or else the user in the certificate.
+    /// Returns `None` if auth is disabled.
     ///
     /// # Errors
     /// Fails if the node cannot answer at this time.

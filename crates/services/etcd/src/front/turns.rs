@@ -96,7 +96,7 @@ pub(super) fn prefix_of(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
 
-/// Returns the end of the range of all keys with this prefix.
+/// Returns the end of the range of all keys with `prefix`.
 fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -290,7 +290,7 @@ fn first_of(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// Waits as [`wait_for`] does, for any key with this prefix.
+/// Like [`wait_for`], for any key with the given prefix.
 pub(super) async fn wait_for_prefix(
     batches: &mut Receiver<Arc<Batch>>,
     prefix: &[u8],

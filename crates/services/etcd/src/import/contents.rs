@@ -338,7 +338,7 @@ impl<'s> Contents<'s> {
         Some((change.at, change.deletes, key))
     }
 
-    /// Returns the index of the change at this position in key order, and whether it made the
+    /// Returns the index of the change at position `place` in key order, and whether it made the
     /// current record of its key.
     pub(super) fn by_key(&self, place: usize) -> Option<(usize, bool)> {
         let index = *self.by_key.get(place)?;

@@ -15,7 +15,7 @@ pub const LEASE_GRACE_MS: u64 = 300_000;
 /// Parameters of an import that the snapshot does not contain.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Current time in Unix milliseconds, from which leases run again.
+    /// Current time in Unix milliseconds. Leases run again from then on.
     pub now_ms: u64,
     /// Key that will sign tokens, if auth is enabled.
     pub secret: [u8; crate::auth::SECRET_BYTES],

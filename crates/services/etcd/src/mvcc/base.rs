@@ -95,6 +95,7 @@ pub(super) struct Ends {
     /// Lower bound of all (deadline, lease id) pairs, with ids ordered as unsigned numbers. At most
     /// one above the group's time, because new deadlines are later than that.
     pub(super) earliest: Cell<(u64, u64)>,
-    /// Time, in Unix milliseconds, before which no lease that is alive at the group's time expires.
+    /// Lower bound, in Unix milliseconds, for the next expiry of a lease that is alive at the
+    /// group's time.
     pub(super) next: Cell<u64>,
 }

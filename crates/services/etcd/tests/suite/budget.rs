@@ -182,7 +182,7 @@ fn many_keys_are_deleted_in_one_revision() {
     assert_eq!(mvcc.delete(&most, Budget::COMMAND).unwrap().deleted, 0);
 }
 
-/// A transaction is serializable if its reads are, of which comparisons are none.
+/// A transaction is serializable if its reads are. Comparisons do not count as reads.
 #[test]
 fn a_transaction_that_only_compares_is_not_serializable() {
     let compare = TxnRequest { compare: vec![Compare::default()], ..TxnRequest::default() };

@@ -85,7 +85,8 @@ struct Answer {
     /// Revision in the response.
     revision: i64,
     told: i64,
-    /// For a swap: whether it was executed. For a range: the value and its revision.
+    /// True if a swap was executed. The result of a range is in `found`: the value and its
+    /// revision.
     done: bool,
     found: Option<(String, i64)>,
 }

@@ -50,8 +50,8 @@ fn an_image_of_an_earlier_version_has_no_size_and_gets_one() {
     assert_eq!(image(&mut copy, 100), now);
 }
 
-/// A lease that is gone is only a number, as in a snapshot of etcd between the end of a lease and
-/// the deletion of its keys.
+/// A lease that has ended is only a number, as in an etcd snapshot taken between the end of a lease
+/// and the deletion of its keys.
 #[test]
 fn a_lease_that_is_gone_is_only_a_number() {
     let mut service = service();

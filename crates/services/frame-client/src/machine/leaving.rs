@@ -59,7 +59,7 @@ impl Machine {
         self.frame_of(now, self.cursor - 1)
     }
 
-    /// Returns the action that sends the batch of this number as a frame.
+    /// Returns the action that sends batch `number` as a frame.
     fn frame_of(&mut self, now: Micros, number: u64) -> Option<Act<'_>> {
         let at = usize::try_from(number - self.first).ok()?;
         let (batch, place) = (self.open.get_mut(at)?, self.place?);

@@ -1,4 +1,4 @@
-//! Deadlines of hash fields: how they are stored, and how expired fields are removed.
+//! Deadlines of hash fields: their storage, and the removal of expired fields.
 //!
 //! The deadline of a field has two rows, one by field and one by time. Both sort before the rows of
 //! fields: those begin with a position, which is never 0. A field whose deadline is at or before

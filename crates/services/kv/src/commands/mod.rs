@@ -1,4 +1,4 @@
-//! Commands, one file per family: how requests are encoded and how every node executes them.
+//! Commands, one file per family: encoding of requests, and their execution on every node.
 
 use std::sync::LazyLock;
 

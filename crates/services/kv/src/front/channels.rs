@@ -324,7 +324,7 @@ pub(super) fn confirm(
     reply.count(left);
 }
 
-/// PUBLISH commands of a connection, with their request numbers. Each is answered with the number
+/// PUBLISH commands on a connection, with their request numbers. Each is answered with the number
 /// of receivers among this node's clients, once it has been executed.
 #[derive(Debug, Default)]
 pub(super) struct Published {

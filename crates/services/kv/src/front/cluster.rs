@@ -23,7 +23,7 @@ use crate::{
 const SLOTS: u16 = 16_384;
 const DISABLED: &str =
     "ERR This instance has cluster support disabled: start the nodes with --cluster-mode emulated";
-/// Offset from the port for clients to the port of Redis' cluster bus. Nothing listens there.
+/// Offset from the client port to the port of Redis' cluster bus. Nothing listens there.
 const BUS: u32 = 10_000;
 
 /// First and last slot of a node.

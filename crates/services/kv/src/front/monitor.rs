@@ -1,4 +1,4 @@
-//! MONITOR: sends each command of this node's clients to all monitors, as a line. A command is
+//! MONITOR: sends each command from this node's clients to all monitors, as a line. A command is
 //! formatted once for all monitors, and only if there are any.
 
 use std::collections::BTreeSet;
@@ -67,7 +67,7 @@ impl Monitors {
         }
     }
 
-    /// Adds a command of the client with the address `peer`, formatted as in Redis.
+    /// Adds a command from the client with the address `peer`, formatted as in Redis.
     pub(super) fn add(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
         // A monitor that gets more than this is disconnected anyway.
         if self.lines.len() >= UNSENT_BYTES_MAX {

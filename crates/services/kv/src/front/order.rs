@@ -72,7 +72,7 @@ enum State {
     /// The rendered reply waits for earlier replies.
     Done(Vec<u8>),
     Writing(Tag),
-    /// The client is blocked, or the reply depends on the blocked request of another client.
+    /// The client is blocked, or the reply depends on another client's blocked request.
     Parked,
     /// The write waits for earlier reads.
     Held(Write),
@@ -102,7 +102,7 @@ struct Run {
     reads: usize,
 }
 
-/// Unanswered requests of a connection in order, with unsent replies.
+/// A connection's unanswered requests in order, with unsent replies.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     pub(super) output: Vec<u8>,

@@ -51,7 +51,7 @@ pub(super) enum Target {
     Run,
     /// The claim of the blocked client with this number.
     Claim(u64),
-    /// Attempt of the client with this number that waits for entries.
+    /// The attempt of the client with this number, which waits for stream entries.
     Reader(u64),
     /// Announcement of subscriptions.
     Announcement,

@@ -14,7 +14,7 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
-/// Time in milliseconds, from arrival to reply, from which on a command is slow.
+/// Minimum time in milliseconds, from arrival to reply, of a slow command.
 pub(super) const SLOW_MS: u64 = 10;
 pub(super) const ENTRIES_MAX: usize = 128;
 /// Maximum number of arguments in an entry, including the name and the note about omitted ones.

@@ -16,8 +16,8 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Name of the group in `SENTINEL MASTERS`, from which redis-py selects its master. It is the name
-/// in most clients' examples. Other requests accept any name, as a node has only one group.
+/// Name of the group in `SENTINEL MASTERS`. redis-py selects its master by this name. It is the
+/// name in most clients' examples. Other requests accept any name, as a node has only one group.
 pub(super) const MASTER_NAME: &str = "mymaster";
 const NO_MASTER: &str =
     "ERR this group has no leader now: an election usually takes less than a second; ask again";
@@ -54,7 +54,7 @@ pub(super) fn run_id(status: &Status, node: NodeId) -> String {
     format!("{:032x}{:08x}", status.cluster, node.0)
 }
 
-/// Returns the voters that serve clients, including this node, with their addresses for clients.
+/// Returns the voters that serve clients, including this node, with their client addresses.
 pub(super) fn places(status: &Status) -> impl Iterator<Item = Place<'_>> {
     let serving = status.peers.iter().filter(|peer| peer.weight > 0 && !peer.auxiliary);
     serving.filter_map(|peer| {

@@ -27,7 +27,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// First version of the parser, with which old logs were executed. Both must agree.
+    /// First version of the parser. Old logs were executed with it, so both must agree.
     fn first_parse_integer(text: &[u8]) -> Option<i64> {
         let digits = text.strip_prefix(b"-").unwrap_or(text);
         let plain = digits == b"0" && digits.len() == text.len();

@@ -17,26 +17,28 @@ use crate::{
     key::Key,
 };
 
+/// Operation that replaces a script. Each variant names the script's keys and then its arguments:
+/// `KEYS`, `ARGV`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Deletes a key with this value: `key`, `value`. Replies 1 or 0. Used by redis-py's release
-    /// and in Redis' documentation.
+    /// Deletes a key if it has the value: `key`, `value`. Replies 1 or 0. Used by redis-py's
+    /// release and in Redis' documentation.
     DeleteEqual,
-    /// Deletes every key with this value: `key…`, `value`. Replies with the number of deleted keys.
-    /// Used by node-redlock's release.
+    /// Deletes every key that has the value: `key…`, `value`. Replies with the number of deleted
+    /// keys. Used by node-redlock's release.
     DeleteEqualEach,
-    /// Sets the lifetime of a key with this value: `key`, `value seconds`. Replies 1 or 0.
+    /// Sets the lifetime of a key if it has the value: `key`, `value seconds`. Replies 1 or 0.
     ExpireEqual,
-    /// Sets the lifetime of a key with this value: `key`, `value ms`. Replies 1 or 0. Used, among
-    /// others, by redis-py's reacquire.
+    /// Sets the lifetime of a key if it has the value: `key`, `value ms`. Replies 1 or 0. Used,
+    /// among others, by redis-py's reacquire.
     PexpireEqual,
-    /// Extends the lifetime of a key with this value: `key`, `value ms replace`. If `replace` is
-    /// `0`, adds to the remaining lifetime. Used by redis-py's extend.
+    /// Extends the lifetime of a key if it has the value: `key`, `value ms replace`. If `replace`
+    /// is `0`, adds to the remaining lifetime. Used by redis-py's extend.
     Extend,
     /// Sets several keys if all are absent: `key…`, `value ms`. Replies with the number of keys, or
     /// 0. Used by node-redlock's acquire.
     SetAllAbsent,
-    /// Sets several keys if all have this value: `key…`, `value ms`. Replies with the number of
+    /// Sets several keys if all have the value: `key…`, `value ms`. Replies with the number of
     /// keys, or 0. Used by node-redlock's extend.
     SetAllEqual,
     /// Acquires a reentrant Redisson lock: `key`, `ms holder`. Replies null, or the remaining time

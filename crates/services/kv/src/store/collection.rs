@@ -1,4 +1,4 @@
-//! Collections: the types of keys, and how a key refers to its rows.
+//! Collections: the types of keys, and the reference from a key to its rows.
 //!
 //! A collection's key has a small header as value. The elements are rows, stored apart from the
 //! keys under the id in the header. Ids are never reused, so deleting, expiring or renaming a key

@@ -11,7 +11,7 @@ use super::{
 #[derive(Debug)]
 pub enum Bytes<'a> {
     Borrowed(&'a [u8]),
-    /// A value from the LSM tree, after a stored prefix of this length.
+    /// A value from the LSM tree, after a stored prefix of the given length.
     Shared(fjall::Slice, usize),
 }
 

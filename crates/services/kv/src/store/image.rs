@@ -52,7 +52,7 @@ pub enum Part<'a> {
 
 pub(super) type Each<'e> = dyn FnMut(Part<'_>) + 'e;
 
-/// Position and key, by which a store is ordered.
+/// Position and key. A store is ordered by them.
 pub(super) type Place<'a> = (Position, Cow<'a, [u8]>);
 
 /// Returns the records of a layer from `from` on, in stored order. `None` stands for a removed key.
@@ -69,7 +69,7 @@ pub(super) fn records(
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
     position: Position,
-    /// Last key passed at this position.
+    /// Last key that the cursor has passed at its position.
     key: Option<Box<[u8]>>,
     /// Collection whose rows have been passed only in part.
     within: Option<Within>,

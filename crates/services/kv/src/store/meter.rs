@@ -1,4 +1,5 @@
-//! Counts the data that a command visits, and stops the command at its limit.
+//! Counts a command's visits (units of work, defined in `commands/visits.rs`), and stops the
+//! command at its limit.
 
 use std::cell::Cell;
 

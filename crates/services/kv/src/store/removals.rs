@@ -1,5 +1,5 @@
-//! Versions of absent keys, with which WATCH detects that a key was created and removed again
-//! ([watch-1]).
+//! Versions of absent keys for WATCH, which detects with them that a key was created and removed
+//! again ([watch-1]).
 //!
 //! The version of a key is lost with it. This record retains the latest version removed in each of
 //! 65 536 groups of keys, in at most a few megabytes. `docs/spec/watch.md` has the argument.

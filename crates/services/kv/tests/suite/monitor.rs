@@ -1,4 +1,4 @@
-//! MONITOR: the commands that it shows and hides, and how it ends.
+//! MONITOR: shown and hidden commands, and the end of monitoring.
 
 use quorate_replica::front::{ConnectionId, Front as _};
 

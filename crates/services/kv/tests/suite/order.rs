@@ -9,7 +9,7 @@ fn write_count(node: &Node) -> usize {
     node.world.asked.iter().filter(|asked| matches!(asked, Asked::Write(..))).count()
 }
 
-/// Returns the pending requests of the front, as one word each.
+/// Returns the front end's pending requests, as one word each.
 fn asked(node: &Node) -> String {
     let word = |asked: &Asked| match asked {
         Asked::Write(..) => "write",

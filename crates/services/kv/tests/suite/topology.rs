@@ -1,4 +1,4 @@
-//! ROLE, SENTINEL and INFO replication, with which clients discover the nodes.
+//! ROLE, SENTINEL and INFO replication: the discovery of nodes by clients.
 
 use quorate_kv::front::{ClusterMode, RespFront, Settings};
 use quorate_replica::front::Front as _;

@@ -1,4 +1,4 @@
-//! Blocking commands: which client gets an element, timeouts, and disconnected clients.
+//! Blocking commands: order of service, timeouts, and disconnected clients.
 
 mod entries;
 pub(crate) mod group;

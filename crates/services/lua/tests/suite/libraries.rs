@@ -1,4 +1,4 @@
-//! Lua libraries, compared with the results of Redis 7.2.
+//! Lua libraries: results compared with those of Redis 7.2.
 
 use crate::check;
 

@@ -27,7 +27,7 @@ const AUTH_TRIES: u32 = 5;
 #[derive(Clone)]
 enum Work {
     Command(Vec<u8>),
-    /// A command that contains its time of acceptance, from which the closure builds it.
+    /// A command that contains its time of acceptance. The closure builds it from that time.
     CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
     Query(Vec<u8>, Freshness),
 }
@@ -163,7 +163,7 @@ impl ReplicaAccess {
         self.answered(memory, asked, ask).await
     }
 
-    /// Requires the role root, if auth is enabled.
+    /// Requires the `root` role, if auth is enabled.
     pub(in crate::front) async fn needs_root(&self, asker: &Requester) -> Result<(), Status> {
         let what = Some(auth_ask::What::Root(true));
         let query = Query::Auth(AuthAsk { what });

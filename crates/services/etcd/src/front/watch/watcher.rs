@@ -210,7 +210,7 @@ impl Watchers {
         ranges.collect()
     }
 
-    /// Adds a watcher with this id, or with an unused id if `id` is 0.
+    /// Adds a watcher under `id`, or under an unused id if `id` is 0.
     pub(super) fn add(&mut self, id: i64, watcher: Watcher) -> Result<i64, &'static str> {
         let id = match id {
             0 => {

@@ -124,7 +124,7 @@ fn a_token_is_good_at_every_member() {
     });
 }
 
-/// Some requests need the role root, others any user.
+/// Cluster maintenance requires the `root` role; other requests are open to any user.
 #[test]
 fn what_looks_after_the_cluster_needs_root() {
     let folder = tempfile::tempdir().unwrap();

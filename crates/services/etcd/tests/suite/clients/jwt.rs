@@ -17,7 +17,7 @@ use super::{
     check, get, put, runtime, three_with,
 };
 
-/// Creates a key pair in files of this name.
+/// Creates a key pair in files named `name`.
 fn pair(folder: &Path, name: &str, of: &'static rcgen::SignatureAlgorithm) -> KeyPair {
     let pair = KeyPair::generate_for(of).unwrap();
     fs::write(folder.join(name), pair.serialize_pem()).unwrap();

@@ -123,7 +123,7 @@ impl Writer {
     }
 }
 
-/// Returns a file with these buckets and pages of this length.
+/// Returns a file with the given buckets and pages of `length` bytes.
 pub fn write(buckets: &Buckets, length: usize) -> Vec<u8> {
     let mut writer = Writer { page: length, bytes: vec![0; 2 * length] };
     let mut roots = Vec::new();

@@ -1,6 +1,6 @@
-//! A snapshot of etcd 3.7.3, with its `etcdctl`'s output for the keys. It has leases, one revoked;
-//! keys deleted individually, as a range and in a transaction; history compacted before revision
-//! 40; users, one without a password; and auth enabled.
+//! A snapshot from etcd 3.7.3, and the output of its `etcdctl` for the keys. It has leases, one
+//! revoked; keys deleted individually, as a range and in a transaction; history compacted before
+//! revision 40; users, one without a password; and auth enabled.
 
 use base64ct::{Base64, Encoding as _};
 use prost::Message;

@@ -42,8 +42,8 @@ impl LsmStore {
         self.must_read(found)?
     }
 
-    /// Returns the exact number of stored keys, for which it looks up all entries that blind writes
-    /// replace. Returns `None` if they cannot be read.
+    /// Returns the exact number of stored keys. Looks up all entries that blind writes replace;
+    /// returns `None` if they cannot be read.
     pub(super) fn count_keys(&self) -> Option<u64> {
         let mut blind = self.blind.borrow_mut();
         blind.close(self.state.indexed);

@@ -1,5 +1,5 @@
-//! Syncing: the position that survives a power loss ([store-1]), and how it advances. The tree's
-//! journal contains every batch and is synced on request. Unsent changes go to the tree first.
+//! Syncing: the position that survives a power loss ([store-1]) and its advance. The tree's journal
+//! contains every batch and is synced on request. Unsent changes go to the tree first.
 
 use quorate_core::slot::Slot;
 

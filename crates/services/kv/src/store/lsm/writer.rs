@@ -67,7 +67,7 @@ enum Job {
     Write(Arc<Changes>),
     /// Look up the entries that a group of keys replaces, before the layer is written.
     LookUp(Arc<Group>),
-    /// Sync the tree up to this position, at which it is.
+    /// Sync the tree, whose position is this slot.
     Sync(Slot),
     /// Free the memory of changes, which takes time too.
     Free(Arc<Changes>),

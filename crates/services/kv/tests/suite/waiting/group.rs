@@ -73,7 +73,7 @@ impl Group {
         self.nodes[node].pump();
     }
 
-    /// Executes the first request of a node. Returns `false` if there is none.
+    /// Executes a node's first pending request. Returns `false` if there is none.
     pub(crate) fn step(&mut self, from: usize) -> bool {
         if self.down[from] {
             return false;
@@ -104,7 +104,7 @@ impl Group {
         true
     }
 
-    /// Executes the first command of a node, but loses the reply.
+    /// Executes a node's first pending command, but loses the reply.
     pub(crate) fn lose_reply(&mut self, node: usize) {
         assert!(self.step(node));
         let told = &mut self.nodes[node].world.told;

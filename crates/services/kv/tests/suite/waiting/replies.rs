@@ -1,4 +1,4 @@
-//! Replies of blocking commands: immediate, delayed, after a timeout, and where blocking is
+//! Replies to blocking commands: immediate, delayed, after a timeout, and where blocking is
 //! forbidden.
 
 use crate::common::{World, check};
