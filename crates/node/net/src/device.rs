@@ -178,7 +178,7 @@ pub enum Refused {
     /// The port for the device's datagrams cannot be bound.
     #[error("cannot bind the UDP port of --peer {0}: {1}")]
     Bind(SocketAddr, io::Error),
-    /// No interface, or more than one, has the address for peers.
+    /// No interface, or more than one, has the peer address.
     #[error(
         "--device {0} needs --plane-interface: no interface of this machine has the address {1}"
     )]

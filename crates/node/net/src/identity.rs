@@ -16,7 +16,7 @@ pub struct Identity {
     pub addresses: Addresses,
 }
 
-/// Address at which a node of the group listens for peers.
+/// Address at which a node of the group accepts peer connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress {
     pub node: NodeId,

@@ -254,18 +254,18 @@ impl Listeners {
         self.peer_address
     }
 
-    /// Takes the listener for clients, for a protocol that the reactor does not serve.
+    /// Takes the client listener, for a protocol that the reactor does not serve.
     /// [`Self::client_address`] still returns its address afterwards.
     pub const fn take_client(&mut self) -> Option<TcpListener> {
         self.client.take()
     }
 
-    /// Returns the address at which clients connect, if the node listens for clients.
+    /// Returns the client address, if the node listens for clients.
     pub const fn client_address(&self) -> Option<SocketAddr> {
         self.client_address
     }
 
-    /// Returns the address for clients of byte streams, if the node listens for them.
+    /// Returns the address for byte stream clients, if the node listens for them.
     pub const fn stream_address(&self) -> Option<SocketAddr> {
         self.stream_address
     }
@@ -276,7 +276,7 @@ impl Listeners {
     }
 }
 
-/// A TCP or Unix-socket listener for clients.
+/// TCP or Unix-socket client listener.
 #[derive(Debug)]
 pub(crate) enum Listener<'a> {
     Tcp(&'a TcpListener),

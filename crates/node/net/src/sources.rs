@@ -91,11 +91,11 @@ pub(crate) enum Source {
     Host,
     PeerListener,
     ClientListener,
-    /// The Unix-socket listener for clients.
+    /// The Unix-socket client listener.
     ClientSocket,
-    /// The listener for clients of byte streams.
+    /// The listener for byte stream clients.
     StreamListener,
-    /// The listener for clients that send only the bytes of a stream.
+    /// The listener for clients that send only a stream's bytes.
     RawListener,
     Link(LinkId),
     /// A socket of the packet plane, ready when it has datagrams or can send again.

@@ -52,7 +52,7 @@ const AWAY_US: u64 = 500;
 /// Pause in polling after a long yield, in multiples of the yield, to bound the cost of polling.
 const REST_TIMES: u64 = 50;
 
-/// Recent waits of one thread, from which the polling time is chosen.
+/// Recent waits of one thread. They determine the polling time.
 #[derive(Clone, Debug)]
 pub(crate) struct Spinning {
     wanted: Spin,

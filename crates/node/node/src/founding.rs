@@ -22,7 +22,7 @@ use crate::{
 pub struct Wanted {
     /// Node id, durability class and store; each is `None` unless the operator specified it.
     pub expected: Expected,
-    /// All members with their addresses for peers; empty if not given.
+    /// All members with their peer addresses; empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
     /// Store of a new cluster if the operator did not choose one.
     pub store_default: String,
@@ -35,7 +35,7 @@ pub struct Wanted {
 pub enum Role {
     /// The node founds the cluster.
     Founder { node: NodeId },
-    /// The node joins the cluster of the node that listens for peers at `founder`.
+    /// The node joins the cluster of the node whose peer address is `founder`.
     Joiner { node: NodeId, founder: String },
 }
 
@@ -58,8 +58,8 @@ impl Wanted {
     }
 }
 
-/// [era-11] Founds a cluster of the listed members with weight 1 each, or of this node alone. This
-/// node listens for peers at `peer`. `cluster` and `nonce` are random.
+/// [era-11] Founds a cluster of the listed members with weight 1 each, or of this node alone.
+/// `peer` is this node's peer address. `cluster` and `nonce` are random.
 pub fn found<H: Home>(
     home: H,
     wanted: &Wanted,

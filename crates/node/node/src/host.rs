@@ -72,7 +72,7 @@ pub struct Founded {
     pub class: Class,
     /// Store of the group, as named on the command line.
     pub store: String,
-    /// The founding members with their addresses for peers.
+    /// The founding members with their peer addresses.
     pub members: Vec<(NodeId, String)>,
     /// Auxiliaries and quorum rule at the founding.
     pub terms: Terms,
@@ -98,7 +98,7 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// Host interface for peers.
+/// Host interface for the peer connections.
 pub trait PeerSide {
     /// Handles a connection of a peer's control lane, again for a reconnection after `peer_down`.
     fn peer_up(&mut self, now: Now, peer: &PeerUp);
@@ -126,7 +126,7 @@ pub trait PeerSide {
     fn take_table(&mut self) -> Option<PeerTable>;
 }
 
-/// Host interface for clients: the front.
+/// Host interface for the client connections: the front end.
 pub trait ClientSide {
     type Front: Front;
 

@@ -409,8 +409,8 @@ impl<H: Home> Identity<H> {
         saved
     }
 
-    /// Durably rewrites the file of this name from its copy in memory, because the disk does not
-    /// return the bytes that were written. The copy equals the last saved version ([scrub-1]).
+    /// Durably rewrites the file `name` from its copy in memory, because the disk does not return
+    /// the bytes that were written. The copy equals the last saved version ([scrub-1]).
     pub fn rewrite(&mut self, name: &str) -> Result<(), IdentityError> {
         match name {
             FILE => self.save(),

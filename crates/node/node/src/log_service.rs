@@ -27,7 +27,7 @@ use introduction::QUESTION;
 pub const STORE: &str = "none";
 /// Size in bytes of a reply: the slot of the command.
 pub const REPLY_BYTES: usize = 8;
-/// Maximum number of unanswered commands of a connection. At the limit, the client is not read.
+/// Maximum number of unanswered commands per connection. At the limit, the client is not read.
 const OPEN_MAX: usize = 4096;
 /// Maximum number of bytes of unsent replies to one client. At the limit, the client is not read.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;

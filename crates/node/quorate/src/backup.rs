@@ -8,7 +8,7 @@ use quorate_replica::backup::Encoded;
 
 use crate::error::Error;
 
-/// Magic word in the files of `etcdctl snapshot save`, by which a restore recognizes them. It
+/// Magic word that marks a file from `etcdctl snapshot save`, so that a restore recognizes it. It
 /// follows the backup and its length, and precedes a checksum.
 pub const ENVELOPE_WORD: &[u8; 8] = b"QUORATE1";
 

@@ -95,14 +95,15 @@ impl Builder {
         self
     }
 
-    /// Sets the address to listen on for peers. The default is this node's address in the cluster.
+    /// Sets the address on which to accept peer connections. The default is this node's address in
+    /// the cluster.
     #[must_use]
     pub fn peer(mut self, address: impl Into<String>) -> Self {
         self.peer = Some(address.into());
         self
     }
 
-    /// Sets the address for clients of byte streams. Without it, stream clients cannot connect.
+    /// Sets the address for byte stream clients. Without it, stream clients cannot connect.
     #[must_use]
     pub fn streams(mut self, address: impl Into<String>) -> Self {
         self.streams = Some(address.into());

@@ -33,7 +33,7 @@ pub enum Folder {
     Joiner {
         /// Id of this node in the founder's cluster.
         node: NodeId,
-        /// Address at which the founder listens for peers.
+        /// Peer address of the founder.
         founder: String,
     },
     /// The folder is empty, and an existing cluster must assign an id.
@@ -45,7 +45,7 @@ pub enum Folder {
 
 /// Callbacks used while a folder is set up for a node.
 pub struct Settling<'a> {
-    /// Address at which the node actually listens for peers.
+    /// Actual peer address of the node.
     pub peer: &'a str,
     /// Returns whether the start should be aborted.
     pub stop: &'a dyn Fn() -> bool,

@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 4096;
 /// requests wait.
 const LOCAL_QUERIES_MAX: usize = 8;
 
-/// A request of the embedding program, without its callback.
+/// A request from the embedding program, without its callback.
 pub(crate) enum Wanted {
     /// Order and execute a command.
     Execute(Vec<u8>),
@@ -331,7 +331,7 @@ struct Open {
     answer: Answer,
 }
 
-/// The node's end for requests of the embedding program.
+/// Node side of the requests from the embedding program.
 pub struct LocalFront {
     asks: RequestReceiver<Ask>,
     open: BTreeMap<Tag, Open>,

@@ -215,7 +215,7 @@ impl CatchingUp {
         self.serving.start(to, range);
     }
 
-    /// Handles a peer's request for the bytes of a value that was proposed in this slot. Sends them
+    /// Handles a peer's request for the bytes of a value that was proposed in `slot`. Sends them
     /// immediately if they are in memory; otherwise queues a read from the log.
     pub(crate) fn on_question(
         &mut self,

@@ -120,7 +120,7 @@ pub(crate) struct Clocks {
     /// Readings from members that answer this node's heartbeats.
     answered: BTreeMap<NodeId, Answers>,
     look_at: Time,
-    /// Clocks that are off: since when, by how many milliseconds, and whether that was reported.
+    /// Deviating clocks: start and milliseconds of the deviation, and whether it was reported.
     off: BTreeMap<NodeId, (Time, i64, bool)>,
     /// Steady clock, required for leases and for reads with a bound on staleness.
     steady: Option<Clock>,

@@ -117,15 +117,16 @@ impl Completions {
         }
     }
 
-    /// [less-2] Reports that this request's command, in this slot, is in memory at a quorum.
+    /// [less-2] Reports that the command of request `tag`, in slot `slot`, is in memory at a
+    /// quorum.
     pub(crate) fn in_memory(&mut self, tag: Tag, slot: Slot) {
         if self.ends(tag) {
             self.ended.list.push_back((tag, Outcome::InMemory(slot)));
         }
     }
 
-    /// [class-2] Holds a reply until the command in this slot is on stable storage at a quorum, at
-    /// most until the deadline `until`.
+    /// [class-2] Holds a reply until the command in `slot` is on stable storage at a quorum, but no
+    /// longer than `until`.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.outlasting.hold(tag, slot, until, reply);
     }
@@ -239,7 +240,7 @@ impl Completions {
         }
     }
 
-    /// Drops a request of the front: its completion is removed from the queue, now or when it
+    /// Drops a request from the front end: its completion is removed from the queue, now or when it
     /// arrives. The tags of requests without a completion are cleared once no requests are open.
     pub(crate) fn forget(&mut self, tag: Tag) {
         if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {

@@ -3,7 +3,7 @@
 //!
 //! The protocol orders descriptors; only this file and its submodules know which kinds of bytes
 //! exist and where they are stored. A batch is available as a whole or not at all, and is the same
-//! in every slot. Content of streams covers a range of slots, of which only some may have their
+//! in every slot. Content of streams covers a range of slots; only some of them may have their
 //! bytes. Each operation then returns the first part of the range with uniform availability. If the
 //! table of streams makes content a no-op in any case, its bytes are not needed ([stream-4]).
 //! Another kind of value needs one more arm in each operation.
@@ -423,7 +423,8 @@ impl Contents {
     }
 }
 
-/// Returns the stream positions of content with this offset in these slots.
+/// Returns the stream positions of content in `range` whose slots differ from positions by
+/// `offset`.
 pub(crate) fn positions(offset: u64, range: SlotRange) -> Range<u64> {
     let at = |slot: Slot| slot.0.saturating_sub(offset);
     at(range.from)..at(range.to)

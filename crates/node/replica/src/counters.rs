@@ -1,5 +1,4 @@
-//! Counters of a replica: how often each code path was taken, the slow and the faulty ones in
-//! particular.
+//! Counters of a replica: executions of code paths, in particular of slow paths and faults.
 
 use std::fmt;
 
@@ -173,7 +172,7 @@ pub struct Counters {
     pub trims: u64,
     /// Rings for votes that this node set up as leader ([ring-1]).
     pub rings_laid: u64,
-    /// Rings that made no progress, after which votes were sent directly for a while ([ring-7]).
+    /// Rings that made no progress. Votes were then sent directly for a while ([ring-7]).
     pub rings_broken: u64,
     /// Number of times that each node was excluded from a ring because the previous ring made no
     /// progress.

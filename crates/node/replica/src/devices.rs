@@ -204,8 +204,8 @@ impl Devices {
         self.unit.as_ref().is_some_and(|unit| unit.is_late).then_some(LATE)
     }
 
-    /// Returns the maximum size in bytes of a batch that fits into a frame of the device, if there
-    /// is one.
+    /// Returns the maximum size in bytes of a batch that fits into a device frame, if there is a
+    /// device.
     pub(crate) fn room(&self) -> Option<usize> {
         let unit = self.unit.as_ref()?;
         Some(unit.device.shape().room)

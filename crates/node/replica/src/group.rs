@@ -55,7 +55,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Returns whether a node has joined under this id; otherwise the id is only reserved.
+    /// Returns whether a node has joined under the id, which is otherwise only reserved.
     pub const fn has_joined(&self) -> bool {
         self.founding || self.nonce.is_some()
     }

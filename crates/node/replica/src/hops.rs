@@ -14,7 +14,7 @@ pub enum Hop {
     Woke,
     /// A client's command was read and accepted.
     Command,
-    /// A frame of a peer was read.
+    /// A frame from a peer was read.
     Frame,
     /// The leader assigned a slot to the batch, and queued its proposal.
     Proposed,

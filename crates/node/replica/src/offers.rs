@@ -29,7 +29,7 @@ pub(crate) struct Offer {
 #[derive(Default)]
 pub(crate) struct Offers {
     list: VecDeque<(Time, Offer)>,
-    /// Ballot of the coordinator from which a frame was last seen, and when.
+    /// Ballot of the coordinator from which a frame was last seen, and the time of the frame.
     heard: Option<(Ballot, Time)>,
 }
 

@@ -72,15 +72,15 @@ impl<'a> Outbox<'a> {
         self.dropped(to, sent.unwrap_or_default())
     }
 
-    /// Returns whether a frame of this length could be sent now. A refusal is counted.
+    /// Returns whether a frame of `bytes` bytes could be sent now. A refusal is counted.
     pub(crate) fn has_room(&mut self, to: NodeId, lane: Lane, bytes: usize) -> bool {
         let room = self.fits(to, lane, bytes);
         self.counters.sends_dropped += u64::from(!room);
         room
     }
 
-    /// Returns whether a frame of this length could be sent now. A refusal is not counted, because
-    /// the caller has an alternative.
+    /// Returns whether a frame of `bytes` bytes could be sent now. A refusal is not counted,
+    /// because the caller has an alternative.
     pub(crate) fn fits(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
         self.plane.has_room(to, lane, bytes)
     }

@@ -47,7 +47,7 @@ pub(crate) struct HeldReplies {
 }
 
 impl HeldReplies {
-    /// Holds the reply to the command in this slot. Slots must not decrease from call to call.
+    /// Holds the reply to the command in `slot`. Slots must not decrease from call to call.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.replies.extend(reply);
         self.held.push_back(Held { tag, slot, until, bytes: reply.len() });

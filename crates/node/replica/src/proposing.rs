@@ -46,7 +46,7 @@ pub(crate) struct Proposing {
     command_bytes_max: usize,
     /// Time at which the leader next queries its service for due commands.
     due_at: Time,
-    /// Last time stamp that this leader proposed, and when it did so.
+    /// Last time stamp that this leader proposed, and the time of the proposal.
     stamped: Option<(u64, Time)>,
 }
 

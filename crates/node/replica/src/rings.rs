@@ -1,5 +1,5 @@
-//! Statistics of a leader's rings: how often a ring was set up, how often one made no progress, and
-//! which nodes the next one excluded.
+//! Statistics of a leader's rings: rings set up, rings that made no progress, and the nodes
+//! excluded from the next ring.
 
 use quorate_core::{explanation::Explanation, node_set::NodeSet};
 

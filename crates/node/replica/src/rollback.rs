@@ -22,7 +22,7 @@ pub(crate) struct Rollback {
     detector: RollbackDetector,
     /// Reminders to be sent to nodes that just connected ([lie-3]).
     reminders: Vec<(NodeId, Memory)>,
-    /// Earlier statement of this node that its log does not fulfil ([lie-5]).
+    /// Earlier statement by this node that its log does not fulfil ([lie-5]).
     fell_behind: Option<Memory>,
     /// Slot below which the log was searched for names of a later process of this node ([lie-7]).
     names_seen_to: Slot,

@@ -312,7 +312,7 @@ impl Snapshots {
         self.fetching.need(from);
     }
 
-    /// [trim-1] Moves the start of the log to this slot without a snapshot of earlier slots.
+    /// [trim-1] Moves the start of the log to slot `to`, without a snapshot of earlier slots.
     pub(crate) fn forget(&mut self, to: Slot) {
         self.forget = Some(to);
         self.look_at = Time(0);
@@ -383,8 +383,8 @@ impl Snapshots {
         }
     }
 
-    /// Handles a request of a peer that has all bytes of a snapshot below `offset`. Returns `false`
-    /// if the peer cannot get the rest from this node.
+    /// Handles a request from a peer that has all bytes of a snapshot below `offset`. Returns
+    /// `false` if the peer cannot get the rest from this node.
     pub(crate) fn on_ask(
         &mut self,
         now: Time,
@@ -395,7 +395,7 @@ impl Snapshots {
         have && self.serving.ask(now, from, at, digest, offset)
     }
 
-    /// Records that a peer is being sent the log, starting at this slot.
+    /// Records that a peer is being sent the log from slot `from` on.
     pub(crate) fn on_learner(&mut self, now: Time, node: NodeId, from: Slot) {
         self.serving.learns(now, node, from);
     }

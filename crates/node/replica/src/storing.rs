@@ -39,7 +39,7 @@ pub(crate) enum Written<'a> {
     Places(&'a [u8]),
 }
 
-/// The log, and what this process knows about its state.
+/// The log, and this process's record of its state.
 pub(crate) struct Storing<D: Disk> {
     log: Log<D>,
     reads: LogReads,

@@ -136,7 +136,8 @@ impl Streaming {
         (self.inflight_max / 2).max(1)
     }
 
-    /// [trim-2] Returns the commands, if any, by which a leader enforces streams' retention.
+    /// [trim-2] Returns the leader's commands that enforce the retention of streams, if any are
+    /// due.
     pub(crate) fn take_retention(
         &mut self,
         now: Time,

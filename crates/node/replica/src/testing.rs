@@ -175,8 +175,8 @@ impl<S: StateMachine> Cluster<S> {
         cluster
     }
 
-    /// Returns the options that [`Cluster::new`] uses, with which no leader raises the level by
-    /// itself.
+    /// Returns the options that [`Cluster::new`] uses. With them, no leader raises the feature
+    /// level by itself.
     pub fn options(count: u32, class: Class) -> ReplicaOptions {
         let members = (1..=count).map(Member::first);
         let founding = Configuration::simple(members, class).expect("a few nodes of weight 1");
@@ -311,7 +311,7 @@ impl<S: StateMachine> Cluster<S> {
         self.seat(node).incarnation.0 += 1;
     }
 
-    /// Cuts a node's power, after which each unflushed write is complete, torn or lost.
+    /// Cuts a node's power. Each unflushed write is then complete, torn or lost.
     pub fn crash(&mut self, node: NodeId) {
         let seed = self.roll();
         self.seat(node).disk.crash(seed);

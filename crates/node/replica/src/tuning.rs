@@ -163,7 +163,7 @@ impl Tuning {
         self.tuner.on_peers_changed();
     }
 
-    /// Records that a log write of this number and size has started.
+    /// Records that log write number `seq`, of `bytes` bytes, has started.
     pub(crate) fn on_write(&mut self, now: Time, seq: u64, bytes: usize) {
         if self.writes.back().is_none_or(|last| last.seq < seq) {
             self.writes.push_back(Write { seq, began: now, bytes });

@@ -5,7 +5,7 @@ use quorate_core::time::Time;
 /// Lateness in microseconds below which a turn counts as on time.
 const ON_TIME_US: u64 = 5_000;
 
-/// The current or last turn, and how late it was.
+/// The current or last turn, and its lateness.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     began: Time,

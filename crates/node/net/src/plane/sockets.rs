@@ -76,7 +76,7 @@ pub enum Refused {
         "--plane {0} at an address that others reach needs a key: anybody there could speak in a member's name"
     )]
     Untrusted(&'static str),
-    /// No interface, or more than one, has the address for peers.
+    /// No interface, or more than one, has the peer address.
     #[error(
         "--plane {0} needs --plane-interface: no interface of this machine has the address {1}"
     )]
@@ -84,7 +84,7 @@ pub enum Refused {
     /// The address is not a multicast group.
     #[error("--plane-group {0} is no multicast group")]
     NoGroup(SocketAddr),
-    /// The group and the address for peers are of different families.
+    /// The multicast group and the peer address are of different address families.
     #[error("--plane-group {0} and --peer {1} are of two families of addresses")]
     OtherFamily(SocketAddr, SocketAddr),
 }
@@ -198,7 +198,7 @@ impl Sockets {
     }
 }
 
-/// Returns the configured interface, or the only interface that has the address for peers.
+/// Returns the configured interface, or the only interface that has the peer address.
 pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String> {
     match (&wanted.interface, peers.ip()) {
         (Some(name), _) => Some(name.clone()),

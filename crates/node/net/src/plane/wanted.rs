@@ -10,8 +10,8 @@ use super::keys::KeyFile;
 pub const GROUP_ADDRESS: SocketAddr =
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 69), 7455));
 
-/// Default multicast group for peers with IPv6 addresses: an unassigned site-local group. Routers
-/// do not forward it unless configured to.
+/// Default multicast group if peers have IPv6 addresses: an unassigned site-local group. Routers do
+/// not forward it unless configured to.
 pub const GROUP_ADDRESS_V6: SocketAddr = SocketAddr::V6(SocketAddrV6::new(
     Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0x5152, 0x5445),
     7455,
@@ -24,7 +24,7 @@ pub const GROUP_ADDRESS_V6: SocketAddr = SocketAddr::V6(SocketAddrV6::new(
 pub struct Wanted {
     /// Transport for frames, if this machine and its peers support it.
     pub way: Way,
-    /// Interface for datagrams and groups; `None` for the one that has the address for peers.
+    /// Interface for datagrams and multicast; `None` for the interface that has the peer address.
     pub interface: Option<String>,
     /// The multicast group; `None` for [`GROUP_ADDRESS`].
     pub group: Option<SocketAddr>,

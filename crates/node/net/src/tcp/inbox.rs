@@ -21,7 +21,7 @@ const FREE_MAX: usize = 32;
 /// the next long frame, whose body then goes to its own buffer.
 const BETWEEN_BYTES: usize = 4 << 10;
 
-/// Received bytes, of which `bytes[start..end]` have not been consumed.
+/// Received bytes. Those in `bytes[start..end]` have not been consumed.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,

@@ -1,5 +1,4 @@
-//! Decides when connections are handed over to the I/O threads, and when they are recalled
-//! ([io-3]).
+//! Handover of connections to the I/O threads and their recall: decides when each happens ([io-3]).
 
 use quorate_core::time::Time;
 

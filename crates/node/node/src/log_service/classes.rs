@@ -1,7 +1,7 @@
 //! Durability class at which a client's commands are answered ([class-2]). The client selects it by
 //! sending a word in place of a command's length; it applies to later commands on the connection.
 
-/// Durability class at which the commands of a connection are answered.
+/// Durability class at which a connection's commands are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asked {
     /// Answered once the group has decided the command; the default.

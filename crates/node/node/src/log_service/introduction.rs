@@ -32,7 +32,7 @@ const FRAME_BYTES_MAX: usize = 0xffff;
 /// Protocol that a node speaks to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
-    /// The frames of the log service.
+    /// The log service's frames.
     Frames,
     /// The Redis protocol.
     Resp,

@@ -283,7 +283,7 @@ impl Connection {
         self.ending = true;
     }
 
-    /// Drops all requests of a client that disconnected or is no longer read.
+    /// Drops all requests from a client that has disconnected or is no longer read.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.state, State::AwaitingHello) {
             State::AwaitingHello | State::Idle { .. } | State::Listing(_) => {}

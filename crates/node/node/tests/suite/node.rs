@@ -317,7 +317,8 @@ impl<F: Front> Node<F> {
         heard
     }
 
-    /// Returns the stream bytes that a client received from a position, and how its read ended.
+    /// Returns the stream bytes that a client received from a position, and the outcome of its
+    /// read.
     pub(crate) fn got(&mut self, id: ConnectionId, from: u64) -> (Vec<u8>, Vec<String>) {
         self.turn();
         let (mut got, mut rest) = (Vec::new(), Vec::new());

@@ -86,7 +86,7 @@ fn commands_are_submitted_without_waiting() {
     assert_eq!(told.iter().count(), 100, "each is heard of once");
 }
 
-/// A numbered command of a session is executed once, and retries return the first reply.
+/// A numbered session command is executed once, and retries return the first reply.
 #[test]
 fn a_numbered_command_is_executed_once() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -319,7 +319,7 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Returns the value passed to [`Applier::decided`] for this slot, if it is still in memory.
+    /// Returns the value passed to [`Applier::decided`] for `slot`, if it is still in memory.
     pub(crate) fn told(&self, slot: Slot) -> Option<Value> {
         let told = self.queue.iter().find(|(range, _)| range.to > slot);
         told.filter(|(range, _)| range.contains(slot)).map(|(_, value)| *value)
@@ -654,7 +654,7 @@ impl<S: StateMachine> Applier<S> {
         Batch::parse(batch).is_none_or(|batch| batch.entries().any(changes))
     }
 
-    /// [level-9] Returns whether the group's level permits this command of the service.
+    /// [level-9] Returns whether the group's level permits this service command.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.service.level_of(command) <= self.membership.table().level()
     }

@@ -73,7 +73,7 @@ impl Membership {
         self.version
     }
 
-    /// Executes a command of the group and appends its encoded reply.
+    /// Executes a group command and appends its encoded reply.
     pub(crate) fn execute(&mut self, slot: Slot, command: &[u8], reply: &mut Vec<u8>) -> Reply {
         let done = self.table.execute(slot, command, &self.eras);
         if done.is_ok() {
@@ -101,8 +101,8 @@ impl Membership {
         }
     }
 
-    /// [level-8] Returns the reason to refuse stored or decided data of this level; `None` if this
-    /// release supports the level.
+    /// [level-8] Returns the reason to refuse stored or decided data of level `level`; `None` if
+    /// this release supports the level.
     pub(crate) fn too_old(&self, level: Level) -> Option<String> {
         (level > self.supports).then(|| {
             format!(

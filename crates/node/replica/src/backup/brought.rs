@@ -47,7 +47,8 @@ pub struct ImportedBackup<S> {
 }
 
 impl<S: Source> ImportedBackup<S> {
-    /// Creates a backup of the source's items for the store of this name. `cluster` is a random id.
+    /// Creates a backup of the source's items for the store named `store`. `cluster` is a random
+    /// id.
     ///
     /// # Errors
     /// The source failed.

@@ -15,7 +15,7 @@ use crate::snapshots::{
 
 /// Reader of a node's files from another thread.
 pub trait Parts {
-    /// Fills the buffer with the bytes at this position.
+    /// Fills `buffer` with the bytes at position `at`.
     ///
     /// # Errors
     /// The bytes cannot be read.

@@ -28,7 +28,7 @@ impl Serving {
         }
     }
 
-    /// Queues a peer's request for the payload of a value that was proposed in this slot. Returns
+    /// Queues a peer's request for the payload of a value that was proposed in `slot`. Returns
     /// `false` if the queue is full.
     pub(crate) fn want_payload(
         &mut self,

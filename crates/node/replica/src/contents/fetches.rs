@@ -86,7 +86,7 @@ impl Fetches {
         self.open.get(value).map(|fetch| fetch.range)
     }
 
-    /// Records that the bytes for slots of this value below `to` are available. If they were
+    /// Records that the bytes of `value` for slots below `to` are available. If they were
     /// requested, requests the rest immediately from the same peer.
     pub(super) fn found(&mut self, now: Time, value: &Value, to: Slot) {
         if let Some(fetch) = self.open.get_mut(value) {

@@ -35,7 +35,7 @@ pub enum Ask {
     Replace { old: NodeId, new: NodeId },
     /// Sets the node's priority as leader. Leadership moves to the node with the highest priority.
     Priority(NodeId, u32),
-    /// Changes the address where the node listens for peers.
+    /// Changes a node's peer address.
     Address(NodeId, String),
     /// Raises the group to the next level ([level-5]). Only the leader accepts this request.
     Raise,
@@ -101,7 +101,7 @@ impl Refused {
 /// Nodes and their addresses, for the code that connects to peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerTable {
-    /// All nodes that have an id, with their addresses for peers; empty if unknown.
+    /// All nodes that have an id, with their peer addresses; empty if unknown.
     pub peers: Vec<(NodeId, String)>,
     /// Removed nodes. They may not connect ([member-1]).
     pub removed: Vec<NodeId>,

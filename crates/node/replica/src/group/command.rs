@@ -48,7 +48,7 @@ pub enum Command {
     /// Assigns an id to the folder with this nonce, or reserves one if `nonce` is `None`. `node` is
     /// a previously reserved id, if any.
     Allocate { nonce: Option<u64>, node: Option<NodeId>, peer: String, role: As },
-    /// Changes the address where a node listens for peers.
+    /// Changes a node's peer address.
     Address { node: NodeId, peer: String },
     /// Sets a node's priority. Of several nodes that could lead, the one with the highest priority
     /// does.

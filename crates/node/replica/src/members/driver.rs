@@ -170,7 +170,7 @@ impl MembershipDriver {
         self.unjudged.insert(asked, (ask, dry_run));
     }
 
-    /// Removes and returns the request with this number if it is waiting to be checked.
+    /// Removes and returns the request with number `asked`, if it is waiting to be checked.
     pub(crate) fn take_unjudged(&mut self, asked: u64) -> Option<(Ask, bool)> {
         self.unjudged.remove(&asked)
     }

@@ -35,7 +35,7 @@ pub(crate) struct NodeProgress {
     pub(crate) led: bool,
 }
 
-/// Progress of a node since its start, and what has been reported about it.
+/// Progress of a node since its start, and the reports about it so far.
 #[derive(Debug)]
 pub(crate) struct LagTracker {
     /// Slot below which everything was decided before this process started.

@@ -45,7 +45,7 @@ pub(crate) struct ReplicaView<'a> {
     pub(crate) reachable: (usize, usize),
 }
 
-/// State at the last check, and what has been reported.
+/// State at the last check, and the conditions already reported.
 #[derive(Debug)]
 pub(crate) struct Watch {
     next: Time,

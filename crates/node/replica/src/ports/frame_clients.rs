@@ -10,7 +10,7 @@ pub trait FrameClients {
     /// Assigns an unused name.
     fn lend(&mut self) -> Result<Name, Failure>;
 
-    /// Returns this node's applied position, and the position of this name's session.
+    /// Returns this node's applied position, and the position of the session registered for `name`.
     fn stand(&self, name: Name) -> NodePosition;
 
     /// Proposes to register this name's session. [`Failure::NoQuorum`] unless this node leads.

@@ -92,7 +92,8 @@ pub trait Requests {
     /// read needs no messages of its own, but may use up a slot.
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Drops the requests of a closed connection with this tag. They may still be executed.
+    /// Drops the requests with this tag, whose connection has been closed. They may still be
+    /// executed.
     fn forget(&mut self, tag: Tag);
 
     /// Queries the current local state. On failure, leaves `reply` unchanged.
@@ -345,7 +346,7 @@ impl<T> Default for Tags<T> {
 }
 
 impl<T> Tags<T> {
-    /// Allocates a tag for a request of this owner.
+    /// Allocates a tag for a request from this owner.
     pub fn give(&mut self, owner: T) -> Tag {
         Tag(self.owners.insert(owner).data().as_ffi())
     }

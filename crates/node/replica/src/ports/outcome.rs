@@ -83,7 +83,7 @@ pub enum Failure {
 /// Result of a request, reported to the front that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion<'a> {
-    /// The command was executed, with this reply of the service.
+    /// The command was executed, with this reply from the service.
     Written(Tag, &'a [u8]),
     /// The command is in memory at a quorum, as requested ([`crate::Requests::write_early`]), but
     /// not decided yet. It will be decided in this slot unless a member of that quorum loses

@@ -17,7 +17,7 @@ use crate::ports::payload::Payload;
 /// Transport of frames to peers. It may lose, delay, repeat and reorder frames, but never forges
 /// one ([model-1]). It does not interpret them.
 pub trait Plane {
-    /// Returns whether a frame of this length could be sent to the node now. Callers check before
+    /// Returns whether a frame of `bytes` bytes could be sent to the node now. Callers check before
     /// they take a message out of a queue.
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool;
 
@@ -38,8 +38,7 @@ pub trait Plane {
         let _ = (ballot, decided_to);
     }
 
-    /// Sets the current voters, from which values that other nodes missed may be requested
-    /// ([learn-1]).
+    /// Sets the current voters. Nodes that missed values may request them from voters ([learn-1]).
     fn voters(&mut self, configuration: &Configuration) {
         let _ = configuration;
     }

@@ -130,7 +130,7 @@ pub struct Streams {
 pub struct Traffic {
     /// Number of commands executed here, from clients of all nodes.
     pub applied: u64,
-    /// Number of commands of this node's clients that were executed and answered.
+    /// Number of commands from this node's clients that were executed and answered.
     pub answered: u64,
     /// Total time from acceptance to reply of the answered commands, in microseconds.
     pub answered_us: u64,

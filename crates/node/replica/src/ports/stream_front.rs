@@ -72,7 +72,7 @@ pub trait StreamRequests {
     /// Ends a piece whose client disconnected. Its bytes may be decided before it is closed.
     fn abandon(&mut self, piece: StreamName);
 
-    /// Proposes to trim the stream so that it starts at this position.
+    /// Proposes to trim the stream so that it starts at position `before`.
     fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure>;
 
     /// Proposes a new retention rule for the stream, which determines how many bytes are retained.
@@ -90,8 +90,8 @@ pub trait StreamRequests {
     /// Passes the entries of streams after `after` to `each`, by name, until it returns `false`.
     fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool);
 
-    /// Requests at most `bytes_max` bytes starting at this position, as of the applied slots. The
-    /// answer is [`StreamEvent::Bytes`], or an event that states why there are none.
+    /// Requests at most `bytes_max` stream bytes starting at the given position, as of the applied
+    /// slots. The answer is [`StreamEvent::Bytes`], or an event that states why there are none.
     fn read(
         &mut self,
         tag: StreamTag,
@@ -100,8 +100,8 @@ pub trait StreamRequests {
         bytes_max: usize,
     ) -> Result<(), Failure>;
 
-    /// Requests [`StreamEvent::Looked`] as soon as the stream has bytes at this position, or it is
-    /// certain that it never will.
+    /// Requests [`StreamEvent::Looked`] as soon as the stream has bytes at `position`, or certainly
+    /// never will.
     fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure>;
 
     /// Drops the request with this tag. It may still be executed.

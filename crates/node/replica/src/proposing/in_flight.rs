@@ -31,7 +31,7 @@ pub(crate) struct InFlightBatch {
 }
 
 impl InFlightBatch {
-    /// Creates a batch of these items, of which `commands` are not reads.
+    /// Creates a batch of the given items; `commands` of them are commands, the others reads.
     pub(super) fn new(
         name: BatchName,
         payload: Payload,

@@ -52,7 +52,7 @@ pub(crate) struct Origin {
     in_flight: InFlight,
     /// Commands of the service itself that are not applied yet.
     due: BTreeSet<Vec<u8>>,
-    /// Time of the last offer or completion, from which silence is measured.
+    /// Time of the last offer or completion; silence is measured from then on.
     progress_at: Time,
     /// Time before which no offers are made.
     hold_until: Time,
@@ -102,8 +102,8 @@ impl Origin {
         before != (self.batch_bytes(), self.limits.window_batches)
     }
 
-    /// Sets the size of a batch that fits into a frame of this node's device; `None` if there is no
-    /// device. Returns whether the limit on batches changed.
+    /// Sets the size of a batch that fits into a frame for this node's device; `None` if there is
+    /// no device. Returns whether the limit on batches changed.
     pub(crate) fn set_room(&mut self, now: Time, room: Option<usize>) -> bool {
         if room.is_none() && !self.fitting.has_room() {
             return false;
@@ -177,8 +177,8 @@ impl Origin {
         Ok(())
     }
 
-    /// Accepts a command of the service itself. Returns `false` if the queue is full. A command
-    /// that is already queued or in flight is not queued again.
+    /// Accepts a command that the service itself submits. Returns `false` if the queue is full. A
+    /// command that is already queued or in flight is not queued again.
     pub(crate) fn accept_due(&mut self, now: Time, command: &[u8]) -> bool {
         if self.due.contains(command) {
             return true;

@@ -210,7 +210,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         (known > 0 || !keeping.lacks()).then_some(known)
     }
 
-    /// Returns whether a log write failed, after which this node casts no votes until it restarts.
+    /// Returns whether a log write failed. If so, this node casts no votes until it restarts.
     pub fn has_log_failed(&self) -> bool {
         self.spine.storing.failure().is_some()
     }

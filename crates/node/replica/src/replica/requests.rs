@@ -77,7 +77,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         time.is_some()
     }
 
-    /// Returns the port for clients' requests to this node.
+    /// Returns the port through which clients submit requests to this node.
     pub fn requests(&mut self, now: Time, wall_ms: u64) -> Requester<'_, D, S> {
         let wall_ms = self.spine.look_at_clocks(now, wall_ms);
         Requester::new(self, now, wall_ms)

@@ -86,7 +86,7 @@ pub(crate) struct Head {
     pub(crate) first_part: u64,
 }
 
-/// Returns the size on disk, in bytes, of a chunk with this length of content: whole blocks.
+/// Returns the size on disk, in bytes, of a chunk with `content` bytes, rounded up to whole blocks.
 pub(crate) fn blocks(content: usize) -> usize {
     (HEAD + content).next_multiple_of(BLOCK)
 }

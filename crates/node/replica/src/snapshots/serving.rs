@@ -69,7 +69,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Handles a request of a peer that has everything below `offset` of a snapshot. Returns
+    /// Handles a request from a peer that has everything below `offset` of a snapshot. Returns
     /// `false` if no further peer can be served. A repeated request, or one after a lost
     /// connection, means that bytes in flight were lost.
     pub(crate) fn ask(
@@ -119,7 +119,7 @@ impl Serving {
         self.learning.retain(|_, (_, at)| lately(now, *at));
     }
 
-    /// Records that a peer requested this node's log, starting at this slot.
+    /// Records that a peer requested this node's log from slot `from` on.
     pub(crate) fn learns(&mut self, now: Time, node: NodeId, from: Slot) {
         self.forget_silent(now);
         // A peer that requests the log from here has installed the snapshot.

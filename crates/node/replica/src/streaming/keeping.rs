@@ -355,7 +355,7 @@ impl Keeping {
         }
     }
 
-    /// Starts a checkpoint, after which the stored bytes no longer depend on the log.
+    /// Starts a checkpoint. Once it is complete, the stored bytes no longer depend on the log.
     pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if self.replays().is_none() && self.store.start_checkpoint(self.put_to, disk) {
             self.unrecorded.saving = std::mem::take(&mut self.unrecorded.fetched);
@@ -687,8 +687,8 @@ impl Keeping {
         self.held.pop_front()
     }
 
-    /// Starts reading stored bytes at this position, or those of the next stream, to check them for
-    /// damage. Returns `false` if no bytes are left.
+    /// Starts reading the stored bytes at a position, or those of the next stream, to check them
+    /// for damage. Returns `false` if no bytes are left.
     pub(crate) fn scrub<D: Disk>(
         &mut self,
         from: Option<(StreamName, u64)>,

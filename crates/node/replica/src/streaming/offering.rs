@@ -204,9 +204,9 @@ impl Offering {
     }
 }
 
-/// Returns the end of the run of available bytes that begins at this position. A run of placed
-/// bytes may be long, since they need little space in a record. Bytes that are only in memory must
-/// not delay other streams ([stream-2]).
+/// Returns the end of the run of available bytes that begins at `position`. A run of placed bytes
+/// may be long, since they need little space in a record. Bytes that are only in memory must not
+/// delay other streams ([stream-2]).
 fn end_of_run(stream: StreamName, position: u64, runs: &Runs) -> u64 {
     let boundary = |bytes: u64| (position / bytes + 1).saturating_mul(bytes);
     let long = boundary(STREAM_PIECE_BYTES_MAX as u64);

@@ -36,7 +36,7 @@ impl Cut {
         position.is_multiple_of(self.piece)
     }
 
-    /// Returns the maximum length of a piece that begins at this position.
+    /// Returns the maximum length of a piece that begins at `position`.
     fn most(&self, position: u64) -> usize {
         usize::try_from(self.piece - position % self.piece).expect("a piece")
     }

@@ -528,8 +528,8 @@ fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
     owned.under_way.push_back(owned.sealed_to);
 }
 
-/// Sends these nodes the bytes of a piece that they lack. Returns the nodes that still lack some.
-/// Skips the nodes in `full`, to which it adds nodes without space on their connections.
+/// Sends nodes the bytes of a piece that they lack. Returns the nodes that still lack some. Skips
+/// the nodes in `full`, and adds to it those whose connections have no space.
 fn send_piece(
     stream: StreamName,
     owned: &mut Owned,

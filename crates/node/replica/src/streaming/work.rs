@@ -117,7 +117,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         self.spine.applying.applied_to().max(decided_to)
     }
 
-    /// [aux-5] Returns whether the applied slots make content in this slot a no-op, regardless of
+    /// [aux-5] Returns whether the applied slots make content in `slot` a no-op, regardless of
     /// decisions in between. An auxiliary, which has no table, cannot know this, and cannot fetch
     /// bytes that all nodes have dropped.
     pub(crate) fn is_needless(&self, value: &Value, slot: Slot) -> bool {
@@ -156,7 +156,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         }
     }
 
-    /// Starts reading the bytes that a peer requested for the content in this slot, and sends them
+    /// Starts reading the bytes that a peer requested for the content in `slot`, and sends them
     /// later. Returns `false` if the store does not have them, or they are still in memory.
     pub(crate) fn has_in_store(&mut self, from: NodeId, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {

@@ -138,7 +138,7 @@ pub fn header_of(stream: &[u8]) -> Header {
     }
 }
 
-/// Returns a backup file and its summary, with the stream in pieces of this length.
+/// Returns a backup file and its summary, with the stream in pieces of `piece` bytes.
 pub fn file_of(header: &Header, stream: &[u8], piece: usize) -> (Vec<u8>, Summary) {
     let (mut encoder, mut out) = Encoder::begin(header);
     for piece in stream.chunks(piece) {

@@ -15,7 +15,7 @@ const SLOW_US: u64 = 2_000_000;
 const DELAY_US: u64 = 10_000;
 
 impl Stage {
-    /// Creates a group with a leader, at this level.
+    /// Creates a group with a leader, at feature level `level`.
     fn at(class: Class, level: Level) -> Self {
         Self::with_seed(class, level, 1)
     }
@@ -167,7 +167,7 @@ fn what_a_member_forgot_may_lose_its_slot() {
     assert!((1..8).contains(&lost), "{lost} of 8");
 }
 
-/// [less-4] The reply to a later command of the connection at the group's class shows the client
+/// [less-4] The reply to a later command on the connection, at the group's class, shows the client
 /// that the command is durable.
 #[test]
 fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {

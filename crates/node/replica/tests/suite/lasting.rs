@@ -31,8 +31,8 @@ impl Stage {
         }
     }
 
-    /// Returns the number of disks on which a crash of all nodes leaves everything up to this slot,
-    /// as seen by a node that recovers from one of them ([era-10]).
+    /// Returns the number of disks on which a crash of all nodes leaves everything up to `slot`, as
+    /// seen by a node that recovers from one of them ([era-10]).
     fn survives(&mut self, slot: Slot) -> usize {
         NODES.iter().for_each(|node| self.cluster.crash(*node));
         let holds = |node: &&NodeId| {

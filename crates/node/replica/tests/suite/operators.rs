@@ -1,4 +1,4 @@
-//! Reports of a replica to operators: whether it serves, its progress, and its events.
+//! A replica's reports to operators: readiness, progress, and events.
 
 use quorate_core::{
     effect::Role,

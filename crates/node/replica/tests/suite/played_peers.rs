@@ -610,7 +610,7 @@ fn batch(origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
     batch_of(77, origin, counter, command)
 }
 
-/// Returns a batch of the origin's session that was registered in this slot.
+/// Returns a batch of the origin's session, which was registered in slot `session`.
 fn batch_of(session: u64, origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
     let length = u32::try_from(command.len()).unwrap();
     let mut bytes = vec![1];

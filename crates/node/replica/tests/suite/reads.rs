@@ -43,7 +43,7 @@ fn cluster(leases: bool) -> (Cluster<Last>, NodeId) {
     cluster_at(Level::NEWEST, leases)
 }
 
-/// Like [`cluster`], with folders that are marked with this level.
+/// Like [`cluster`], with folders that are marked with feature level `level`.
 fn cluster_at(level: Level, leases: bool) -> (Cluster<Last>, NodeId) {
     let mut options = Cluster::<Last>::options(3, Class::Durable);
     options.marked = level;

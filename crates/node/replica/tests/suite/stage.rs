@@ -37,7 +37,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Creates a group with a leader, raised to this level step by step.
+    /// Creates a group with a leader, raised to feature level `level` step by step.
     pub(crate) fn raised(class: Class, level: Level, seed: u64) -> Self {
         let mut options = Cluster::<Places>::options(3, class);
         options.raising = Raising::Hold;

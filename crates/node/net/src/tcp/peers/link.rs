@@ -319,8 +319,8 @@ impl Link {
         Some(self.note_end(moved))
     }
 
-    /// Registers the socket for the events that the connection currently needs. After the last
-    /// frame of a connection that is being closed, ends the output.
+    /// Registers the socket for the events that the connection currently needs. If the connection
+    /// is being closed and its last frame has been sent, shuts down its output.
     pub(super) fn watch(&mut self, sources: &Sources) -> io::Result<()> {
         if self.outbox.is_empty() && matches!(self.stage, Stage::Leaving { .. }) {
             self.socket.finish_writing();

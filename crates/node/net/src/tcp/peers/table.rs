@@ -30,7 +30,7 @@ pub(super) struct Table {
 struct Peer {
     node: NodeId,
     standing: Standing,
-    /// Address at which the node listens for peers; empty if unknown.
+    /// Peer address of the node; empty if unknown.
     address: String,
     resolved: Vec<SocketAddr>,
     resolving: bool,

@@ -24,8 +24,8 @@ pub(crate) enum Scrubbed {
 }
 
 impl Snapshots {
-    /// Starts reading the chunk at this offset of this node's snapshot. Returns `false` if there is
-    /// no snapshot or it ends before the offset.
+    /// Starts reading the chunk at `offset` of this node's snapshot. Returns `false` if there is no
+    /// snapshot or it ends before the offset.
     pub(crate) fn scrub<D: Disk>(&mut self, offset: u64, disk: &mut D) -> bool {
         if self.reads.count(|purpose| purpose == Purpose::Scrub) > 0 || self.scrubbed.is_some() {
             return true;
