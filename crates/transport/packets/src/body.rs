@@ -66,8 +66,8 @@ pub struct Report {
 pub struct Opening {
     /// Number of the channel, possibly [`CONTROL`].
     pub channel: u8,
-    /// Set if the channel is for one node rather than for the group. Meaningless for the control
-    /// channel, which carries both.
+    /// Set if the channel is for one node rather than for the multicast group. Meaningless for the
+    /// control channel, which carries both.
     pub to_one: bool,
     /// Number below which datagrams are refused.
     pub from: u64,
@@ -81,7 +81,7 @@ pub struct Answer {
     pub channels: Vec<Opening>,
 }
 
-/// Nodes that forward the sender's datagrams for the group ([chain-1]).
+/// Nodes that forward the sender's multicast datagrams ([chain-1]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// Number of the chain. It replaces any chain with a lower number of the same boot.

@@ -81,7 +81,7 @@ impl Buffer {
         Some(&mut self.bytes[at..at + length])
     }
 
-    /// Returns where a datagram of this length can begin without overwriting another one.
+    /// Returns where a datagram of `length` bytes can begin without overwriting another one.
     fn room(&self, length: usize) -> Option<usize> {
         let end = self.bytes.len();
         let Some(oldest) = self.held.front() else {

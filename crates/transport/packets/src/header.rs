@@ -16,7 +16,7 @@ pub const VERSION: u8 = 1;
 pub const CONTROL: u8 = 0;
 
 /// Flag: the datagram is for one node, which the tag covers. If not set, it is for all listeners of
-/// the group.
+/// the multicast group.
 const FLAG_ONE: u8 = 1;
 
 /// Name, offset and length of each field, as `docs/spec/packets.md` shows them.
@@ -54,7 +54,7 @@ pub enum Kind {
     /// A probe that tests whether a node is reachable ([pkt-2]).
     Probe = 7,
     Answer = 8,
-    /// The nodes that forward datagrams for the group ([chain-1]).
+    /// The nodes that forward multicast datagrams ([chain-1]).
     Chain = 9,
 }
 
@@ -75,7 +75,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Returns whether datagrams of this kind may be sent to the group. Requests and their answers
+    /// Returns whether datagrams of this kind may be sent by multicast. Requests and their answers
     /// may not.
     const fn may_be_for_all(self) -> bool {
         matches!(self, Self::Fragment | Self::Tail | Self::Probe)
@@ -121,13 +121,13 @@ pub struct Header {
     pub key: u8,
     /// Number of the sender's channel. [`CONTROL`] for everything except fragments.
     pub channel: u8,
-    /// Set if the datagram is for one node rather than for the group.
+    /// Set if the datagram is for one node rather than for the multicast group.
     pub to_one: bool,
     /// Node that sent this datagram.
     pub sender: NodeId,
     pub boot: u32,
-    /// Part of the hash of the group's identity. Separates groups on one network segment before the
-    /// tag is checked.
+    /// Part of the hash of the node group's identity. Separates groups of nodes on one network
+    /// segment before the tag is checked.
     pub group: u32,
     /// Sequence number within ⟨sender, boot, channel⟩, starting at 1 ([pkt-1]).
     pub number: u64,

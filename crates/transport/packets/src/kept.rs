@@ -1,5 +1,5 @@
-//! Retained datagrams of other nodes, for repairs, and the nodes that wait for datagrams which this
-//! node also lacks.
+//! Datagrams retained from other nodes, for repairs, and the nodes that wait for datagrams which
+//! this node also lacks.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -83,7 +83,7 @@ impl RetainedDatagrams {
         }
     }
 
-    /// Drops all datagrams of a node.
+    /// Drops all datagrams from a node.
     pub(crate) fn forget(&mut self, owner: NodeId) {
         self.channels.retain(|(name, _)| name.owner != owner);
         self.waiting.retain(|(name, _), _| name.owner != owner);

@@ -3,8 +3,8 @@
 //!
 //! TCP connections introduce nodes to each other ([pkt-2]) and carry everything that is not sent as
 //! packets. Packets carry whole frames, either to one node on a separate channel, or once to all
-//! nodes that receive the group. There is no socket, clock or thread here: equal inputs give equal
-//! outputs, in a reactor and in the simulator.
+//! nodes that receive the multicast group. There is no socket, clock or thread here: equal inputs
+//! give equal outputs, in a reactor and in the simulator.
 //!
 //! Reading order: [`port`] (inputs and outputs), [`packets`] (the plane), [`introduction`] (the
 //! frame that introduces a node), [`link`] (one peer, and whether packets reach it), `undecided`

@@ -17,13 +17,13 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// This node's certificate for peers, with any intermediate certificates.
+    /// This node's certificate on peer connections, with any intermediate certificates.
     pub cert: PathBuf,
     pub key: PathBuf,
     /// Authorities that certify nodes: one, or the old and the new one.
     pub ca: PathBuf,
-    /// This node's certificate for clients and operators. It contains the host names and addresses
-    /// that they connect to.
+    /// This node's certificate on client and operator connections. It contains the host names and
+    /// addresses that they connect to.
     pub server_cert: PathBuf,
     /// Private key for `server_cert`.
     pub server_key: PathBuf,

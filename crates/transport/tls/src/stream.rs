@@ -17,7 +17,7 @@ pub const NEEDS_TLS: &str = "the node expects TLS, and this connection has none"
 /// Prefix of the error message for a session that failed.
 const FAILED: &str = "TLS: ";
 
-/// Returns an error if these are the first bytes of a TLS alert, with which a node answers a client
+/// Returns an error if `first` is the start of a TLS alert, the answer of a node to a client
 /// without TLS. No protocol of a node begins with that byte.
 pub fn check_plain(first: &[u8]) -> io::Result<()> {
     match first {

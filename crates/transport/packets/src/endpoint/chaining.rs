@@ -36,8 +36,8 @@ pub(super) struct Place {
 }
 
 impl Endpoint {
-    /// Sets the chain for this node's group datagrams: the first [`CHAIN_MAX`] of these nodes. An
-    /// empty list ends the chain.
+    /// Sets the chain for this node's multicast datagrams: the first [`CHAIN_MAX`] of the given
+    /// nodes. An empty list ends the chain.
     pub fn lay_chain(&mut self, nodes: &[NodeId]) {
         let nodes: Vec<NodeId> = nodes.iter().copied().take(CHAIN_MAX).collect();
         let limits = &self.limits;
@@ -103,7 +103,7 @@ impl Endpoint {
         }
     }
 
-    /// Forwards a group datagram that arrived for the first time to the next node in the chain.
+    /// Forwards a multicast datagram that arrived for the first time to the next node in the chain.
     pub(super) fn relay(&mut self, header: &Header, datagram: &[u8]) {
         let heard = self
             .heard

@@ -50,7 +50,7 @@ impl Control {
         mem::take(&mut self.outgoing)
     }
 
-    /// Queues a datagram for a member, or for the group if `to` is `None`.
+    /// Queues a datagram for a member, or for the multicast group if `to` is `None`.
     pub(super) fn queue_datagram(&mut self, to: Option<Member>, body: &Body<'_>) {
         self.queue_part(to, body, (0, 1));
     }
@@ -62,7 +62,8 @@ impl Control {
         }
     }
 
-    /// Queues a datagram of one of this node's channels for retransmission to the group ([pkt-7]).
+    /// Queues a datagram of one of this node's channels for retransmission to the multicast group
+    /// ([pkt-7]).
     pub(super) fn again(&mut self, datagram: &[u8]) {
         let bytes = datagram.to_vec();
         self.push(To::Group, bytes);

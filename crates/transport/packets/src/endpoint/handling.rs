@@ -128,7 +128,8 @@ impl Endpoint {
         self.control.queue_datagram(Some(member), &Body::Probe(nonce));
     }
 
-    /// Probes which nodes receive this node's group datagrams. Answers do not introduce them.
+    /// Finds by probes which nodes receive this node's multicast datagrams. Answers do not
+    /// introduce them.
     pub fn probe_group(&mut self, nonce: u64, now: Time) {
         self.group_probes.sent(nonce, now);
         self.control.queue_datagram(None, &Body::Probe(nonce));

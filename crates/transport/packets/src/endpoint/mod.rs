@@ -64,7 +64,7 @@ pub struct Settings {
 /// Destination of an outgoing datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum To {
-    /// The group's address.
+    /// The multicast address.
     Group,
     /// The node's address, as learned from its handshake ([pkt-5]).
     Node(NodeId),
@@ -97,14 +97,14 @@ pub enum Event {
         node: NodeId,
         /// Round trip of the probe, in microseconds.
         rtt_us: u64,
-        /// Set if the probe went to the group, which proves that the node receives this node's
-        /// group datagrams.
+        /// Set if the probe was multicast, which proves that the node receives this node's
+        /// multicast datagrams.
         by_group: bool,
     },
     /// A receiver of this node's channel reported lost datagrams.
     Reported { node: NodeId, report: Report },
-    /// [rate-3] Sending to the group has stopped, because a leader with this higher ballot sends to
-    /// it.
+    /// [rate-3] Multicast has stopped, because a leader with this higher ballot sends to the
+    /// multicast group.
     Stopped(Ballot),
 }
 
@@ -147,7 +147,7 @@ pub struct Counters {
     pub asked: u64,
     /// Number of datagrams retransmitted to one node.
     pub repaired: u64,
-    /// Number of this node's datagrams retransmitted to the group.
+    /// Number of this node's datagrams retransmitted by multicast.
     pub repeated: u64,
     /// Number of datagrams forwarded along the chains of other nodes.
     pub relayed: u64,

@@ -32,7 +32,7 @@ pub(super) struct Channel {
     pub(super) tail: TailTimer,
     /// Ballot and decided slot that tails announce.
     told: (Ballot, Slot),
-    /// [rate-3] The higher ballot, once a frame from its leader has arrived on the group.
+    /// [rate-3] The higher ballot, once a frame from its leader has arrived by multicast.
     stopped: Option<Ballot>,
 }
 
@@ -58,7 +58,8 @@ fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
 pub struct ChannelUnavailable;
 
 impl Endpoint {
-    /// Opens a channel to the group or to one member. Handshakes announce it to its listeners.
+    /// Opens a channel to the multicast group or to one member. Handshakes announce it to its
+    /// listeners.
     pub fn open(
         &mut self,
         channel: u8,
@@ -167,8 +168,8 @@ impl Endpoint {
         }
     }
 
-    /// [rate-3] Handles a frame from the leader of this ballot, received on the group. If this node
-    /// sends proposals of a lower ballot to the group, it stops at once and drops what it has not
+    /// [rate-3] Handles a frame from the leader of `ballot`, received by multicast. If this node
+    /// sends proposals of a lower ballot by multicast, it stops at once and drops what it has not
     /// sent.
     pub fn hear_leader(&mut self, ballot: Ballot) {
         for channel in self.channels.values_mut() {
@@ -227,7 +228,7 @@ impl Endpoint {
         }
     }
 
-    /// Sets the speed of the link that the channels to the group use.
+    /// Sets the speed of the link that the multicast channels use.
     pub(super) fn set_group_link(&mut self, bytes_s: u64) {
         for channel in self.channels.values_mut() {
             if channel.outbound.to().is_none() {

@@ -44,8 +44,8 @@ pub struct Ethernet {
 
 impl Ethernet {
     /// Opens a socket that receives frames for this interface and, if `group` is set, for that
-    /// group. Several sockets of a machine may share an interface and EtherType; each receives all
-    /// frames.
+    /// multicast group. Several sockets of a machine may share an interface and EtherType; each
+    /// receives all frames.
     pub fn bind(
         interface: &str,
         ether_type: u16,
@@ -287,7 +287,7 @@ pub(crate) fn refused(error: Errno) -> Failed {
     }
 }
 
-/// Creates a ring of this size, or the largest one for which there is memory.
+/// Creates a ring of the given size, or the largest one for which there is memory.
 fn ring(
     socket: BorrowedFd<'_>,
     mtu: usize,

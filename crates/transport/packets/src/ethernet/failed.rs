@@ -28,7 +28,7 @@ pub enum Failed {
         "{0} is no group address: the lowest bit of its first byte is 1, and it is not all ones"
     )]
     NoGroup(Mac),
-    /// The group cannot be joined.
+    /// The multicast group cannot be joined.
     #[error("cannot join {group} on {interface}: {source}; net.core.optmem_max bounds the groups")]
     Join { group: Mac, interface: String, source: io::Error },
     /// The kernel lacks packet sockets or one of their options.

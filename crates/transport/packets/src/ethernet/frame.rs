@@ -24,7 +24,7 @@ pub struct Frame<'a> {
     pub datagram: &'a [u8],
 }
 
-/// Returns the bytes that precede a datagram of this length in its frame.
+/// Returns the frame header that precedes a datagram of the given length.
 pub const fn header(
     to: Mac,
     from: Mac,

@@ -10,8 +10,8 @@ impl Mac {
     /// Address of all interfaces on a network segment.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Returns whether this is the address of a group that can be joined, which excludes the
-    /// broadcast address.
+    /// Returns whether this is a multicast address that can be joined, which excludes the broadcast
+    /// address.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 == 1 && self != Self::BROADCAST
     }

@@ -47,8 +47,8 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Opens a socket on an interface. If `group` is set, the interface also receives that group
-    /// while the socket is open.
+    /// Opens a socket on an interface. If `group` is set, the interface also receives that
+    /// multicast group while the socket is open.
     pub fn open(interface: &str, hears: ReceiveFilter, group: Option<Mac>) -> Result<Self, Failed> {
         let socket =
             net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
@@ -68,7 +68,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Makes the interface receive one more group.
+    /// Makes the interface receive one more multicast group.
     pub fn join(&self, group: Mac) -> Result<(), Failed> {
         if !group.is_group() {
             return Err(Failed::NoGroup(group));

@@ -12,7 +12,7 @@ pub enum Refusal {
     Cut,
     /// The frame belongs to another VLAN.
     Vlan,
-    /// The frame is for another node, for all nodes, or for a group that was not joined.
+    /// The frame is for another node, for all nodes, or for a multicast group that was not joined.
     Elsewhere,
     EtherType,
     /// The frame is too short for its header.

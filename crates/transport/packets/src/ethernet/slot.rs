@@ -29,7 +29,7 @@ const HAS_VLAN: u32 = 1 << 4;
 const VLAN_ID: u16 = 0x0fff;
 /// `PACKET_HOST`: the frame is addressed to this interface.
 const FOR_ME: u8 = 0;
-/// `PACKET_MULTICAST`: the frame is addressed to a group.
+/// `PACKET_MULTICAST`: the frame is addressed to a multicast group.
 const FOR_A_GROUP: u8 = 2;
 
 /// A filter for the frames to accept.

@@ -183,8 +183,8 @@ fn give(bytes: u32) -> sock_filter {
 }
 
 /// Restricts the socket to frames that match these bits and that arrived at this interface, for it
-/// or for a group. VLAN frames are excluded: the kernel removes their tags, and assigns them to
-/// another interface or to none.
+/// or for a multicast group. VLAN frames are excluded: the kernel removes their tags, and assigns
+/// them to another interface or to none.
 pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::Result<()> {
     let Bits { at, mask, either: [one, other] } = only;
     filter(
@@ -204,8 +204,8 @@ pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::R
     )
 }
 
-/// Restricts the socket to frames of this EtherType that arrived for it or for a group. If the VLAN
-/// or priority tag of a frame was removed, the frame is truncated to `bytes` bytes.
+/// Restricts the socket to frames of this EtherType that arrived for it or for a multicast group.
+/// If the VLAN or priority tag of a frame was removed, the frame is truncated to `bytes` bytes.
 pub(crate) fn cut_tagged(socket: BorrowedFd<'_>, ether_type: u16, bytes: u32) -> io::Result<()> {
     filter(
         socket,
@@ -286,7 +286,7 @@ pub(crate) fn set_receive_ring(socket: BorrowedFd<'_>, shape: Shape) -> io::Resu
     set(socket, libc::PACKET_RX_RING, &request)
 }
 
-/// Makes the interface receive a group while the socket is open.
+/// Makes the interface receive a multicast group while the socket is open.
 pub(crate) fn join(socket: BorrowedFd<'_>, index: u32, group: Mac) -> io::Result<()> {
     let [a, b, c, d, e, f] = group.0;
     let request = packet_mreq {

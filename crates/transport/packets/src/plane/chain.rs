@@ -56,9 +56,9 @@ impl Chain {
         Some(&self.nodes)
     }
 
-    /// Finds where the chain broke: the first node that does not receive group datagrams (`hears`).
-    /// Moves it and its predecessor, which should have forwarded to it, to the end. Returns whether
-    /// the order changed.
+    /// Finds where the chain broke: the first node that does not receive multicast datagrams
+    /// (`hears`). Moves it and its predecessor, which should have forwarded to it, to the end.
+    /// Returns whether the order changed.
     pub(crate) fn blame(&mut self, hears: impl Fn(NodeId) -> bool, now: Time) -> bool {
         if now.since_us(self.laid_at) < SETTLES_US {
             return false;

@@ -1,8 +1,8 @@
 //! Chooses how to send frames for several nodes, from recent traffic, reachability, and cost
 //! ([plane-3]).
 //!
-//! If most nodes do not receive the group's address, a chain replaces it. The group is tried again
-//! later, when the chain is idle.
+//! If most nodes do not receive multicast, a chain replaces it. Multicast is tried again later,
+//! when the chain is idle.
 
 use crate::limits::Limits;
 use quorate_core::time::Time;
@@ -17,10 +17,10 @@ use crate::plane::{
 const NEWEST: f64 = 0.3;
 /// Factor by which the remembered loss decays at each evaluation.
 const LOSS_KEPT: f64 = 0.99;
-/// Time for which most nodes must fail to receive the group before it is abandoned, in
+/// Time for which most nodes must fail to receive multicast before it is abandoned, in
 /// microseconds.
 const DEAF_US: u64 = 1_000_000;
-/// Minimum and maximum delay before the group is tried again, in microseconds. The delay doubles
+/// Minimum and maximum delay before multicast is tried again, in microseconds. The delay doubles
 /// each time.
 const AGAIN_US: (u64, u64) = (2_000_000, 60_000_000);
 /// Round trip assumed before one has been measured, in microseconds.
@@ -33,7 +33,7 @@ const fn moment(now: Time) -> Moment {
 
 pub(crate) struct Choosing {
     choice: Choice<Carrier>,
-    /// Set if a group address is configured.
+    /// Set if a multicast address is configured.
     has_group: bool,
     /// Number of frames since the last evaluation.
     frames: u64,

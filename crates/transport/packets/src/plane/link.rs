@@ -7,7 +7,7 @@ pub const PROBE_US: u64 = 100_000;
 /// Number of consecutive unanswered probes after which a path is down.
 const UNANSWERED_MAX: u64 = 3;
 
-/// State of one path to a peer: its own address, or the group's.
+/// State of one path to a peer: its own address, or the multicast address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathState {
     /// Time and round trip of the latest answer, or `None` if the path is down.
@@ -53,7 +53,7 @@ pub struct Link {
     pub(crate) introduced: bool,
     /// Path to the peer's own address.
     pub one: PathState,
-    /// Path through the group.
+    /// Path through the multicast group.
     pub group: PathState,
 }
 

@@ -19,7 +19,7 @@ const WAITING_MAX: usize = 4096;
 /// Maximum total size of the waiting messages from one sender, in bytes.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
-/// Datagrams to the group that precede a message to one node.
+/// Multicast datagrams that precede a message to one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Predecessors {
     /// Number below which datagrams precede the frame.
@@ -49,7 +49,7 @@ pub(crate) fn split(message: &[u8]) -> Option<(Predecessors, &[u8])> {
     Some((Predecessors { next, sent_to }, frame))
 }
 
-/// Messages that wait for datagrams to the group.
+/// Messages that wait for multicast datagrams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order(BTreeMap<NodeId, Waiting>);
 

@@ -48,11 +48,12 @@ pub struct Packets {
     relayed: VecDeque<endpoint::Outgoing>,
     /// Set if the chain may have to be set up again.
     chain_changed: bool,
-    /// Undecided messages of the group's channel and of the channels to single nodes, by channel.
+    /// Undecided messages on the multicast channel and on the channels to single nodes, by channel.
     undecided: BTreeMap<u8, Undecided>,
     told: (Ballot, Slot),
-    /// Header of the last frame sent to the group, until datagrams are sent. A frame for more nodes
-    /// than a `NodeSet` holds takes several calls, of which only the first sends it to the group.
+    /// Header of the last frame sent to the multicast group, until datagrams are sent. A frame for
+    /// more nodes than a `NodeSet` holds takes several calls, and only the first call sends it to
+    /// the group.
     said_to_group: Vec<u8>,
     order: Order,
     /// Ids of the voters, once known.
@@ -183,8 +184,8 @@ impl Packets {
     /// Sends a frame to those nodes in `to` that packets reach. Returns the nodes for which it was
     /// accepted; the caller must send it to the others over connections.
     ///
-    /// If at least two nodes receive the group, the frame is sent to them through the group. Other
-    /// listeners of the group learn nothing new, because no plane promises secrecy.
+    /// If at least two nodes receive multicast, the frame is sent to them through the multicast
+    /// group. Other listeners of the group learn nothing new, because no plane promises secrecy.
     pub fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
         if let Some(choosing) = &mut self.choosing {
             choosing.sent(to.len(), header.len() + body.len());
@@ -404,7 +405,7 @@ impl Packets {
         }
     }
 
-    /// Returns the nodes that the group reaches. For tests and diagnostics.
+    /// Returns the nodes that multicast reaches. For tests and diagnostics.
     pub fn hearing(&self) -> impl Iterator<Item = NodeId> {
         let hearing = self.links.values().filter(|link| link.group.is_up());
         hearing.map(|link| link.member.node)
@@ -423,7 +424,7 @@ impl Packets {
         self.endpoint.counters()
     }
 
-    /// Returns the rate of the group's channel in bytes per second, or `None` if there is no such
+    /// Returns the rate of the multicast channel in bytes per second, or `None` if there is no such
     /// channel ([rate-2]).
     pub fn group_bytes_s(&self) -> Option<u64> {
         self.endpoint.rate_bytes_s(GROUP)
@@ -444,7 +445,7 @@ impl Packets {
 
     // Internals.
 
-    /// [chain-1] Forwards datagrams of other nodes, grouped by length. Those for which there is no
+    /// [chain-1] Forwards other nodes' datagrams, grouped by length. Those for which there is no
     /// space wait.
     fn relay(&mut self, give: &mut impl FnMut(Outgoing<'_>) -> SendOutcome) -> ControlFlow<()> {
         self.relayed.extend(self.endpoint.take_relayed());
@@ -591,8 +592,8 @@ impl Packets {
         }
     }
 
-    /// Handles an event. `spoke` collects the group channels of nodes whose waiting messages may
-    /// have become due.
+    /// Handles an event. `spoke` collects the multicast channels of nodes whose waiting messages
+    /// may have become due.
     fn on_event(&mut self, event: endpoint::Event, spoke: &mut BTreeSet<ChannelName>, now: Time) {
         match event {
             endpoint::Event::Message { of, bytes, .. } => {
@@ -620,7 +621,7 @@ impl Packets {
         }
     }
 
-    /// Handles a message to this node alone. `group` is the sender's channel to the group.
+    /// Handles a message to this node alone. `group` is the sender's multicast channel.
     fn on_message(&mut self, group: ChannelName, message: &[u8], now: Time) {
         let Some((behind, frame)) = split(message) else {
             return;
@@ -658,8 +659,8 @@ impl Packets {
         }
     }
 
-    /// [rate-2] Sets the receivers whose losses count for the group's rate, and the acceptors that
-    /// retain datagrams ([pkt-7]).
+    /// [rate-2] Sets the receivers whose losses count for the multicast rate, and the acceptors
+    /// that retain datagrams ([pkt-7]).
     fn listen_to_receivers(&mut self) {
         let receivers = self.links.values().filter(|link| link.group.is_up());
         let receivers: Vec<NodeId> = receivers.map(|link| link.member.node).collect();
@@ -675,7 +676,7 @@ impl Packets {
     }
 }
 
-/// Replaces the group by the destination of frames for all nodes.
+/// Replaces the multicast group by the destination of frames for all nodes.
 fn resolve(to: To, all: Option<To>) -> Option<To> {
     match to {
         To::Group => all,

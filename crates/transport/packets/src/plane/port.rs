@@ -4,8 +4,7 @@ use quorate_core::node_id::{Member, NodeId};
 
 use crate::endpoint::{self, To};
 
-/// Number of the channel to the group, if there is one. Channels to single nodes have higher
-/// numbers.
+/// Number of the multicast channel, if there is one. Channels to single nodes have higher numbers.
 pub(crate) const GROUP: u8 = 1;
 
 /// Path of frames for all nodes.
@@ -13,7 +12,7 @@ pub(crate) const GROUP: u8 = 1;
 pub enum Reach {
     /// Frames are sent to each node separately.
     Each,
-    /// Frames are sent to an address that reaches the group.
+    /// Frames are sent to a multicast address.
     Group,
     /// Frames are forwarded from node to node along a chain ([chain-1]).
     Chain,
@@ -41,7 +40,7 @@ pub enum Event {
     /// Packets reach a node and return from it.
     Up {
         node: NodeId,
-        /// Set if the path through the group is up, not only that to the node's own address.
+        /// Set if the path by multicast is up, not only that to the node's own address.
         by_group: bool,
         /// Round trip of a probe, in microseconds.
         rtt_us: u64,
@@ -49,8 +48,7 @@ pub enum Event {
     /// Packets no longer reach the node.
     Down {
         node: NodeId,
-        /// Set if only the path through the group is down. The path to the node's own address may
-        /// be up.
+        /// Set if only the path by multicast is down. The path to the node's own address may be up.
         by_group: bool,
     },
 }
@@ -78,7 +76,7 @@ pub enum SendOutcome {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Number of frames sent once to all nodes that receive the group.
+    /// Number of frames sent once to all nodes that receive multicast.
     pub frames_to_group: u64,
     /// Number of frames sent to one node.
     pub frames_to_one: u64,

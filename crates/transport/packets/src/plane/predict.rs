@@ -14,7 +14,7 @@ pub enum Carrier {
     Connections,
     /// Frames are sent as datagrams to each node separately.
     Each,
-    /// Frames are sent once, as datagrams to the group's address.
+    /// Frames are sent once, as datagrams to the multicast address.
     Group,
     /// Frames are sent once, as datagrams that are forwarded from node to node ([chain-1]).
     Chain,
@@ -40,7 +40,7 @@ pub struct Demand {
     pub frame_bytes: f64,
     /// Mean number of receivers of a frame.
     pub receivers: u32,
-    /// Mean number of those receivers that receive group datagrams.
+    /// Mean number of those receivers that receive multicast datagrams.
     pub hearing: u32,
     /// Speed of this node's link, in bytes per second.
     pub link_bytes_s: f64,
@@ -125,7 +125,7 @@ mod tests {
 
     const ALL: [Carrier; 4] = [Carrier::Connections, Carrier::Each, Carrier::Group, Carrier::Chain];
 
-    /// Four receivers on 100 Mbit/s, all of which receive the group.
+    /// Four receivers on 100 Mbit/s, all of which receive multicast.
     const SEGMENT: Demand = Demand {
         frames_s: 1_000.0,
         frame_bytes: 8_400.0,
@@ -181,7 +181,7 @@ mod tests {
         assert!(is_worth_it(Carrier::Chain, Carrier::Connections, &idle));
     }
 
-    /// A group that reaches no node is no better than datagrams to each node.
+    /// A multicast group that reaches no node is no better than datagrams to each node.
     #[test]
     fn a_group_that_nobody_hears_wins_nothing() {
         let deaf = Demand { hearing: 0, ..SEGMENT };

@@ -234,7 +234,7 @@ mod tests {
     }
 
     /// [rate-2] Random loss that is equal at all receivers does not lower the rate, which would
-    /// stop the group.
+    /// stop multicast.
     #[test]
     fn loss_by_chance_does_not_lower_the_rate() {
         for (receivers, ppm) in [(1, 10_000), (2, 50_000), (25, 10_000), (25, 50_000)] {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     /// [rate-2] A single receiver with losses does not lower the rate. It is taken out of the
-    /// group.
+    /// multicast group.
     #[test]
     fn one_bad_receiver_does_not_lower_the_rate() {
         let mut chance_ppm = vec![0; 5];

@@ -115,7 +115,7 @@ impl Inbound {
         self.top
     }
 
-    /// Returns whether the datagram with this number has not been received yet.
+    /// Returns whether datagram `number` has not been received yet.
     pub fn wants(&self, number: u64) -> bool {
         number >= self.top || self.gaps.has(number)
     }
@@ -144,8 +144,7 @@ impl Inbound {
         mem::take(&mut self.missed)
     }
 
-    /// Handles a tail, by which the sender announces that it has sent everything below `next`
-    /// ([told-2]).
+    /// Handles a tail: the sender announces that it has sent everything below `next` ([told-2]).
     pub fn on_tail(
         &mut self,
         next: u64,

@@ -13,7 +13,7 @@ const ASKED_MAX: usize = 4096;
 pub enum Verdict {
     /// Send a repair to the node that requests the packet.
     One,
-    /// Send the datagram to the group again.
+    /// Send the datagram to the multicast group again.
     Group,
     /// Send nothing, because the datagram is already on its way.
     Silence,
@@ -27,7 +27,7 @@ pub struct RepairRequests(BTreeMap<u64, Entry>);
 struct Entry {
     by: NodeId,
     at: Time,
-    /// Latest time at which the packet was sent to the group again.
+    /// Latest time at which the packet was sent to the multicast group again.
     to_group: Option<Time>,
 }
 

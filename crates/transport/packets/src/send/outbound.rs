@@ -10,7 +10,7 @@ use crate::{
     trust::{Seal, keys::KeyId},
 };
 
-/// An outgoing channel, to the group or to one node.
+/// An outgoing channel, to the multicast group or to one node.
 pub struct Outbound {
     template: Header,
     to: Option<Member>,
@@ -248,7 +248,7 @@ impl<'a> Pieces<'a> {
 
 /// Maximum number of datagrams that the kernel splits out of one buffer.
 const SEGMENTS_MAX: u64 = 64;
-/// Maximum number of bytes in one call: what UDP can carry before it is split.
+/// Maximum number of bytes in one call: the most that UDP carries before it is split.
 const CALL_BYTES_MAX: usize = 65_000;
 
 #[cfg(test)]

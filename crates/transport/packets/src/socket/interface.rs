@@ -13,7 +13,7 @@ use crate::socket::Failed;
 /// Maximum length of an interface name in bytes: IFNAMSIZ without the terminating zero.
 const NAME_BYTES_MAX: usize = 15;
 
-/// Interface on which a group is joined and sent to.
+/// Interface on which a multicast group is joined and sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     pub name: String,
@@ -42,7 +42,7 @@ impl Interface {
         })
     }
 
-    /// Adds the interface's scope id to a group's address, which link-local IPv6 groups require.
+    /// Adds the interface's scope id to a multicast address. Link-local IPv6 groups require it.
     pub fn scoped(&self, group: SocketAddr) -> SocketAddr {
         match group {
             SocketAddr::V4(_) => group,

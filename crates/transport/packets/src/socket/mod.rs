@@ -1,9 +1,9 @@
 //! UDP sockets for an endpoint: many datagrams per call, multicast on one interface, no IP
 //! fragmentation.
 //!
-//! [`udp`] is a socket, [`interface`] the interface on which a group is joined, and [`buffer`] the
-//! size of the kernel's buffer. None of them interprets datagrams or reads a clock. [`reach`] tests
-//! whether a group reaches its members, for `quorate doctor`.
+//! [`udp`] is a socket, [`interface`] the interface on which a multicast group is joined, and
+//! [`buffer`] the size of the kernel's buffer. None of them interprets datagrams or reads a clock.
+//! [`reach`] tests whether a group reaches its members, for `quorate doctor`.
 //!
 //! `quinn-udp` provides segmentation (UDP_SEGMENT), coalescing (UDP_GRO), `recvmmsg` and the
 //! prohibition of fragments: it implements the control messages that `rustix` lacks, and falls back
@@ -32,12 +32,12 @@ pub enum Failed {
         "{0} is no multicast group: they are 224.0.0.0 to 239.255.255.255, and those of ff00::/8"
     )]
     NoGroup(SocketAddr),
-    /// The group cannot be joined.
+    /// The multicast group cannot be joined.
     #[error(
         "cannot join {group} on {interface}: {source}; net.ipv4.igmp_max_memberships bounds the groups"
     )]
     Join { group: SocketAddr, interface: String, source: io::Error },
-    /// The socket cannot send to the group through the interface.
+    /// The socket cannot send to the multicast group through the interface.
     #[error("cannot send to {group} from {interface}: {source}")]
     Send { group: SocketAddr, interface: String, source: io::Error },
     /// The kernel does not support a socket option.

@@ -47,7 +47,7 @@ pub enum BadGroup {
     NoPort,
 }
 
-/// Parses `ADDRESS:PORT` of a group, and checks that it may be tested.
+/// Parses `ADDRESS:PORT` of a multicast group, and checks that it may be tested.
 pub fn group(text: &str) -> Result<SocketAddrV4, BadGroup> {
     let group: SocketAddrV4 = text.trim().parse().map_err(|_| BadGroup::NoGroup)?;
     match group.ip().octets() {
@@ -75,7 +75,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Joins the group on an interface. The kernel buffers datagrams from now on.
+    /// Joins the multicast group on an interface. The kernel buffers datagrams from now on.
     pub fn join(group: SocketAddrV4, interface: &str, token: u64) -> Result<Self, Failed> {
         let socket = open(group.into())?;
         let interface = Interface::named(interface, &socket)?;
@@ -158,9 +158,9 @@ impl Listener {
     }
 }
 
-/// Sends datagrams 0 to `count` − 1 to the group, from an interface and only to its network
-/// segment. This machine receives them, too. `pause` waits after each datagram, so that no buffer
-/// fills. Returns how many the kernel accepted.
+/// Sends datagrams 0 to `count` − 1 to the multicast group, from an interface and only to its
+/// network segment. This machine receives them, too. `pause` waits after each datagram, so that no
+/// buffer fills. Returns how many the kernel accepted.
 pub fn send(
     group: SocketAddrV4,
     interface: &str,
@@ -235,7 +235,7 @@ struct OfSender {
 }
 
 impl Counts {
-    /// Creates counters for the datagrams with this token.
+    /// Creates counters for the datagrams with token `token`.
     pub const fn new(token: u64) -> Self {
         Self { token, senders: BTreeMap::new(), foreign: 0 }
     }

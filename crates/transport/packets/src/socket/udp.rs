@@ -58,8 +58,8 @@ impl Udp {
         Self::over(socket, receive_bytes)
     }
 
-    /// Opens a socket that receives a group on one interface. Several processes of a machine may
-    /// join the same group.
+    /// Opens a socket that receives a multicast group on one interface. Several processes of a
+    /// machine may join the same group.
     pub fn join(group: SocketAddr, interface: &str, receive_bytes: usize) -> Result<Self, Failed> {
         if !group.ip().is_multicast() {
             return Err(Failed::NoGroup(group));

@@ -14,9 +14,9 @@ pub enum Refusal {
     Malformed,
     /// The datagram has another format version.
     Version,
-    /// The datagram belongs to another group, or to another generation of this one.
+    /// The datagram belongs to another group of nodes, or to another generation of this one.
     Group,
-    /// The datagram is this node's own, looped back by the group or replayed.
+    /// The datagram is this node's own, looped back by multicast or replayed.
     Own,
     /// No handshake has introduced the sender.
     Stranger,

@@ -138,7 +138,8 @@ fn a_repairer_that_lacks_it_asks_itself() {
     assert!(world.now < Time(100_000));
 }
 
-/// [pkt-7] After two NAKs from different nodes for one packet, the group gets it once more.
+/// [pkt-7] After two NAKs from different nodes for one packet, the multicast group gets it once
+/// more.
 #[test]
 fn what_two_ask_for_is_multicast_again() {
     let mut world = World::with(4, 1, |node| {

@@ -37,7 +37,7 @@ struct World {
     next: u64,
     dice: Dice,
     weather: Weather,
-    /// Nodes that do not receive the group.
+    /// Nodes that do not receive multicast.
     deaf: BTreeSet<u32>,
     /// Pairs of nodes between which nothing arrives.
     cut: BTreeSet<(u32, u32)>,
@@ -372,9 +372,9 @@ fn learners_keep_nothing_for_others() {
     assert!(repaired_by_the_last(&[1, 2, 3, 4]) > 0);
 }
 
-/// [gap-2] Frames arrive once and whole. Those to the group and those to one node each arrive in
-/// order, and the latter after everything that was sent to the group before them, whatever happens
-/// to datagrams. What is given up leaves only a gap.
+/// [gap-2] Frames arrive once and whole. Those to the multicast group and those to one node each
+/// arrive in order, and the latter after everything that was sent to the group before them,
+/// whatever happens to datagrams. What is given up leaves only a gap.
 #[test]
 fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     for (seed, lost, at_least) in [(1, 0, 400), (2, 10, 400), (3, 50, 395), (4, 150, 330)] {
@@ -429,7 +429,8 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     }
 }
 
-/// [gap-2] Giving up a message to one node proves nothing about what the group received before it.
+/// [gap-2] Giving up a message to one node proves nothing about what the multicast group received
+/// before it.
 #[test]
 fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
@@ -456,7 +457,7 @@ fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
     assert_eq!(world.got(1, 2)[11..], [&b"group"[..], b"waits"]);
 }
 
-/// A node that does not receive the group is reached at its own address.
+/// A node that does not receive multicast is reached at its own address.
 #[test]
 fn the_group_is_used_for_those_who_hear_it() {
     let mut world = World::new(4, Reach::Group, Weather::default(), 1);
@@ -587,7 +588,8 @@ fn a_node_that_goes_is_left_out_at_once() {
     assert_eq!(world.ups[&1].iter().filter(|(_, _, up)| !up).count(), 0);
 }
 
-/// A frame for more nodes than a set holds is sent in several calls, but to the group only once.
+/// A frame for more nodes than a set holds is sent in several calls, but to the multicast group
+/// only once.
 #[test]
 fn parts_of_one_send_are_one_message_to_the_group() {
     let mut world = World::new(5, Reach::Group, Weather::default(), 1);

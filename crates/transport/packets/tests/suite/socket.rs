@@ -111,7 +111,7 @@ fn what_cannot_be_is_said() {
     assert!(matches!(failed, Failed::Bind { address, .. } if address == taken.local()));
 }
 
-/// [pkt-4] The same over IPv6 on loopback: to one node, and to a group.
+/// [pkt-4] The same over IPv6 on loopback: to one node, and to a multicast group.
 #[test]
 fn datagrams_cross_loopback_by_ipv6() {
     let local = "[::1]:0".parse().unwrap();

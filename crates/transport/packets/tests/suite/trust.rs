@@ -104,7 +104,7 @@ fn repeated_datagrams_do_nothing() {
     }
 }
 
-/// [pkt-2] A datagram for one node is refused by every other, and one for the group by its sender.
+/// [pkt-2] A datagram for one node is refused by every other, and a multicast one by its sender.
 #[test]
 fn a_datagram_for_another_node_is_refused() {
     let world = &mut busy_world(3);
@@ -256,8 +256,8 @@ fn a_repair_is_an_original_that_is_missing() {
     assert_eq!(node.alive(NodeId(1)), Some(Time(5)));
 }
 
-/// [chain-1] A node forwards datagrams for the group, bit for bit, each number once, to its
-/// successor in the newest chain that their sender set up, never along an older one.
+/// [chain-1] A node forwards multicast datagrams, bit for bit, each number once, to its successor
+/// in the newest chain that their sender set up, never along an older one.
 #[test]
 fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
     let mut world = World::new(4, Delivery::InOrder, 13);
@@ -459,7 +459,7 @@ fn a_challenge_introduces_who_answers_it() {
     assert_eq!(two.handle(&stale, Time(10)), Err(Refusal::Before));
 }
 
-/// [rate-3] A node that receives a higher ballot's leader on the group stops, and drops its unsent
+/// [rate-3] A node that receives a higher ballot's leader by multicast stops, and drops its unsent
 /// messages.
 #[test]
 fn an_older_leader_stops() {

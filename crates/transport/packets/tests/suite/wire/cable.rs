@@ -23,7 +23,7 @@ pub(crate) fn skip(what: &str, why: &str) {
     eprintln!("skipped: {what}: {why}");
 }
 
-/// Runs the test of this name in a process and a network namespace of its own.
+/// Runs the test named `name` in a process and a network namespace of its own.
 pub(crate) fn alone(name: &str, test: fn()) {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
     if namespace::is_inside(INSIDE) {
@@ -71,7 +71,7 @@ pub(crate) fn lay() {
     ip("link set right up").unwrap();
 }
 
-/// Opens a socket of the default EtherType, without a group.
+/// Opens a socket of the default EtherType, without a multicast group.
 pub(crate) fn bind(interface: &str) -> Ethernet {
     Ethernet::bind(interface, ETHER_TYPE, None, RECEIVE_BYTES).unwrap()
 }
@@ -122,7 +122,7 @@ pub(crate) fn wait_any(socket: &Ethernet, ms: i64) {
     poll(&mut polled, Some(&timeout)).unwrap();
 }
 
-/// Receives all waiting frames, of which a ring has a finite number.
+/// Receives all waiting frames. A ring holds a finite number.
 pub(crate) fn drain(socket: &mut Ethernet, mut take: impl FnMut(Mac, &[u8])) {
     let ended = (0..1000).any(|_| socket.receive(&mut take).unwrap() == 0);
     assert!(ended, "{} gives the same again and again", socket.local());

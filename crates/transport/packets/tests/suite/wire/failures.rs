@@ -77,7 +77,7 @@ fn without_the_right_it_says_which() {
 }
 
 /// Frames that arrived earlier are received first. Then the error is reported, once when receiving
-/// and for each send. Then the socket works again, with its group.
+/// and for each send. Then the socket works again, with its multicast group.
 #[test]
 fn an_interface_that_is_down_comes_back() {
     alone("failures::an_interface_that_is_down_comes_back", || {

@@ -87,8 +87,8 @@ fn longer_frames_need_a_longer_mtu() {
     });
 }
 
-/// On a bridge with three cables, hosts that joined receive the group, others do not, and none
-/// receives its own frames.
+/// On a bridge with three cables, hosts that joined receive the multicast group, others do not, and
+/// none receives its own frames.
 #[test]
 fn a_group_reaches_all_who_joined() {
     alone("frames::a_group_reaches_all_who_joined", || {
@@ -130,8 +130,8 @@ fn a_group_reaches_all_who_joined() {
     });
 }
 
-/// A cable carries every group, so the test checks the kernel's list, which determines what a
-/// device passes.
+/// A cable carries every multicast group, so the test checks the kernel's list, which determines
+/// what a device passes.
 #[test]
 fn a_group_is_joined_as_long_as_its_socket_is_open() {
     alone("frames::a_group_is_joined_as_long_as_its_socket_is_open", || {

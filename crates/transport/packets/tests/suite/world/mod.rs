@@ -22,7 +22,7 @@ use quorate_packets::{
     trust::{Group, Key, Keys},
 };
 
-/// The group's channel of each node.
+/// The multicast channel of each node.
 pub(crate) const CHANNEL: u8 = 1;
 
 /// Maximum number of turns of one run: far more than any run that ends.
@@ -60,11 +60,11 @@ pub(crate) struct World {
     pub(crate) recorded: Vec<(u32, Vec<u8>)>,
     /// Sender and receiver between which nothing arrives.
     pub(crate) cut_links: Vec<(u32, u32)>,
-    /// Capacity of the common link to the group. The excess is lost to all.
+    /// Capacity of the common link for multicast. The excess is lost to all.
     pub(crate) bottleneck: Option<Bucket>,
     /// A node with additional losses, per thousand datagrams.
     pub(crate) loser: Option<(u32, u64)>,
-    /// Number of datagrams to the group.
+    /// Number of multicast datagrams.
     pub(crate) to_group: usize,
     pub(crate) to_one: usize,
 }
