@@ -458,8 +458,8 @@ mod tests {
         }
     }
 
-    /// A value that does not fit, a frame of another group, one for another device, and a corrupted
-    /// one are not delivered.
+    /// Frames that are not delivered: one with a value that does not fit, one from another group,
+    /// one for another device, and a corrupted one.
     #[test]
     fn what_is_not_for_the_box_does_not_reach_it() {
         let (form, other) = (Form::Udp, station(7));

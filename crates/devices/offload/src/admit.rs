@@ -7,7 +7,7 @@ use crate::{
     header::{COORDINATOR, FLAGS, HEADER_BYTES},
 };
 
-/// A valid frame of the group, split into its parts.
+/// A valid frame from the group, split into its parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Admitted<'a> {
     pub from: Port,
@@ -26,8 +26,8 @@ impl Admitted<'_> {
     }
 }
 
-/// Parses a frame. Fails with the [`Reason`] if it is not a valid frame of the group addressed to
-/// this station ([offload-16]).
+/// Parses a frame. Fails with the [`Reason`] if it is not a valid frame from the group, addressed
+/// to this station ([offload-16]).
 pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted<'a>, Reason> {
     let form = Form::of(frame, setup.own.port)?;
     let header: &[u8; HEADER_BYTES] =

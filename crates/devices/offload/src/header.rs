@@ -4,8 +4,8 @@
 use crate::{Number, PackedBallot, Reason};
 
 pub const HEADER_BYTES: usize = 62;
-/// Maximum size of the value area in bytes, for which a frame fits into an Ethernet frame of 1500
-/// bytes.
+/// Maximum size of the value area in bytes. With it, a frame just fits into an Ethernet frame of
+/// 1500 bytes.
 pub const ROOM_BYTES_MAX: usize = 1408;
 /// First byte of the header. The upper half identifies the protocol, the lower half its version,
 /// which is 1.

@@ -36,8 +36,8 @@ pub struct Address {
 }
 
 impl Address {
-    /// Returns whether this is the address of a single station, to which a response may be sent
-    /// ([offload-16]).
+    /// Returns whether this is the address of a single station, so that a response may be sent to
+    /// it ([offload-16]).
     const fn is_single(&self, form: Form) -> bool {
         let mac = self.mac[0] & 1 == 0;
         match form {

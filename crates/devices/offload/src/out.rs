@@ -86,7 +86,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Appends a frame of this length and returns its bytes. Panics if the caller's buffer is too
+    /// Appends a frame of `length` bytes and returns them. Panics if the caller's buffer is too
     /// small.
     pub(crate) fn push(&mut self, port: Port, length: usize) -> &mut [u8] {
         let from = self.used;

@@ -150,8 +150,7 @@ impl Counters {
         self.0[reason as usize]
     }
 
-    /// Returns the counter with this number, by which frames query counters, or `None` if there is
-    /// no such counter.
+    /// Returns the counter that frames query by `number`, or `None` if there is no such counter.
     pub fn at(&self, number: u32) -> Option<u64> {
         self.0.get(usize::try_from(number).ok()?).copied()
     }

@@ -34,7 +34,7 @@ impl Routes {
 pub struct Setup {
     /// Hash of the cluster, generation and number of the group.
     pub group: u32,
-    /// Size of the value area in bytes, the same in all frames of a group.
+    /// Size of the value area in bytes, the same in all frames in a group.
     pub room: usize,
     /// Source address of the frames that the device sends. The device also receives on the port of
     /// this address.

@@ -84,7 +84,7 @@ impl Entry {
     }
 }
 
-/// Outcome of passing a frame of the owner to a program.
+/// Outcome of passing an owner's frame to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The device passed the frame on to the other port, unchanged.
@@ -164,7 +164,8 @@ pub struct Device {
 /// fit into the tap.
 pub(crate) type Counted = [u64; COUNTERS + 1];
 
-/// Name of the tap's map. The owner's process uses this map and the ones below.
+/// Name of the map of the tap, the queue of frames for the owner. The owner's process uses this map
+/// and the ones below.
 pub(crate) const TAP: &str = "tap";
 pub(crate) const COUNTED: &str = "counted";
 pub(crate) const DRAINED: &str = "drained";

@@ -199,7 +199,7 @@ impl Host {
         }
     }
 
-    /// Returns the program that a frame is from or for. All frames of a coordinator have a flag.
+    /// Returns the program that sent or should receive `frame`. All coordinator frames have a flag.
     fn says(&self, frame: &[u8]) -> Program {
         let form = Form::of(frame, self.device.settings.setup.own.port);
         let form = form.or_else(|_| Form::of(frame, self.device.settings.setup.owner.port));

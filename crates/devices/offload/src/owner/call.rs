@@ -87,7 +87,7 @@ impl Call {
         Ok(())
     }
 
-    /// Returns the response in a frame of the program if it belongs to this call.
+    /// Returns the response in the program's frame, if it belongs to this call.
     pub(crate) fn hear(&mut self, said: &Header, settings: &Settings) -> Option<Answer> {
         let ours = said.value.origin_boot == settings.owner_boot
             && self.numbers.contains(&said.value.counter)

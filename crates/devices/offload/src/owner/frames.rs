@@ -112,9 +112,10 @@ impl Frames {
             .expect("a room of whole words, and a frame for it")
     }
 
-    /// Decodes a frame of this group, addressed to the owner, or to the device and passed on by it.
-    /// Returns `None` if it is invalid. A frame whose source address is not the device's counts as
-    /// [`FrameOrigin::Network`]; one with that address may still be forged ([offload-21]).
+    /// Decodes a frame from this group that is addressed to the owner, or to the device, which
+    /// passed it on. Returns `None` if it is invalid. A frame whose source address is not the
+    /// device's counts as [`FrameOrigin::Network`]; one with that address may still be forged
+    /// ([offload-21]).
     pub(crate) fn hear<'a>(&self, came: FrameOrigin, frame: &'a [u8]) -> Option<ReceivedFrame<'a>> {
         let Shape { own, owner, .. } = self.shape;
         let to = *frame.first_chunk()?;

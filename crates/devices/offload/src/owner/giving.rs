@@ -147,7 +147,7 @@ impl CoordinatorDriver {
         self.upkeep.know(heard.header.value, held, cells)
     }
 
-    /// Handles a frame of the device's coordinator. The caller has checked the frame's boot.
+    /// Handles a frame from the device's coordinator. The caller has checked the frame's boot.
     pub(crate) fn hear(
         &mut self,
         heard: &ReceivedFrame<'_>,

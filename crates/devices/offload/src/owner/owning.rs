@@ -24,7 +24,7 @@ use crate::owner::{
 /// Counters of an owner, for metrics. They never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of frames from the port that are not valid frames of the group.
+    /// Number of frames from the port that are not valid frames from the group.
     pub foreign: u64,
     /// Number of votes treated as no-ops because their descriptor is invalid or does not match the
     /// bytes ([offload-21]).

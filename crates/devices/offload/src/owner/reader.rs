@@ -79,7 +79,7 @@ impl Reader {
         self.asked.values().any(|(_, waits)| pace.is_late(*waits))
     }
 
-    /// Completes the read of this slot. Returns `false` if none is outstanding.
+    /// Completes the read of `slot`. Returns `false` if none is outstanding.
     pub(crate) fn hear(&mut self, slot: u64) -> bool {
         self.asked.remove(&slot).is_some()
     }

@@ -141,7 +141,7 @@ impl AcceptorDriver {
         self.armed.filter(|_| votes).map(|armed| armed.ballot)
     }
 
-    /// Handles a frame of the device's acceptor. The caller has checked the frame's boot.
+    /// Handles a frame from the device's acceptor. The caller has checked the frame's boot.
     pub(crate) fn hear(
         &mut self,
         heard: &ReceivedFrame<'_>,

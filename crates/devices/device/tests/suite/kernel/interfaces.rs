@@ -22,7 +22,7 @@ use crate::kernel::{
 const VALUES: u64 = 10_000;
 /// More than the number of values, so that every cell can be compared.
 pub(crate) const CELLS: u32 = 1 << 14;
-/// Maximum number of outstanding requests of a client.
+/// Maximum number of outstanding requests per client.
 const OUTSTANDING: u64 = 32;
 
 pub(crate) fn open(host: u8, cells: u32, hooks: &[Hook]) -> Result<(Host, PreviousDevice), Failed> {

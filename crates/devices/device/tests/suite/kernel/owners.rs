@@ -1,4 +1,4 @@
-//! Ownership of devices at an interface, and what happens to devices whose owners no longer exist.
+//! Ownership of devices at an interface, and the handling of devices whose owners no longer exist.
 
 use std::process::Command;
 

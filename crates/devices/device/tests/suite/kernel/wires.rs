@@ -40,7 +40,7 @@ pub(crate) fn skip(what: &str, why: &str) {
     eprintln!("skipped: {what}: {why}");
 }
 
-/// Runs the test of this name in a process and namespaces of its own.
+/// Runs the test named `name` in a process and namespaces of its own.
 pub(crate) fn alone(name: &str, test: fn()) {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
     if namespace::is_inside(INSIDE) {

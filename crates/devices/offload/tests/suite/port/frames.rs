@@ -44,7 +44,7 @@ pub(crate) fn read(frame: &[u8]) -> Header {
     Header::read(header).unwrap()
 }
 
-/// Encodes a frame of the device to its owner.
+/// Encodes a frame from the device to its owner.
 pub(crate) fn write(header: &Header, room: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; 200];
     let frame = Form::Udp.write(&mut buffer, &address(OWN), &address(OWNER), header, room);

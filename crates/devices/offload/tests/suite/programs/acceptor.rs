@@ -1,4 +1,4 @@
-//! Acceptor tests: which votes it casts, and that it retains them.
+//! Acceptor tests: the votes that it casts, and that it retains them.
 
 use quorate_offload::{
     Acceptor, PackedBallot, Port, Reason, Routes, Type, Verdict, acceptor::Arm, header::REPEAT,
