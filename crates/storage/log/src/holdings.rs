@@ -67,7 +67,7 @@ impl Holdings {
         }
     }
 
-    /// Adds a segment, to which all further log writes go.
+    /// Adds a segment. All further log writes go to it.
     pub(crate) fn enter(&mut self, file: SegmentFile) {
         self.bytes += file.bytes;
         self.segments.push_back((file, SegmentContents::default()));

@@ -57,8 +57,8 @@ pub struct Header {
     pub incarnation: Incarnation,
     /// Place of the log write. The segment's number is its epoch.
     pub place: Place,
-    /// Number of the first log write in this segment. Log writes with this number or a higher one
-    /// in earlier segments were cut off.
+    /// Number of the first log write in this segment. Log writes in earlier segments with the same
+    /// number or a higher one were cut off.
     pub first_seq: u64,
     /// Number of the log write. The first one of a log is number 1.
     pub seq: u64,

@@ -1,5 +1,4 @@
-//! Trimmed logs, which begin after the first slot: what they remember, what they refuse, and the
-//! damage that they report.
+//! Trimmed logs, which begin after the first slot: their contents, refusals, and reported damage.
 
 use crate::disk::{BLOCK, Disk as _, Fault, MemoryDisk, Pending, PendingKind, SmallFiles as _};
 use quorate_core::{

@@ -250,8 +250,8 @@ impl<S: Source> Walk<'_, S> {
         self.tail = Some((index, header.place.offset + u64::from(header.length)));
     }
 
-    /// Reads the log write with the next number, if it is at this offset, intact, and chained to
-    /// its predecessor.
+    /// Reads the log write with the next number, if it is at `offset`, intact, and chained to its
+    /// predecessor.
     fn log_write_at(&mut self, index: usize, offset: u64) -> Result<Found, LogError> {
         let file = self.files[index];
         if offset >= file.bytes {
@@ -297,7 +297,7 @@ impl<S: Source> Walk<'_, S> {
         }
     }
 
-    /// Reads the header at this offset, if it is valid, names the right owner and belongs there.
+    /// Reads the header at an offset, if it is valid, names the right owner and belongs there.
     fn read_header(
         &mut self,
         index: usize,

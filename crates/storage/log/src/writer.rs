@@ -243,7 +243,7 @@ impl Writer {
         in_flight.map(|write| (write.seq, write.span.bytes))
     }
 
-    /// Returns whether the current segment has room for a log write of this length.
+    /// Returns whether the current segment has room for a log write of `length` bytes.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         self.current.is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
     }

@@ -441,7 +441,7 @@ fn only_segments_of_the_log_count_as_segments() {
     });
 }
 
-/// Repeats a rename that succeeded, after which the disk was too full to record the number.
+/// Repeats a rename that succeeded although the disk was then too full to record the number.
 #[test]
 fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {
     on_each_driver(|folder, want| {

@@ -1,4 +1,4 @@
-//! Pauses between the writes that create a segment: when they end, and their length.
+//! Pauses between the writes that create a segment: their ends and lengths.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A chunk of a stream: which of its blocks are written, and their checksums.
+//! A chunk of a stream: the written blocks and their checksums.
 
 use quorate_log::disk::{BLOCK, joined};
 

@@ -1,4 +1,4 @@
-//! The store: where a node keeps the decided bytes of inner streams, by ⟨stream, position⟩.
+//! Stream store: holds the decided bytes of inner streams on a node, by ⟨stream, position⟩.
 //!
 //! Bytes arrive through [`Store::put`], in any order and any number of times. They are gathered
 //! until they fill a *unit* (64 KiB), and written in whole blocks, each once ([disk-7]), into
@@ -70,7 +70,7 @@ pub struct Store {
     /// Chunks that are no longer needed but may be listed in a durable catalogue or the one being
     /// written. The next catalogue omits them ([trim-4]).
     released: Vec<Address>,
-    /// Permanent failure, after which writes may be lost ([disk-9]).
+    /// Permanent failure. Writes may be lost after it ([disk-9]).
     failure: Option<String>,
 }
 

@@ -35,7 +35,7 @@ impl Ranges {
         self.ranges.insert(from, to);
     }
 
-    /// Removes a range, of which only parts may be in the set.
+    /// Removes a range. Only parts of it may be in the set.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;

@@ -265,7 +265,7 @@ impl Stream {
         self.cuts.remove(&position)
     }
 
-    /// Returns whether the cut with this id waits at a position.
+    /// Returns whether the cut `id` waits at `position`.
     pub(super) fn has_cut(&self, position: u64, id: u64) -> bool {
         self.cuts.get(&position).is_some_and(|cut| cut.id == id)
     }
