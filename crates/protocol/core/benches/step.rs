@@ -116,7 +116,7 @@ fn step_unless(idle: bool, node: &mut Node, input: Input, effects: &mut Effects)
 }
 
 /// A leader proposes: one proposal and two votes of other members yield two 2As, a record and a
-/// decision. The time is per step, of which there are three per value (four in a durable group).
+/// decision. The time is per step. Each value takes three steps, in a durable group four.
 fn leader(stream: bool, class: Class, idle: bool) -> Round {
     let mut node = node(1, class);
     let mut effects = Effects::with_capacity(64);

@@ -139,8 +139,8 @@ impl AuxiliaryView {
         *self == Self { told, announced: self.announced, ..Self::default() }
     }
 
-    /// Records a leader's report of this node's role, and of the prefix that full replicas hold
-    /// without it.
+    /// Records a leader's report about this node's role and about the prefix that full replicas
+    /// hold without it.
     pub fn record_role(&mut self, auxiliary: bool, held_by_quorum: Slot) {
         self.told = Some(auxiliary);
         if auxiliary {
@@ -169,7 +169,7 @@ impl AuxiliaryView {
         self.held_to
     }
 
-    /// Records that the log is being trimmed to start at this slot.
+    /// Records that the log is being trimmed to start at slot `to`.
     pub fn forget(&mut self, to: Slot) {
         assert!(
             to <= self.held_to,

@@ -24,7 +24,7 @@ struct VoteReport {
     to: Slot,
 }
 
-/// Waiting clients and peers, and the reports of other members.
+/// Waiting clients and peers, and reports from other members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EarlyVotes {
     /// Ballot and slot for which clients of this node wait. A quorum must have voted in that

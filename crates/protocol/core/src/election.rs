@@ -95,8 +95,8 @@ impl Election {
         self.max_us
     }
 
-    /// [live-5] Records that this node itself was paused for `us` microseconds until now, so that
-    /// messages of the leader may be unread.
+    /// [live-5] Records that this node itself was paused for the last `us` microseconds, so that
+    /// messages from the leader may be unread.
     ///
     /// The lateness counts from the end of the timeout, but the pause may have begun long before.
     /// Therefore the whole timeout restarts the first time. It restarts only once, or a node that

@@ -1,5 +1,4 @@
-//! Flow control of proposals: the number in flight, and how far they have been sent to each
-//! follower.
+//! Flow control of proposals: the number in flight, and the send position of each follower.
 //!
 //! Liveness only. A follower accepts proposals in order ([`crate::voted`]). If its reply shows that
 //! a proposal was lost, the leader resends everything from that slot onwards.
@@ -100,12 +99,12 @@ impl Peers {
         self.list.iter().filter(|peer| peer.connected).map(|peer| peer.member.node)
     }
 
-    /// Returns the peer with this id, mutably; `None` if it is unknown.
+    /// Returns the peer `node`, mutably; `None` if it is unknown.
     pub fn find(&mut self, node: NodeId) -> Option<&mut Peer> {
         self.list.iter_mut().find(|peer| peer.member.node == node)
     }
 
-    /// Returns the peer with this id; `None` if it is unknown.
+    /// Returns the peer `node`; `None` if it is unknown.
     pub fn peer(&self, node: NodeId) -> Option<&Peer> {
         self.list.iter().find(|peer| peer.member.node == node)
     }

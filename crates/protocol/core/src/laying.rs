@@ -44,7 +44,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// Returns the route with this name; `None` if there is none, or if it needs a list of members.
+    /// Returns the route named `name`; `None` if there is none, or if it needs a list of members.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "star" => Some(Self::Star),
@@ -232,9 +232,9 @@ impl RingControl {
         self.broken.as_ref().map_or(&[], |(_, members)| members)
     }
 
-    /// Examines the members of the broken ring, after which a ring may be set up again. Members
-    /// that voted for the slot at which the ring broke are cleared. If the slot was decided without
-    /// the other members, those are excluded for a while. If no member was slow, the next ring is
+    /// Examines the members of the broken ring. A ring may be set up again afterwards. Members that
+    /// voted for the slot at which the ring broke are cleared. If the slot was decided without the
+    /// other members, those are excluded for a while. If no member was slow, the next ring is
     /// postponed, for longer each time.
     pub fn judge(&mut self, now: Time, decided_to: Slot, voted_to: &[(Member, Slot)]) {
         let Some((slot, _)) = self.broken else {

@@ -46,7 +46,7 @@ struct Votes {
 pub struct Tally {
     ballot: Ballot,
     proposals: VecDeque<Proposal>,
-    /// End of the last proposal, exclusive. `prefix` is the ballot's prefix sum at this slot.
+    /// End of the last proposal, exclusive. `prefix` is the ballot's prefix sum there.
     next: Slot,
     prefix: u64,
     votes: Vec<Votes>,
@@ -173,8 +173,8 @@ impl Tally {
         self.counted.add(range);
     }
 
-    /// Returns the end of the slots, starting at `from`, for which a phase-2 quorum of
-    /// `configuration` has voted in this ballot.
+    /// Returns the end of the run of slots, starting at `from`, with votes of a phase-2 quorum of
+    /// `configuration` in this ballot.
     fn quorum_to(&self, configuration: &Configuration, from: Slot) -> Slot {
         // Members sorted by the end of their votes, highest first. There are few, so insertion sort
         // is enough.

@@ -18,8 +18,8 @@ use crate::{
 /// nothing, and receive no such requests ([lie-1]).
 pub const SINCE: Level = Level(10);
 
-/// Maximum number of incarnations, and of starts, by which a node follows another node's claim at
-/// once. The limit keeps false claims from using up all of them ([lie-4]).
+/// Maximum number of incarnations, and of starts, that a node advances at once because of another
+/// node's claim. The limit keeps false claims from using up all of them ([lie-4]).
 pub const STEPS_MAX: u32 = 1 << 20;
 
 /// End of a node's log on stable storage, as the number of a log write in an incarnation. Any write
@@ -172,7 +172,7 @@ mod tests {
         Memory { written: Written { incarnation: Incarnation(incarnation), to }, boot }
     }
 
-    /// [lie-2] The reports of a process grow; a late message with a lower one revokes nothing.
+    /// [lie-2] A process's reports grow. A late message with a lower one revokes nothing.
     #[test]
     fn what_overtakes_is_no_loss() {
         let mut witness = RollbackDetector::default();

@@ -165,8 +165,8 @@ impl Fitted {
     }
 }
 
-/// Returns the smallest batch size on the grid that has room for a command of this size. Smaller
-/// sizes would have no effect.
+/// Returns the smallest batch size on the grid that has room for a command of `command` bytes.
+/// Smaller sizes would have no effect.
 pub(crate) fn batch_least(command: f64) -> usize {
     let holds = |&step: &usize| step as f64 >= command;
     let last = BATCHES[BATCHES.len() - 1];

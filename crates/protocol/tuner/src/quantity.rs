@@ -97,7 +97,7 @@ impl Linear {
         Self { fixed: Micros::from_ms(fixed_ms), per_byte: Micros(per_kb_ms) }
     }
 
-    /// Returns the time for a message of this size.
+    /// Returns the time for a message of `bytes`.
     pub fn at(self, bytes: Bytes) -> Micros {
         self.fixed + self.per_byte * bytes.0
     }

@@ -52,7 +52,7 @@ pub enum Decoded<'a> {
         /// Number of input bytes that the frame occupies.
         used: usize,
     },
-    /// The input is the beginning of a frame, of which at least this many bytes are missing.
+    /// The input is the beginning of a frame. At least the given number of bytes is missing.
     NeedMore(usize),
 }
 

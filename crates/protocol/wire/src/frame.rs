@@ -98,7 +98,7 @@ impl RefusalCode {
         }
     }
 
-    /// Returns the code with this number; [`RefusalCode::Other`] if the number is unknown.
+    /// Returns the code numbered `number`; [`RefusalCode::Other`] if it is unknown.
     pub const fn from_number(number: u32) -> Self {
         match number {
             1 => Self::ForeignCluster,
@@ -117,8 +117,7 @@ impl RefusalCode {
     }
 }
 
-/// First frame of a connection, in either direction. The sender of the frame is the node that the
-/// hello describes.
+/// First frame on a connection, in either direction. It describes its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hello<'a> {
     /// Levels that the sender supports ([level-3]). The lowest is also the protocol version of the
@@ -132,11 +131,11 @@ pub struct Hello<'a> {
     /// Node that the sender expects at the other end.
     pub to: NodeId,
     pub lane: Lane,
-    /// The sender's address for clients.
+    /// The sender's client address.
     pub client: &'a str,
     /// The sender's address for operators.
     pub admin: &'a str,
-    /// The sender's address for clients of byte streams; empty if it has none.
+    /// The sender's address for byte stream clients; empty if it has none.
     pub stream: &'a str,
 }
 
@@ -158,7 +157,7 @@ pub struct Founding<'a> {
     pub class: Class,
     /// Name of the group's store, as on the command line.
     pub store: &'a str,
-    /// First members, with their addresses for peers.
+    /// First members, with their peer addresses.
     pub members: Vec<(NodeId, &'a str)>,
 }
 
@@ -189,7 +188,7 @@ pub struct DatagramChannel {
 /// A unit of transmission on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Frame<'a> {
-    /// First frame of the connecting node.
+    /// First frame from the connecting node.
     Hello(Hello<'a>),
     /// Response of the accepting node, which describes itself.
     Welcome(Hello<'a>),

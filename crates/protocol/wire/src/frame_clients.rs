@@ -201,11 +201,11 @@ pub struct NodePosition {
     pub place: Option<DevicePlace>,
     /// Era of the next slot, or a later era.
     pub era: u32,
-    /// All slots below this one are applied and reflected in this position.
+    /// End of the applied slots, all of which are reflected in this position.
     pub applied_to: u64,
     /// Slot in which the name was registered; 0 if it is not registered.
     pub session: u64,
-    /// Number of the next batch of this name to be executed.
+    /// Number of the client's next batch to be executed.
     pub next: u64,
 }
 

@@ -93,7 +93,7 @@ pub enum How {
 /// A frame from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
-    /// First frame of a connection.
+    /// First frame on a connection.
     Hello {
         /// Protocol version of the client, which is [`VERSION`].
         version: u32,
@@ -338,7 +338,7 @@ impl Code {
         self as u16
     }
 
-    /// Returns the code with this number; `None` for a code of another version.
+    /// Returns the code numbered `number`; `None` for a code of another version.
     pub fn of(number: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.number() == number)
     }

@@ -29,7 +29,7 @@ impl Acks {
         self.early.await_votes(ballot, to);
     }
 
-    /// Drops the requests and reports of a node that disconnected.
+    /// Drops a disconnected node's requests and reports.
     pub(super) fn disconnect(&mut self, node: NodeId) {
         self.lasting.disconnect(node);
         self.early.disconnect(node);

@@ -1,4 +1,4 @@
-//! Open or closed load: whether clients send at a fixed rate, or as fast as they get replies.
+//! Open or closed load: clients send at a fixed rate, or as fast as they get replies.
 //!
 //! By Little's law a fixed number of clients achieves more throughput the less it waits: the
 //! logarithm of the throughput falls with slope −1 over that of the latency. The throughput of

@@ -26,7 +26,7 @@ pub(super) enum Begin {
     /// The first step is done, or there was nothing to change.
     Begun,
     /// Start with this setting, because the round trip is short or no peer replies. Commands have
-    /// arrived in small groups, so batches regroup for this number of nanoseconds.
+    /// arrived in small groups, so batches regroup for the given nanoseconds.
     With(Setting, u64),
 }
 

@@ -14,7 +14,7 @@ use super::{
 pub enum Found<T> {
     /// A frame, and the number of bytes that it occupies.
     Frame(T, usize),
-    /// The input is the beginning of a frame, of which at least this many bytes are missing.
+    /// The input is the beginning of a frame. At least the given number of bytes is missing.
     NeedMore(usize),
 }
 

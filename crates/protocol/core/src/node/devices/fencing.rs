@@ -266,9 +266,9 @@ impl Node {
         self.follow_counted(effects);
     }
 
-    /// [offload-11] Handles a report to a node without a vote that a quorum voted for this value in
-    /// this slot. The value was proposed in this ballot, so it is recorded in the same way as a
-    /// proposal that a learner received.
+    /// [offload-11] Handles a report that a quorum voted for a value in a slot, sent to a node
+    /// without a vote. The value was proposed in the reported ballot, so it is recorded in the same
+    /// way as a proposal that a learner received.
     pub(super) fn on_told(
         &mut self,
         now: Time,

@@ -31,7 +31,7 @@ pub(crate) struct Scenario {
     pub(crate) demand: Demand,
     /// Factor by which all processor costs are multiplied.
     pub(crate) slowness: f64,
-    /// Time from a reply to the next command of the same client, in microseconds.
+    /// Time from a reply to the same client's next command, in microseconds.
     pub(crate) client_us: f64,
 }
 
