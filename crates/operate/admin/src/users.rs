@@ -46,7 +46,7 @@ pub enum UsersRequest {
     Set(SetUser),
     /// Remove the user.
     Remove { name: String },
-    /// Remove all users, after which every client that can connect may do everything.
+    /// Remove all users. Every client that can connect may then do everything.
     Open {},
 }
 

@@ -53,7 +53,7 @@ impl Code {
         (Self::Panicked, "QUORATE_PANICKED"),
     ];
 
-    /// Returns the code with this number; `None` if there is none.
+    /// Returns the code numbered `number`; `None` if there is none.
     pub fn of(number: i32) -> Option<Self> {
         let mut codes = Self::ALL.into_iter().map(|(code, _)| code);
         codes.find(|code| *code as i32 == number)

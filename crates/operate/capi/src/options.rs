@@ -24,9 +24,9 @@ pub struct Options {
     pub data: Option<String>,
     /// Id of the node.
     pub node: Option<u32>,
-    /// Addresses on which the nodes listen for peers, by node id.
+    /// Peer addresses of the nodes, by node id.
     pub cluster: BTreeMap<u32, String>,
-    /// Address on which this node listens for peers; `None` if it is the entry in `cluster`.
+    /// Peer address of this node; `None` if it is the entry in `cluster`.
     pub peer: Option<String>,
     /// Device that votes for the node.
     pub device: Device,
@@ -53,7 +53,7 @@ pub struct Options {
     /// Maximum time for which opening a handle waits for the node. If it is zero, opening does not
     /// wait.
     pub start_wait: Duration,
-    /// Maximum interval in milliseconds between messages of a leader.
+    /// Maximum interval in milliseconds between a leader's messages.
     pub heartbeat_ms: Option<u64>,
     /// Range in milliseconds from which the election timeout is drawn at random.
     pub election_ms: Option<(u64, u64)>,

@@ -1,5 +1,5 @@
-//! Source behind a handle: the node, in this process or remote, to which values are submitted and
-//! from which they are read.
+//! Source behind a handle: the node, in this process or remote, that accepts submitted values and
+//! delivers values to read.
 
 use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Stores of the key-value service: which one a data folder uses, and how it is opened.
+//! Stores of the key-value service: selection of the store in a data folder, and opening it.
 
 use std::path::Path;
 

@@ -22,7 +22,7 @@ pub fn read(command: &mut Command) -> io::Result<String> {
     Err(io::Error::other(why))
 }
 
-/// Returns whether a program of this name is installed.
+/// Returns whether `program` is installed.
 pub fn has(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())

@@ -40,7 +40,7 @@ enum Work {
     Push,
     /// Moves elements of the second queue from its first list to its second list.
     Move,
-    /// Takes elements from the queue with this index.
+    /// Takes elements from the queue at this index.
     Take(usize),
 }
 

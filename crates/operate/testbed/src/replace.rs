@@ -19,7 +19,7 @@ use crate::{
     wait,
 };
 
-/// Log message of a new node that has caught up.
+/// Log message of a new node when it has caught up.
 const LEVEL: &str = "is caught up: it learns";
 
 /// A step of a replacement that is complete.

@@ -17,7 +17,7 @@ const SILENCE: Duration = Duration::from_millis(2500);
 /// Maximum size of a reply in bytes.
 const REPLY_BYTES_MAX: usize = 16 << 20;
 
-/// RESP reply of a node.
+/// RESP reply from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Simple string such as `+OK`.

@@ -14,7 +14,7 @@ pub fn use_certificate(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the certificate for clients of the library, if there is one.
+/// Returns the certificate for the library's clients, if there is one.
 pub(crate) fn certificate() -> Option<ClientTrust> {
     TRUST.get().cloned()
 }

@@ -87,7 +87,7 @@ impl MulticastListeners {
         Ok(interface)
     }
 
-    /// Stops the listener with this token and returns its counts, which can be taken only once.
+    /// Stops the listener with token `token` and returns its counts, which can be taken only once.
     fn heard(&self, token: u64) -> Result<HeardView, Failure> {
         let taken = self.current().take_if(|current| current.token == token);
         let Current { end, thread, .. } = taken.ok_or_else(|| {

@@ -96,7 +96,7 @@ struct State {
     node: u32,
     /// Reason for the failure or end of the last connection.
     obstacle: String,
-    /// Permanent failure, after which the client gives up.
+    /// Permanent failure; the client has given up.
     fatal: Option<Failed>,
     closed: bool,
     /// Earliest time at which the keeper's next check is due.

@@ -1,4 +1,4 @@
-//! Unanswered requests of an attached program, with sequence numbers, retries and timeouts.
+//! An attached program's unanswered requests, with sequence numbers, retries and timeouts.
 
 use std::{
     collections::BTreeMap,
@@ -127,8 +127,8 @@ impl Pending {
         self.open.values().map(wake).chain(register).min()
     }
 
-    /// Returns when the oldest request on a connection will have waited for `patience`, after which
-    /// another node should be tried.
+    /// Returns the time at which another node should be tried: the oldest request on the connection
+    /// has then waited for `patience`.
     pub(super) fn impatient(&self, link: u64, patience: Duration) -> Option<Instant> {
         let sent = self.open.values().filter(|open| open.sent_on == link);
         sent.map(|open| open.sent_at + patience).min()

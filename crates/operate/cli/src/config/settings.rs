@@ -1,4 +1,4 @@
-//! Table of a node's settings, from which the flags of `quorate start` are generated.
+//! Table of a node's settings. The flags of `quorate start` are generated from it.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
-//! Health of the cluster: whether it has a quorum, how many failures it tolerates, and what the
-//! operator should do. The web page at the admin address uses the same rules and texts
-//! (`health.js`).
+//! Health of the cluster: its quorum, the number of failures that it tolerates, and advice to the
+//! operator. The web page at the admin address uses the same rules and texts (`health.js`).
 
 use std::time::{Duration, Instant};
 

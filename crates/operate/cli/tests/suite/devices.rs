@@ -99,7 +99,7 @@ fn the_demo_with_a_page_loses_nothing() {
     assert!(json["devices"][2].is_null(), "{json}");
 }
 
-/// Returns the report of a node about its device.
+/// Returns a node's report about its device.
 fn device_of(cluster: &Cluster, id: u32) -> Option<Json> {
     Some(cluster.status(id)?["device"].clone()).filter(|device| !device.is_null())
 }

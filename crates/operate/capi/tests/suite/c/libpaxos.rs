@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::c::{build::Built, program::Program};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Offset between the port of an acceptor and its port for peers.
+/// Offset between an acceptor's port and its peer port.
 const PEERS: u16 = 1000;
 const ATTACHED: u16 = 2000;
 
@@ -424,8 +424,8 @@ fn learn(acceptors: &mut [Foreign], wanted: u32) -> Vec<Vec<u8>> {
     learned
 }
 
-/// Handcrafted frames of an unmodified client and learner of LibPaxos3 are understood: with
-/// MessagePack of old and new versions, in fragments, and of all lengths.
+/// Handcrafted frames from an unmodified LibPaxos3 client and learner are understood: with old and
+/// new versions of MessagePack, in fragments, and of all lengths.
 #[test]
 fn the_wire_of_libpaxos_is_understood() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
