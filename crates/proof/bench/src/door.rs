@@ -104,7 +104,7 @@ fn log_in(mut stream: &Stream, login: &Login, wait: Duration) -> io::Result<()> 
     is_ok(stream, "AUTH")
 }
 
-/// Switches the connection to acknowledgements at this class ([class-2]).
+/// Switches the connection to acknowledgements at class `asked` ([class-2]).
 fn ask_class(mut stream: &Stream, asked: Asked, speaks: Speaks, wait: Duration) -> io::Result<()> {
     patient(stream, wait)?;
     match speaks {

@@ -194,7 +194,7 @@ impl Load {
         }
     }
 
-    /// Handles the reply to the oldest outstanding command of a connection.
+    /// Handles the reply to a connection's oldest outstanding command.
     pub fn replied(&mut self, now: Nanos, connection: usize, answer: Answer<'_>) {
         let Some(begins) = self.outstanding[connection].pop_front() else {
             // A reply without a request is a fault of the system.

@@ -9,7 +9,7 @@ use crate::load::Answer;
 
 /// A client protocol whose replies arrive in the order of the requests.
 pub trait Protocol {
-    /// Appends the request for the command with this number.
+    /// Appends the request for command number `number`.
     fn request(&mut self, number: u64, out: &mut Vec<u8>);
 
     /// Decodes the reply at the start of the input and returns its length with the answer; `None`

@@ -101,7 +101,7 @@ fn vote(slot: u64, number: u64) -> Event {
     network(&phase2a(BALLOT, slot, number), number)
 }
 
-/// Returns a foreign frame that differs from a frame of the group only in its port.
+/// Returns a foreign frame: it differs from a frame in the group only in its port.
 fn other(number: u64) -> Event {
     let mut bytes = frame(Form::Udp, &phase2a(BALLOT, FIRST, number + 10), &room(number + 10));
     bytes[36..38].copy_from_slice(&53_u16.to_be_bytes());

@@ -26,7 +26,7 @@ pub use machine::{Fault, Machine};
 pub use source::{Error, Place, Sources};
 pub use switch::{Switch, committed};
 
-/// Compiles the file with this name and the files that it includes. `defines` contains additional
+/// Compiles the file `name` and the files that it includes. `defines` contains additional
 /// preprocessor definitions.
 pub fn compile(sources: &Sources, name: &str, defines: &[(&str, &str)]) -> Result<Program, Error> {
     let tokens = token::tokens(sources, name, defines)?;

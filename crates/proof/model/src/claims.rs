@@ -52,8 +52,8 @@ impl Claims {
         }
     }
 
-    /// Records that a client was notified of a quorum of votes for this slot in this ballot.
-    /// Returns the value, and the members that voted for it.
+    /// Records that a client was notified of a quorum of votes in a slot and ballot. Returns the
+    /// value, and the members that voted for it.
     pub fn record_notification(
         &mut self,
         slot: Slot,
@@ -64,8 +64,8 @@ impl Claims {
         Some((cast.value, cast.by.iter().copied().collect()))
     }
 
-    /// Returns the notifications for this slot: the ballot, the value, and the members that still
-    /// have their vote.
+    /// Returns the notifications for `slot`: the ballot, the value, and the members that still have
+    /// their vote.
     pub fn of(&self, slot: Slot) -> impl Iterator<Item = (Ballot, Value, Vec<Member>)> + '_ {
         let told = self.told.range((slot, Ballot::ZERO)..(slot.next(), Ballot::ZERO));
         told.filter_map(|key| {

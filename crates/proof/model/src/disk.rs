@@ -32,8 +32,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns whether the record is readable, and shows either a vote for this value in this slot
-    /// or that the slot decided this value.
+    /// Returns whether the record is readable and shows that `slot` decided `value`, or a vote for
+    /// it there.
     fn is_about(&self, slot: Slot, value: &Value) -> bool {
         match self.record {
             Record::Vote { range, value: held, .. } | Record::Decided { range, value: held } => {
@@ -112,7 +112,7 @@ impl Disk {
         self.rebased.as_ref().map_or_else(founded, |(_, eras)| eras.clone())
     }
 
-    /// Returns the value in the last record for this slot, whether or not the record is on stable
+    /// Returns the value in the last record for `slot`, whether or not the record is on stable
     /// storage.
     pub fn last_word(&self, slot: Slot) -> Option<Value> {
         self.entries.iter().rev().find_map(|entry| match entry.record {
@@ -125,7 +125,7 @@ impl Disk {
         })
     }
 
-    /// Returns whether this value is on stable storage for this slot, in any kind of record, or a
+    /// Returns whether `value` is on stable storage for `slot`, in any kind of record, or a
     /// snapshot covers the slot. With `bytes`, the value's bytes must be on stable storage too.
     pub fn holds(&self, slot: Slot, value: &Value, bytes: bool) -> bool {
         if slot < self.log_start() {
@@ -161,8 +161,7 @@ impl Disk {
         slot < self.log_start() || safe.is_some_and(|entry| slot < entry.hard.decided_to)
     }
 
-    /// Returns whether the log has a record of this value in this slot with its bytes, persisted or
-    /// not.
+    /// Returns whether the log has a record of `value` in `slot` with its bytes, persisted or not.
     pub fn has_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| {
@@ -176,8 +175,7 @@ impl Disk {
         bytes.any(|byte| self.stored.contains(&byte))
     }
 
-    /// Returns whether the log has a record of this value in this slot that was learned without
-    /// bytes.
+    /// Returns whether the log has a record of `value` in `slot` that was learned without bytes.
     pub fn is_bare(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| entry.bare && entry.is_about(slot, value))
@@ -302,8 +300,8 @@ impl Disk {
         self.owned_to = self.owned_to.min(from);
     }
 
-    /// Returns whether the log has a vote in this ballot for this slot. With `durable`, the vote
-    /// must be on stable storage.
+    /// Returns whether the log has a vote for `slot` in `ballot`. With `durable`, the vote must be
+    /// on stable storage.
     pub fn has_vote(&self, ballot: Ballot, slot: Slot, durable: bool) -> bool {
         let to = if durable { self.persisted } else { self.entries.len() };
         self.entries[..to].iter().rev().any(|entry| {

@@ -50,7 +50,7 @@ pub struct Bounds {
     pub threads: usize,
 }
 
-/// A world, and how much of each bound has been used.
+/// A world, and the used part of each bound.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     world: World,

@@ -118,7 +118,7 @@ struct Bin {
 struct SlotView {
     bins: Vec<Bin>,
     chosen: Option<Value>,
-    /// Value that the first node decided in this slot.
+    /// Value decided in the slot, according to the first node that decided it.
     decided: Option<Value>,
 }
 
@@ -424,7 +424,7 @@ impl Observer {
         self.binds(ballot, range, value)
     }
 
-    /// Returns whether this value was proposed in this slot, in any ballot.
+    /// Returns whether `value` was proposed in `slot`, in any ballot.
     pub(crate) fn was_proposed(&self, slot: Slot, value: &Value) -> bool {
         let mut all = self.proposed.iter();
         all.any(|((_, other), known)| *other == slot && known == value)

@@ -199,7 +199,7 @@ impl Profile {
         }
     }
 
-    /// Returns the profile with this name; `None` if there is no such profile.
+    /// Returns the profile named `name`; `None` if there is no such profile.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }

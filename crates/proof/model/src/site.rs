@@ -169,7 +169,7 @@ impl Site {
         &self.decided
     }
 
-    /// Returns the decided value of this slot, if this site knows it.
+    /// Returns the decided value of `slot`, if this site has it.
     pub(crate) fn decided_value(&self, slot: Slot) -> Option<Value> {
         let run = self.decided.iter().find(|(range, _)| range.contains(slot));
         run.map(|(_, value)| *value)
@@ -235,7 +235,7 @@ impl Site {
         before
     }
 
-    /// Returns the bytes of this value that are in memory.
+    /// Returns the bytes of `value` that are in memory.
     pub(crate) fn bytes_of(&self, value: Value) -> impl Iterator<Item = (Value, Slot)> + '_ {
         let all = self.held.iter().copied();
         let (same, _) = Self::key(&value, Slot(0));
@@ -403,7 +403,7 @@ impl Site {
         (!value.has_bytes() || (from.0..range.to.0).all(here)).then_some(from)
     }
 
-    /// Returns whether the bytes of `value` in this slot can be sent to another node.
+    /// Returns whether the bytes of `value` in `slot` can be sent to another node.
     pub(crate) fn can_give(&self, value: &Value, slot: Slot) -> bool {
         self.held.contains(&Self::key(value, slot)) || self.disk.has_bytes(slot, value)
     }
@@ -430,12 +430,12 @@ impl Site {
         }
     }
 
-    /// Returns whether this site knows the decided value of this slot.
+    /// Returns whether this site has the decided value of `slot`.
     fn knows(&self, slot: Slot) -> bool {
         self.decided.iter().any(|(range, _)| range.contains(slot))
     }
 
-    /// Returns whether another node could learn the chosen value of this slot from this site.
+    /// Returns whether another node could learn from this site that `slot` chose `value`.
     pub fn can_tell(&self, slot: Slot, value: &Value) -> bool {
         let Some(node) = &self.node else { return false };
         let vote = node.acceptor().vote(slot);

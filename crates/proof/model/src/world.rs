@@ -610,8 +610,8 @@ impl World {
         self.observer.judge(Property::Durable, verdict)
     }
 
-    /// [lie-2], [lie-5] Returns whether a message of a process counts, given the end of its log.
-    /// Messages of earlier processes count, because they were true when sent.
+    /// [lie-2], [lie-5] Returns whether a message counts, given the log end of the process that
+    /// sent it. Messages from earlier processes count, because they were true when sent.
     fn accepts_message(
         &mut self,
         at: usize,

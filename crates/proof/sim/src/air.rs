@@ -13,7 +13,8 @@ use crate::{
     network::{Carrier, Weather},
 };
 
-/// Datagram faults of a run in addition to its weather, and parameters of the packet planes.
+/// Datagram faults of a run in addition to its other network faults, and parameters of the packet
+/// planes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatagramFaults {
     /// Set if datagrams are authenticated with a key instead of a checksum.

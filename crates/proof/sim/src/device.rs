@@ -21,9 +21,9 @@ use quorate_replica::{AttachedDevice, DeviceSource};
 
 use crate::dice::Dice;
 
-/// Group hash in the frames of the devices. A device drops all frames with another hash.
+/// Group hash in device frames. A device drops all frames with another hash.
 const GROUP_HASH: u32 = 0x5152_5445;
-/// Address of all devices in a run, to which decisions for their clients are also sent.
+/// Address of all devices in a run. Decisions for device clients are sent there too.
 const GROUP: Address = stations(GROUP_HASH)[1];
 /// Maximum number of frames queued for an owner; further frames are lost.
 const TAP_MAX: usize = 64;

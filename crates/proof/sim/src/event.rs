@@ -84,7 +84,7 @@ pub(crate) enum Event {
     },
     /// A client of devices takes its next step.
     FrameClient(usize),
-    /// A request of a client of devices reaches a node.
+    /// A request from a device client reaches a node.
     ToDesk {
         node: usize,
         life: u64,
@@ -110,7 +110,7 @@ pub(crate) enum Event {
     },
     /// A stream client sends its next request, or times out.
     Streamer(usize),
-    /// The fault with this index in the settings happens.
+    /// The fault at this index in the settings happens.
     Fault(usize),
     /// An operator sends a request about the group.
     Operator,

@@ -127,7 +127,7 @@ pub struct Settings {
     pub clients: usize,
     /// Memory limit for the requests and replies of all clients of a node, in bytes.
     pub client_memory: usize,
-    /// Maximum time between two requests of a client.
+    /// Maximum time between two requests from a client.
     pub think_us: u64,
     /// Conditions of the network between nodes.
     pub weather: Weather,

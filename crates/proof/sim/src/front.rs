@@ -277,12 +277,12 @@ impl StreamSide {
     }
 }
 
-/// Returns the encoded command of a client that requests another class.
+/// Returns the encoded command of a client that requests a class other than the group's.
 pub(crate) fn class_command(number: u64) -> Vec<u8> {
     increment(&format!("class.{number}"))
 }
 
-/// Notification about the command with this number, for a client of [`ClassFront`].
+/// Notification about a numbered command, for a client of [`ClassFront`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClassEvent {
     /// A quorum has the command in memory, in the given slot.
@@ -316,7 +316,7 @@ impl ClassFront {
         std::mem::take(&mut self.told)
     }
 
-    /// Records a completion. Returns whether it belongs to a command of this front.
+    /// Records a completion. Returns whether it belongs to a command from this front end.
     fn hear(&mut self, completion: &Completion<'_>) -> bool {
         let (tag, told) = match completion {
             Completion::InMemory(tag, slot) => {

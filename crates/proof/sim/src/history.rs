@@ -5,7 +5,7 @@
 pub enum Act {
     /// SET without an expiry.
     Set(i64),
-    /// SET with an expiry, after which the key may disappear at any time.
+    /// SET with an expiry. The key may disappear at any time after it.
     SetExpiring(i64),
     Delete,
     Get,

@@ -2,7 +2,7 @@
 
 use quorate_core::node_id::NodeId;
 
-/// Returns the id of the node with this index.
+/// Returns the id of the node at `index`.
 pub fn id(index: usize) -> NodeId {
     NodeId(u32::try_from(index + 1).expect("a handful of nodes"))
 }

@@ -145,7 +145,7 @@ impl PacketEndpoint {
 
     // Frames of the replica.
 
-    /// Returns whether the plane accepts a frame of this length for a node.
+    /// Returns whether the plane accepts a frame of `bytes` bytes for a node.
     pub(crate) fn has_room(&self, node: NodeId, bytes: usize) -> bool {
         self.plane.has_room(node, bytes)
     }

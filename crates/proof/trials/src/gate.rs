@@ -18,10 +18,10 @@ use crate::{
 };
 
 const USAGE: &str = "gate [--bless REASON]";
-/// Number of runs, of which the one with the fewest system calls counts.
+/// Number of runs. The one with the fewest system calls counts.
 const CALL_RUNS: u32 = 5;
 /// System calls that the thread of an io_uring log makes for a commit. `futex` is left out: threads
-/// that create segments wait with it, and how often depends on what else the machine does.
+/// that create segments wait with it, at a frequency that depends on the machine's other load.
 const RING_CALLS: [&str; 3] = ["io_uring_enter", "ppoll", "read"];
 /// Tolerance of instructions and system calls relative to the baseline.
 const NEAR: f64 = 0.03;

@@ -234,7 +234,7 @@ impl Page {
         )
     }
 
-    /// Waits until the page shows a node in this role at this place.
+    /// Waits until the page shows `node` in role `role` at `place`.
     fn wait_role(&mut self, node: u64, role: u8, place: &str) -> Result<(), Failed> {
         let place = json!(place);
         self.browser.wait(

@@ -89,7 +89,7 @@ pub struct BundleInputs<'a> {
     /// A running cluster with the admin addresses through which it was found, or the reason why
     /// none was found.
     pub cluster: Result<(&'a ClusterView, &'a [String]), String>,
-    /// Paths of logs, of which only the ends are included.
+    /// Paths of logs. Only the ends of logs are included.
     pub logs: &'a [PathBuf],
 }
 

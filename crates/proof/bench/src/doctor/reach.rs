@@ -29,7 +29,7 @@ pub struct Member {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReachOptions {
     pub group: SocketAddrV4,
-    /// Interface on each member; `None` for the interface on which the member listens for peers.
+    /// Interface on each member; `None` for the interface of the member's peer address.
     pub interface: Option<String>,
     /// Number of datagrams that each member sends.
     pub count: u32,

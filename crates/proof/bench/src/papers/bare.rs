@@ -103,8 +103,8 @@ fn ends<T: Copy>(all: &[T], quick: bool) -> Vec<T> {
     }
 }
 
-/// Returns whether groups are present if and only if the run is of kind [`Kind::Bare`], and whether
-/// one machine can run them.
+/// Returns whether a run is consistent: it has groups if and only if it is of kind [`Kind::Bare`],
+/// and one machine can run them.
 pub(super) fn fits(run: &Run) -> bool {
     let is_bare = run.kind == Kind::Bare;
     let bounded = run.bare.as_ref().is_some_and(Bare::is_bounded);

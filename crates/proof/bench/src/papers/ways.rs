@@ -64,7 +64,7 @@ pub(super) fn fits(run: &Run) -> bool {
     is_ways == run.ways.is_some() && (!is_ways || possible) && (!is_echo || possible_echo)
 }
 
-/// Returns whether the figure names a row to compare with, and whether the run includes that row.
+/// Returns whether the figure names a row to compare with that is part of the run.
 pub(super) fn has(run: &Run, figure: &Figure) -> bool {
     if run.kind == Kind::Echo {
         let plane = figure.plane.as_deref();

@@ -98,7 +98,7 @@ fn of_segment<T: ToString>(row: &Row, figure: fn(&OfSegment) -> Option<T>) -> St
     optional(row.segment.as_ref().and_then(figure))
 }
 
-/// Formats the CPU time per operation of the nodes in this role.
+/// Formats the CPU time per operation of the nodes in role `role`.
 fn cpu(row: &Row, role: &str, figure: fn(&NodeCost) -> f64) -> String {
     let figures = row.stream.as_ref();
     optional(figures.and_then(|figures| figures.cpu_of(role)).map(figure))

@@ -65,8 +65,8 @@ pub struct Experiment<'a> {
 }
 
 impl<'a> Experiment<'a> {
-    /// Finds the experiment with this name. Fails if its prerequisites are missing or the options
-    /// do not suit it.
+    /// Finds the experiment named `name`. Fails if its prerequisites are missing or the options do
+    /// not suit it.
     pub fn find(
         papers: &'a [Paper],
         name: &str,

@@ -48,8 +48,8 @@ pub(super) fn check_time(fault: Fault, time: &Time) -> Result<(), Problem> {
     Err(Problem::usage(what).hint(format!("at least {wanted:?} for a node that is {fault}")))
 }
 
-/// Checks that a group of this size and class can serve the load despite the fault, and that the
-/// fault affects it.
+/// Checks that the group, given its size and class, can serve the load despite the fault, and that
+/// the fault affects it.
 pub(super) fn check(
     fault: Fault,
     is_series: bool,

@@ -14,7 +14,7 @@ use crate::{
 use super::measure::Service;
 use crate::problem::Problem;
 
-/// Timeout for a reply, after which the properties of the node count as unknown.
+/// Timeout for a reply. Without one, the properties of the node count as unknown.
 const WAIT: Duration = Duration::from_secs(3);
 const READ_BYTES: usize = 16 << 10;
 

@@ -52,7 +52,7 @@ pub(super) fn ceiling(receivers: u32, time: &Time) -> Result<Ceiling, Problem> {
     })
 }
 
-/// Returns the throughput already measured for this number of receivers, in bits per second.
+/// Returns the throughput already measured with `receivers` receivers, in bits per second.
 pub(super) fn found(document: &Document, receivers: u32) -> Option<f64> {
     among(&document.ceilings, receivers)
 }

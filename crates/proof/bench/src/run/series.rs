@@ -573,7 +573,7 @@ fn are_here(doors: &[Door]) -> bool {
     !doors.is_empty() && doors.iter().all(loopback)
 }
 
-/// Returns whether nodes of this class flush; `None` if unknown.
+/// Returns whether nodes of durability class `class` flush; `None` if unknown.
 fn is_durable(class: &str) -> Option<bool> {
     match class {
         _ if class == Class::Durable.name() => Some(true),

@@ -11,8 +11,8 @@ use quorate_bench::{
 const MS: Nanos = 1_000_000;
 const US: Nanos = 1_000;
 
-/// A server that processes the commands of each connection in order with known service times, and
-/// stops during a stall.
+/// A server that processes each connection's commands in order with known service times, and stops
+/// during a stall.
 struct Fake {
     service: fn(u64) -> Nanos,
     stall: std::ops::Range<Nanos>,

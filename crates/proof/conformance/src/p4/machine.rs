@@ -80,7 +80,7 @@ impl Machine {
         }
     }
 
-    /// Sets the ports, in order, to which packets for a multicast group are copied.
+    /// Sets the ports of a multicast group. Packets for the group are copied to them in order.
     pub fn set_group(&mut self, group: u16, ports: &[u16]) {
         self.groups.insert(group, ports.to_vec());
     }
@@ -356,7 +356,7 @@ impl Packet<'_> {
         })
     }
 
-    /// Applies a table. Returns whether an entry matched, and how its action ended.
+    /// Applies a table. Returns whether an entry matched, and the control flow after its action.
     fn apply(&mut self, table: usize) -> Result<(bool, Flow), Fault> {
         let table = &self.program.tables[table];
         let mut keys = Vec::with_capacity(table.keys.len());

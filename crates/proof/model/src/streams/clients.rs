@@ -21,8 +21,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Opens the stream with this number for a client, through this process of an owner. Returns
-    /// the batch that contains the command.
+    /// Opens stream number `name` for a client, through the process `boot` of an owner. Returns the
+    /// batch that contains the command.
     pub fn open(&mut self, owner: NodeId, boot: u32, name: u8, how: OpenMode, writer: u8) -> Value {
         self.numbers += 1;
         let stream = StreamName { owner, boot, number: self.numbers };

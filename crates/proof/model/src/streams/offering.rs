@@ -47,7 +47,7 @@ impl Offering {
         self.wait_for = next;
     }
 
-    /// Records that the content of a stream in this slot was applied or `skipped`.
+    /// Records that a stream's content in `slot` was applied or `skipped`.
     pub fn applied(&mut self, stream: StreamName, slot: Slot, skipped: bool) {
         let own = |offer: &Offer| slot >= offer.slots.from;
         if skipped && self.offers.get(&stream).is_some_and(own) {

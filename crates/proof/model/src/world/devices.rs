@@ -11,13 +11,13 @@ use crate::{
 };
 
 impl World {
-    /// Carries out one more order of this node to its device.
+    /// Carries out the next of this node's orders to its device.
     pub(super) fn obey(&mut self, at: usize, whole: bool) -> Result<(), Violation> {
         let done = self.sites[at].device.obey(whole);
         self.done(at, done)
     }
 
-    /// Carries out all orders of this node to its device, as happens before a clean stop.
+    /// Carries out all of this node's orders to its device, as happens before a clean stop.
     pub(super) fn obey_all(&mut self, at: usize) -> Result<(), Violation> {
         while self.sites[at].device.is_busy() {
             self.obey(at, true)?;

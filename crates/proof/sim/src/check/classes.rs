@@ -48,8 +48,8 @@ impl Classes {
         self.fates.insert(command, fate);
     }
 
-    /// Checks an acknowledgement that a quorum has the command in memory in this slot. `quorum` is
-    /// true if a quorum does. Unless memory or a disk was lost, the command must not have been
+    /// Checks an acknowledgement that a quorum has the command in memory, in slot `slot`. `quorum`
+    /// is true if a quorum does. Unless memory or a disk was lost, the command must not have been
     /// executed in another slot.
     pub fn in_memory(&mut self, command: u64, slot: Slot, quorum: bool, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {

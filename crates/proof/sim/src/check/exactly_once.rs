@@ -17,7 +17,7 @@ struct Counter {
 #[derive(Debug, Default)]
 pub struct ExactlyOnce {
     counters: BTreeMap<String, Counter>,
-    /// Number of completed commands of each session, by the key of its counter.
+    /// Number of completed commands per session, by the key of its counter.
     sessions: BTreeMap<String, i64>,
 }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::{Verdict, Violation};
 use crate::history::{Act, Answer, Operation};
 
-/// Maximum number of search steps per key, after which the key is undecided.
+/// Maximum number of search steps per key. If they do not suffice, the key is undecided.
 const STEPS_MAX: usize = 400_000;
 
 /// State of a key: its value, and whether an elapsed deadline may have deleted it.
@@ -138,8 +138,7 @@ fn broken(key: &str, operations: &[&Operation]) -> Violation {
     Violation::new("linearizable", detail)
 }
 
-/// Calls and replies in a doubly linked list, from which operations are removed once they are
-/// ordered.
+/// Calls and replies in a doubly linked list. Operations are removed once they are ordered.
 struct Events {
     /// Index of the operation of each event, and whether the event is its reply. The last event is
     /// a sentinel.

@@ -8,8 +8,8 @@ use quorate_replica::service::CommandId;
 
 use super::{Verdict, Violation};
 
-/// Commands and replies of the first node to execute each, and states of the first node to reach
-/// each position.
+/// For each position, the command and reply of the node that executed it first, and the state of
+/// the node that reached it first.
 #[derive(Debug, Default)]
 pub struct Prefix {
     executed: BTreeMap<CommandId, (u64, u64)>,
@@ -19,7 +19,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Checks that no other node executed a different command at this position, replied
+    /// Checks that no other node executed a different command at position `id`, replied
     /// differently, or has applied the slot without executing a command here.
     pub fn executed(&mut self, node: usize, id: CommandId, command: u64, reply: u64) -> Verdict {
         let who = node + 1;
@@ -56,7 +56,7 @@ impl Prefix {
         Err(Violation::new("prefix", detail))
     }
 
-    /// Returns the hash of the command executed under this id; `None` if no node executed it.
+    /// Returns the hash of the command executed as `id`; `None` if no node executed it.
     pub fn executed_in(&self, id: CommandId) -> Option<u64> {
         self.executed.get(&id).map(|(command, _)| *command)
     }

@@ -142,8 +142,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Records that a table contains this piece up to this position. Fails if the piece has moved,
-    /// grew after its close, contains bytes that were never written, or overlaps another piece.
+    /// Records that a table contains a piece up to a position. Fails if the piece has moved, grew
+    /// after its close, contains bytes that were never written, or overlaps another piece.
     fn has(
         &mut self,
         node: usize,

@@ -54,7 +54,7 @@ impl Watch {
         }
     }
 
-    /// Returns the hash of the command that nodes executed under this id.
+    /// Returns the hash of the command that nodes executed as `id`.
     pub(crate) fn executed_in(&self, id: CommandId) -> Option<u64> {
         self.prefix.executed_in(id)
     }
@@ -140,8 +140,8 @@ impl Watch {
         self.prefix.commands()
     }
 
-    /// Handles the report of a service that it has applied all slots below `to`. `durable` is true
-    /// if the group decides by durable votes.
+    /// Handles a service's report that it has applied all slots below `to`. `durable` is true if
+    /// the group decides by durable votes.
     pub(crate) fn applied(
         &mut self,
         node: usize,

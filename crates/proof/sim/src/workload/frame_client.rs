@@ -182,7 +182,7 @@ impl FrameClient {
         self.take_done(books)
     }
 
-    /// Handles the answer of a node.
+    /// Handles a node's answer.
     pub fn answered(&mut self, now: Time, answer: &Answer, books: &mut ExactlyOnce) -> Verdict {
         match (answer, &mut self.machine) {
             (Answer::Name(name), None) => self.name = self.name.or(Some(*name)),

@@ -29,7 +29,7 @@ pub struct Load {
     pub window_bytes: usize,
     /// Memory limit of the stream store, in bytes.
     pub dirty_bytes_max: usize,
-    /// Maximum time between two requests of a client.
+    /// Maximum time between two requests from a client.
     pub think_us: u64,
 }
 
@@ -315,7 +315,7 @@ impl Streamer {
         }
     }
 
-    /// Handles a broken connection, after which the client no longer owns its piece.
+    /// Handles a broken connection. The client no longer owns its piece.
     pub fn disconnected(&mut self) {
         self.connection = None;
         if self.piece.take().is_some() {

@@ -15,8 +15,7 @@ use crate::{
 pub(super) const NEWEST_WRITES: usize = 8;
 
 impl World {
-    /// Injects the fault with this index in the settings, and schedules the next fault of the same
-    /// kind.
+    /// Injects the fault at `index` in the settings, and schedules the next fault of the same kind.
     pub(crate) fn strike(&mut self, index: usize) {
         if !self.chaos.goes_on {
             return;

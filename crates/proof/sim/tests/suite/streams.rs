@@ -105,7 +105,7 @@ fn finish(world: &mut World, client: usize) -> Result<u64, Violation> {
     }
 }
 
-/// Reads the stream on a node from this position to the end. The checker verifies the bytes.
+/// Reads the stream on a node from position `from` to the end. The checker verifies the bytes.
 fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, LocateError>, Violation> {
     let reader = world.streamer(node);
     let mut position = from;

@@ -45,7 +45,7 @@ impl Seen {
         }
     }
 
-    /// Runs until every node applies a table of this size, checking after each step.
+    /// Runs until every node applies a table of `count` users, checking after each step.
     fn until(&mut self, world: &mut World, count: usize) -> Outcome {
         let deadline = world.now.plus_ms(60_000);
         loop {

@@ -421,7 +421,7 @@ pub(crate) struct ProbeArgs {
     pub(crate) files: FileArgs,
 }
 
-/// Warm-up time, after which a bare program and its sockets perform steadily.
+/// Warm-up time until a bare program and its sockets perform steadily.
 const PROBE_WARMUP: Duration = Duration::from_millis(300);
 
 impl ProbeArgs {

@@ -38,7 +38,7 @@ fn links_are_as_slow_and_as_narrow_as_they_say() {
     assert!(note(&document, "emulated WAN half").contains("25 ms one way"));
 }
 
-/// [offload-22] [offload-24] All commands of a client that sends frames are executed, and devices
+/// [offload-22] [offload-24] All commands from a client that sends frames are executed, and devices
 /// assign the slots.
 #[test]
 fn commands_by_frames_are_executed() {

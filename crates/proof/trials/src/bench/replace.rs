@@ -1,5 +1,5 @@
-//! Cost to writers of replacing every node of a cluster: pairs of runs with the same open-loop
-//! load, of which one includes a replacement of all nodes.
+//! Cost to writers of replacing every node of a cluster. Pairs of runs have the same open-loop
+//! load; one run of each pair includes a replacement of all nodes.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

@@ -30,8 +30,8 @@ pub(super) fn fill(address: &str, keys: Range<u64>) -> Result<f64, Failed> {
     write_each(address, keys, VALUE, OUTSTANDING)
 }
 
-/// Writes these keys in order, with values of this size and this number outstanding. Returns the
-/// rate per second.
+/// Writes the given keys in order, with a fixed value size and number of outstanding commands.
+/// Returns the rate per second.
 pub(super) fn write_each(
     address: &str,
     mut keys: Range<u64>,

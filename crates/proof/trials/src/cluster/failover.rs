@@ -19,7 +19,7 @@ use crate::{
 /// Longest median time from a kill to the next acknowledged write, in milliseconds.
 const MEDIAN_MS_MAX: u128 = 500;
 const WORST_MS_MAX: u128 = 1500;
-/// Number of measurements, of which the median is evaluated.
+/// Number of measurements. Their median is evaluated.
 const TIMES: usize = 7;
 /// Writers per node, so that the leader fails under load.
 const WRITERS: usize = 2;

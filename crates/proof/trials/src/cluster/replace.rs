@@ -65,7 +65,7 @@ fn all() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs one replacement for each step of the procedure, and kills the node with this role at that
+/// Runs one replacement for each step of the procedure, and kills the node in role `role` at that
 /// step.
 fn kills(role: Role) -> Result<(), Failed> {
     let began = Instant::now();

@@ -117,7 +117,7 @@ impl Setting {
         Self { device, ..self }
     }
 
-    /// Sends votes along a ring that is a quorum of this number of voters.
+    /// Sends votes along a ring that is a quorum of `voters` voters.
     const fn ring(self, voters: u32, learners: u32) -> Self {
         Self { votes: "ring", voters, learners, ..self }
     }

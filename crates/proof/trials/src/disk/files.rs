@@ -70,7 +70,7 @@ impl Files {
         })
     }
 
-    /// Returns the number of the file with this name, and assigns one if it has none.
+    /// Returns the number of the file `name`, and assigns one if it has none.
     pub(crate) fn number(&mut self, name: &str) -> u64 {
         if let Some(number) = self.numbers.get(name) {
             return *number;

@@ -108,7 +108,7 @@ impl State {
         self.held.len()
     }
 
-    /// Begins a power failure, after which writes and flushes of the chosen files stay unanswered
+    /// Begins a power failure. From then on, writes and flushes of the chosen files stay unanswered
     /// or, if names are to be lost, flushes of their folders.
     pub(crate) fn hold(&mut self) {
         self.holds = true;
@@ -284,8 +284,8 @@ impl State {
     }
 }
 
-/// Returns whether faults apply to this name: if it begins with one of the prefixes or is the
-/// folder that a prefix names, except for lock files.
+/// Returns whether faults apply to the file `name`: it begins with one of the prefixes or is the
+/// folder that a prefix names, and is not a lock file.
 fn chooses(beginnings: &[String], name: &str) -> bool {
     let is_lock = name.rsplit('/').next() == Some(LOCK);
     let begins = |one: &String| {

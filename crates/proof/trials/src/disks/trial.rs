@@ -79,7 +79,7 @@ pub(super) struct Row {
 pub(super) struct Outcome {
     /// Description of the injected fault.
     pub(super) done: String,
-    /// First report of the node about the fault.
+    /// The node's first report about the fault.
     pub(super) noticed: Option<String>,
     /// Final state of the node.
     pub(super) end: String,
@@ -531,7 +531,7 @@ fn used_blocks(name: &str, bytes: &[u8]) -> Vec<usize> {
     used
 }
 
-/// Returns the findings of a scrub of this node: how each is handled, and its description. A node
+/// Returns the findings of a scrub of this node, each with its handling and its description. A node
 /// that has exited has no findings.
 fn scrub(nodes: &mut Nodes, id: u32) -> Result<Vec<(String, String)>, Failed> {
     let program = nodes::program();

@@ -76,7 +76,7 @@ const RATE_MAX: u64 = 10_000_000;
 /// before the generator gives up, 10 s later, even if a third less is served.
 const WARMUP: Duration = Duration::from_millis(500);
 const DURATION: Duration = Duration::from_millis(1500);
-/// Share of the time that the generator was running or waiting for its CPU, from which it counts as
+/// Share of the time spent running or waiting for its CPU above which the generator counts as
 /// saturated.
 const GENERATOR_FULL: f64 = 0.90;
 /// Allowed growth of memory once every queue has been full. It applies to the second half of the

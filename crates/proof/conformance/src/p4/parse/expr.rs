@@ -37,7 +37,7 @@ impl Parser {
         Ok(Expr { kind, place })
     }
 
-    /// Returns the operator at this position, with its precedence and its number of tokens.
+    /// Returns the operator at the current token, with its precedence and its number of tokens.
     pub(super) fn operator(&self) -> Option<(Binary, usize, usize)> {
         let Kind::Sign(sign) = self.peek().kind else {
             return None;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{NETWORK, address};
 
-/// Returns the best settings found for this number of members: bytes of a packet, packets per token
+/// Returns the best settings found for `members` members: bytes per packet, packets per token
 /// rotation of all members, and packets per rotation of one member.
 ///
 /// A packet of 8900 bytes holds a message of 8 KiB, and the kernel fragments it for the link. 28 of

@@ -5,7 +5,7 @@ use super::super::{
     systems::System,
 };
 
-/// Target for throughput: our system, the other systems, of which the best counts, and the required
+/// Throughput target: our system, the other systems (the best of them counts), and the required
 /// factor.
 struct Target {
     ours: &'static str,
