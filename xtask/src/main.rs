@@ -1,7 +1,6 @@
 //! Automation: `cargo xtask NAME`.
 //!
-//! Trials and benchmarks on real processes are tasks of the program `quorate-trials`, to which they
-//! are passed on.
+//! Trials and benchmarks on real processes are passed on to the program `quorate-trials`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 

@@ -26,7 +26,7 @@ use tokio::{
 
 /// A longer command ends the connection.
 const COMMAND_BYTES_MAX: usize = 1 << 20;
-/// Unanswered commands of a connection, above which it is not read.
+/// Number of unanswered commands per connection above which the connection is not read.
 const OPEN_MAX: usize = 4096;
 /// Bytes of replies to collect before they are written.
 const OUTPUT_BYTES: usize = 64 << 10;

@@ -34,7 +34,7 @@ enum Request {
 
 type Reply<T, E = RaftError<u64>> = Result<T, E>;
 
-/// Serves requests of the other nodes until the process ends.
+/// Serves requests from the other nodes until the process ends.
 pub async fn listen(address: &str, raft: Raft<Types>) -> io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     tokio::spawn(async move {
