@@ -117,7 +117,7 @@ impl Client {
         all
     }
 
-    /// Returns the first member's values of these keys, from its local state or linearizably.
+    /// Returns the values of `keys` from the first member, from its local state or linearizably.
     pub fn get_all(
         &self,
         keys: &[String],

@@ -37,7 +37,7 @@ const REST_US: (Micros, Micros) = (20_000, 1_000_000);
 /// Outcome of a batch, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Executed exactly once, in this slot if the client received the decision.
+    /// Executed exactly once. The slot is known if the client received the decision.
     Executed(Option<u64>),
     /// The session is gone. The batch may have been executed, but will not be executed later.
     Unknown,
@@ -97,7 +97,7 @@ pub struct Counts {
     pub conflicts: u64,
 }
 
-/// Batch without an outcome.
+/// Submitted batch whose outcome is not known yet.
 #[derive(Debug)]
 struct Batch {
     tag: u64,
@@ -110,7 +110,7 @@ struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Frames,
-    /// Frames are tried again at this time.
+    /// By the connection, until frames are tried again at the given time.
     Connection(Micros),
 }
 

@@ -313,7 +313,7 @@ impl Machine {
         self.output(output)
     }
 
-    /// Reads the result at this address: status, address, length, capacity, version.
+    /// Reads the result at address `at`: status, address, length, capacity, version.
     fn output(&self, at: u32) -> Result<Output<'_>, Trap> {
         let memory = self.exports.memory.data(&self.store);
         let word = |at: u32, number: u32| -> Option<u32> {

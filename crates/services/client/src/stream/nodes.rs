@@ -31,7 +31,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Creates the state for these nodes. Panics if `addresses` is empty.
+    /// Creates the state for the nodes at `addresses`. Panics if there are none.
     pub(super) fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         assert!(!addresses.is_empty(), "a client needs an address");
         Self {

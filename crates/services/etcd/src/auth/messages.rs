@@ -31,7 +31,7 @@ pub mod auth_ask {
         /// Check that the sender has the `root` role.
         #[prost(bool, tag = "2")]
         Root(bool),
-        /// Check that the sender may read these ranges.
+        /// Check that the sender may read the given ranges.
         #[prost(message, tag = "3")]
         Read(Ranges),
         /// Check that the sender may keep this lease alive.

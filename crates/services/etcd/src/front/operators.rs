@@ -27,8 +27,7 @@ impl Operators {
     /// caller is the user whose name and password are given, or else the user in the certificate.
     /// Returns `None` if auth is disabled.
     ///
-    /// # Errors
-    /// Fails if the node cannot answer at this time.
+    /// # Errors Fails if the node cannot currently answer.
     pub async fn has_root(
         &self,
         certified: Option<String>,

@@ -148,7 +148,7 @@ fn three(folder: &Path) -> Vec<Node> {
     three_with(folder, &[Tokens::Simple, Tokens::Simple, Tokens::Simple])
 }
 
-/// Starts a cluster of three nodes with these tokens.
+/// Starts a cluster of three nodes with the given kinds of tokens.
 fn three_with(folder: &Path, tokens: &[Tokens]) -> Vec<Node> {
     let address = |_| format!("127.0.0.1:{}", free_port().expect("a port"));
     let cluster: Vec<(u32, String)> = (1..).zip(tokens.iter().map(address)).collect();

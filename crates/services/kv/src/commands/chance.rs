@@ -34,12 +34,12 @@ impl Draws {
 
 pub(super) type Drawn = (Vec<u8>, Vec<u8>);
 
-/// Number of members up to which all are equally likely. In a larger collection, a position is
-/// drawn, and then one of the members after it, so members after gaps are favoured.
+/// Maximum size of a collection whose members are all equally likely. In a larger collection, a
+/// position is drawn, and then one of the members after it, so members after gaps are favoured.
 const EVEN: u64 = 1024;
-/// Number of members after the drawn position from which one is chosen.
+/// Number of members after a drawn position; one of them is chosen.
 const NEIGHBOURS: usize = 64;
-/// Number of members up to which several are drawn by a walk over the whole collection.
+/// Maximum size of a collection in which several members are drawn by a walk over all of it.
 const LISTED: u64 = 4096;
 
 /// Draws one member. Returns `None` if the collection is empty.

@@ -292,7 +292,7 @@ fn write_drawn(items: &Items, wanted: Random, reply: &mut Reply<'_>) {
     });
 }
 
-/// Replies as [`random`] does, for a value that has at most one element and no rows.
+/// Like [`random`], for a value that has at most one element and no rows.
 pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: &mut Reply<'_>) {
     let Some(count) = wanted.count else {
         reply.optional(one.map(|(member, _)| member));

@@ -224,8 +224,8 @@ const SCAN_COUNT_MAX: u64 = 10_000;
 /// Maximum number of keys whose removal FLUSHALL records individually ([watch-2]). Part of the
 /// replicated format.
 const FLUSHED_KEYS_MAX: usize = 1024;
-/// Maximum total size in bytes of keys whose removal FLUSHALL records individually ([watch-2]),
-/// with their values. Part of the replicated format.
+/// Maximum total size in bytes, values included, of keys whose removal FLUSHALL records
+/// individually ([watch-2]). Part of the replicated format.
 const FLUSHED_BYTES_MAX: usize = 1 << 20;
 /// Number of bytes at which a page of SCAN is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;

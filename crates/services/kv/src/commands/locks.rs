@@ -37,7 +37,7 @@ pub const FAMILY: Family = Family {
 /// State of a lock, as Redisson's scripts distinguish it.
 enum LockState {
     Absent,
-    /// Acquired by the caller this many times.
+    /// Held by the caller; the number counts its acquisitions.
     Own(u64),
     Other,
     /// The key has a value other than a lock record.
@@ -78,7 +78,7 @@ fn hold(state: &mut WriteContext<'_>, key: Key<'_>, lock: Lock<'_>, deadline: De
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewDeadline {
     To(Deadline),
-    /// Extend the old deadline, if any, by this many milliseconds.
+    /// Extend the old deadline, if any, by the given milliseconds.
     By(i64),
 }
 
@@ -383,7 +383,7 @@ pub(crate) fn write_renew<'k>(
     }
 }
 
-/// Renews locks. Replies 1 or 0 for one lock, and an array of these for several.
+/// Renews locks. Replies 1 or 0 for one lock, and an array of 1s and 0s for several.
 pub(super) fn renew(
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,

@@ -24,7 +24,8 @@ pub(super) enum Freshness {
     /// Includes all writes acknowledged before the request.
     #[default]
     Linearizable,
-    /// Includes all writes acknowledged this many milliseconds before the request ([read-6]).
+    /// Includes all writes acknowledged the given number of milliseconds before the request or
+    /// earlier ([read-6]).
     Within(u64),
     /// Returns the local state, however old (READONLY).
     Stale,

@@ -27,7 +27,7 @@ pub(super) enum Cached {
     ReadIfAsked,
     /// Keys that it reads, except immediately after CLIENT CACHING NO (OPTOUT).
     ReadUnlessAsked,
-    /// All keys with one of these prefixes (BCAST).
+    /// All keys with one of the given prefixes (BCAST).
     Prefixes(Vec<Box<[u8]>>),
 }
 

@@ -83,7 +83,7 @@ pub(super) struct Watching {
     seen: Vec<(u64, Watched)>,
     /// Number of keys in the WATCH commands of this epoch.
     asked: usize,
-    /// Total size in bytes of these keys.
+    /// Total size in bytes of the keys counted in `asked`.
     asked_bytes: usize,
     /// Last epoch in which a WATCH failed.
     failed: Option<u64>,

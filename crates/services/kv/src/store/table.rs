@@ -31,7 +31,7 @@ const SPARSE: (usize, usize) = (1, 8);
 const COUNTED_MAX: u64 = 1 << 16;
 /// Approximate number of records freed per step.
 const FREED_MAX: usize = 4096;
-/// Maximum sampling interval: at least one shard in this many is sampled.
+/// Maximum sampling interval, in shards: at least every 64th shard is sampled.
 const STEP_MAX: u64 = 64;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! CLIENT KILL and CLIENT PAUSE.
+//! Connection management: the commands CLIENT KILL and CLIENT PAUSE.
 
 use quorate_replica::front::{ConnectionId, Front as _};
 

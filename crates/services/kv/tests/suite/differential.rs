@@ -97,7 +97,7 @@ fn any_write(random: &mut Random) -> String {
     }
 }
 
-/// Service of a replica, with its replies.
+/// A replica's service, and its replies.
 struct Side {
     service: Service,
     applied_to: u64,

@@ -94,7 +94,7 @@ impl Group {
         });
     }
 
-    /// Runs the cluster until this node reports damage, and stops there: the repair may take only
+    /// Runs the cluster until `node` reports damage, and stops there: the repair may take only
     /// milliseconds.
     fn until_damage(&mut self, node: NodeId) {
         until("damage", || {

@@ -1,4 +1,4 @@
-//! QUORATE SESSION, SEQ and ACK.
+//! Client sessions: the commands QUORATE SESSION, SEQ and ACK.
 
 use crate::common::{Node, on_both_stores};
 

@@ -1,4 +1,4 @@
-//! MULTI, EXEC and WATCH.
+//! Transactions: the commands MULTI, EXEC and WATCH.
 
 use quorate_core::{level::Level, slot::Slot};
 use quorate_kv::{

@@ -118,8 +118,8 @@ pub(super) fn random(
     Ok(())
 }
 
-/// Returns the sets at these keys, `None` for absent ones. For a value of another type, replies
-/// with an error.
+/// Returns the sets stored at the keys, `None` for absent ones. For a value of another type,
+/// replies with an error.
 fn sets<'s>(
     store: &'s dyn Store,
     keys: Keys<'_>,

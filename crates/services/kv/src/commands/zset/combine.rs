@@ -177,7 +177,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Input of a combination.
+/// Input set of a union, intersection or difference.
 #[derive(Clone, Copy)]
 struct Source<'s> {
     view: View<'s>,

@@ -24,7 +24,7 @@ use super::{
 
 /// Maximum number of keys removed per step.
 const PURGED_MAX: usize = 1024;
-/// Size below which a tree's space is left to later compactions.
+/// Size of a tree in bytes below which purged space is left to later compactions.
 const SMALL_BYTES: u64 = 8 << 20;
 /// Maximum total size of tables merged at once, as the writer waits for the merge. A tree exceeds
 /// it if the current generation has much data, as after a load, or many small keys.

@@ -296,7 +296,7 @@ mod tests {
         assert!(store.kept_bytes() > 0);
     }
 
-    /// [scrub-5] A file that compaction has removed meanwhile does not count as damaged.
+    /// [scrub-5] A file that compaction has removed in the meantime does not count as damaged.
     #[test]
     fn a_file_that_the_tree_has_no_more_is_no_damage() {
         let folder = tempfile::tempdir().unwrap();

@@ -31,7 +31,7 @@ type Kept = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Mark of the collections that the cursor has passed or that are newer than the snapshot.
+    /// Number of the snapshot. Collections that the cursor has passed, or that are newer, carry it.
     number: u64,
     /// First slot whose commands the snapshot does not have.
     from: u64,
