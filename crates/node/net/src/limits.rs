@@ -65,7 +65,7 @@ pub struct Limits {
     pub spin: Spin,
     /// Number of threads that own sockets of clients.
     pub io_threads: IoThreads,
-    /// Condition under which connections are handed over to these threads.
+    /// Condition under which connections are handed over to the I/O threads.
     pub spread: Spread,
 }
 

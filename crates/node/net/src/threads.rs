@@ -36,7 +36,7 @@ impl IoThreads {
         }
     }
 
-    /// Returns the number of threads on a machine with this many CPUs.
+    /// Returns the number of threads on a machine with `cpus` CPUs.
     pub(crate) fn count(self, cpus: usize) -> usize {
         match self {
             Self::Fixed(count) => count.into(),

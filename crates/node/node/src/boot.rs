@@ -37,11 +37,11 @@ pub enum Step<'a> {
     Reading(ReadProgress),
     /// Votes may be forgotten after an unclean stop, so the node starts in this new incarnation.
     Forgot(Incarnation),
-    /// The log lost votes at these places.
+    /// The log lost votes, at the given places.
     Lost(&'a [String]),
     /// Because votes were lost, the node continues in this new incarnation.
     Replaced(Incarnation),
-    /// The log is open, with these findings.
+    /// The log is open, and recovery had these findings.
     Recovered(&'a Recovery),
 }
 

@@ -47,7 +47,7 @@ pub struct Now {
 }
 
 impl Now {
-    /// Returns a turn at this time. It can send to peers through `plane`.
+    /// Returns the turn's context, with `plane` for sending to peers.
     pub fn turn(self, plane: &mut dyn Plane) -> Turn<'_> {
         Turn { time: self.time, wall_ms: self.wall_ms, plane }
     }
@@ -155,10 +155,10 @@ pub enum Order {
     /// Take a snapshot at this slot or later, or at the applied slot. Ends with
     /// [`Outcome::Snapshot`]. A repeated order joins the attempt in progress.
     Snapshot(Option<Slot>),
-    /// Read and verify all data of this node, at no more than this many bytes per second, or change
-    /// the rate of the scrub in progress. The result appears in the status.
+    /// Read and verify all data of this node, limited to the given number of bytes per second, or
+    /// change the rate of the scrub in progress. The result appears in the status.
     Scrub(Option<u64>),
-    /// Pin batch size and window to these values until this time, or unpin them.
+    /// Pin batch size and window to the given values until a point in time, or unpin them.
     Hold(Option<Setting>, Time),
     /// Send a request to the group. Ends with [`Outcome::Group`].
     Group {

@@ -125,7 +125,7 @@ impl Plane for NoPeers {
     }
 }
 
-/// Returns the founding record of node 1 in a group of this many nodes.
+/// Returns the founding record of node 1 in a group of `nodes` nodes.
 fn founding(nodes: u32) -> Founding {
     let members = (1..=nodes).map(|node| (NodeId(node), format!("a:{node}")));
     Founding {
@@ -148,7 +148,7 @@ fn parts() -> Parts<Nothing, Eager> {
     }
 }
 
-/// Boots node 1 of a group of this many nodes, on this disk.
+/// Boots node 1 of a group of `nodes` nodes, on `disk`.
 fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
     let identity = Identity::create(disk, founding(nodes)).unwrap();
     boot(identity, parts(), &mut Quiet).unwrap()

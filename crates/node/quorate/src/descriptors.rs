@@ -12,13 +12,13 @@ const OWN: usize = 32;
 /// Descriptors for log segments: the current one, the next, the one being created, and those being
 /// read.
 const LOG: usize = 32;
-/// Descriptors for connections of operators.
+/// Descriptors for operators' connections.
 const ADMIN: usize = 64;
 /// Descriptors for tables that the store reads and writes during a merge.
 const STORE_AT_WORK: usize = 64;
 /// Descriptors per peer, for two lanes and for a replacement connection of each.
 const PER_PEER: usize = 4;
-/// Minimum share of each purpose. A node with fewer descriptors is of no use.
+/// Minimum number of descriptors for each purpose. A node with fewer is useless.
 const FEW: usize = 16;
 const CLIENTS_MAX: usize = 10_000;
 const STORE_FILES_MAX: usize = 4096;

@@ -75,7 +75,7 @@ pub fn open<S: StateMachine, F: Front>(
     Ok((host, net))
 }
 
-/// Starter for these settings. It reports and logs the steps of the start.
+/// Starter of a production node. It reports and logs the steps of the start.
 struct Production<'a, 's> {
     settings: &'a Settings,
     /// Addresses on which this node listens.

@@ -151,12 +151,12 @@ impl CatchingUp {
         }
     }
 
-    /// Returns whether all of these slots were lost and are now being fetched.
+    /// Returns whether all slots in `range` were lost and are now being fetched.
     pub(crate) fn wants(&self, range: SlotRange) -> bool {
         self.repair.wants(range)
     }
 
-    /// Returns whether any of these slots was lost and is now being fetched.
+    /// Returns whether any slot in `range` was lost and is now being fetched.
     pub(crate) fn misses(&self, range: SlotRange) -> bool {
         self.repair.misses(range)
     }
@@ -170,7 +170,7 @@ impl CatchingUp {
         self.repair.missing_slots()
     }
 
-    /// Records that the lost values of these slots are in the log again.
+    /// Records that the lost values of slots are in the log again.
     pub(crate) fn repaired(
         &mut self,
         range: SlotRange,

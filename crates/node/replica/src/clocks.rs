@@ -296,7 +296,7 @@ impl Clocks {
     }
 }
 
-/// Returns the weighted median of these offsets. If there are two medians, the lower one counts, so
+/// Returns the weighted median of `offsets`. If there are two medians, the lower one counts, so
 /// that no deadline passes early.
 fn weighted_median(offsets: impl Iterator<Item = (i64, u64)>) -> Option<i64> {
     let mut offsets: Vec<_> = offsets.collect();

@@ -58,9 +58,9 @@ pub(crate) struct ReceivedBytes<'a> {
 }
 
 impl ReceivedBytes<'_> {
-    /// Returns whether these are the value's bytes in these slots ([value-2]). For a value without
-    /// bytes, returns whether there are none. Content may be empty, since the table of streams
-    /// decides whether its bytes are needed.
+    /// Returns whether `self` holds exactly the value's bytes for the slots of `range` ([value-2]).
+    /// For a value without bytes, returns whether there are none. Content may be empty, since the
+    /// table of streams decides whether its bytes are needed.
     pub(crate) fn is_of(&self, value: &Value, range: SlotRange) -> bool {
         match value {
             Value::Batch(name) => payloads::matches(name, self.bytes, self.check),
@@ -143,9 +143,9 @@ impl Contents {
         self.payloads.has_room_ahead(more + self.runs.excess_bytes())
     }
 
-    /// Returns the first part of these slots for which the value's bytes are available or not
-    /// needed: all of them for a value without bytes. The two cases of content are separate parts,
-    /// since they are recorded separately.
+    /// Returns the first part of `range` for which the value's bytes are available or not needed:
+    /// all of them for a value without bytes. The two cases of content are separate parts, since
+    /// they are recorded separately.
     pub(crate) fn held(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let to = match *value {
             Value::Batch(ref name) if !self.payloads.holds(name) => range.from,
@@ -163,13 +163,13 @@ impl Contents {
         SlotRange::new(range.from, to)
     }
 
-    /// Returns whether the value's bytes are available or not needed in all of these slots.
+    /// Returns whether the value's bytes are available or not needed in all slots of `range`.
     pub(crate) fn holds(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
         self.held(value, range, streams) == range
     }
 
-    /// Returns the availability of the value's bytes, and the longest first part of these slots
-    /// that shares it.
+    /// Returns the availability of the value's bytes, and the longest first part of `range` that
+    /// shares it.
     pub(crate) fn first_part(
         &self,
         value: &Value,
@@ -204,8 +204,8 @@ impl Contents {
         }
     }
 
-    /// Returns the value's bytes in these slots for a peer; `None` if they are not in memory. The
-    /// peer may need bytes that this node no longer needs.
+    /// Returns the value's bytes in the slots of `range` for a peer; `None` if they are not in
+    /// memory. The peer may need bytes that this node no longer needs.
     pub(crate) fn recent(&self, value: &Value, range: SlotRange) -> Option<Payload> {
         match *value {
             Value::Batch(ref name) => self.payloads.get(name).cloned(),
@@ -261,8 +261,8 @@ impl Contents {
         Ok(())
     }
 
-    /// [stream-4] Returns the first part of these slots whose content is not needed, according to
-    /// the table or an earlier vote.
+    /// [stream-4] Returns the first part of `range` whose content is not needed, according to the
+    /// table or an earlier vote.
     pub(crate) fn needless(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let Value::Content { stream, offset } = *value else {
             return SlotRange::new(range.from, range.from);
@@ -322,16 +322,16 @@ impl Contents {
         }
     }
 
-    /// Pins the value's bytes for these open slots. Available bytes are retained until the slots
-    /// are released or another value is decided in them.
+    /// Pins the value's bytes for the open slots in `range`. Available bytes are retained until the
+    /// slots are released or another value is decided in them.
     pub(crate) fn pin(&mut self, value: &Value, range: SlotRange) {
         if let Value::Batch(name) = value {
             self.payloads.pin(range.from, *name);
         }
     }
 
-    /// Records that the value is decided in these slots. Its bytes are retained, and the bytes of
-    /// other values proposed there are unpinned.
+    /// Records that the value is decided in the slots of `range`. Its bytes are retained, and the
+    /// bytes of other values proposed there are unpinned.
     pub(crate) fn decided(&mut self, value: &Value, range: SlotRange) {
         match value {
             Value::Batch(name) => self.payloads.decided(range.from, Some(*name)),

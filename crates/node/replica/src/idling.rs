@@ -22,9 +22,9 @@ pub(crate) struct Surroundings {
 /// Start of each kind of idleness, and the first slot that was undecided then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Idling {
-    /// The device is armed and has not voted since this time.
+    /// Set while the device is armed and does not vote.
     votes: Option<(Time, Slot)>,
-    /// The device is usable and has not been armed since this time.
+    /// Set while the device is usable but not armed.
     armed: Option<(Time, Slot)>,
 }
 

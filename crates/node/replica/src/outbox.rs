@@ -43,8 +43,8 @@ impl<'a> Outbox<'a> {
         !self.send_all(NodeSet::one(to), lane, frame, None).is_empty()
     }
 
-    /// Passes a frame to the plane for each of these nodes. Returns the nodes for which the plane
-    /// had space. `payload` shares the bytes in the frame, if they can be shared.
+    /// Passes a frame to the plane for each of the given nodes. Returns the nodes for which the
+    /// plane had space. `payload` shares the bytes in the frame, if they can be shared.
     pub(crate) fn send_all(
         &mut self,
         to: NodeSet,

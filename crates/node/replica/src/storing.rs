@@ -268,7 +268,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Queries which of these slots are lost. They are read together, as one request.
+    /// Queries which of `slots` are lost. They are read together, as one request.
     pub(crate) fn ask_whether_lost(&mut self, now: Time, slots: SlotRange) -> Asked {
         // The log may have been trimmed since these slots were found to be damaged.
         let left = SlotRange::new(slots.from.max(self.log.start()), slots.to);

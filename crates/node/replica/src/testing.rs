@@ -486,7 +486,7 @@ impl<S: StateMachine> Cluster<S> {
         self.seats[&node].ledger.notices()
     }
 
-    /// Starts a read at this node with a bound on staleness.
+    /// Starts a read at `node` with bounded staleness.
     pub fn read_within(&mut self, node: NodeId, most_ms: u64, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_within(tag, most_ms));
         self.seat(node).ledger.asks(tag, query);
@@ -497,7 +497,7 @@ impl<S: StateMachine> Cluster<S> {
         self.request(node, |requests, tag| requests.write(tag, command))
     }
 
-    /// Starts a write at this node within a client's session.
+    /// Starts a write at `node` within a client's session.
     pub fn write_once(&mut self, node: NodeId, at: Sequenced, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_once(tag, at, command))
     }
@@ -507,7 +507,7 @@ impl<S: StateMachine> Cluster<S> {
         self.request(node, |requests, tag| requests.write_lasting(tag, None, command))
     }
 
-    /// Starts a write at this node that is answered once the command is in memory at a quorum.
+    /// Starts a write at `node` that is answered once the command is in memory at a quorum.
     pub fn write_early(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_early(tag, command))
     }
@@ -522,14 +522,14 @@ impl<S: StateMachine> Cluster<S> {
         tag
     }
 
-    /// Starts a read at this node that runs between the writes requested before and after it.
+    /// Starts a read at `node` that runs between the writes requested before and after it.
     pub fn read_in_order(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_in_order(tag));
         self.seat(node).ledger.asks(tag, query);
         tag
     }
 
-    /// Returns the result of a request at this node, if it has completed.
+    /// Returns the result of a request at `node`, if it has completed.
     pub fn outcome(&self, node: NodeId, tag: Tag) -> Option<&Outcome> {
         self.seats[&node].ledger.outcome(tag)
     }

@@ -34,7 +34,7 @@ impl Turns {
         self.late_us
     }
 
-    /// Ends the turn at this time. `due` is the time of the next one.
+    /// Ends the turn at `now`. `due` is the time of the next one.
     pub(crate) fn end(&mut self, now: Time, due: Option<Time>) {
         self.ended = now.max(self.began);
         self.due = due;

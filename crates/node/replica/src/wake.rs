@@ -2,9 +2,9 @@
 
 use quorate_core::time::Time;
 
-/// Returns the earliest of these times; `None` if all are `None`. Written as a loop without
-/// branches, because it runs at several places after every event, and a chain of iterators or a
-/// call costs more instructions.
+/// Returns the earliest of `times`; `None` if all are `None`. Written as a loop without branches,
+/// because it runs at several places after every event, and a chain of iterators or a call costs
+/// more instructions.
 #[inline(always)]
 pub(crate) fn earliest<const N: usize>(times: [Option<Time>; N]) -> Option<Time> {
     const NEVER: Time = Time(u64::MAX);

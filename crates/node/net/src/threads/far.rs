@@ -19,7 +19,7 @@ use crate::{bell::Bell, tcp::socket::Socket, wake::Wake};
 /// accepted since the previous record.
 #[derive(Debug)]
 pub(crate) enum Up {
-    /// The client sent bytes, this many of which are in the buffer.
+    /// The client sent bytes. The given number of them is in the buffer.
     Input {
         id: ConnectionId,
         written: usize,

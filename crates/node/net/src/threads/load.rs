@@ -92,7 +92,7 @@ mod tests {
     }
 
     impl Trial {
-        /// Runs windows in which the reactor waits for `waited_us`, with these calls and bytes.
+        /// Runs windows in which the reactor waits for `waited_us`, with the given calls and bytes.
         /// Returns the first change, with the window in which it came.
         fn run(
             &mut self,

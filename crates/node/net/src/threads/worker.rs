@@ -284,7 +284,7 @@ impl Worker {
         self.watch(id);
     }
 
-    /// Writes the waiting output followed by these bytes, as far as the socket accepts them.
+    /// Writes the waiting output followed by `bytes`, as far as the socket accepts them.
     fn write(&mut self, id: ConnectionId, bytes: &[u8]) {
         let Some(held) = self.held.get_mut(&id) else {
             return;

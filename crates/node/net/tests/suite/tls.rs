@@ -52,7 +52,7 @@ impl TlsClient {
         self.session.input_buffer().extend_from_slice(&bytes[..count]);
     }
 
-    /// Reads this many bytes.
+    /// Reads exactly `count` bytes.
     fn read(&mut self, count: usize) -> Vec<u8> {
         let mut all = Vec::new();
         let mut into = [0; 16 << 10];

@@ -12,7 +12,7 @@ pub(super) enum Taken {
     Incomplete,
     /// The input is not a request.
     Malformed,
-    /// The request was answered. It is this many bytes long.
+    /// The request was answered. The number is its length in bytes.
     Whole(Ended, usize),
 }
 

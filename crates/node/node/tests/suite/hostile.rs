@@ -20,7 +20,7 @@ fn sent(asks: &[Ask<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the answers to a client that sends these bytes, and whether its connection stays open.
+/// Returns the answers to a client that sends `bytes`, and whether its connection stays open.
 fn told(bytes: &[u8]) -> (Vec<String>, bool) {
     let mut node = Node::new();
     let id = node.stranger();

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use crate::backup::check;
 
-    /// Source of items with these lengths.
+    /// Source of items with the given lengths.
     struct Lengths(Vec<usize>, usize);
 
     impl Source for Lengths {

@@ -351,7 +351,7 @@ impl Search<'_> {
     }
 }
 
-/// Returns the changes on the path found to these weights.
+/// Returns the changes on the path found to the weights `at`.
 fn trace(known: &Reached, mut at: Weights) -> Vec<Change> {
     let mut changes = Vec::new();
     while let Some((_, Some((before, change)))) = known.get(&at) {

@@ -27,8 +27,8 @@ const HEARD_MAX: usize = 128;
 pub enum Raising {
     /// Only an operator raises the level.
     Hold,
-    /// The leader raises the level this many milliseconds after its first contact with the last
-    /// upgraded node.
+    /// The leader raises the level the given number of milliseconds after its first contact with
+    /// the last upgraded node.
     After(u64),
 }
 
@@ -156,7 +156,7 @@ impl LevelRaises {
         Some(heard.newest)
     }
 
-    /// [level-6] Returns the time at which all of these nodes will have supported their current
+    /// [level-6] Returns the time at which all of the given nodes will have supported their current
     /// levels for long enough; `None` if only an operator raises the level. [level-11] In a group
     /// as it was `founded`, folders that no older release has used need no waiting time.
     pub(crate) fn due_at(

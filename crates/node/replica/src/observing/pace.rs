@@ -18,7 +18,7 @@ impl Pace {
         Self { every_ms, samples_max, samples: VecDeque::new() }
     }
 
-    /// Records the total at this time, if the last sample is old enough.
+    /// Records the total at `now`, if the last sample is old enough.
     pub(crate) fn note(&mut self, now: Time, total: u64) {
         let last = self.samples.back();
         if last.is_some_and(|(at, _)| now < at.plus_ms(self.every_ms)) {

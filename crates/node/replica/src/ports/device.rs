@@ -50,7 +50,7 @@ pub struct DeviceStatus {
     pub counted: u64,
     /// Number of times that a coordinator was revoked.
     pub taken_back: u64,
-    /// Number of values of this node that were offered to another member's device.
+    /// Number of values from this node that were offered to another member's device.
     pub offered: u64,
     /// Number of values sent over connections because they were too long for a frame.
     pub outgrown: u64,

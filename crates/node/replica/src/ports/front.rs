@@ -328,7 +328,7 @@ pub trait Front {
 pub enum Intake {
     /// The input was read.
     Done,
-    /// Pass at most this many bytes to [`Front::received`].
+    /// Pass at most the given number of bytes to [`Front::received`].
     AtMost(usize),
 }
 

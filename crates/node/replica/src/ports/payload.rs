@@ -21,7 +21,7 @@ enum Kept {
 }
 
 impl Payload {
-    /// Creates a payload from these bytes without copying them.
+    /// Creates a payload from `bytes` without copying them.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Kept::Plain(Arc::new(bytes)))
     }

@@ -21,7 +21,7 @@ pub trait Plane {
     /// they take a message out of a queue.
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool;
 
-    /// Sends one whole frame, header and body, to each of these nodes. Returns the nodes that
+    /// Sends one whole frame, header and body, to each of the given nodes. Returns the nodes that
     /// accepted it. The others are not connected, or their queues are full; for them the message is
     /// lost, and the protocol repeats it.
     fn send(

@@ -292,7 +292,7 @@ impl Origin {
         self.in_flight.push(InFlightBatch::new(name, Payload::new(bytes), items, commands, now));
     }
 
-    /// Holds offers back until this time, since the path to the leader has no free space.
+    /// Holds offers back until `until`, since the path to the leader has no free space.
     pub(crate) fn hold(&mut self, until: Time) {
         self.hold_until = until;
     }

@@ -188,7 +188,7 @@ impl Keeping {
         (self.put_to < self.replay_to).then(|| SlotRange::new(self.put_to, self.replay_to))
     }
 
-    /// Puts the values of these slots, as read from the log, into the store.
+    /// Puts values, as read from the log, into the store.
     pub(crate) fn replayed<D: Disk>(&mut self, values: Values, streams: &Table, disk: &mut D) {
         for (range, value, body) in values {
             if range.from > self.put_to || range.to <= self.put_to {
@@ -309,7 +309,8 @@ impl Keeping {
         self.store.next_placed()
     }
 
-    /// Returns the places of these bytes, encoded for a record; empty if they are not durable yet.
+    /// Returns the places of the bytes at `positions`, encoded for a record; empty if they are not
+    /// durable yet.
     pub(crate) fn places(&self, stream: StreamName, positions: Range<u64>) -> Vec<u8> {
         let places = self.store.places(stream, positions);
         places.map_or_else(Vec::new, |places| Place::encode_all(&places))

@@ -88,8 +88,8 @@ impl Offering {
         self.ready.insert(stream);
     }
 
-    /// Records that content of a stream was applied in these slots, and whether some of it was
-    /// `skipped`. If so, all later content in this ballot is skipped as well, and proposals
+    /// Records that content of a stream was applied in the slots of `range`, and whether some of it
+    /// was `skipped`. If so, all later content in this ballot is skipped as well, and proposals
     /// continue at the stream's end.
     pub(crate) fn applied(&mut self, stream: StreamName, range: SlotRange, skipped: bool) {
         let own = |offer: &Offer| range.from >= offer.slots.from;

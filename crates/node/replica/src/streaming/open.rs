@@ -156,8 +156,8 @@ mod tests {
         Cut::of(Layout { unit_bytes: UNIT as u32, chunk_bytes: PIECE as u32, file_chunks: 4 })
     }
 
-    /// Puts bytes in writes of these lengths, and takes a piece when it is full and, if `early`,
-    /// after each write. Returns the pieces' lengths.
+    /// Puts bytes in writes of the lengths in `writes`, and takes a piece when it is full and, if
+    /// `early`, after each write. Returns the pieces' lengths.
     fn pieces(writes: &[usize], early: bool) -> Vec<usize> {
         let (cut, mut open) = (cut(), Open::default());
         let (mut sealed, mut given, mut pieces) = (0, 0_u64, Vec::new());

@@ -11,7 +11,7 @@ use crate::round_robin::RoundRobin;
 pub(super) struct Unsent(BTreeMap<NodeId, RoundRobin<StreamName>>);
 
 impl Unsent {
-    /// Adds a piece that may have bytes for these nodes.
+    /// Adds a piece that may have bytes for `nodes`.
     pub(super) fn add(&mut self, stream: StreamName, nodes: &[NodeId]) {
         for node in nodes {
             self.0.entry(*node).or_default().insert(stream);

@@ -78,14 +78,15 @@ pub fn byte_streams() -> Table {
     table
 }
 
-/// Returns the retained bytes of these streams in order, each byte derived from its position.
+/// Returns the retained bytes of all streams in `table` in order, each byte derived from its
+/// position.
 pub fn bytes_of(table: &Table) -> Vec<u8> {
     let bytes = |(_, range): (StreamName, Range<u64>)| range.map(|at| at as u8);
     table.kept().flat_map(bytes).collect()
 }
 
-/// Returns a backup of these items and of [`byte_streams`]. If `piece` is set, the backup contains
-/// the streams' bytes in pieces of that length.
+/// Returns a backup of `items` and of [`byte_streams`]. If `piece` is set, the backup contains the
+/// streams' bytes in pieces of that length.
 pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
     let table = byte_streams();
     let stream = stream_with(items, &table);
@@ -102,12 +103,12 @@ pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
     out
 }
 
-/// Returns the stream of a snapshot with these items of the service, and a session.
+/// Returns the stream of a snapshot with the service's `items` and a session.
 pub fn stream(items: &[Vec<u8>]) -> Vec<u8> {
     stream_with(items, &Table::default())
 }
 
-/// Returns the stream of a snapshot with these items, a session and byte streams.
+/// Returns the stream of a snapshot with `items`, a session and byte streams.
 pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
     let header = StreamHeader { cluster: CLUSTER, at: SLOT, eras: eras() };
     let mut out = Vec::new();

@@ -44,8 +44,8 @@ fn slow() -> (Cluster<Echo>, NodeId) {
     (cluster, leader)
 }
 
-/// Runs eight clients until this many commands are done; four of them start while the commands of
-/// the others are being written. Returns the number of batches.
+/// Runs eight clients until a fixed number of commands is done; four of them start while the
+/// commands of the others are being written. Returns the number of batches.
 fn closed_loop(node: impl Fn(NodeId) -> NodeId) -> u64 {
     const COMMANDS: u32 = 400;
     let (mut cluster, leader) = slow();

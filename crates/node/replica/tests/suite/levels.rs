@@ -81,7 +81,7 @@ impl Stage {
         self.cluster.ask_group(leader, Ask::Raise)
     }
 
-    /// Runs until all of these nodes have reached this level. Returns whether they have.
+    /// Runs until all of `nodes` have reached `level`. Returns whether they have.
     fn reaches(&mut self, nodes: &[NodeId], level: u16) -> bool {
         let at = |cluster: &mut Cluster<Journal>| {
             let level_of = |node: &NodeId| cluster.replica(*node).level();

@@ -710,7 +710,7 @@ impl Drop for Node {
     }
 }
 
-/// Starts node 1 alone, with these further nodes known but not running.
+/// Starts node 1 alone. The nodes in `others` are known but not running.
 pub(crate) fn lone(limits: Limits, others: &[u32]) -> Node {
     let bound = Start { limits, ..Start::node(1) }.bind();
     let mut peers = vec![bound.peer_address()];
@@ -727,7 +727,7 @@ pub(crate) fn patient(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Returns a hello from this node to node 1.
+/// Returns a hello from `node` to node 1.
 pub(crate) fn hello(node: u32) -> Hello<'static> {
     Hello {
         levels: Levels::SUPPORTED,

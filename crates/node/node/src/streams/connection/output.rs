@@ -12,7 +12,7 @@ const SHARED_BYTES_MIN: usize = 4 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Output {
     frames: Vec<u8>,
-    /// Stream bytes and the frames after them. All of these follow the leading frames.
+    /// Stream bytes and the frames after them, all of which follow the leading frames.
     parts: VecDeque<Part>,
     parts_bytes: usize,
 }

@@ -13,7 +13,7 @@ use crate::ports::service::StateMachine;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scrubbed {
-    /// The chunk is intact and has this many bytes.
+    /// The chunk is intact. The number is its length in bytes.
     Sound(u64),
     /// The chunk could not be read now.
     NotNow,

@@ -100,7 +100,7 @@ fn start_of(cluster: &Shelves, node: NodeId) -> Slot {
     cluster.replica(node).log().start()
 }
 
-/// Writes until every one of these nodes has trimmed its log beyond this slot.
+/// Writes until every one of `nodes` has trimmed its log beyond slot `behind`.
 fn fill_until_trimmed(cluster: &mut Shelves, through: NodeId, nodes: &[NodeId], behind: Slot) {
     for _ in 0..60 {
         let trimmed = |node: &NodeId| start_of(cluster, *node) > behind;

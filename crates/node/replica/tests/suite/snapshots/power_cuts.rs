@@ -17,7 +17,7 @@ const PAGES: u64 = 60;
 /// Maximum number of outcomes of a crash to try, drawn at random if there are more.
 const FATES_MAX: usize = 60;
 
-/// Returns the shelf after this many commands.
+/// Returns the shelf after `commands` commands.
 fn shelf_of(commands: u64) -> Shelf {
     let mut shelf = Shelf::default();
     for count in 0..commands {

@@ -79,7 +79,7 @@ fn a_whole_node_is_read_and_nothing_is_found() {
     }
 }
 
-/// Damages one of these blocks.
+/// Function that damages one of the given blocks.
 type Spoil = fn(&Shelves, &[Position], usize);
 
 /// [scrub-1] [scrub-2] Flipped bits, and lost, torn and misdirected writes are noticed while the

@@ -230,7 +230,7 @@ fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, LocateErr
     }
 }
 
-/// Checks that every node has exactly these bytes of the stream.
+/// Checks that every node has exactly the stream's bytes below `to`.
 fn check_all(group: &mut Group, to: u64) {
     let level = group.run_until(60_000, |group| {
         ALL.into_iter().all(|node| {
