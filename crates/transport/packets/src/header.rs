@@ -46,8 +46,8 @@ pub enum Kind {
     Nak = 3,
     /// A receiver's report of datagrams lost in the first transmission ([rate-2]).
     Report = 4,
-    /// An answer to a NAK: the sender does not have these numbers, so asking it again is useless
-    /// ([pkt-1]).
+    /// An answer to a NAK: the sender does not have the requested numbers, so requesting them again
+    /// is useless ([pkt-1]).
     Gone = 5,
     /// Part of a retransmitted datagram ([pkt-5]).
     Repair = 6,

@@ -74,7 +74,7 @@ impl RetainedDatagrams {
         self.waiting.remove(&(of, number)).unwrap_or_default()
     }
 
-    /// Forgets which nodes wait for these packets.
+    /// Forgets which nodes wait for packets `numbers`.
     pub(crate) fn give_up(&mut self, of: ChannelName, numbers: &Range<u64>) {
         let inside = self.waiting.range((of, numbers.start)..(of, numbers.end));
         let inside: Vec<_> = inside.map(|(key, _)| *key).collect();

@@ -102,7 +102,7 @@ pub fn cluster(folder: &Path) -> Result<String, AuthorityError> {
 }
 
 /// Creates the folder `node-N` with the files that one node needs. Clients may connect to the node
-/// at these hosts.
+/// at `hosts`.
 pub fn node(
     folder: &Path,
     node: u32,

@@ -205,7 +205,7 @@ impl ServerCertVerifier for PeersOut {
     signatures_by!(signatures);
 }
 
-/// Returns a verifier that accepts any certificate of these authorities.
+/// Returns a verifier that accepts any certificate of the given authorities.
 pub(crate) fn chain_in(
     roots: RootCertStore,
     provider: &Arc<CryptoProvider>,

@@ -86,7 +86,7 @@ pub enum Event {
         numbers: Range<u64>,
         bytes: Vec<u8>,
     },
-    /// The messages with these numbers will not arrive.
+    /// The messages with the given numbers will not arrive.
     GivenUp { of: ChannelName, numbers: Range<u64> },
     /// A tail arrived: the end of the sender's channel, and a decision that applies only to values
     /// of exactly the tail's ballot ([told-2]).

@@ -31,8 +31,7 @@ struct Late {
 }
 
 impl Chain {
-    /// Updates the chain if these reachable nodes need a different order, and returns the new
-    /// order.
+    /// Updates the chain if the reachable nodes need a different order, and returns the new order.
     pub(crate) fn set_order(
         &mut self,
         me: NodeId,

@@ -70,7 +70,7 @@ pub enum SendOutcome {
     /// Some datagrams were dropped for lack of space. They count as lost, and the rate must drop
     /// ([rate-2]).
     Dropped,
-    /// The socket is full after this many datagrams. The rest was not sent and must wait.
+    /// The socket is full after the given number of datagrams. The rest was not sent and must wait.
     Blocked(usize),
 }
 

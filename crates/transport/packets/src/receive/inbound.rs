@@ -32,7 +32,7 @@ pub enum Delivery {
 pub enum ChannelEvent {
     /// A message was received. Each message is delivered once.
     Message { numbers: Range<u64>, bytes: Vec<u8> },
-    /// Messages with these numbers will not arrive, so catch-up has to fetch their contents
+    /// Messages with the given numbers will not arrive, so catch-up has to fetch their contents
     /// ([told-2]).
     GivenUp(Range<u64>),
 }
@@ -191,8 +191,8 @@ impl Inbound {
         self.bound_gaps(quota, happened);
     }
 
-    /// Handles a reply that a node no longer has these numbers. If the node is the owner, they are
-    /// given up; otherwise the next node is tried.
+    /// Handles a reply that a node no longer has packets with the given numbers. If the node is the
+    /// owner, they are given up; otherwise the next node is tried.
     pub fn on_gone(
         &mut self,
         range: &Range<u64>,

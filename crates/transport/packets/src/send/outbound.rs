@@ -106,7 +106,7 @@ impl Outbound {
 
     /// Splits a message into datagrams, numbers them and seals them ([pkt-1], [pkt-4]). The message
     /// is accepted entirely or not at all. An empty window accepts a message of any length.
-    /// `message` is the concatenation of these slices.
+    /// `message` consists of slices to concatenate.
     pub fn push(&mut self, message: &[&[u8]], key: KeyId, seal: &Seal) -> Result<Sent, PushError> {
         let length: usize = message.iter().map(|piece| piece.len()).sum();
         let parts = length.div_ceil(self.payload_bytes).max(1);

@@ -38,11 +38,11 @@ pub struct Udp {
 pub enum Sent {
     /// The kernel accepted all of them.
     All,
-    /// The device dropped this many datagrams for lack of space. They count as lost, and the rate
-    /// must drop ([rate-2]).
+    /// The device dropped the given number of datagrams for lack of space. They count as lost, and
+    /// the rate must drop ([rate-2]).
     Dropped(usize),
-    /// The socket is full after this many datagrams. The rest was not sent and can be sent once the
-    /// socket is writable.
+    /// The socket is full after the given number of datagrams. The rest was not sent and can be
+    /// sent once the socket is writable.
     Blocked(usize),
     /// The datagrams exceed the path's MTU and may not be fragmented ([pkt-4]). The caller must use
     /// smaller ones.

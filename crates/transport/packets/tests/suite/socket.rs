@@ -216,7 +216,7 @@ fn introduce_all(nodes: &mut [Node]) {
     }
 }
 
-/// Runs turns until all receivers have this many messages.
+/// Runs turns until all receivers have `wanted` messages.
 #[allow(clippy::disallowed_methods, reason = "the clock is the caller's, which is this test")]
 fn run(nodes: &mut [Node], group: SocketAddr, wanted: usize) {
     let began = Instant::now();

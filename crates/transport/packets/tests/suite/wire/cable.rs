@@ -128,7 +128,7 @@ pub(crate) fn drain(socket: &mut Ethernet, mut take: impl FnMut(Mac, &[u8])) {
     assert!(ended, "{} gives the same again and again", socket.local());
 }
 
-/// Waits for this many datagrams. Returns those that arrived, with their sources.
+/// Waits for `wanted` datagrams. Returns those that arrived, with their sources.
 pub(crate) fn hear(socket: &mut Ethernet, wanted: usize) -> Vec<(Mac, Vec<u8>)> {
     let mut heard = Vec::new();
     for _ in 0..1000 {
