@@ -38,7 +38,7 @@ struct State {
 pub struct Network(Arc<Mutex<State>>);
 
 impl Network {
-    /// Creates a network that loses, duplicates and reorders frames with these probabilities, in
+    /// Creates a network that loses, duplicates and reorders frames with the given probabilities in
     /// percent.
     pub fn new(seed: u64, lost: u64, repeated: u64, reordered: u64) -> Self {
         Self(Arc::new(Mutex::new(State {

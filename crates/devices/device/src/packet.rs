@@ -39,8 +39,8 @@ impl Packet {
         Ok(())
     }
 
-    /// Opens a wire that receives frames for the interface's own address and for these multicast
-    /// groups.
+    /// Opens a wire that receives frames for the interface's own address and for the given
+    /// multicast groups.
     pub fn open(interface: &str, groups: &[Mac]) -> Result<Self, Failed> {
         let socket = Raw::open(interface, ReceiveFilter::Nothing, None)?;
         // [offload-16]

@@ -61,7 +61,7 @@ impl Station {
 mod tests {
     use super::*;
 
-    /// A claim is exclusive until it is dropped. No interfaces with these indexes exist.
+    /// A claim is exclusive until it is dropped. No interfaces with the indexes used here exist.
     #[test]
     fn a_station_is_one_process_s_until_it_goes() {
         let of = |group| Station::of_group(u32::MAX, group);

@@ -11,7 +11,7 @@ pub(crate) struct Switches {
 }
 
 impl Switches {
-    /// Counts the switches of all threads of these processes.
+    /// Counts the context switches of all threads of `processes`.
     pub(crate) fn of(processes: &[u32]) -> Self {
         let mut sum = Self::default();
         for process in processes {

@@ -46,7 +46,7 @@ pub enum NotCarried {
     Bytes,
 }
 
-/// Returns the descriptor of a value with these bytes. `room` is the size of the value area.
+/// Returns the descriptor of a value and its bytes. `room` is the size of the value area.
 pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor, NotCarried> {
     let plain = |kind| Descriptor { kind, ..Descriptor::NONE };
     let named = match *value {

@@ -91,7 +91,7 @@ fn stay_here() {
     sched_setaffinity(None, &one).unwrap();
 }
 
-/// Creates this many hosts and a client, each on a machine of its own, and a bridge. Without the
+/// Creates `hosts` hosts and a client, each on a machine of its own, and a bridge. Without the
 /// returned guards, frames that hosts return by XDP are lost.
 pub(crate) fn lay(hosts: u8) -> Vec<Passing> {
     ip("link add switch type bridge mcast_snooping 0").unwrap();

@@ -159,7 +159,7 @@ impl Group {
         self.until(|group| group.find(0, |event| (*event == started).then_some(())));
     }
 
-    /// Submits values from the leader's replica until this many of them are decided. Returns the
+    /// Submits values from the leader's replica until `values` of them are decided. Returns the
     /// assigned slots, in order.
     pub(crate) fn decide(&mut self, values: u64) -> Vec<SlotValue> {
         let mut submitted = 0;

@@ -7,7 +7,7 @@ use quorate_offload::{Reason, port::Device as _};
 
 use crate::software::group::{CELLS, Group, batch, check_all, number, settings};
 
-/// Creates a group with this many members. `change` modifies the settings of their devices.
+/// Creates a group with `members` members. `change` modifies the settings of their devices.
 fn group(network: &Network, members: u8, change: impl Fn(&mut Settings)) -> Group {
     let members = (1..=members).map(|last| {
         let own = udp::address(format!("10.0.0.{last}:47100").parse().unwrap());

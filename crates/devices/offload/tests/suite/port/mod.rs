@@ -8,7 +8,7 @@ mod giving;
 mod losing;
 mod world;
 
-/// Runs a property with this many seeds. Prints a failing seed, so that it can be run alone.
+/// Runs a property with `count` seeds. Prints a failing seed, so that it can be run alone.
 fn seeds(count: u64, run: impl Fn(u64)) {
     match std::env::var("SEED") {
         Ok(seed) => run(seed.parse().expect("a number")),
