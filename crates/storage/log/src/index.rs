@@ -48,7 +48,7 @@ impl Index {
         self.spans.remove(SlotRange::new(Slot(0), start));
     }
 
-    /// Records that the log writes in `write` contain the latest records of these slots.
+    /// Records that the log writes in `write` contain the latest records of the slots in `range`.
     pub(crate) fn insert(&mut self, range: SlotRange, write: Span) {
         let range = above(range, self.start);
         if range.is_empty() {

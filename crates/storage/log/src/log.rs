@@ -366,9 +366,9 @@ impl<D: Disk> Log<D> {
         self.error.get_or_insert(LogError::Failed(error));
     }
 
-    /// Requests the values of these slots. Fails for slots below [`Self::start`]. Reads about
-    /// `bytes_max` bytes, at least one value. [`Self::next_read`] returns the result after a later
-    /// [`Self::poll`].
+    /// Requests the values of the slots in `range`. Fails for slots below [`Self::start`]. Reads
+    /// about `bytes_max` bytes, at least one value. [`Self::next_read`] returns the result after a
+    /// later [`Self::poll`].
     pub fn start_read(
         &mut self,
         token: u64,

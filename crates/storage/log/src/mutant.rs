@@ -46,7 +46,7 @@ pub(crate) const fn planted(_mutant: Mutant) -> bool {
     false
 }
 
-/// Calls `run` with these rules disabled on the current thread.
+/// Calls `run` with the rules of `mutants` disabled on the current thread.
 #[cfg(test)]
 pub(crate) fn with<T>(mutants: &[Mutant], run: impl FnOnce() -> T) -> T {
     PLANTED.set(mutants.to_vec());

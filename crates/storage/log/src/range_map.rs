@@ -39,7 +39,7 @@ impl<T: Clone> RangeMap<T> {
         }
     }
 
-    /// Sets the value of these slots, replacing earlier values.
+    /// Sets the value of the slots in `range`, replacing earlier values.
     pub(crate) fn insert(&mut self, range: SlotRange, value: T) {
         self.remove(range);
         if !range.is_empty() {

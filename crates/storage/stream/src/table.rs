@@ -184,9 +184,9 @@ impl Table {
         next.is_some_and(|next| !appended(offset, range, next).is_empty())
     }
 
-    /// [stream-4] Returns which positions of content in these slots may still be appended, as far
-    /// as the applied slots show. All other positions are no-ops whatever is decided before them,
-    /// so their bytes are not needed.
+    /// [stream-4] Returns the positions of content in `range` that may still be appended, as far as
+    /// the applied slots show. All other positions are no-ops whatever is decided before them, so
+    /// their bytes are not needed.
     pub fn may_append(&self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let positions = positions(offset, range);
         match self.next(stream) {

@@ -173,7 +173,7 @@ impl Filling {
         self.to += count;
     }
 
-    /// Appends as many of these bytes as fit. Returns the number of bytes appended.
+    /// Appends as many of `bytes` as fit. Returns the number of bytes appended.
     pub fn put(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.free_bytes());
         self.spare()[..count].copy_from_slice(&bytes[..count]);
@@ -258,7 +258,7 @@ impl Blocks {
         parts.fold(0, |all, (bytes, check)| joined(all, *check, bytes.len()))
     }
 
-    /// Returns part of these bytes as the source of a disk write, or `None` unless it consists of
+    /// Returns a part of the bytes as the source of a disk write, or `None` unless it consists of
     /// whole, aligned blocks.
     pub fn part(&self, range: Range<usize>) -> Option<Output> {
         let at = self.0.from + range.start;

@@ -66,8 +66,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Creates a ring for these folders, and a buffer pool. The buffers are registered with the
-    /// kernel if it allows that. Fails if the kernel has no ring that works.
+    /// Creates a ring for the folders of `folder`, and a buffer pool. The buffers are registered
+    /// with the kernel if it allows that. Fails if the kernel has no ring that works.
     pub(crate) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool)> {
         setup::open(folder, buffers)
     }

@@ -310,7 +310,7 @@ impl Stream {
         self.chunks.range_mut((part, 0)..=(part, u32::MAX))
     }
 
-    /// Returns whether one span of the chunk at this address covers all blocks of `span`.
+    /// Returns whether one span of the chunk at `address` covers all blocks of `span`.
     pub(super) fn still_has(&self, part: u64, address: Address, span: Span) -> bool {
         self.of_part(part).any(|(_, chunk)| chunk.address == address && chunk.still_has(span))
     }

@@ -43,7 +43,7 @@ fn trim(table: &mut Table, before: u64) -> Reply {
     table.execute(Slot(9), &Command::Trim { name, before }.encode())
 }
 
-/// Appends content of inner stream `number` at these positions, in slots starting at 1000.
+/// Appends content of inner stream `number` at positions `from` to `to`, in slots starting at 1000.
 fn content(table: &mut Table, number: u32, from: u64, to: u64) -> Range<u64> {
     let offset = 1000;
     table.append(inner(number), offset, slots(offset + from, offset + to))

@@ -22,7 +22,7 @@ impl Folder {
         self.files.get(name).map(Vec::as_slice)
     }
 
-    /// Replaces a file by renaming a temporary file with these contents.
+    /// Replaces a file by renaming a temporary file that contains `bytes`.
     pub(super) fn rename(&mut self, name: &str, bytes: &[u8]) {
         let old = self.files.insert(name.to_owned(), bytes.to_vec());
         self.doubtful.entry(name.to_owned()).or_default().push(old);

@@ -23,7 +23,7 @@ pub(crate) struct Parts {
     pub(super) shape: String,
 }
 
-/// Describes the ring that a node would get with these buffers, in any folder. Fails if io_uring is
+/// Describes the ring that a node would get with `buffers`, in any folder. Fails if io_uring is
 /// unavailable or lacks an operation.
 pub fn available(buffers: Buffers) -> io::Result<String> {
     let (ring, single) = checked()?;

@@ -10,7 +10,7 @@ use quorate_stream::store::Store;
 /// Stream, position and length of a put, and the position below which to drop afterwards.
 type Put = (u32, u64, usize, u64);
 
-/// Returns the catalogue that a store writes for these puts.
+/// Returns the catalogue that a store writes after `puts`.
 fn catalogue(puts: &[Put], flags: u8) -> Vec<u8> {
     let mut disk = MemoryDisk::new();
     let mut store =

@@ -189,7 +189,7 @@ impl Shop {
     }
 }
 
-/// Above all positions of these tests.
+/// A position above all positions in these tests.
 const SOME: u64 = 1 << 30;
 
 impl Plain {
