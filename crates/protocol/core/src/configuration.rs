@@ -325,13 +325,13 @@ impl Configuration {
         Slot(0)
     }
 
-    /// Returns whether every phase-1 quorum includes one of these members, so that no ballot can be
+    /// Returns whether every phase-1 quorum includes a member of `set`, so that no ballot can be
     /// promised without them.
     pub fn blocks_phase1(&self, set: MemberSet) -> bool {
         self.blocks(Phase::One, set)
     }
 
-    /// Returns whether every quorum of this phase includes one of these members.
+    /// Returns whether every quorum of `phase` includes a member of `set`.
     pub fn blocks(&self, phase: Phase, set: MemberSet) -> bool {
         let rest = MemberSet(self.all_members().0 & !set.0);
         !self.is_quorum(phase, rest)

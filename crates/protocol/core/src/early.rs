@@ -112,7 +112,7 @@ impl EarlyVotes {
         }
     }
 
-    /// Records a member's report that it voted for these slots in this ballot.
+    /// Records a member's report that it voted in `ballot` for slots `from` to `to`.
     pub fn on_reply(&mut self, by: Member, ballot: Ballot, from: Slot, to: Slot) {
         let word = VoteReport { by, ballot, from, to };
         let room = self.said.len() < PEERS_MAX;

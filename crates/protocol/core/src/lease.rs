@@ -108,7 +108,7 @@ impl Granter {
         }
     }
 
-    /// Returns whether a vote in `ballot` must be withheld at this time.
+    /// Returns whether a vote in `ballot` must be withheld at `now`.
     pub fn withholds_vote(&self, now: Time, ballot: Ballot) -> bool {
         let other = |grant: Grant| now < grant.until && grant.ballot.node != ballot.node;
         let silent = now < self.silent_until && ballot > self.voted;

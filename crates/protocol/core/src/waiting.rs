@@ -30,9 +30,9 @@ impl QueuedProposal {
         Self { held_to: if held { to } else { from }, given_to: from, proposal }
     }
 
-    /// Records that the value's bytes are present for these slots. A value that fits into one slot
-    /// has the same bytes in any slot. The bytes of a spanning value count contiguously from its
-    /// first slot onwards.
+    /// Records that the value's bytes are present for the slots in `range`. A value that fits into
+    /// one slot has the same bytes in any slot. The bytes of a spanning value count contiguously
+    /// from its first slot onwards.
     fn hold(&mut self, range: SlotRange) {
         let all = self.proposal.range.to;
         if !self.proposal.value.may_span() {
@@ -91,7 +91,7 @@ impl Waiting {
         }
     }
 
-    /// Records that the bytes of `value` are present for these slots.
+    /// Records that the bytes of `value` are present for the slots in `range`.
     pub fn hold(&mut self, value: &Value, range: SlotRange) {
         for waits in &mut self.proposals {
             if waits.proposal.value == *value {

@@ -33,7 +33,7 @@ const DOUBT_MOST: u32 = TRUST + 7;
 /// The wait in progress before the next batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wait {
-    /// The wait ends when this many commands are queued.
+    /// Number of queued commands at which the wait ends.
     expected: usize,
     until: Moment,
 }

@@ -49,9 +49,9 @@ pub struct Turn {
     pub commands: u32,
     /// Number of batches that this node formed in the turn.
     pub batches: u32,
-    /// Total size of these batches in bytes.
+    /// Total size of the completed batches in bytes.
     pub batch_bytes: usize,
-    /// Number of commands in these batches.
+    /// Number of commands in the completed batches.
     pub batch_commands: u32,
     /// Number of commands that still wait to be put into a batch.
     pub waiting: usize,

@@ -278,7 +278,7 @@ pub enum Frame<'a> {
         at: Slot,
         /// Digest of the snapshot's whole byte stream.
         digest: u128,
-        /// Offset of these bytes in the snapshot's byte stream.
+        /// Offset of the frame's bytes in the snapshot's byte stream.
         offset: u64,
         /// Bytes of the snapshot, at most [`SNAPSHOT_PIECE_BYTES_MAX`].
         bytes: &'a [u8],

@@ -10,7 +10,7 @@ const GAIN_QUICK: f64 = 0.25;
 /// square of the noise, so that the remaining noise is constant.
 const QUIET: f64 = 0.05;
 const STRETCH_MOST: f64 = 8.0;
-/// A gain of at least this many times the noise needs no second measurement.
+/// Ratio of gain to noise from which on no second measurement is needed.
 const CLEAR: f64 = 4.0;
 /// Throughput ratio below which a gain is measured twice if epochs are short.
 const CONFIRM: f64 = 1.15;

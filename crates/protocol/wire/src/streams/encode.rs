@@ -105,7 +105,7 @@ impl Answer<'_> {
     }
 }
 
-/// Returns the head of an [`Ask::Data`] with this many bytes, for a sender that does not copy them.
+/// Returns the head of an [`Ask::Data`] with `bytes` bytes, for a sender that does not copy them.
 ///
 /// # Panics
 ///
@@ -114,8 +114,8 @@ pub fn data_head(bytes: usize) -> [u8; HEAD_BYTES] {
     head(kind::DATA, bytes)
 }
 
-/// Returns the head and position of an [`Answer::Bytes`] with this many bytes, for a sender that
-/// does not copy them.
+/// Returns the head and position of an [`Answer::Bytes`] with `bytes` bytes, for a sender that does
+/// not copy them.
 ///
 /// # Panics
 ///

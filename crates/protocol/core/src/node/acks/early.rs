@@ -127,7 +127,7 @@ impl Node {
         self.acks.early.on_reply(by, ballot, from, to);
     }
 
-    /// Records that a peer waits for this node to vote for these slots.
+    /// Records that a peer waits for this node to vote for the slots in `question`.
     pub(in crate::node) fn on_early_request(&mut self, from: NodeId, question: Question) {
         self.acks.early.on_request(from, question);
     }

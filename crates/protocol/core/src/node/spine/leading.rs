@@ -283,8 +283,8 @@ impl Node {
         self.successors().max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
     }
 
-    /// Returns whether every quorum of this phase that another node may need for a higher ballot
-    /// includes one of these members, whatever era that ballot or its slots belong to.
+    /// Returns whether every quorum of `phase` that another node may need for a higher ballot
+    /// includes a member that satisfies `by`, whatever era that ballot or its slots belong to.
     pub(in crate::node) fn blocks_others(&self, phase: Phase, by: impl Fn(Member) -> bool) -> bool {
         let Some(leading) = &self.spine.leading else {
             return false;

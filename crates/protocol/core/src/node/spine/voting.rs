@@ -193,8 +193,8 @@ impl Node {
         self.runs_to(now, run, record, effects);
     }
 
-    /// Appends a record for these slots. [era-12] While the record is being written, stable storage
-    /// may hold votes for other values in these slots, so this node does not count as holding the
+    /// Appends a record about slots. [era-12] While the record is being written, stable storage may
+    /// hold votes for other values in these slots, so this node does not count as holding the
     /// values decided there.
     pub(in crate::node) fn append_about(
         &mut self,

@@ -301,7 +301,7 @@ impl<P: Policy> Plant<P> {
         self.events.push(Reverse((at, self.number, event)));
     }
 
-    /// Runs until this time, or until `batches` have completed. Returns the measurements.
+    /// Runs until time `to`, or until `batches` have completed. Returns the measurements.
     pub(crate) fn run(&mut self, to: u64, batches: u64) -> Measured {
         self.measured = Measured::default();
         self.measured_from = self.now;
