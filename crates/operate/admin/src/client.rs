@@ -327,7 +327,7 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(20);
 
-    /// Starts a server that sends these bytes to the first client and closes the connection.
+    /// Starts a server that sends `bytes` to the first client and closes the connection.
     fn answering(bytes: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
