@@ -16,7 +16,7 @@ const ONLY: usize = 0;
 /// Longest wait before the load checks for a stop request.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// Starts a client on this interface, using the log service of these nodes.
+/// Starts a client on an interface, using the log service of the given nodes.
 pub(crate) fn start(
     plan: Plan,
     nodes: Vec<SocketAddr>,

@@ -84,7 +84,7 @@ impl Size {
     /// Dimensions that the vectors use.
     pub const VECTORS: Self = Self { room: ROOM, cells: CELLS };
 
-    /// Returns the setup of all targets, with the room of these dimensions.
+    /// Returns the setup of all targets, with room for values of this size.
     pub const fn setup(self) -> Setup {
         let mut setup = setup();
         setup.room = self.room;

@@ -318,15 +318,15 @@ impl Site {
         !self.lack.is_empty() || self.disk.bare_to() > self.applied.to()
     }
 
-    /// Returns whether `value` is complete in these slots, because all its bytes are in memory or
-    /// none are needed.
+    /// Returns whether `value` is complete in the slots of `range`, because all its bytes are in
+    /// memory or none are needed.
     pub fn holds(&self, value: &Value, range: SlotRange) -> bool {
         self.held_of(value, range) == range
     }
 
-    /// Returns the first part of these slots for which `value` is complete. In content, the part
-    /// that needs no bytes is separated from the part whose bytes are present, because the two
-    /// parts are recorded separately.
+    /// Returns the first part of `range` for which `value` is complete. In content, the part that
+    /// needs no bytes is separated from the part whose bytes are present, because the two parts are
+    /// recorded separately.
     pub fn held_of(&self, value: &Value, range: SlotRange) -> SlotRange {
         let needless = self.needless_to(value, range);
         if needless > range.from {
@@ -338,9 +338,9 @@ impl Site {
         SlotRange::new(range.from, to.unwrap_or(range.to))
     }
 
-    /// [stream-4] Returns the end of the first part of these slots that is a no-op whatever is
-    /// decided before it. This follows from the table, or from an earlier record made when the
-    /// table had advanced further.
+    /// [stream-4] Returns the end of the first part of `range` that is a no-op whatever is decided
+    /// before it. This follows from the table, or from an earlier record made when the table had
+    /// advanced further.
     fn needless_to(&self, value: &Value, range: SlotRange) -> Slot {
         let Value::Content { stream, offset } = *value else {
             return range.from;
@@ -358,7 +358,8 @@ impl Site {
         range.from.plus(slots.take_while(known).count() as u64)
     }
 
-    /// Queues a fetch of these bytes. Fetches for the same content value are merged into one range.
+    /// Queues a fetch of the value's bytes. Fetches for the same content value are merged into one
+    /// range.
     pub(crate) fn queue_fetch(&mut self, value: Value, range: SlotRange) {
         let same = |(known, _): &&mut (Value, SlotRange)| *known == value && value.may_span();
         if let Some((_, known)) = self.fetches.iter_mut().find(same) {

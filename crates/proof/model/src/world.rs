@@ -386,7 +386,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns the current time by this node's clock.
+    /// Returns the current time by the clock of node `at`.
     pub(crate) fn time(&self, at: usize) -> Time {
         let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
         Time(scaled(self.now.0, rate, RIGHT_PPM))
@@ -401,7 +401,8 @@ impl World {
         }
     }
 
-    /// [read-4] Checks that a read at this moment sees every slot that any node knew to be decided.
+    /// [read-4] Checks that a lease read at this moment sees every slot known to be decided by any
+    /// node.
     fn read_by_lease(&mut self, at: usize) -> Result<(), Violation> {
         let now = self.time(at);
         let leased = self.sites[at].node.as_ref().and_then(|node| node.leased_read(now));

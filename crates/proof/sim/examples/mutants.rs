@@ -234,7 +234,7 @@ fn scenarios(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option
     Ok(found.map(|name| format!("scenario {name}")))
 }
 
-/// Returns the first of these tests that fails; `None` if all pass.
+/// Returns the first of the tests named in `words` that fails; `None` if all pass.
 fn tests(tree: &Path, target: &Path, words: &str, seconds: &mut f64) -> io::Result<Option<String>> {
     let words: Vec<&str> = words.split_whitespace().collect();
     // Arguments after the dashes are for the tests, not for the build.

@@ -41,8 +41,8 @@ fn parse(at: Position, bytes: &[u8]) -> Option<LogWrite> {
     Some(LogWrite { seq: header.seq, incarnation: header.incarnation, records })
 }
 
-/// Reads all complete log writes with these numbers. If two have the same number, the later segment
-/// wins, because the earlier write was cut off ([disk-4]).
+/// Reads all complete log writes with numbers in `seqs`. If two have the same number, the later
+/// segment wins, because the earlier write was cut off ([disk-4]).
 pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
     let mut found = BTreeMap::new();
     let mut segment = None;

@@ -177,7 +177,7 @@ pub struct Settings {
 pub struct Releases {
     /// Mean interval between installations.
     pub mean_us: u64,
-    /// One in this many installations is of the oldest release.
+    /// One in `back_of` installations is of the oldest release.
     pub back_of: u64,
     /// Index of a node that gets only the oldest release until act two.
     pub laggard: Option<usize>,

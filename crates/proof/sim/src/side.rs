@@ -248,7 +248,7 @@ impl PacketEndpoint {
     }
 }
 
-/// Returns whether the bytes are exactly one frame from this member.
+/// Returns whether the bytes are exactly one frame from member `by`.
 fn says(bytes: &[u8], by: Member) -> bool {
     let decoded = decode(bytes, BODY_BYTES_MAX);
     matches!(decoded, Ok(Decoded::Frame { from, used, .. }) if from == by && used == bytes.len())

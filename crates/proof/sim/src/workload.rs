@@ -172,7 +172,7 @@ impl Client {
         }
     }
 
-    /// Returns a client that reads these keys and then stops.
+    /// Returns a client that reads `keys` and then stops.
     pub fn audit(index: usize, dice: Dice, keys: Vec<String>) -> Self {
         Self { audits: keys.into(), ..Self::new(index, Kind::Auditor, dice) }
     }

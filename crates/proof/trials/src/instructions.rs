@@ -94,7 +94,7 @@ impl Calls {
     }
 }
 
-/// Returns the sum of these events over a whole run.
+/// Returns the sum of `events` over a whole run.
 fn perf(events: &[String], program: &Path, words: &[&str]) -> Result<u64, Failed> {
     let mut command = Command::new("perf");
     command.args(["stat", "-x", ","]);

@@ -34,8 +34,8 @@ impl Writing {
         Self { keys, streams: None }
     }
 
-    /// Adds byte streams. With `pinned`, each of these nodes also gets a stream whose writer knows
-    /// no other node.
+    /// Adds byte streams. With `pinned`, each node in `at` also gets a stream whose writer knows no
+    /// other node.
     pub(crate) fn and_streams(self, at: &[String], pinned: bool, seed: u64) -> io::Result<Self> {
         let streams = Some(Load::start(at, pinned, STREAM_PART, seed)?);
         Ok(Self { streams, ..self })

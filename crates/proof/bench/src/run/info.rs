@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Starts a server that sends these bytes to its first client, and returns its door.
+    /// Starts a server that sends `bytes` to its first client, and returns its address.
     fn answering(bytes: &'static [u8]) -> Door {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

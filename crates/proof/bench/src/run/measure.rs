@@ -84,8 +84,8 @@ pub(super) struct Bench {
     pub(super) class: Asked,
 }
 
-/// Returns the processes on this machine that listen at these addresses; `None` unless all are
-/// known.
+/// Returns the processes on this machine that listen at the addresses in `doors`; `None` unless all
+/// are known.
 pub(super) fn processes(doors: &[Door]) -> Option<Vec<u32>> {
     let mut processes = Vec::new();
     for door in doors {

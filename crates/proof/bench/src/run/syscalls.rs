@@ -22,7 +22,7 @@ pub(super) fn available() -> bool {
     })
 }
 
-/// Counts system calls of these processes for `time`; returns `None` on failure.
+/// Counts the system calls of `processes` for `time`; returns `None` on failure.
 pub(super) fn count(processes: &[u32], time: Duration) -> Option<u64> {
     let list: Vec<String> = processes.iter().map(ToString::to_string).collect();
     let output = Command::new("perf")

@@ -90,7 +90,7 @@ impl Offering {
         })
     }
 
-    /// Records that the run is proposed in these slots.
+    /// Records that the run is proposed in the slots of `range`.
     pub fn proposed(&mut self, run: &NextRun, range: SlotRange) {
         let fresh = Offer { proposed_to: run.position, slots: range };
         let offer = self.offers.entry(run.stream).or_insert(fresh);

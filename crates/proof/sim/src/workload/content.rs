@@ -15,7 +15,7 @@ pub fn key(name: &Name, writer: Writer) -> u64 {
     bytes.fold(mix(high ^ mix(low)), |key, byte| mix(key ^ u64::from(byte)))
 }
 
-/// Returns the bytes at these positions of a piece whose content has this key.
+/// Returns the bytes at `positions` of a piece whose content has key `key`.
 pub fn bytes(key: u64, piece: StreamName, positions: Range<u64>) -> Vec<u8> {
     let process = u64::from(piece.owner.0) << 32 | u64::from(piece.boot);
     let key = mix(key ^ mix(process)) ^ mix(u64::from(piece.number));

@@ -161,7 +161,8 @@ impl Streamer {
         }
     }
 
-    /// Returns a client that reads these streams from their beginnings on this node and then stops.
+    /// Returns a client that reads the given streams from their beginnings on one node and then
+    /// stops.
     pub fn audit(
         index: usize,
         load: Load,

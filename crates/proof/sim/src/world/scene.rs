@@ -25,7 +25,7 @@ impl World {
         Self::elected(Settings::calm(seed, nodes, class))
     }
 
-    /// Returns a cluster with these settings and a leader.
+    /// Returns a cluster with `settings` and a leader.
     pub fn elected(settings: Settings) -> Result<Self, Violation> {
         let mut world = Self::new(settings);
         world.wait_for_leader()?;

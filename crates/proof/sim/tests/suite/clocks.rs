@@ -78,7 +78,7 @@ impl Deadlines {
     }
 }
 
-/// Returns the group's time at this node; 0 if the node is down.
+/// Returns the group's time at `node`; 0 if the node is down.
 fn group_ms(world: &World, node: usize) -> u64 {
     let running = world.nodes[node].running.as_ref();
     running.map_or(0, |running| running.replica().group_ms())

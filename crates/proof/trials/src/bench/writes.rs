@@ -73,7 +73,7 @@ pub(super) fn write_each(
 pub(super) struct Writes(Running, Instant);
 
 impl Writes {
-    /// Starts a load that ends after this time, or when it is stopped.
+    /// Starts a load that ends after the given time, or when it is stopped.
     pub(super) fn start(
         address: &str,
         keys: u64,

@@ -2,7 +2,8 @@
 
 use quorate_conformance::p4::{Fault, Machine, Sources, compile};
 
-/// Returns a program with two bytes of input and output, and with these parts in its ingress.
+/// Returns a program with two bytes of input and output, and with `locals` and `body` in its
+/// ingress.
 fn program(locals: &str, body: &str) -> String {
     format!(
         "#include <core.p4>\n#include <v1model.p4>\n\
