@@ -9,7 +9,7 @@ use crate::{
     trials,
 };
 
-/// Runs `quorate-conformance` with these arguments.
+/// Runs `quorate-conformance` with the arguments `words`.
 fn conformance(words: &[&str]) -> Result<(), Failed> {
     let run = ["run", "--quiet", "--bin", "conformance"];
     cargo(&[&run, profile(), &["--"], words].concat())

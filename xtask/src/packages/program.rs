@@ -141,7 +141,7 @@ impl Program {
         Ok(listed.lines().filter_map(place).collect())
     }
 
-    /// Runs the program with these arguments and returns its output.
+    /// Runs the program with the arguments `words` and returns its output.
     pub(crate) fn says(&self, words: &[&str]) -> Result<String, Failed> {
         let mut command = Command::new(&self.path);
         for (name, _) in env::vars_os() {

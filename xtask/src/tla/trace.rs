@@ -52,7 +52,7 @@ pub(super) fn read(lines: &str) -> Result<Result<Trace, &'static str>, Failed> {
     Ok(Ok(Trace { text, steps }))
 }
 
-/// Returns the module with these traces.
+/// Returns a module that contains `traces`.
 pub(super) fn module(traces: &[&Trace]) -> String {
     let all: Vec<&str> = traces.iter().map(|trace| trace.text.as_str()).collect();
     let all = all.join(",\n");

@@ -8,8 +8,8 @@ use crate::{
     shell::{self, Failed},
 };
 
-/// Runs the mutants and tests of these bugs, or all of them. A name is that of a bug, a mutant or a
-/// test.
+/// Runs the mutants and tests named in `words`, or all of them. A name is that of a bug, a mutant
+/// or a test.
 pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     let (flags, names): (Vec<&str>, Vec<&str>) =
         words.iter().partition(|word| word.starts_with("--"));
@@ -50,7 +50,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// Returns the mutants and tests for these names, each once. The flag is set for a mutant.
+/// Returns the mutants and tests for `names`, each once. The flag is set for a mutant.
 fn chosen(bugs: &[Bug], names: &[&str]) -> Result<BTreeSet<(String, bool)>, Failed> {
     let mut chosen = BTreeSet::new();
     let mut known = BTreeSet::new();
