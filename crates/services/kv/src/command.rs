@@ -169,10 +169,10 @@ impl SubscriptionKind {
 /// Form in which a client names the script to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptBy {
-    /// By the text of the script, as in EVAL; as in EVAL_RO, if it only reads.
+    /// By its text, as in EVAL, or as in EVAL_RO if it only reads.
     #[expect(missing_docs, reason = "see above")]
     Text { reads: bool },
-    /// By the hash of the script, as in EVALSHA and EVALSHA_RO.
+    /// By its hash, as in EVALSHA and EVALSHA_RO.
     #[expect(missing_docs, reason = "see above")]
     Hash { reads: bool },
 }

@@ -280,7 +280,8 @@ mod tests {
         }
     }
 
-    /// Matching takes linear time; the product of the two lengths would be 2^32 steps.
+    /// Matching takes linear time: in this test, the product of the two lengths would be 2^32
+    /// steps.
     #[test]
     fn long_patterns_take_as_long_as_they_are() {
         let text = "a".repeat(65_000);

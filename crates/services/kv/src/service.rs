@@ -116,7 +116,7 @@ struct Imaging {
     /// Item after the head, with the versions of removed keys.
     removals: Option<Vec<u8>>,
     keys_are_over: bool,
-    /// Clients that were blocked when the snapshot began. They follow the keys.
+    /// Clients that were blocked when the snapshot began. Encoded after the keys.
     waits: VecDeque<(Version, Wait)>,
 }
 

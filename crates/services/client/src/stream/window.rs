@@ -153,7 +153,8 @@ mod tests {
         assert_eq!(window.closed(13), Err(short));
     }
 
-    /// A reopening may acknowledge bytes of an earlier connection; an acknowledgement may not.
+    /// When a stream is reopened, the response may cover bytes sent on an earlier connection. A
+    /// plain acknowledgement may not.
     #[test]
     fn bytes_of_an_earlier_connection_count_when_it_is_opened_again() {
         let mut window = Window::new(9, 0);

@@ -275,7 +275,7 @@ fn a_deadline_after_a_lost_reply_leaves_a_doubt() {
     assert_eq!(lossy.executed(), 1);
 }
 
-/// An outcome in doubt stays in doubt even if the last reply was a refusal.
+/// An unknown outcome stays unknown even if the last reply was a refusal.
 #[test]
 fn a_refusal_does_not_end_a_doubt() {
     let mut faults = vec![Fault::DropAfter];
@@ -309,8 +309,8 @@ fn a_lost_session_is_told_and_not_papered_over() {
     assert_eq!(fake.executed(), 2);
 }
 
-/// [session-2] A number that the client gave up on is acknowledged. It would otherwise occupy the
-/// session permanently.
+/// [session-2] The number of an abandoned command is acknowledged, since it would otherwise occupy
+/// the session permanently.
 #[test]
 fn what_was_given_up_is_acknowledged() {
     let short = Options { deadline: Duration::from_millis(50), ..hasty() };
@@ -331,7 +331,8 @@ fn an_error_of_the_service_is_returned_as_it_is() {
     assert_eq!(client.session(), None, "a read needs no session");
 }
 
-/// No other node would accept the user, so the command is not retried until its deadline.
+/// A command that is refused for lack of permission is not retried, since no other node would
+/// accept the user.
 #[test]
 fn a_user_who_may_not_write_is_told_so() {
     let fake = Fake::start(&[]);
@@ -361,7 +362,7 @@ fn a_subscription_ends_when_it_is_not_wanted() {
     drop(listener);
 }
 
-/// Every node expects TLS, so no attempt is repeated.
+/// A client without TLS does not retry, since every node expects TLS.
 #[test]
 fn a_node_that_expects_tls_is_left_at_once() {
     let foreign = || {

@@ -257,7 +257,7 @@ fn positions_that_cannot_be_are_errors() {
     ));
 }
 
-/// A close at another position than the end of the written bytes is an error, even if its response
+/// A close at a position other than the end of the written bytes is an error, even if its response
 /// was lost.
 #[test]
 fn a_stream_that_was_closed_elsewhere_is_an_error() {
@@ -344,8 +344,8 @@ fn appending_goes_on_at_the_end() {
     assert!(writer.finish().is_err());
 }
 
-/// The response to the close is lost, and another writer opens the stream before the client knows
-/// of the close.
+/// The response to a close is lost, and another writer opens the stream before the client learns of
+/// the close.
 #[test]
 fn a_stream_that_was_left_may_be_others_before_that_is_known() {
     let played = SimulatedCluster::start(1, 1).unwrap();

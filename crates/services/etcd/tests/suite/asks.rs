@@ -223,7 +223,7 @@ fn answers_are_those_of_a_plain_list_of_revisions() {
     answers_are_those_of_the_model(Home::in_memory, 0..60);
 }
 
-/// The service on disk gives the same responses, also through restarts.
+/// The service with the store on disk gives the same responses as the model, across restarts too.
 #[test]
 fn answers_on_disk_are_those_of_a_plain_list_of_revisions() {
     answers_are_those_of_the_model(Home::on_disk, 1000..1010);

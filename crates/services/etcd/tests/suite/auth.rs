@@ -514,7 +514,8 @@ fn the_role_root_is_told_as_everything() {
     assert_eq!(users.users, ["root"]);
 }
 
-/// A new password, a new user of the same name, and enabling auth again invalidate a token.
+/// A token becomes invalid when the password changes, the user is replaced by one with the same
+/// name, or auth is enabled again.
 #[test]
 fn credentials_are_of_one_password_and_one_enabling() {
     let mut service = with_ann();

@@ -166,7 +166,7 @@ fn deleting_within_a_transaction_counts() {
     assert_eq!(mvcc.delete(&all, Budget::of(0, 0)).unwrap().deleted, 10);
 }
 
-/// More keys than are deleted at a time still go in one revision.
+/// A deletion of more keys than one internal step handles still uses one revision.
 #[test]
 fn many_keys_are_deleted_in_one_revision() {
     let mut mvcc = Mvcc::new(Box::new(MemoryStore::new()));

@@ -80,8 +80,8 @@ fn a_transaction_within_a_transaction_and_so_on_has_an_end() {
     assert_eq!(apply_bytes(&mut service(), &shallow)[0], 0);
 }
 
-/// At the maximum depth the response can be decoded; one level deeper is refused before it is
-/// proposed.
+/// A transaction nested to the maximum depth gets a response that can be decoded; a deeper one is
+/// refused before it is proposed.
 #[test]
 fn nested_transactions_are_as_deep_as_their_answers_can_be_read() {
     let nested = |depth: usize| {

@@ -132,7 +132,7 @@ fn what_is_no_image_is_refused() {
     assert_eq!(service.load(&items[0]), Err(LoadError::NotLoading));
 }
 
-/// An image with revisions that would overflow in later arithmetic is refused.
+/// An image is refused if its revisions would overflow in later arithmetic.
 #[test]
 fn an_image_with_revisions_without_end_is_refused() {
     let items = image(&mut filled(1, 20), 100);

@@ -64,8 +64,7 @@ fn keys_of_a_lease_are_bounded_in_number() {
     assert_eq!(put(&mut full, "c", 1), Err(Refusal::LeaseFull));
 }
 
-/// Leases with more keys than are copied at a time, and than a command deletes, end in bounded
-/// steps.
+/// A lease with more keys than one command copies or deletes ends in bounded steps.
 #[test]
 fn leases_with_many_keys_end_in_bounded_steps() {
     let mut service = service();
@@ -116,7 +115,8 @@ fn leases_are_listed_in_pages() {
     assert!(all.into_iter().eq((1..=11_000).chain([-5])));
 }
 
-/// A keep-alive by a node with a slower clock than the granting one's never shortens the lease.
+/// A keep-alive never shortens a lease, even through a node with a slower clock than the granting
+/// node's.
 #[test]
 fn keeping_a_lease_alive_never_ends_it_earlier() {
     let mut service = service();

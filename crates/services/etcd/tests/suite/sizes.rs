@@ -112,7 +112,8 @@ fn keys_are_bounded_over_every_store() {
     }
 }
 
-/// A key too long to exist may be requested from every store, also as the end of a range.
+/// A request may name a key that is too long to exist, also as the end of a range, with every
+/// store.
 #[test]
 fn longer_keys_are_not_found_over_every_store() {
     for mut service in both() {

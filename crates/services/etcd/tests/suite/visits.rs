@@ -142,8 +142,8 @@ impl Watched {
     }
 }
 
-/// A compaction visits few entries, however often a key changed; without the bound they would be
-/// quadratic.
+/// A compaction visits few entries, however often a key changed. Without the bound, the number of
+/// visits would be quadratic.
 #[test]
 fn compaction_looks_at_few_entries_however_often_a_key_changed() {
     let mut watched = Watched::new();

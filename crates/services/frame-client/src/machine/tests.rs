@@ -406,8 +406,8 @@ fn leaders_and_eras_change_under_way() {
     }
 }
 
-/// [offload-11] [offload-23] A frame that is no decision of a volatile group in the walk's era is
-/// ignored.
+/// [offload-11] [offload-23] A frame is ignored unless it is a decision of a volatile group in the
+/// era of the walk.
 #[test]
 fn frames_that_prove_nothing_are_not_believed() {
     let mut group = Group::new(3);
@@ -514,8 +514,7 @@ fn a_session_that_ended_leaves_all_unknown() {
     assert_eq!(refused, Err(NotTaken::Over));
 }
 
-/// A client checks the statements of nodes, which may be of another cluster, lag, or contradict
-/// frames.
+/// A client checks what nodes state: they may belong to another cluster, lag, or contradict frames.
 #[test]
 fn what_nodes_say_is_weighed() {
     let group = Group::new(6);
@@ -569,8 +568,8 @@ fn one_that_is_lost_is_sent_again_with_all_behind_it_at_once() {
     assert_eq!((counts.sent, counts.back, counts.by_frames), (9, 1, 5));
 }
 
-/// A batch with the client's name that it did not submit ends the client, which no longer knows
-/// what was executed.
+/// A client stops when it sees a batch under its name that it did not submit, since it no longer
+/// knows what was executed.
 #[test]
 fn another_s_batch_of_its_name_ends_a_client() {
     for number in [1, 3] {

@@ -187,7 +187,8 @@ pub fn read(
 mod tests {
     use super::*;
 
-    /// [read-9] A command changes the keys that it names, or is not known to.
+    /// [read-9] A command that names all its keys changes no others. Any other command may change
+    /// every key.
     #[test]
     fn command_that_names_another_key_changes_no_answer() {
         let get = [Op::Get as u8, 1, b'k'];

@@ -453,7 +453,8 @@ mod tests {
         lives(far_and_wide, 5);
     }
 
-    /// In the smaller table, adjacent home slots become one, and keys too far from home spill.
+    /// When a table shrinks, adjacent home slots are merged, and keys too far from their home slots
+    /// spill.
     #[test]
     fn a_run_that_no_longer_fits_when_a_shard_shrinks_spills() {
         let (mut table, mut model) = (Table::default(), Model::new());

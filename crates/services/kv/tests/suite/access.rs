@@ -295,7 +295,7 @@ fn what_is_taken_away_is_gone_at_the_next_request() {
     assert!(heard.starts_with("-ERR AUTH <password> called without"), "{heard}");
 }
 
-/// A numbered command needs the role writer and the role of the inner command.
+/// A numbered command requires the `writer` role and the role that the inner command requires.
 #[test]
 fn numbered_commands_and_transactions_hide_nothing() {
     let mut guarded = Guarded::new();
@@ -486,7 +486,8 @@ fn a_subscription_ends_with_the_role() {
     assert!(guarded.node.take(other).contains("message"));
 }
 
-/// [access-2] A client that caches all keys with a prefix gets no notices without the role.
+/// [access-2] A client that tracks all keys with a prefix gets no invalidations after it has lost
+/// its role.
 #[test]
 fn notices_of_changed_keys_end_with_the_role() {
     let mut guarded = Guarded::new();

@@ -377,8 +377,8 @@ fn items(store: &mut dyn Store) -> Vec<Item> {
     items
 }
 
-/// Random commands give the same data, deadlines, snapshots and numbers of keys as in memory, after
-/// restarts, crashes, loads and use by older releases. Finally, no entries are left.
+/// Random commands give the same data, deadlines, snapshots and key counts as the store in memory,
+/// even after restarts, crashes, loads and use by older releases. At the end, no entries are left.
 #[test]
 fn nothing_depends_on_when_replaced_entries_are_looked_up() {
     for (seed, held_bytes) in [500, 3000, 20_000, 1 << 20].into_iter().cycle().take(8).enumerate() {

@@ -169,7 +169,7 @@ fn commands_make_the_events_that_redis_makes() {
     });
 }
 
-/// Events that do not exist in Redis 7.0 or are different there.
+/// Events about deadlines, which Redis 7.0 lacks or generates differently.
 #[test]
 fn deadlines_make_events() {
     on_both_stores(|node| {

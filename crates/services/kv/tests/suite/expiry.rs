@@ -117,7 +117,8 @@ fn a_watched_key_that_ends_has_changed_and_its_removal_changes_nothing() {
     });
 }
 
-/// A deadline after the front's clock but before the group's time expires the key at once.
+/// A deadline that lies after the front end's clock but before the group's time expires the key at
+/// once.
 #[test]
 fn a_deadline_that_has_passed_already_ends_the_key_at_once() {
     on_both_stores(|node| {
@@ -192,8 +193,8 @@ fn a_scan_among_keys_that_ended_gives_small_pages_and_goes_on() {
     });
 }
 
-/// A snapshot contains expired keys too, and the replica's metadata contains the time. Once it is
-/// loaded, both stores continue in the same way.
+/// A snapshot also contains expired keys, and the replica's metadata contains the group's time.
+/// After loading it, both stores continue in the same way.
 #[test]
 fn an_image_has_what_ended_too_and_both_stores_go_on_alike_behind_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -880,7 +880,8 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     assert_eq!(in_exec.count(), 8);
 }
 
-/// Three nodes decide and apply such commands, and replay them after each restart, without a crash.
+/// Three nodes decide and apply extreme commands, and replay them after each restart, without a
+/// crash.
 #[test]
 fn a_log_full_of_poison_ends_no_node() {
     for seed in 0..4 {

@@ -260,8 +260,8 @@ fn a_failed_write_is_survived_by_opening_the_tree_again() {
     }
 }
 
-/// A failed read voids all results. The tree is reopened. After a second failure, an empty tree
-/// replaces it.
+/// A failed read voids all results, and the tree is reopened. After a second failed read, an empty
+/// tree replaces it.
 #[test]
 fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -493,7 +493,7 @@ fn a_store_in_trouble_can_be_dropped() {
     }
 }
 
-/// A store that had to start empty removes flushed data again after the replay.
+/// A store that was recreated empty removes flushed data again after the replay.
 #[test]
 fn a_store_begun_anew_removes_what_was_flushed_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -129,7 +129,8 @@ fn encoded_commands_stay_as_they_are() {
     assert_eq!(node.world.apply(&expired(1_000_048)), b":1\r\n");
 }
 
-/// The encoding of logged commands for collections never changes. A seed encodes random choices.
+/// The encoding of logged commands for collections never changes. Random choices are encoded as a
+/// seed.
 #[test]
 fn encoded_commands_of_collections_stay_as_they_are() {
     let cases = [

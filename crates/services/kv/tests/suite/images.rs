@@ -77,8 +77,8 @@ fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange])
     service.finish_load(at, meta).unwrap();
 }
 
-/// A load without items, before the first slot, leaves an empty store. In this way a service starts
-/// over from the log after a damaged snapshot.
+/// A load without items, at a position before the first slot, leaves an empty store. A service does
+/// this to start over from the log after a damaged snapshot.
 #[test]
 fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
     let folder = tempfile::tempdir().unwrap();

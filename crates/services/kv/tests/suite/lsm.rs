@@ -55,8 +55,8 @@ fn position_data_and_metadata_survive_together() {
     assert!(!store.contains(b"a".into()) && !store.contains(b"lost".into()));
 }
 
-/// [volatile-1] A position beyond the log is not stored, because a log that ends before the store's
-/// position has lost data.
+/// [volatile-1] A position beyond the end of the log is not stored: a log that ends before the
+/// store's position counts as having lost data.
 #[test]
 fn position_that_the_log_does_not_have_yet_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -305,7 +305,7 @@ fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before() {
     assert!(stopped * 10 < to - from, "{stopped} of {}", to - from);
 }
 
-/// If any part of its files is damaged, a store has its own state, that of an earlier commit, or
+/// A store with damage in any part of its files has its last state, that of an earlier commit, or
 /// none. It never panics.
 #[test]
 fn a_store_damaged_anywhere_is_itself_or_begun_again() {

@@ -292,8 +292,8 @@ fn stale_reads_ask_nobody_but_see_their_own_writes() {
     assert_eq!(node.take(client), "+OK|$1|1|");
 }
 
-/// A node without a quorum answers stale reads, even after failed writes. The exception is a read
-/// before a write that was sent and may have been executed.
+/// A node without a quorum answers stale reads, even after failed writes, except before a write
+/// that was sent and may have been executed.
 #[test]
 fn stale_reads_behind_failed_writes_are_answered() {
     let mut node = Node::memory();
@@ -456,7 +456,7 @@ fn quit_waits_for_what_was_asked_before() {
     assert_eq!(node.input[&client], b"", "what follows is thrown away");
 }
 
-/// Requests that a web page can make a browser send are not executed, nor those of a TLS client.
+/// Requests from a browser (sent by a web page) or from a TLS client are not executed.
 #[test]
 fn other_protocols_are_closed_before_anything_is_executed() {
     let body = "\r\nSET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
@@ -524,8 +524,8 @@ fn outstanding_bytes_are_bounded() {
     assert_eq!(node.take(client), "+OK|".repeat(50));
 }
 
-/// Writes in flight whose replies may be as large as values are limited. Only small replies raise
-/// the limit.
+/// Limits the number of writes in flight if each reply may be as large as a value. Only small
+/// replies raise the limit.
 #[test]
 fn outstanding_writes_that_return_values_are_bounded_by_what_they_returned() {
     let mut node = Node::memory();

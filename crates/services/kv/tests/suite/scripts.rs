@@ -245,7 +245,8 @@ fn a_stopped_script_says_what_became_of_it() {
     });
 }
 
-/// The commands and replies within a script are not sent by a client, so their bytes consume fuel.
+/// Commands and replies within a script do not pass through a client connection, so their bytes
+/// consume fuel.
 #[test]
 fn a_script_pays_for_the_bytes_that_it_moves() {
     on_both(|node| {
@@ -320,8 +321,8 @@ fn read_only_scripts_of_a_transaction_share_its_batch() {
     assert!(replies[3..5].iter().all(|reply| reply.starts_with("-TOOBIG not executed")), "{reply}");
 }
 
-/// A command that is refused after it was admitted, because its cost has grown, charges the batch
-/// for the work to find that out.
+/// If a command is refused after admission because its cost has grown, the batch is charged for
+/// computing that cost.
 #[test]
 fn refused_commands_of_a_transaction_are_not_free() {
     let mut node = Node::memory();
@@ -353,7 +354,7 @@ fn refused_commands_of_a_transaction_are_not_free() {
 }
 
 /// [read-10] The visit limit of a turn applies only to confirmed reads. A read-only script is
-/// therefore always one, even on a READONLY connection or next to a write.
+/// therefore always a confirmed read, even on a READONLY connection or next to a write.
 #[test]
 fn read_only_scripts_are_confirmed_reads() {
     let mut node = Node::memory();
@@ -387,7 +388,8 @@ fn commands_of_scripts_are_part_of_the_format() {
     assert_eq!(hash, 16_978_122_445_067_492_029, "{table}");
 }
 
-/// A command stopped at its limit has done work that is not visible in the account.
+/// A script is stopped if one of its commands reaches its limit: the command's work is not charged,
+/// so a script could otherwise repeat it.
 #[test]
 fn a_script_cannot_repeat_a_command_that_reaches_its_limit() {
     on_both(|node| {

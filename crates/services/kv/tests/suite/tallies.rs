@@ -204,8 +204,9 @@ fn slowlog_is_bounded_and_shortens_as_redis_does() {
     assert!(node.front.held_bytes() < idle + 64 * 1024, "and given back");
 }
 
-/// When memory is short, the client that uses most of it is disconnected. Recorded arguments do not
-/// count: they could make a client with a single command the largest after each reconnect.
+/// When memory is short, the client that uses most of it is disconnected. Arguments recorded for
+/// the slow log do not count, because with them a client could become the largest after a single
+/// command.
 #[test]
 fn noting_arguments_makes_no_client_heavier() {
     let mut node = Node::memory();

@@ -284,7 +284,7 @@ fn act(node: &mut Node, other: ConnectionId, watched: &str, random: &mut Random)
 }
 
 /// [watch-1] [watch-4] As in Redis, an absent key that was created and removed again counts as
-/// changed, whatever commands did so.
+/// changed, whichever commands were used.
 #[test]
 fn a_key_that_came_and_went_has_changed() {
     for level in [Level::BASE, ABSENT_LEVEL] {
@@ -325,7 +325,8 @@ fn a_key_that_came_and_went_has_changed() {
     }
 }
 
-/// [watch-2] A flush of many keys changes all absent keys, one of few only the removed ones.
+/// [watch-2] A flush of many keys counts as a change of every absent key; a flush of a few keys
+/// counts only for the removed keys.
 #[test]
 fn a_flush_changes_the_keys_that_it_takes() {
     on_both_stores(|node| {

@@ -66,7 +66,7 @@ fn costly_scripts_end_alike() {
     }
 }
 
-/// A text that is slow to compile is bounded both in a run and in the front.
+/// The compilation time of a text is bounded, both in a run and in the front end.
 #[test]
 fn texts_that_compile_slowly_are_stopped() {
     let names: Vec<String> = (0..190).map(|number| format!("a{number}")).collect();

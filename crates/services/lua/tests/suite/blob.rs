@@ -42,7 +42,7 @@ fn names(count: usize, from: &[u8], after: usize) -> Vec<String> {
     found
 }
 
-/// The program can reach nothing outside of its memory except through these imports.
+/// The program can reach nothing outside of its memory except through five imports.
 #[test]
 fn five_imports() {
     let (count, rest) = number(section(2).unwrap());

@@ -43,7 +43,8 @@ fn memory_has_a_limit() {
     assert_eq!(call("grow", &[1024 - 8]), Ok(Some(1)));
 }
 
-/// Restores even bytes that no working program writes, above its heap and below its stack.
+/// Restoring a machine resets even the memory above the heap and below the stack, which no intact
+/// program writes.
 #[test]
 fn the_whole_memory_is_restored() {
     assert_eq!(restores_everything(), Ok(true));

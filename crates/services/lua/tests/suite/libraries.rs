@@ -260,7 +260,7 @@ fn structures() {
     ]);
 }
 
-/// Numbers as words of commands are formatted as in Redis 7.2.
+/// Numbers that a script passes to commands are formatted as in Redis 7.2.
 #[test]
 fn words() {
     for (number, text) in [

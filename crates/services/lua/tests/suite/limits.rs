@@ -86,7 +86,7 @@ fn recursion_and_nonsense_fail() {
     }
 }
 
-/// Calls with the maximum number of values on the stack.
+/// Calls with the maximum number of values on the stack do not panic.
 #[test]
 fn long_lists_are_no_panic() {
     for call in [

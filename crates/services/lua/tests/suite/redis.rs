@@ -1,7 +1,7 @@
 //! Expressions with the replies of Redis 7.0.15 on x86.
 //!
 //! Two kinds are omitted. The sign of a NaN depends on the machine in Redis and is always positive
-//! here. Fractions as words of commands are formatted as in Redis 7.2.
+//! here. Fractions that a script passes to commands are formatted as in Redis 7.2.
 
 use quorate_lua::{Data, Host, Interpreter, Outcome, Run};
 

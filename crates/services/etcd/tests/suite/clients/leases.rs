@@ -71,8 +71,8 @@ fn a_lease_is_granted_listed_and_revoked() {
     });
 }
 
-/// When a lease expires by the group's time, its keys go at every node, not earlier and only a
-/// little later.
+/// When a lease expires by the group's time, its keys are deleted on every node, never earlier and
+/// only a little later.
 #[test]
 fn keys_go_when_nobody_keeps_their_lease_alive() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,8 @@ impl StateMachine for Counting {
     }
 }
 
-/// Requests that arrive while a command is in flight share the next one. Responses keep the order.
+/// Keep-alives that arrive while a command is in flight share the next command. Responses keep the
+/// order.
 #[test]
 fn leases_are_kept_alive_many_at_a_time() {
     const LEASES: i64 = 400;

@@ -134,8 +134,8 @@ fn a_read_that_fails_in_a_command_voids_the_run() {
     assert!(failures > 10, "{failures}");
 }
 
-/// A store that is not open reads as an empty one, which would require no login. So clients are
-/// refused until users are read.
+/// A store that is not open looks empty, as if no login were required. So clients are refused until
+/// the users have been read.
 #[test]
 fn nobody_is_let_in_before_users_are_read() {
     let disk = Arc::new(Moody::default());

@@ -16,7 +16,7 @@ const KINDS: u8 = 6;
 /// the connection.
 const ACTS_MAX: usize = 4 * OPEN_MAX;
 
-/// Runs a client on an input: a window, a stand and events.
+/// Runs a client on an input: a window, a log position and events.
 pub(crate) fn check(bytes: &[u8]) {
     let mut input = Input(bytes);
     let Some(window) = input.byte() else { return };

@@ -370,7 +370,8 @@ mod tests {
             .sum()
     }
 
-    /// A flushed store frees its files without further commits, and no sooner than a snapshot ends.
+    /// A flushed store frees its files without further commits, but not before a snapshot in
+    /// progress ends.
     #[test]
     fn space_comes_back() {
         let folder = tempfile::tempdir().unwrap();
@@ -446,7 +447,7 @@ mod tests {
         }
     }
 
-    /// A power loss never restores the state of a generation without its tables.
+    /// A power loss never restores a state whose generation has lost its tables.
     #[test]
     fn tables_are_dropped_after_the_next_state_is_synced() {
         let folder = tempfile::tempdir().unwrap();

@@ -394,7 +394,7 @@ fn a_field_that_ends_is_a_change_for_watch_and_its_removal_is_none() {
     });
 }
 
-/// A node that loads a snapshot has the deadlines of fields.
+/// A loaded snapshot includes the deadlines of fields.
 #[test]
 fn an_image_brings_the_order_of_deadlines_along() {
     let mut node = Node::memory();

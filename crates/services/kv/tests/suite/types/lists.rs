@@ -201,7 +201,7 @@ fn no_list_is_null_in_resp3_also_in_a_transaction() {
     assert_eq!(node.say(client, "EXEC"), "*1|_|");
 }
 
-/// A long list keeps its order, whichever side is moved by a change.
+/// A long list keeps its order, whichever of its sides a change shifts.
 #[test]
 fn a_long_list_changes_at_its_nearer_end() {
     on_both_stores(|node| {

@@ -90,7 +90,7 @@ fn sorting_is_as_in_redis() {
     );
 }
 
-/// The number of elements that one command may examine is limited, with or without STORE.
+/// SORT may examine a limited number of elements, with or without STORE.
 #[test]
 fn too_much_is_refused() {
     on_both_stores(|node| {

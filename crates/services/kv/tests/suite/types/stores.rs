@@ -42,7 +42,7 @@ fn rows(store: &dyn Store, id: Id, span: Span<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     found
 }
 
-/// The rows of several layers and of the tree form one sequence, in both directions.
+/// Iteration merges the rows of all layers and of the tree into one sequence, in both directions.
 #[test]
 fn rows_are_in_the_order_of_their_names() {
     for seed in 0..6 {
@@ -143,8 +143,8 @@ fn rows_that_no_key_names_are_removed_from_the_disk() {
     assert_eq!(rows(&store, id(3), Span::ALL).len(), 0);
 }
 
-/// A snapshot contains each row as of its beginning, at whatever point the row is changed, its
-/// collection is dropped or renamed, or all keys are removed.
+/// A snapshot contains each row as it was when the snapshot began, even if the row is then changed,
+/// its collection dropped or renamed, or all keys removed.
 #[test]
 fn images_have_rows_as_they_were() {
     for seed in 0..10 {

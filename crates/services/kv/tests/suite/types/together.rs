@@ -187,7 +187,8 @@ fn fields_and_members_have_one_limit_and_elements_have_none() {
     });
 }
 
-/// Copies are charged to the batch's budget. A command that exceeds it changes nothing.
+/// Copies are charged to the batch's budget. A command that would exceed the budget changes
+/// nothing.
 #[test]
 fn large_copies_are_refused_whole() {
     let mut node = Node::memory();

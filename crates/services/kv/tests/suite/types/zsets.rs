@@ -297,8 +297,8 @@ fn members(numbers: &[u32]) -> String {
     format!("*{}|{items}", numbers.len())
 }
 
-/// Ranks and offsets are correct in a set of several thousand members. One store has counts, the
-/// other walks over the rows.
+/// Ranks and offsets are correct in a set of several thousand members. One store counts rows per
+/// subtree; the other walks over the rows.
 #[test]
 fn ranks_and_offsets_are_right_in_large_sets() {
     on_both_stores(|node| {

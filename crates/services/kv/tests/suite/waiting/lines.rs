@@ -168,7 +168,7 @@ fn a_node_that_was_slow_gets_its_clients_in_line_again() {
     assert_eq!(group.take(slow), "*2|$1|k|$1|b|");
 }
 
-/// A failed claim shows that the client is alive, even if it has left earlier elements unclaimed.
+/// A failed claim proves that the client is alive, even if it left earlier elements unclaimed.
 #[test]
 fn who_tries_in_vain_is_not_taken_for_dead() {
     let mut group = Group::memory(2);

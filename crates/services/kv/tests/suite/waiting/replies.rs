@@ -57,7 +57,7 @@ fn errors_are_those_of_redis_and_nobody_waits() {
     );
 }
 
-/// Within a transaction, the reply is the same as after a timeout.
+/// Within a transaction, a blocking command does not block and replies as after a timeout.
 #[test]
 fn within_a_transaction_nobody_waits() {
     check(
