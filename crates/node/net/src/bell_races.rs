@@ -111,7 +111,7 @@ fn fails(producer_looks: bool, consumer_looks: bool) -> bool {
     panic::catch_unwind(AssertUnwindSafe(|| shuttle::check_random(model, RUNS))).is_err()
 }
 
-/// [io-10] [io-11]
+/// [io-10] [io-11] No wake-up is lost in any interleaving.
 #[test]
 fn no_wake_up_is_lost() {
     shuttle::check_random(|| run(true, true), RUNS);

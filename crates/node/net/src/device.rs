@@ -161,7 +161,7 @@ impl Kind {
     }
 }
 
-/// Why the configured device cannot be used.
+/// Reason why the configured device cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// The device's frames carry no keys, and other machines can reach the address.
@@ -370,7 +370,8 @@ mod tests {
         }
     }
 
-    /// An external device falls back to a thread that receives the same frames.
+    /// If an external device cannot be used, the node falls back to a thread that receives the same
+    /// frames.
     #[test]
     fn a_box_is_tried_before_the_thread_of_its_way() {
         let kind = Kind::named("process:none").unwrap();

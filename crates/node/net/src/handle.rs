@@ -47,7 +47,7 @@ pub struct Handle {
     shared: Arc<Shared>,
 }
 
-/// Why leadership was not transferred.
+/// Reason why leadership was not transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferError {
     /// No transfer was attempted, or its outcome is unknown.
@@ -77,7 +77,7 @@ impl fmt::Display for TransferError {
 
 impl std::error::Error for TransferError {}
 
-/// Why no snapshot was returned.
+/// Reason why no snapshot was returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotError {
     /// The snapshot is still in progress, or its state is unknown.
@@ -97,7 +97,7 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
-/// Why a request to the group has no known result.
+/// Reason why a request to the group has no known result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupError {
     /// The request was not accepted, or its outcome is unknown.
@@ -117,7 +117,7 @@ impl fmt::Display for GroupError {
 
 impl std::error::Error for GroupError {}
 
-/// Why stream bytes under a hold were not read.
+/// Reason why stream bytes under a hold were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldError {
     /// The request was not accepted or not answered.

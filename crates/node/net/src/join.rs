@@ -33,7 +33,7 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 /// Delay between attempts, and the maximum interval between checks of `stop`.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Why no founding record was received.
+/// Reason why no founding record was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinError {
     /// The founder refused, and would refuse a retry.

@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(said, expected);
     }
 
-    /// The latest line is logged although it was buffered: operators may read only the last.
+    /// The latest buffered line is logged in the end: operators may read only the last line.
     #[test]
     fn the_last_word_is_said_although_it_was_held() {
         let mut limiter = Limiter::new(1_000);

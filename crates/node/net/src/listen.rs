@@ -37,12 +37,12 @@ pub struct BindError {
     pub flag: &'static str,
     /// Address that was passed with the flag.
     pub address: String,
-    /// Why the address cannot be used.
+    /// Reason why the address cannot be used.
     #[source]
     pub reason: BindReason,
 }
 
-/// Why the node cannot listen on an address.
+/// Reason why the node cannot listen on an address.
 #[derive(Debug, Error)]
 pub enum BindReason {
     /// Another socket already uses the port.

@@ -11,7 +11,7 @@ use super::{
     wake::Wake,
 };
 
-/// Why a question has no answer.
+/// Reason why a question has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
     /// The reactor has stopped.

@@ -93,7 +93,8 @@ fn everybody_who_asks_is_answered_or_told_that_it_is_over() {
     );
 }
 
-/// A reactor that clears the signal after taking the mail sleeps through mail in between.
+/// The model detects a faulty reactor that clears the signal after taking the mail: it sleeps
+/// through mail that arrives in between.
 #[test]
 fn a_reactor_that_drains_late_is_found() {
     assert!(fails(|| {
@@ -104,7 +105,8 @@ fn a_reactor_that_drains_late_is_found() {
     }));
 }
 
-/// A caller that asks while the reactor ends without closing the mailbox waits forever.
+/// The model detects a faulty reactor that ends without closing the mailbox: a caller then waits
+/// forever.
 #[test]
 fn a_reactor_that_ends_without_a_word_is_found() {
     assert!(fails(|| everybody_hears(|mailbox| react(mailbox, |_| ()))));

@@ -83,7 +83,7 @@ pub struct Parts<S, F> {
     pub listener: Box<dyn Listener>,
 }
 
-/// Why a node did not start.
+/// Reason why a node did not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootError {
     /// The identity file cannot be written.
@@ -395,7 +395,8 @@ mod tests {
         }
     }
 
-    /// [era-10] Own votes count up to the first hole, because the order after it is unknown.
+    /// [era-10] A node's own votes count up to the first gap, because the order after it is
+    /// unknown.
     #[test]
     fn own_votes_count_up_to_the_first_hole() {
         for (votes, counted) in [

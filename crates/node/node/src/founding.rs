@@ -213,7 +213,7 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
     }
 }
 
-/// Why an admitted node does not join.
+/// Reason why an admitted node does not join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoiningError {
     /// The cluster was founded with another value of `what`, a setting on the command line.

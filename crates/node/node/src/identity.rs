@@ -74,7 +74,7 @@ pub struct Identity<H> {
     made_here: bool,
     book: AddressBook,
     book_unsaved: bool,
-    /// Why the address book could not be read; `None` if it could.
+    /// Error while reading the address book; `None` if it was read.
     book_lost: Option<String>,
 }
 

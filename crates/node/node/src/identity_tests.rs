@@ -248,7 +248,8 @@ fn the_first_format_stays_readable() {
     assert!(matches!(error, IdentityError::Newer { .. }));
 }
 
-/// [level-8] An earlier release stops at the first line, a later one at the level, unchanged.
+/// [level-8] A folder that requires a higher level is refused and left unchanged: an earlier
+/// release stops at the first line, a later one at the level.
 #[test]
 fn a_folder_that_needs_a_higher_level_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -280,7 +281,8 @@ fn book() -> AddressBook {
     }
 }
 
-/// [join-2] A joined node is no founding member, and knows its peers' addresses and its next role.
+/// [join-2] A node that joined is not a founding member, and its folder has its peers' addresses
+/// and its future role.
 #[test]
 fn a_node_that_joined_finds_the_others_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();

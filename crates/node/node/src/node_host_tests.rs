@@ -173,9 +173,9 @@ impl Starter for Told {
     }
 }
 
-/// [lie-4] A log that seems intact, while peers remember more of it, a later incarnation or a later
-/// start: the node takes an incarnation and a boot number above all of them, even if its folder
-/// claims never to have run. It does not start if they are too far above.
+/// [lie-4] Peers of a node may remember more of its log, a later incarnation or a later start than
+/// its intact folder shows. The node then takes an incarnation and a boot number above all of them,
+/// even if its folder claims never to have run. It does not start if they are too far above.
 #[test]
 fn a_folder_that_went_back_starts_in_another_incarnation() {
     let disk = MemoryDisk::new();

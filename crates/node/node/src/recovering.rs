@@ -319,7 +319,8 @@ mod tests {
         is_of(folder, 1);
     }
 
-    /// During a switch interrupted anywhere no node can start, and the next attempt completes it.
+    /// If the switch is interrupted at any point, no node can start until the next attempt
+    /// completes it.
     #[test]
     fn a_switch_that_is_cut_off_anywhere_is_ended() {
         for phase in [OUT, IN] {

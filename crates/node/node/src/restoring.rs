@@ -32,7 +32,8 @@ use crate::{
     terms::Terms,
 };
 
-/// Why a backup was not restored. The folder is empty, or has files that another attempt removes.
+/// Reason why a backup was not restored. The folder is empty, or has files that another attempt
+/// removes.
 #[derive(Debug)]
 pub enum RestoreError {
     /// The folder cannot be used or written.

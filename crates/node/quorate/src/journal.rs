@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(texts(&mut Journal::new(NodeId(2)), &events), expected);
     }
 
-    /// A group of one skips the pre-vote.
+    /// A group of one campaigns at once, without a pre-vote.
     #[test]
     fn who_campaigns_at_once_does_not_ask_before() {
         let campaigns = Explanation::Campaigns { ballot: BALLOT, why: Campaign::Alone };
@@ -537,8 +537,8 @@ mod tests {
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operate/log-lines.md");
     const HEAD: &str = "| Level | Line | What it means |\n|---|---|---|\n";
 
-    /// Compares the table at the end of the page with the journal's lines, or writes it. A line
-    /// keeps its meaning, which is written by hand.
+    /// Compares the table at the end of the page with the journal's lines, or rewrites it. The
+    /// meaning of each line is written by hand and kept.
     #[test]
     fn page_of_log_lines_is_generated() {
         let progress = Progress {

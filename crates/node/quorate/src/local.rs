@@ -284,8 +284,9 @@ fn reply(done: Done) -> Vec<u8> {
     }
 }
 
-/// Why a request has no reply. After [`Failure::Unknown`] the command may have been executed. The
-/// same holds for [`Failure::NoSession`] if the command's number has been sent before.
+/// Reason why a request has no reply. After [`Failure::Unknown`] the command may have been
+/// executed. The same holds for [`Failure::NoSession`] if the command's number has been sent
+/// before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotDone(pub Failure);
 

@@ -315,7 +315,8 @@ mod tests {
         assert_eq!((completions.open(), completions.bytes()), (0, 0));
     }
 
-    /// A front notified of some requests may drop others, for example by closing a connection.
+    /// A front end that is being notified of some requests may drop others, for example by closing
+    /// a connection.
     #[test]
     fn request_forgotten_while_others_are_told_is_not_told() {
         let mut completions = Completions::default();

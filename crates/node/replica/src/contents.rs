@@ -491,8 +491,8 @@ mod tests {
         assert_eq!(nothing, Bytes::None);
     }
 
-    /// [stream-4] Content not needed is reported separately from content available: one vote for
-    /// both would be partly wrong. Positions of content equal slots here.
+    /// [stream-4] Needless content is reported separately from available content, because one vote
+    /// for both would be partly wrong. In this test, positions equal slots.
     #[test]
     fn of_content_the_part_that_nobody_needs_is_told_apart() {
         let mut contents = contents(1000);

@@ -87,7 +87,7 @@ struct NetworkState {
     /// New name of the interface, if it was renamed.
     moved: Option<String>,
     is_paused: bool,
-    /// Why the device was removed from the network; `None` if it was not.
+    /// Reason why the device was removed from the network; `None` if it was not.
     over: Option<String>,
 }
 

@@ -56,7 +56,7 @@ impl Lag {
 #[derive(Debug)]
 pub(crate) struct FitnessState {
     fitness: Fitness,
-    /// Why the log cannot write; `None` if it can.
+    /// Reason why the log cannot write; `None` if it can.
     log: Option<&'static str>,
     /// Description of the last problem, retained while the node settles.
     why: String,
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(fit.look(at_ms(5_010), None, || None, Fitness::Fit), Some(Fitness::Fit));
     }
 
-    /// [live-6] Leadership is not handed to a node that lags until it has caught up.
+    /// [live-6] Leadership is not handed to a lagging node until the node has caught up.
     #[test]
     fn a_node_that_lags_settles_for_as_long() {
         let mut fit = FitnessState::new(at_ms(0), Slot(1), Slot(1));
@@ -174,7 +174,8 @@ mod tests {
         assert_eq!(look(3, Fitness::Fit), Some(Fitness::Fit));
     }
 
-    /// [live-6] A node is far behind by slots at the start, by time later, without flapping.
+    /// [live-6] A node counts as far behind by slots after its start, later by time, and the state
+    /// does not flap.
     #[test]
     fn a_node_is_far_behind_until_it_keeps_up() {
         use Fitness::{FarBehind, Fit, Settling};

@@ -533,7 +533,8 @@ mod tests {
         assert_eq!(run(&mut group, 6, &keep("n2:1", As::Voter)), seven);
     }
 
-    /// [member-4] Below the level, the table executes such commands, as an older release does.
+    /// [member-4] From the level on, the table rejects duplicate addresses. Below it, the table
+    /// executes such commands, as an older release does.
     #[test]
     fn the_address_of_a_node_is_given_to_no_other_voter() {
         let at = |level| group().0.at_level(Level(level));
@@ -659,7 +660,7 @@ mod tests {
         assert_eq!(run(&mut group, 7, &plan(0, &Goal::new())), Err(Denied::Impossible));
     }
 
-    /// [volatile-2] A plan continues with the new member of a node that forgot its votes.
+    /// [volatile-2] A plan continues with the new member id of a node that lost its votes.
     #[test]
     fn a_plan_is_renewed_for_a_node_that_forgot_and_for_nothing_else() {
         let (mut group, configuration) = group();

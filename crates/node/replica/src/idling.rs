@@ -12,7 +12,7 @@ const SLOTS: u64 = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
     pub(crate) has_vote: bool,
-    /// Votes of devices are hints.
+    /// The group is durable, so that votes by devices are only hints.
     pub(crate) is_durable: bool,
     pub(crate) leads: bool,
     pub(crate) leader: Option<NodeId>,

@@ -47,7 +47,8 @@ pub(crate) struct Storing<D: Disk> {
     last_record: RecordSeq,
     /// Number of the last record on stable storage.
     persisted_to: RecordSeq,
-    /// Why no more records are appended: the log has failed permanently, or votes were forgotten.
+    /// Reason why no more records are appended: the log has failed permanently, or votes were
+    /// forgotten.
     failure: Option<String>,
     /// Error of the last read, if it failed.
     read_failure: Option<String>,

@@ -100,7 +100,7 @@ impl fmt::Display for Candidate {
 pub(super) struct Candidates {
     /// Remaining candidates, best first.
     pub(super) rungs: Vec<Candidate>,
-    /// Why candidates were ruled out permanently.
+    /// Reasons why candidates were ruled out permanently.
     pub(super) not: Vec<String>,
     /// Id of the cluster that the devices serve.
     pub(super) cluster: u128,

@@ -24,7 +24,7 @@ pub struct KeyFile {
     keys: Vec<(KeyId, Key)>,
 }
 
-/// Why the key file cannot be used.
+/// Reason why the key file cannot be used.
 #[derive(Debug, Error)]
 pub enum BadKeys {
     /// The operating system failed to read the file.

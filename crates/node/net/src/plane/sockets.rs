@@ -48,7 +48,7 @@ pub struct Sockets {
     pub(crate) wire: Wire,
     /// Limits derived from the interface's capacity.
     pub(crate) limits: Limits,
-    /// Why the transport is not the configured one, if it is not.
+    /// Reason for a fallback from the configured transport; `None` if there was no fallback.
     pub(crate) instead: Option<String>,
     pub(crate) keys: Option<KeyFile>,
     /// Simulated loss of received datagrams, for tests.
@@ -68,7 +68,7 @@ impl fmt::Debug for Sockets {
     }
 }
 
-/// Why the settings for a plane were refused.
+/// Reason for refusing the settings of a plane.
 #[derive(Debug, Error)]
 pub enum Refused {
     /// Without a key, any sender that reaches the address could impersonate a member.
@@ -385,7 +385,7 @@ mod tests {
         }
     }
 
-    /// [pkt-4] With IPv6 a datagram that fills the MTU of IPv4 could not be sent.
+    /// [pkt-4] Datagrams are shorter over IPv6, whose header is longer than IPv4's.
     #[test]
     fn datagrams_are_shorter_behind_the_header_of_ipv6() {
         let bytes = |peers| {
@@ -401,7 +401,8 @@ mod tests {
         }
     }
 
-    /// [rate-1] Without privileges the buffer is at most net.core.rmem_max; a burst must fit.
+    /// [rate-1] Without privileges, the receive buffer is limited to net.core.rmem_max. Senders
+    /// slow down so that a burst fits.
     #[test]
     fn a_small_receive_buffer_slows_senders_down() {
         let of = |receive_bytes, megabits| {

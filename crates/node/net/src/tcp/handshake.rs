@@ -164,8 +164,8 @@ mod tests {
         Levels { lowest: Level(lowest), newest: Level(newest) }
     }
 
-    /// [level-3] Nodes of earlier releases are admitted, even of the first one, which sends one
-    /// version and no levels. Nodes of the next release are admitted as well.
+    /// [level-3] Nodes of earlier releases are admitted, even those of the first release, which
+    /// send one version and no levels. So are nodes of the next release.
     #[test]
     fn neighbours_are_welcome() {
         check(|hello, _| hello.levels = levels(8, 8), "ok");

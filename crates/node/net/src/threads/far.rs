@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    /// [io-4] [io-6] [io-8]
+    /// [io-4] [io-6] [io-8] A socket is handed over, served by a thread, and returned.
     #[test]
     fn a_socket_goes_is_served_and_comes_back() {
         let mut threads = Threads::new(1).unwrap();
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(threads.counts(), (1, 0));
     }
 
-    /// [io-7] [io-12]
+    /// [io-7] [io-12] A panicking thread is noticed after its last record.
     #[test]
     fn a_thread_that_panics_is_noticed_after_its_last_record() {
         let mut threads = Threads::new(1).unwrap();

@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(receiver.next(), None);
     }
 
-    /// [io-10]
+    /// [io-10] A record that does not fit waits until half of the ring is free.
     #[test]
     fn a_record_that_does_not_fit_waits_for_half_of_the_ring() {
         let (mut sender, mut receiver) = pair();

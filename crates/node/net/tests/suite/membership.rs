@@ -43,7 +43,7 @@ fn wait_notice(node: &Node, what: &str) {
     }
 }
 
-/// A node unknown to its peers is admitted: a joining node has the highest id, so it dials.
+/// Peers admit a node that they do not know yet. A joining node has the highest id, so it dials.
 #[test]
 fn a_node_that_nobody_has_heard_of_is_let_in_and_answered() {
     let (one, two) = (Start::node(1).bind(), Start::node(2).bind());
@@ -123,7 +123,8 @@ fn a_removed_node_is_refused_and_told_whichever_side_dials() {
     }
 }
 
-/// A peer removed while connected may learn what was decided before it is disconnected.
+/// A peer that is removed while it is connected may still learn decisions before it is
+/// disconnected.
 #[test]
 fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     let limits = Limits { parting_ms: 1_000, ..hasty() };
@@ -201,7 +202,7 @@ fn most_peers_must_say_that_a_node_was_removed() {
 }
 
 /// A stranger with the cluster's id may use any node id. The number of such nodes is bounded,
-/// silent ones are disconnected first, and none of them displaces a node of the table.
+/// silent ones are disconnected first, and none of them displaces a node in the table.
 #[test]
 fn a_flood_of_unknown_nodes_is_bounded() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };

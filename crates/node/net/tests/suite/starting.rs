@@ -55,7 +55,7 @@ fn a_starting_node_says_whether_it_belongs_to_a_cluster() {
     assert_eq!(ours, "Starting: node 1 is starting");
 }
 
-/// A joining node that receives either answer keeps asking.
+/// A joining node repeats its request after either answer of a starting founder.
 #[test]
 fn a_join_is_answered_and_waits() {
     let (listeners, address) = listen();
@@ -209,8 +209,8 @@ fn a_folder_that_waits_for_an_id_is_found_where_it_says() {
     assert!(gone.contains("refused"), "{gone}");
 }
 
-/// A running node is not taken for a folder that waits for an id. The stated address may be the
-/// asked node's own, if the flag was left at its default.
+/// A running node is not taken for a folder that waits for an id. The stated address may be that of
+/// the node that is asked, if the flag was left at its default.
 #[test]
 fn a_node_that_runs_is_no_folder_that_waits() {
     let node = lone(Limits::default(), &[2]);

@@ -67,7 +67,7 @@ fn a_hello_that_nothing_follows_replaces_no_connection_that_lives() {
     assert!(!node.shared.saw(&down), "the host heard nothing of it");
 }
 
-/// A peer that was away, briefly or long, is admitted even if another connection occupies its lane.
+/// A returning peer is admitted even if another connection occupies its lane.
 #[test]
 fn a_hello_that_is_held_keeps_nobody_out() {
     let node = lone(patient(), &[2]);

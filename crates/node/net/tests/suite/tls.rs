@@ -119,7 +119,7 @@ fn tls_clients_are_served_by_the_reactor() {
     run(Limits::default());
 }
 
-/// [io-8] [io-9]
+/// [io-8] [io-9] Threads serve TLS clients.
 #[test]
 fn tls_clients_are_served_by_threads() {
     run(Limits { io_threads: IoThreads::Fixed(2), spread: Spread::Always, ..Limits::default() });

@@ -101,7 +101,7 @@ impl AddressBook {
     }
 }
 
-/// Why the book could not be read.
+/// Reason why the address book could not be read.
 #[derive(Debug)]
 pub(super) enum Unreadable {
     /// The disk failed to read the file.

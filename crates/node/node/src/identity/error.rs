@@ -9,7 +9,7 @@ use quorate_log::disk::{DiskError, is_full};
 /// unauthenticated nodes can cause a folder to store.
 pub(super) const NODES_MAX: usize = 1024;
 
-/// Why a folder cannot be used.
+/// Reason why a folder cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityError {
     /// An operation on a file failed.

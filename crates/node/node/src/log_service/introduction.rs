@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Only plain words reach a report, and a class is one of the two known ones.
+    /// Only plain words are reported, and a class must be one of the two known classes.
     #[test]
     fn words_that_nobody_should_see_are_unknown() {
         for (version, store, class) in [

@@ -74,7 +74,7 @@ fn readers_read_and_only_writers_change_anything() {
     assert!(heard.len() > 1, "{heard:?}");
 }
 
-/// [access-2] A revoked right is gone for writers and readers in the middle of their work.
+/// [access-2] A revoked permission is lost even by writers and readers in the middle of their work.
 #[test]
 fn what_is_taken_away_is_gone_for_writers_and_readers_under_way() {
     let mut node = guarded();

@@ -76,7 +76,8 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
     }
 }
 
-/// [read-1] A read after an acknowledgement reflects it: the replica is asked first.
+/// [read-1] A read reflects every earlier acknowledgement, because the replica first confirms the
+/// state to read.
 #[test]
 fn nothing_is_answered_before_the_replica_was_asked_how_fresh_it_is() {
     let mut node = Node::new();
@@ -143,7 +144,7 @@ fn a_full_socket_is_no_reason_for_the_next_turn() {
     assert!(node.front.is_eager(), "there is room for more");
 }
 
-/// Many slow readers together use little memory. Each needs little, but there may be 10,000.
+/// Many slow readers together use little memory. There may be 10,000 of them.
 #[test]
 fn many_slow_readers_hold_little_together() {
     const COUNT: usize = 700;
@@ -266,7 +267,7 @@ fn a_trim_under_a_reader_is_an_error() {
     assert!(node.is_open(id));
 }
 
-/// A read never continues in another stream of the same name, with unrelated bytes.
+/// A read never continues in a different stream of the same name, which has unrelated bytes.
 #[test]
 fn another_stream_of_the_same_name_is_not_read_on() {
     for follow in [false, true] {

@@ -41,7 +41,7 @@ fn what_a_writer_sends_is_durable_in_its_order_and_counted() {
     assert_eq!(end, ["End { position: 5, finished: true }"]);
 }
 
-/// The bytes arrive however data is divided into frames, and frames into reads from the socket.
+/// The bytes arrive, however they are divided into frames and frames into socket reads.
 #[test]
 fn frames_may_come_in_pieces() {
     let mut sent = Vec::new();
@@ -97,7 +97,8 @@ fn room_that_comes_with_durability_is_seen_at_once() {
     assert!(node.front.ready(id));
 }
 
-/// Space freed by other writers is noticed in the next turn, although the waiter made no progress.
+/// Space freed by other writers is noticed in the next turn, although the waiting writer made no
+/// progress.
 #[test]
 fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     let mut node = Node::new();
@@ -110,7 +111,8 @@ fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     assert_eq!((node.left_over(id), node.front.ready(id)), (0, true));
 }
 
-/// A thousand writers wait for the little space that others leave; no turn checks them all.
+/// A thousand writers wait for the little space that other writers leave. No turn checks all of
+/// them.
 #[test]
 fn writers_without_room_are_asked_in_turn_as_far_as_there_is_room() {
     const WRITERS: usize = 100;
@@ -207,7 +209,7 @@ fn a_writer_without_room_that_is_fenced_is_read_again() {
     assert_eq!(node.hear(id), ["Ended { position: 0 }", "s [0, 0) open written 9"]);
 }
 
-/// A close in flight when the piece ends is answered once, by the end.
+/// If a piece ends while its close is in flight, the client gets one answer: the end.
 #[test]
 fn a_close_and_the_end_are_one_answer() {
     let mut node = Node::new();
@@ -283,7 +285,8 @@ fn who_half_closes_behind_a_close_still_gets_the_answer() {
     assert!(node.played.abandoned.is_empty());
 }
 
-/// A piece that opens after its client disconnected is abandoned: no other would close it.
+/// A piece that opens after its client has disconnected is abandoned, since no other client would
+/// close it.
 #[test]
 fn a_piece_that_opens_when_its_client_is_gone_is_given_up() {
     let mut node = Node::new();

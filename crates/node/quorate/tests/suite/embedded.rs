@@ -53,8 +53,7 @@ fn a_replica_alone_remembers() {
     assert_eq!(replica.execute("two").expect("executed"), b"11");
 }
 
-/// Commands submitted concurrently from one thread end with one notification each, even if the node
-/// ends first.
+/// Concurrent commands from one thread get one notification each, even if the node ends first.
 #[test]
 fn commands_are_submitted_without_waiting() {
     let folder = tempfile::tempdir().expect("a folder");

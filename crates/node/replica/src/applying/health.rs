@@ -15,11 +15,11 @@ pub(crate) struct Condition {
     health: Health,
     /// The service itself reported that it accepts commands.
     said_takes: bool,
-    /// Why the service could not read its state after a restart; `None` if it could.
+    /// Error of the service while reading its state after a restart; `None` if it was read.
     unreadable: Option<String>,
     /// Progress of a snapshot that the service loads or waits for.
     loading: Option<String>,
-    /// [differ-2] Why the service's state may be wrong; `None` if there is no doubt.
+    /// [differ-2] Reason to suspect that the service's state is wrong; `None` without suspicion.
     doubt: Option<String>,
     /// Clients have seen effects of slots below this one, and must not see an older state.
     seen_by_clients_to: Slot,

@@ -228,7 +228,7 @@ fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
     checksum(&covered)
 }
 
-/// Why a file is not a usable backup.
+/// Reason why a file is not a usable backup.
 #[derive(Debug)]
 pub enum Bad {
     /// The file cannot be read.

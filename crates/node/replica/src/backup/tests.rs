@@ -211,8 +211,8 @@ fn none(_: StreamName, _: u64, _: &[u8]) -> Result<(), Bad> {
     panic!("no bytes of streams were backed up")
 }
 
-/// [restore-1] A new cluster has a new id from the counter, no sessions, and the same service items
-/// except one that is replaced.
+/// [restore-1] A new cluster has a new id from the given counter, no sessions, and the same service
+/// items, except for one that is replaced.
 #[test]
 fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
     let file = sample();

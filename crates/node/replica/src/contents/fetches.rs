@@ -220,7 +220,8 @@ mod tests {
         assert_eq!(fetches.wanted(&BATCH), None);
     }
 
-    /// Bytes in flight are requested only if late, and one stream's content is found among all.
+    /// Bytes in flight are requested only if they are late. The fetches of one stream's content are
+    /// found among all fetches.
     #[test]
     fn bytes_that_are_on_their_way_are_waited_for() {
         let content = |number, offset| Value::Content {

@@ -252,8 +252,9 @@ mod tests {
         assert!(payloads.has_room(6));
     }
 
-    /// Proposals after a gap must not exhaust the capacity for those that fill it. Otherwise a
-    /// follower that was far behind and received too many proposals would never catch up.
+    /// Proposals after a gap must not use up the capacity for the proposals that fill the gap.
+    /// Otherwise a follower that was far behind and received too many proposals would never catch
+    /// up.
     #[test]
     fn slots_behind_a_gap_take_half_of_the_room() {
         let mut payloads = Payloads::new(20, 100);

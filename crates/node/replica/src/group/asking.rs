@@ -81,7 +81,7 @@ pub enum Answer {
     Planned(Option<u64>, Vec<Step>),
 }
 
-/// Why a request was refused.
+/// Reason for refusing a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Machine-readable code.

@@ -79,7 +79,7 @@ pub enum Granted {
     Plan(u64),
 }
 
-/// Why a command had no effect.
+/// Reason why a command had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// This version cannot decode the command.

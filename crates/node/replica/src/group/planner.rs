@@ -51,7 +51,7 @@ pub struct Steps {
     pub pauses: usize,
 }
 
-/// Why no path exists.
+/// Reason why no path exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPath {
     /// No member would have a vote.
@@ -210,7 +210,7 @@ pub fn losses_survived(
 }
 
 impl Search<'_> {
-    /// Returns the configuration with these weights and all else unchanged, if valid.
+    /// Returns the configuration with `weights` and all else unchanged, if valid.
     fn configuration(&self, weights: &Weights) -> Option<Configuration> {
         let goal = self.members.iter().copied().zip(weights.iter().copied());
         reached_by(self.from, &goal.collect()).ok()
@@ -397,7 +397,8 @@ mod tests {
         steps
     }
 
-    /// [cast-6] The example of section 4: no configuration is fragile or causes a pause.
+    /// [cast-6] The example in section 4 of the protocol: no configuration is fragile or causes a
+    /// pause.
     #[test]
     fn a_member_is_replaced_without_pause_or_risk() {
         let steps = follow(&[1, 1, 1], &[1, 1, 0, 1], Some(1));
@@ -476,7 +477,8 @@ mod tests {
         assert_eq!(steps.changes, wanted);
     }
 
-    /// A member that is down stays one: another gets weight before any loses its own.
+    /// A member that is down remains a member. In each step, another member gains weight before any
+    /// loses its own, so that the living members always form a quorum.
     #[test]
     fn no_step_leaves_the_living_without_a_quorum() {
         let lives = |member: Member| member.node.0 != 3;

@@ -242,7 +242,7 @@ mod tests {
         LevelRaises::new(at(0), Level(9), Level(8), raising, false)
     }
 
-    /// [level-4] The level of a disconnected process does not count.
+    /// [level-4] The levels that a process supports count only while it is connected.
     #[test]
     fn a_word_counts_as_long_as_its_connection() {
         let mut rising = rising(Raising::Hold);
@@ -276,8 +276,8 @@ mod tests {
         assert_eq!(due(&rising), Some(at(1_500)));
     }
 
-    /// [level-11] A raise needs no time if each process is the first in its folder, and the group
-    /// is as it was founded.
+    /// [level-11] A raise needs no waiting time if each process is the first in its folder and the
+    /// group is as founded.
     #[test]
     fn folders_that_no_older_release_has_used_need_no_time() {
         let nodes = || [NODE, NodeId(3)].into_iter();

@@ -158,7 +158,7 @@ mod tests {
         assert!(text.contains("for at least 5 s"), "{text}");
     }
 
-    /// [ballot-4] An acceptor that merely lags is not reported.
+    /// [ballot-4] A promise is not reported if the acceptor merely lags.
     #[test]
     fn it_is_not_noticed_while_somebody_lives_in_the_era_or_in_a_later_one() {
         let mut promises = promised(7);

@@ -289,7 +289,8 @@ mod tests {
         assert_eq!(told(&mut events), ["level at 50 after 50 ms"]);
     }
 
-    /// [catch-2] Without the snapshot's bytes, the report would show no progress.
+    /// [catch-2] The transfer of a snapshot is reported in bytes, since in slots it would show no
+    /// progress.
     #[test]
     fn a_snapshot_on_its_way_is_told_of_in_bytes() {
         let mut events = Events::default();
@@ -319,7 +320,7 @@ mod tests {
         assert_eq!(told(&mut events), expected);
     }
 
-    /// [disk-8] Lost slots block everything else.
+    /// [disk-8] Repair is reported before replay, because lost slots block everything else.
     #[test]
     fn repair_comes_before_replay_and_says_when_it_is_over() {
         let mut events = Events::default();

@@ -39,7 +39,7 @@ pub(crate) struct ReplicaView<'a> {
     pub(crate) oldest_write: Option<Time>,
     /// Total number of bytes that the log has written.
     pub(crate) written_bytes: u64,
-    /// Why no log segment can be created; `None` if one can.
+    /// Reason why no log segment can be created; `None` if one can.
     pub(crate) segment_failure: Option<&'a DiskError>,
     /// Number of connected members including this node, and number of all members.
     pub(crate) reachable: (usize, usize),
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(told, [1_000, 10_000, 70_000, 130_000, 190_000]);
     }
 
-    /// A single node waits before it leads, and once warned each time that no node led.
+    /// A single node waits before it leads. This planned wait is not reported as a missing leader.
     #[test]
     fn a_planned_wait_is_no_lack_of_a_leader() {
         let mut watch = watch();

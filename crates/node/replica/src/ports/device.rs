@@ -61,7 +61,7 @@ pub struct DeviceStatus {
     pub refused: [u64; COUNTERS],
     /// Remark on the device, for example that its interface was renamed, or that it is idle.
     pub note: Option<String>,
-    /// Why the device is not used, or is no longer used; `None` if it is in use.
+    /// Reason why the device is not in use; `None` if it is.
     pub why: Option<String>,
 }
 

@@ -34,8 +34,8 @@ pub struct Sequenced {
     pub acknowledged_below: u64,
 }
 
-/// Why a request got no reply. In the cases up to [`Failure::Unavailable`], nothing was executed,
-/// and a retry at this or another node may succeed unless the command is too big.
+/// Reason why a request got no reply. In the cases up to [`Failure::Unavailable`], nothing was
+/// executed, and a retry at this or another node may succeed unless the command is too big.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.

@@ -79,7 +79,7 @@ pub struct Scrubbed {
     pub goes_on: bool,
 }
 
-/// Why an image was not loaded. The load has ended, and the items loaded so far are useless.
+/// Reason why an image was not loaded. The load has ended, and the items loaded so far are useless.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
     /// This service does not support loading.

@@ -47,7 +47,8 @@ pub struct PeerPlane {
     /// Round-trip time in microseconds of the last probe or else of the connection; `None` until
     /// the first measurement.
     pub rtt_us: Option<u64>,
-    /// Why the configured, better path is not used; `None` if there is none.
+    /// Reason for not using the better path that is configured; `None` if the configured path is
+    /// used.
     pub why: Option<String>,
 }
 
@@ -121,7 +122,7 @@ pub struct Streams {
     pub lacks: bool,
     /// The store waits for free space or file descriptors.
     pub short: bool,
-    /// Why this node accepts no bytes from clients; `None` if it accepts them.
+    /// Reason why this node accepts no bytes from clients; `None` if it accepts them.
     pub stopped: Option<String>,
 }
 
@@ -370,7 +371,7 @@ pub struct Status {
     pub reigns: Vec<LeaderChange>,
     /// Activity that keeps this node from being caught up, if any.
     pub progress: Option<Progress>,
-    /// Why this node does not vote or serve; `None` if it does.
+    /// Reason why this node does not vote or serve; `None` if it does.
     pub error: Option<String>,
     /// Notices for the operator, also if the node serves normally.
     pub notices: Vec<String>,

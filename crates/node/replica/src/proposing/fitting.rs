@@ -138,8 +138,8 @@ mod tests {
         assert_eq!(load(&mut fitting, 60_000..120_000, 1), ROOM);
     }
 
-    /// [offload-15] Two clients are served by the device, each with frames of its own. Commands of
-    /// many clients would gather into one batch instead.
+    /// [offload-15] The device serves two clients with separate frames. Commands from many clients
+    /// are gathered into one batch instead.
     #[test]
     fn batches_on_their_way_together_would_be_one() {
         for (in_flight, bound) in [(0, ROOM), (1, ROOM), (2, WANTED), (7, WANTED)] {
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// [offload-15] Three frames cost more than one batch once the load lasts.
+    /// [offload-15] Under sustained load, one batch over connections replaces three frames.
     #[test]
     fn what_needs_many_frames_goes_by_connections_and_comes_back() {
         let mut fitting = fitting();

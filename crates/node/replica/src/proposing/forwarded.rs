@@ -107,7 +107,8 @@ mod tests {
         assert_eq!(forwarded.next_bytes(), None);
     }
 
-    /// A new leader proposes inherited values while it is elected, before other parts are notified.
+    /// A new leader proposes inherited values during its election, before other parts of the
+    /// replica are notified.
     #[test]
     fn in_flight_is_what_was_proposed_in_the_ballot_that_leads() {
         let mut forwarded = Forwarded::default();

@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(gather.charge(), 0);
     }
 
-    /// [visit-3] The turn ends between two heavy commands.
+    /// [visit-3] A heavy command gets its own batch, and the turn ends between two of them.
     #[test]
     fn a_heavy_command_has_a_batch_of_its_own() {
         let mut gather = Gather::default();
@@ -300,7 +300,8 @@ mod tests {
         assert_eq!(batch.entries().map(|entry| entry.command[0]).collect::<Vec<_>>(), b"abc");
     }
 
-    /// A read adds no bytes to a batch, and keeps its position whatever its neighbours do.
+    /// A read adds no bytes to a batch, and keeps its position whatever happens to adjacent
+    /// commands.
     #[test]
     fn reads_have_a_place_and_no_bytes() {
         let mut gather = Gather::default();

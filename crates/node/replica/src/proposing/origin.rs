@@ -681,7 +681,7 @@ mod tests {
         assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 0);
     }
 
-    /// A registration offered before may take effect while it waits to be offered again.
+    /// A registration that was offered once may take effect while it waits to be offered again.
     #[test]
     fn registration_that_left_once_may_take_effect() {
         let (mut origin, mut completions) = opened();
@@ -745,8 +745,8 @@ mod tests {
         assert!(!origin.voted(&names[1], ballot(3), Slot(7)), "no client waits any more");
     }
 
-    /// [less-4] After a client got its early reply, no request waits for the command, which starts
-    /// over with those of other clients.
+    /// [less-4] After an early reply, no request waits for the command any more, but it is still
+    /// resubmitted in a new session like other clients' commands.
     #[test]
     fn what_a_client_was_told_of_starts_over_with_the_session() {
         let (mut origin, mut completions) = opened();

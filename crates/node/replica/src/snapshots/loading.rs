@@ -21,7 +21,7 @@ pub(crate) struct Loading {
     header: bool,
 }
 
-/// Why a snapshot cannot be loaded.
+/// Reason why a snapshot cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
     /// The snapshot cannot be read at the moment.

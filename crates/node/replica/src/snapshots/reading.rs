@@ -56,7 +56,7 @@ pub(crate) struct Chunk {
     pub(crate) content: Result<Vec<u8>, Unread>,
 }
 
-/// Why a chunk could not be read.
+/// Reason why a chunk could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
     /// The bytes cannot be read now for lack of file descriptors; they may be intact.

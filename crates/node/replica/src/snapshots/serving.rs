@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(serving.next(Time(0), &all), None, "more than there is");
     }
 
-    /// Pieces are sent in order. Reads in flight after one that failed are repeated.
+    /// Pieces are sent in order. If a send fails, the later reads in flight are repeated.
     #[test]
     fn what_was_read_ahead_is_read_again_if_it_cannot_be_sent() {
         let (mut serving, all) = (Serving::default(), manifest(1000));

@@ -24,7 +24,7 @@ pub struct StreamHold {
     _hold: Arc<()>,
 }
 
-/// Why held bytes were not read.
+/// Reason why held bytes were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRead {
     /// Too many reads are queued.

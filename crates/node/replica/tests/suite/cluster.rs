@@ -237,8 +237,8 @@ fn read_on_any_node_sees_every_acknowledged_write() {
     }
 }
 
-/// A read in order sees the writes requested before it and none of those after it, though all are
-/// sent together. It also sees writes that another node's client saw before the request.
+/// An in-order read sees the writes requested before it and none of those after it, although all
+/// are sent together. It also sees writes that another node's client saw before the request.
 #[test]
 fn reads_run_between_the_writes_around_them() {
     for class in [Class::Durable, Class::Volatile] {
@@ -293,7 +293,7 @@ fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     assert_eq!(done(&mut cluster, slow, look), read("first mine newer"));
 }
 
-/// A node slow to execute ends its turn, so that peers get its messages, and continues later.
+/// A node that executes slowly ends its turn, so that peers get its messages, and continues later.
 #[test]
 fn a_turn_that_has_lasted_long_executes_no_more() {
     let mut cluster = books(3, Class::Durable, 9);
@@ -319,7 +319,7 @@ fn a_turn_that_has_lasted_long_executes_no_more() {
     assert!(catch_up(false) < 20);
 }
 
-/// Without a quorum a read in order ends as "not executed" anywhere, and never runs later.
+/// Without a quorum, an in-order read ends as "not executed" on any node, and never runs later.
 #[test]
 fn read_in_order_that_runs_out_of_time_was_not_executed() {
     let mut cluster = books(3, Class::Durable, 7);
@@ -693,7 +693,7 @@ fn pressure_rises_before_anything_is_refused_and_ends() {
     assert_eq!(pressure, Pressure::Low, "errors are to be told in time");
 }
 
-/// In an overload memory is bounded and clients get errors, until the other nodes return.
+/// Under overload, memory is bounded and clients get errors until the other nodes return.
 #[test]
 fn overload_is_busy_and_bounded() {
     let (mut cluster, leader) = cramped();
@@ -772,7 +772,8 @@ fn clean_stop_finishes_what_was_accepted_and_hands_over() {
     assert_eq!(level(&mut cluster), ["last", "next"]);
 }
 
-/// A handover may take longer than an election timeout: here the disk of the next leader is slow.
+/// A handover may take longer than an election timeout. In this test, the next leader's disk is
+/// slow.
 #[test]
 fn clean_stop_waits_for_a_slow_heir() {
     let mut cluster = books(3, Class::Durable, 14);
@@ -785,7 +786,7 @@ fn clean_stop_waits_for_a_slow_heir() {
     assert!(heirs.iter().flatten().any(|heir| *heir != leader), "it did not wait");
 }
 
-/// A clean stop ends even if no peer answers, although the connections exist.
+/// A clean stop ends even if no connected peer answers.
 #[test]
 fn clean_stop_ends_without_an_heir() {
     let mut cluster = books(3, Class::Durable, 15);
@@ -1077,7 +1078,8 @@ fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     assert!(cluster.run_until(2_000, whole));
 }
 
-/// [ballot-1] Incarnations share the rounds; a node that has used up its own reports it.
+/// [ballot-1] Incarnations share the rounds. A node that has used up its rounds reports that it can
+/// never lead.
 #[test]
 fn node_out_of_rounds_says_that_it_never_leads() {
     let mut cluster = books(3, Class::Volatile, 17);

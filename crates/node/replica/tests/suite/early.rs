@@ -70,7 +70,7 @@ impl Stage {
     }
 }
 
-/// [less-1] Through any node, the reply arrives before any disk has completed a write.
+/// [less-1] An early reply arrives before any disk has completed a write, through any node.
 #[test]
 fn a_reply_comes_before_any_disk_has_written() {
     for at in NODES {
@@ -103,7 +103,7 @@ fn a_reply_takes_one_round_trip_at_the_leader_and_two_elsewhere() {
     }
 }
 
-/// [less-2] Two of three nodes are enough, and one node is not.
+/// [less-2] The memories of two of three nodes suffice, and one does not.
 #[test]
 fn a_quorum_of_memories_is_enough_and_less_is_not() {
     let mut stage = Stage::slow();
@@ -187,7 +187,8 @@ fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
     }
 }
 
-/// [less-5] A volatile group asks no member; a durable one below the level refuses.
+/// [less-5] A volatile group sends no requests for early replies. A durable group below the
+/// required level refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand() {
     let one = NodeId(1);
@@ -201,7 +202,8 @@ fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand(
     assert_eq!(durable.outcome(one, tag, 0), refused);
 }
 
-/// [less-5] A batch costs a request and a reply per member; commands without it cost none.
+/// [less-5] Early replies cost one request and one reply per member and batch. Batches without them
+/// cost no extra frames.
 #[test]
 fn who_does_not_ask_costs_nobody_a_frame() {
     const BATCHES: u64 = 50;

@@ -69,7 +69,7 @@ fn cluster() -> (Cluster<Tally>, NodeId) {
     (cluster, leader)
 }
 
-/// [value-2] A name that arrives with other bytes is dropped.
+/// [value-2] A batch name that arrives with different bytes is dropped.
 #[test]
 fn name_bound_to_other_bytes_is_dropped() {
     let (mut cluster, leader) = cluster();

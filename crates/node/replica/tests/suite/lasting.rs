@@ -52,8 +52,8 @@ impl Stage {
     }
 }
 
-/// [last-3] The guarantee holds through any node. A decision in memory is reported immediately to
-/// clients that need no more, and is lost in the crash.
+/// [last-3] A lasting reply survives a crash of all nodes, through any node. Other clients learn of
+/// a decision in memory immediately, and that decision is lost in the crash.
 #[test]
 fn what_was_told_to_last_outlasts_a_crash_of_everybody() {
     for at in NODES {
@@ -71,7 +71,7 @@ fn what_was_told_to_last_outlasts_a_crash_of_everybody() {
     assert_eq!(stage.survives(slot), 0);
 }
 
-/// [last-4] The reply waits only for disks. Replies to other clients do not wait with it.
+/// [last-4] A lasting reply waits only for disks. Replies to other clients do not wait for it.
 #[test]
 fn a_reply_waits_for_disks_or_says_that_it_does_not_last() {
     let mut stage = Stage::lasting(Class::Volatile);
@@ -113,7 +113,8 @@ fn a_quorum_of_disks_is_enough_whoever_leads() {
     assert!(later > slot);
 }
 
-/// [last-5] A durable group asks no member; a volatile one below the level refuses.
+/// [last-5] A durable group sends no requests for lasting replies. A volatile group below the
+/// required level refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_lasts_or_a_member_might_not_understand() {
     let mut durable = Stage::at_base(Class::Durable);

@@ -99,7 +99,8 @@ impl Stage {
     }
 }
 
-/// [level-5] An operator raises the level at once, one at a time, and not beyond the highest.
+/// [level-5] An operator raises the level without delay, by one at a time, and not beyond the
+/// highest.
 #[test]
 fn an_operator_raises_when_all_support_it() {
     let mut stage = Stage::new(|_| {});
@@ -150,7 +151,7 @@ fn a_new_group_begins_at_the_newest_level_that_its_founders_support() {
     assert_eq!(stage.raise(), Ok(Answer::Done));
 }
 
-/// [level-4] [level-5] A learner counts as much as a voter.
+/// [level-4] [level-5] A learner of the previous release prevents a raise as much as a voter does.
 #[test]
 fn a_learner_of_the_release_before_holds_the_level_back() {
     let mut stage = Stage::new(|_| {});
@@ -191,7 +192,8 @@ fn the_mark_comes_before_the_raise() {
     assert!(stage.reaches(&NODES, 9));
 }
 
-/// [level-8] If a folder did not refuse the release, no slot after the raise is executed.
+/// [level-8] A release that does not support the level executes no slot after the raise, even if
+/// its folder did not refuse it.
 #[test]
 fn a_release_that_does_not_support_the_level_stops_before_it() {
     let mut stage = Stage::new(|_| {});

@@ -314,7 +314,8 @@ fn a_voter_of_the_same_weight_takes_a_place() {
     assert_same(&mut cluster, &left);
 }
 
-/// In a group of three no voter can replace another: two could not survive a loss.
+/// In a group of three, no voter can replace another, since a group of two could not survive a
+/// loss.
 #[test]
 fn a_voter_takes_no_place_where_the_group_would_bear_less() {
     let mut cluster = cluster(3, Class::Durable, 43);
@@ -488,7 +489,7 @@ fn a_member_that_forgot_is_taken_back() {
     assert_same(&mut cluster, &[1, 2, 3]);
 }
 
-/// [volatile-2] A member forgets its votes again while it is being readmitted, when its old member
+/// [volatile-2] A node loses its votes again while it is being readmitted, when its old member id
 /// has no weight any more and its new one has none yet. An earlier version ended the plan there,
 /// and never readmitted the node.
 #[test]

@@ -163,7 +163,7 @@ fn ready_is_who_can_serve_a_linearizable_read_now() {
     assert_eq!(probe(&mut cluster, other), Probed::Closed);
 }
 
-/// Each node reports a change of leader as it saw it, with the reason.
+/// Each node reports a change of leader from its own point of view, with the reason.
 #[test]
 fn change_of_leader_is_told_of_with_its_causes() {
     let mut cluster = cluster(3);
@@ -271,8 +271,9 @@ fn full_disk_is_told_of_once_and_so_is_its_end() {
     assert!(told.iter().any(|event| matches!(event, Event::SegmentsAgain { .. })), "{told:?}");
 }
 
-/// [room-1] [room-2] If the members with room are no quorum, every node refuses data and names a
-/// member whose disk is full. Commands that remove data pass, and with room everything does.
+/// [room-1] [room-2] If the members with free disk space do not form a quorum, every node refuses
+/// data and names a member whose disk is full. Commands that remove data pass. Once there is space,
+/// all commands pass.
 #[test]
 fn full_disks_of_a_majority_refuse_data_and_nothing_else() {
     let mut cluster = cluster(6);

@@ -305,7 +305,7 @@ fn own_batch_that_lost_its_slot_is_proposed_again() {
     assert_eq!(stage.ended(third).cloned(), written("3"));
 }
 
-/// A forwarded batch also loses its slot. If repeated, it must not count as known.
+/// A forwarded batch whose slot another value took must not count as known when it is repeated.
 #[test]
 fn forwarded_value_that_lost_its_slot_is_taken_again() {
     let mut stage = Stage::new();
@@ -569,8 +569,8 @@ fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
     assert_eq!(stage.0.replica(ONE).error(), None);
 }
 
-/// [volatile-1] A log lost its end, so slots that the service has applied need another vote. Their
-/// proposals wait after a gap, and retain their bytes until it closes.
+/// [volatile-1] After a log has lost its end, slots that the service has applied need another vote.
+/// Their proposals wait after a gap, and retain their bytes until it closes.
 #[test]
 fn proposals_in_slots_that_the_service_has_applied_keep_their_bytes() {
     KEPT_TO.set(Slot(50));

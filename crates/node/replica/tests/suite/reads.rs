@@ -138,8 +138,9 @@ fn cut_off_leader_soon_answers_nothing() {
     assert_eq!(cluster.replica(leader).counters().reads_leased, before.reads_leased);
 }
 
-/// [read-8], [read-9] When a leader with leases dies, another is elected before they end. It answers
-/// what no command in flight changes at once, and the rest when that command is decided.
+/// [read-8], [read-9] When a leader with leases dies, another is elected before they end. The new
+/// leader answers reads at once if no command in flight affects them, and the others when that
+/// command is decided.
 #[test]
 fn new_leader_reads_before_the_leases_end() {
     let (mut cluster, old) = cluster(true);

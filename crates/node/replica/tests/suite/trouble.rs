@@ -282,7 +282,8 @@ fn service_that_is_down_is_asked_nothing() {
     assert_eq!(stage.read(N3), Outcome::Read(b"a b".to_vec()));
 }
 
-/// A service that restarts answers nothing until clients see all that they saw before.
+/// A service that restarts from an older state answers nothing until it has caught up with what
+/// clients have already seen.
 #[test]
 fn service_that_went_back_answers_when_it_has_caught_up() {
     let mut stage = Stage::new(3, 3);
@@ -453,8 +454,8 @@ impl Stage {
     }
 }
 
-/// [differ-1] [differ-2] [differ-3] The one of three nodes that differs no longer answers clients,
-/// but votes. Its next process does not answer either, until a majority has the same state.
+/// [differ-1] [differ-2] [differ-3] Of three nodes, the one that differs no longer answers clients,
+/// but still votes. Its next process does not answer either, until a majority has the same state.
 #[test]
 fn a_node_that_differs_from_a_majority_serves_no_clients() {
     let mut stage = Stage::new(3, 21);
@@ -533,7 +534,8 @@ fn a_leader_that_is_far_behind_gives_way() {
     assert_eq!(stage.cluster.leader(), Some(near), "no more changes");
 }
 
-/// [read-7] An operator's request is judged by the table as of earlier decisions, or not at all.
+/// [read-7] An operator's request is checked against a table that includes all earlier decisions,
+/// or not at all.
 #[test]
 fn a_node_that_is_behind_judges_no_operator_by_an_old_table() {
     let mut stage = Stage::new(3, 24);

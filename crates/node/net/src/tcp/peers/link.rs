@@ -48,7 +48,7 @@ pub(super) struct Link {
     heard: Option<Time>,
     /// The greeter, while the connection waits to be admitted.
     greeter: Option<Box<Greeter>>,
-    /// Why the connection ends; `None` if this node chose to close it.
+    /// Reason why the connection ends; `None` if this node chose to close it.
     lost: Option<String>,
 }
 

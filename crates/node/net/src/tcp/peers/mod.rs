@@ -600,7 +600,7 @@ const fn is_for_the_host(frame: &Frame<'_>) -> bool {
     }
 }
 
-/// Why a frame cannot be queued.
+/// Reason why a frame cannot be queued.
 enum NoRoom {
     NotConnected,
     Full,

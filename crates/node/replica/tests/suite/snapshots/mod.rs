@@ -290,7 +290,8 @@ fn left_behind(cluster: &mut Shelves) -> (NodeId, NodeId, NodeId) {
     (away, leader, third)
 }
 
-/// [snap-2] Clients learn the outcome of requests that were in flight.
+/// [snap-2] A follower that was away too long gets a snapshot, and clients learn the outcome of
+/// requests that were in flight.
 #[test]
 fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
     let mut unknown = 0;
@@ -490,7 +491,8 @@ fn a_transfer_that_moves_is_not_started_over() {
     }
 }
 
-/// A snapshot taken while a node needs the last one would use up the rate limit and replace it.
+/// A snapshot that is being taken gives way to one that is being sent: it would use up the rate
+/// limit and replace the other.
 #[test]
 fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
     for seed in 0..4 {
@@ -557,7 +559,7 @@ fn a_snapshot_that_rotted_is_noticed_at_the_start_and_a_peers_taken() {
     }
 }
 
-/// The damaged snapshot is not needed if the log still has everything.
+/// A damaged snapshot is not needed if the log is still complete.
 #[test]
 fn a_snapshot_that_rotted_is_not_needed_if_the_log_is_whole() {
     let mut options = small();

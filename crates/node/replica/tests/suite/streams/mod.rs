@@ -774,7 +774,7 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
     assert_eq!(asks(&mut group, content(before, 9_999), before), None);
 }
 
-/// [stream-8] A writer whose bytes are not decided waits, which its node reports meanwhile.
+/// [stream-8] A writer whose bytes are not decided waits, and its node reports this.
 #[test]
 fn what_clients_gave_and_nobody_decides_is_told() {
     let mut group = group(Class::Durable, 6);

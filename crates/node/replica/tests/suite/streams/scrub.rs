@@ -19,8 +19,8 @@ fn scrub(group: &mut Group, node: NodeId) -> ScrubStatus {
     status
 }
 
-/// [scrub-2] [scrub-3] Flipped bits and a lost file, on one node after another: no wrong data is
-/// served, and all bytes are restored in the end.
+/// [scrub-2] [scrub-3] With flipped bits and a lost file on one node after another, no wrong data
+/// is served, and all bytes are restored in the end.
 #[test]
 fn rotten_chunks_are_found_and_fetched_again() {
     let mut group = group(Class::Durable, 7);
@@ -60,7 +60,7 @@ fn rotten_chunks_are_found_and_fetched_again() {
     check_all(&mut group, 700_000);
 }
 
-/// No peer has the bytes: they are reported and not served, and the node still becomes idle.
+/// Damaged bytes that no peer has are reported and not served, and the node still becomes idle.
 #[test]
 fn alone_a_node_names_what_rotted_and_serves_the_rest() {
     let one = NodeId(1);
