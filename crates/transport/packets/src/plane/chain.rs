@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(laid(&mut chain, &[1, 2, 5], 9), Some(vec![5, 1, 2]));
     }
 
-    /// [chain-1] Members of quorums come first. Nodes 10 and up are learners.
+    /// [chain-1] Voters come first. In this test, nodes 10 and up are learners.
     #[test]
     fn who_votes_comes_first() {
         let mut chain = Chain::default();
@@ -141,7 +141,8 @@ mod tests {
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], again + LAST_US_MIN), Some(vec![4, 1, 2, 5]));
     }
 
-    /// The first node receives everything from the sender itself.
+    /// If the first node receives nothing, it alone is moved, since it receives everything from the
+    /// sender itself.
     #[test]
     fn a_first_node_that_hears_nothing_is_blamed_alone() {
         let mut chain = Chain::default();

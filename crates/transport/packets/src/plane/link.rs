@@ -78,7 +78,7 @@ impl Link {
 mod tests {
     use super::*;
 
-    /// [plane-1] A path is down after three unanswered probes, plus its round trip.
+    /// [plane-1] A path counts as down after three unanswered probes and one round-trip time.
     #[test]
     fn a_way_is_down_when_three_probes_stay_unanswered() {
         let mut way = PathState::default();

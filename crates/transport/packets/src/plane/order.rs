@@ -110,7 +110,8 @@ mod tests {
 
     const FROM: NodeId = NodeId(2);
 
-    /// [gap-2] Neither a message nor one after it overtakes what was sent to the group before.
+    /// [gap-2] Neither a message to one node nor a later one overtakes what was sent to the
+    /// multicast group before.
     #[test]
     fn a_message_waits_for_what_the_group_got_before_it() {
         let mut order = Order::default();

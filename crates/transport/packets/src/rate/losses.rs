@@ -188,7 +188,8 @@ mod tests {
         losses
     }
 
-    /// [rate-2] The threshold depends on the number of receivers.
+    /// [rate-2] A loss is common if enough receivers have it. The threshold depends on the number
+    /// of receivers.
     #[test]
     fn a_loss_is_common_when_enough_receivers_have_it() {
         for (receivers, needed) in [(1, 1), (2, 2), (8, 2), (9, 3), (25, 7)] {

@@ -143,7 +143,8 @@ mod tests {
         assert_eq!(seen, [1, 1, 3, 11, 12]);
     }
 
-    /// [rate-2] The threshold is a third less, and nothing is decided from too few losses.
+    /// [rate-2] A trial of a lower rate succeeds if losses fall by a third. Too few losses decide
+    /// nothing.
     #[test]
     fn a_trial_ends_when_enough_was_seen() {
         let after = |lost, judged| {
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(waited.count(), 100);
     }
 
-    /// [rate-2] Random variation around a baseline is not above it.
+    /// [rate-2] Random variation of the losses does not count as an increase over the baseline.
     #[test]
     fn what_is_lost_by_chance_is_not_above_the_baseline() {
         let mut recent = Recent::default();

@@ -154,7 +154,7 @@ mod tests {
 
     const PATIENCE: Patience = Patience { grace_us: 200, first_us: 100, tries_max: 5 };
 
-    /// [pkt-7] Five requests, each waiting twice as long as the one before, and no more.
+    /// [pkt-7] A missing range is requested five times, each time after twice the previous delay.
     #[test]
     fn a_range_is_asked_for_five_times() {
         let mut gaps = Gaps::default();

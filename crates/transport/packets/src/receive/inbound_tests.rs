@@ -125,7 +125,7 @@ fn the_rest_of_what_is_given_up_is_given_up() {
     assert_eq!(channel.take(), [message(1..2, b""), ChannelEvent::GivenUp(2..3)]);
 }
 
-/// [told-2] The last packets have no successor to reveal the gap.
+/// [told-2] A tail reveals that the last packets are missing, since no later packet does.
 #[test]
 fn a_tail_shows_what_nothing_follows() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
@@ -219,7 +219,7 @@ fn a_leap_is_bounded() {
     assert_eq!(channel.take(), given_up);
 }
 
-/// Uses the last number that a tail can contain.
+/// The last number that a tail can contain costs a bounded amount of work.
 #[test]
 fn a_tail_at_the_end_of_numbers_is_bounded() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());

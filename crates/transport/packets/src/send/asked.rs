@@ -81,8 +81,8 @@ const REMEMBERED_RTTS: u64 = 4;
 mod tests {
     use super::*;
 
-    /// [pkt-7] The group gets the datagram once, requests are ignored for a round trip, and then
-    /// repairs resume.
+    /// [pkt-7] After requests from two nodes, the multicast group gets the datagram once. Requests
+    /// are ignored for a round trip, and then repairs resume.
     #[test]
     fn two_nodes_get_one_datagram_by_the_group() {
         let mut asked = RepairRequests::default();

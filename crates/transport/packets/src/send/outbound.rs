@@ -294,8 +294,8 @@ mod tests {
         }
     }
 
-    /// [rate-1] [pkt-8] Undecided messages fill the window, however many were sent. Released ones
-    /// free space, and are kept for repairs until it is needed.
+    /// [rate-1] [pkt-8] Undecided messages fill the window, however many were sent. Released
+    /// messages free space, but are kept for repairs until the space is needed.
     #[test]
     fn what_is_undecided_fills_the_window() {
         let mut sender = Sender::new(100_000);

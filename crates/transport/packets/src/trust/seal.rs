@@ -132,7 +132,7 @@ mod tests {
         Place { group, sender: Member::first(1), boot: 3, channel: 1 }
     }
 
-    /// [pkt-3] Every part of a channel's place changes its tags, and so does the destination.
+    /// [pkt-3] Tags depend on every part of the channel's identity, and on the destination.
     #[test]
     fn every_part_of_the_place_is_in_the_tag() {
         let key = Key::new([9; 32]);

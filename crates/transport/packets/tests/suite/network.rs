@@ -25,7 +25,8 @@ fn traffic(world: &mut World, dice: &mut Dice, senders: &[u32], messages: u64) {
     world.run();
 }
 
-/// Swarm test: each seed has other faults, from none to a third of all datagrams.
+/// Swarm test: each seed has different faults, which affect between none and a third of all
+/// datagrams.
 #[test]
 fn everything_arrives_once_or_is_given_up_by_name() {
     for seed in 0..120 {

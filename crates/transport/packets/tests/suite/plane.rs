@@ -429,8 +429,8 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     }
 }
 
-/// [gap-2] Giving up a message to one node proves nothing about what the multicast group received
-/// before it.
+/// [gap-2] If a message to one node is given up, this proves nothing about earlier messages to the
+/// multicast group.
 #[test]
 fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
@@ -681,7 +681,8 @@ fn a_full_window_takes_nothing_until_something_is_decided() {
     assert_eq!(world.send(1, &[2], &proposal(91, 1 << 20)), [2]);
 }
 
-/// Includes empty frames, and frames that exceed the limit of any plane of packets.
+/// Frames of every length are accepted or refused, including empty ones and those beyond the limit
+/// of any packet plane.
 #[test]
 fn frames_of_every_length_are_taken_or_refused() {
     let mut world = World::new(2, Reach::Each, Weather::default(), 1);
@@ -695,7 +696,7 @@ fn frames_of_every_length_are_taken_or_refused() {
     assert_eq!(world.got(1, 2), [&b""[..], &[1]]);
 }
 
-/// A socket without space ends a turn. Datagrams that it did not accept are requested again.
+/// A full socket ends a turn. Datagrams that it did not accept are requested again.
 #[test]
 fn a_full_socket_loses_datagrams_and_nothing_else() {
     let mut world = World::new(2, Reach::Each, Weather::default(), 1);
@@ -784,7 +785,7 @@ fn changes_of_the_way_lose_nothing() {
     }
 }
 
-/// [chain-1] A node of an ended chain forwards nothing. Otherwise frames sent to the group's
+/// [chain-1] A node in an ended chain forwards nothing. Otherwise frames sent to the group's
 /// address would arrive twice.
 #[test]
 fn a_chain_that_ended_is_told_so() {

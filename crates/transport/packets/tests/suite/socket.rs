@@ -84,7 +84,7 @@ fn nothing_is_cut_by_ip() {
     assert_eq!(sent, Sent::TooLong);
 }
 
-/// The size exceeds net.core.rmem_max where that is allowed, and otherwise reaches it.
+/// A receive buffer is larger than net.core.rmem_max where that is allowed, and otherwise as large.
 #[test]
 fn a_receive_buffer_is_as_large_as_may_be() {
     let wanted = 64 << 20;
@@ -111,7 +111,7 @@ fn what_cannot_be_is_said() {
     assert!(matches!(failed, Failed::Bind { address, .. } if address == taken.local()));
 }
 
-/// [pkt-4] The same over IPv6 on loopback: to one node, and to a multicast group.
+/// [pkt-4] Datagrams over IPv6 on loopback: to one node, and to a multicast group.
 #[test]
 fn datagrams_cross_loopback_by_ipv6() {
     let local = "[::1]:0".parse().unwrap();

@@ -295,7 +295,7 @@ fn what_was_changed_on_its_way_is_not_taken() {
     }
 }
 
-/// Bytes from strangers, more or less valid, neither get anyone accepted nor break anything.
+/// Handshake bytes from strangers, valid or not, get no one accepted and break nothing.
 #[test]
 fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -57,7 +57,7 @@ fn a_full_queue_drops_the_rest_of_a_run() {
     });
 }
 
-/// A socket is ready while a frame waits, and no longer once it was taken.
+/// A socket is ready while a frame waits, and no longer once the frame has been received.
 #[test]
 fn a_frame_wakes_who_waits_for_it() {
     alone("rings::a_frame_wakes_who_waits_for_it", || {

@@ -122,7 +122,7 @@ fn a_full_ring_counts_what_is_lost_and_goes_on() {
     });
 }
 
-/// An interface serves one socket. It is free again a moment after that is closed.
+/// An interface serves one socket, and is free again a moment after the socket is closed.
 #[test]
 fn the_second_is_refused_until_the_first_is_gone() {
     alone("xdp::the_second_is_refused_until_the_first_is_gone", || {
@@ -139,7 +139,7 @@ fn the_second_is_refused_until_the_first_is_gone() {
     });
 }
 
-/// AF_XDP is not used unless requested where the device does not write the frames itself, nor where
+/// Unless requested, AF_XDP is not used where the device does not write the frames itself or where
 /// they do not fit.
 #[test]
 fn it_is_not_taken_where_it_would_be_no_gain() {
