@@ -201,7 +201,7 @@ mod tests {
     }
 
     /// After a submit, the proposal, the vote and the decision are sent to the network, and each is
-    /// also processed inside.
+    /// also processed internally.
     #[test]
     fn what_is_for_everybody_is_heard_inside_and_outside() {
         let mut host = Host::new(settings(), Box::new(Reference::new(&settings())));

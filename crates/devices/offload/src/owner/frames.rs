@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Frames for all devices have this owner's device as their source address.
+    /// Frames for all devices have the address of this owner's device as their source.
     #[test]
     fn what_is_for_all_is_sent_as_a_device_would() {
         for form in [Form::Udp, Form::Raw] {

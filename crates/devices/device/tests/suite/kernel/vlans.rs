@@ -41,8 +41,8 @@ fn frames_of_a_vlan_are_not_obeyed_by_tc() {
     });
 }
 
-/// A device in a thread uses the socket's notice of removed tags to ignore VLAN frames: of a VLAN
-/// that the host has an interface for, of one that it has not, and with only a priority tag.
+/// A device in a thread uses the socket's notice of removed tags to ignore VLAN frames: frames of a
+/// VLAN with or without an interface on the host, and frames with only a priority tag.
 #[test]
 fn frames_of_a_vlan_are_not_obeyed_by_a_thread() {
     alone("vlans::frames_of_a_vlan_are_not_obeyed_by_a_thread", || {

@@ -38,7 +38,7 @@ fn a_thousand_values_are_given_out_and_decided() {
     check_all(&group.decide(1000), 1000);
 }
 
-/// The members may be set while devices work: earlier proposals are retransmitted.
+/// Members may be set while devices work. Earlier proposals are then retransmitted.
 #[test]
 fn members_may_be_told_later() {
     let (mut group, members, all) = group();

@@ -103,7 +103,7 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
     assert!(voted.get() > 1_000, "{} votes are too few to tell", voted.get());
 }
 
-/// [offload-8] Votes after holes are read. The cells of an older ballot are not among them.
+/// [offload-8] A fence also reads votes after holes, but not the cells of an older ballot.
 #[test]
 fn what_is_behind_a_hole_is_read_too() {
     seeds(300, |seed| {
@@ -123,7 +123,7 @@ fn what_is_behind_a_hole_is_read_too() {
     });
 }
 
-/// Votes stay in their ballot: those fenced earlier are reported again.
+/// A device that is armed again in the same ballot reports its earlier votes again.
 #[test]
 fn armed_again_in_its_ballot_it_has_its_older_votes() {
     let mut world = World::new(1, Trouble::default());
@@ -167,8 +167,8 @@ fn a_second_fence_asks_nothing() {
     assert_eq!(world.owner.counts().calls, calls);
 }
 
-/// [offload-10] Votes that are hints are not read out, but the device is disarmed, whatever is
-/// lost. A fence that is requested meanwhile and needs them gets them.
+/// [offload-10] If votes are only hints, a fence disarms the device without reading them, whatever
+/// is lost. A fence requested in the meantime that needs the votes gets them.
 #[test]
 fn a_fence_without_reading_out_disarms_all_the_same() {
     seeds(500, |seed| {

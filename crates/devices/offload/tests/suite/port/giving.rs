@@ -203,7 +203,7 @@ fn taken_back_is_exactly_what_was_given_out() {
     assert!(given_late.get() > 500 && empty.get() > 100, "{given_late:?} {empty:?}");
 }
 
-/// Stepping down reads nothing. A later start waits for its end.
+/// A stop reads nothing. A later start waits until the stop is complete.
 #[test]
 fn a_stop_ends_a_start_and_a_take_back() {
     seeds(500, |seed| {

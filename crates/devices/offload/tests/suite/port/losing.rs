@@ -92,7 +92,7 @@ fn a_device_that_forgets_is_lost() {
     });
 }
 
-/// A device to which another owner gave another boot is lost.
+/// A device with a different boot number, set by another owner, is lost.
 #[test]
 fn a_device_of_another_boot_is_lost() {
     let mut world = World::new(3, Trouble::default());
@@ -134,8 +134,8 @@ impl Device for Dead {
     }
 }
 
-/// [offload-9] A device is lost once it has been late for the configured time: at once, or 320 ms
-/// later.
+/// [offload-9] A device that does not answer is late, and lost once it has been late for the
+/// configured time: here at once, or 320 ms later.
 #[test]
 fn a_device_that_does_not_answer_is_late_and_then_lost() {
     for (late_us, lost_ms) in [(0, 60..62), (320_000, 379..383)] {
@@ -308,8 +308,8 @@ fn nothing_from_the_network_is_the_devices_word() {
     });
 }
 
-/// Any frame from the port at any time, valid or not, with the right boot or not, is an answer or
-/// is ignored.
+/// A frame from the port is an answer or is ignored, at any time, whether or not it is valid and
+/// has the right boot number.
 #[test]
 fn hostile_frames_do_not_panic() {
     seeds(400, |seed| {

@@ -55,8 +55,8 @@ fn a_vote_is_stored_sent_and_tapped() {
     assert_eq!((cell.value, bytes), (value(1), &room(1)[..]));
 }
 
-/// [offload-6] A second value for a slot in the same ballot does not overwrite the first one, as it
-/// does in a published switch program.
+/// [offload-6] A second value for a slot in the same ballot does not overwrite the first, unlike in
+/// a published switch program.
 #[test]
 fn a_slot_is_voted_for_once_in_a_ballot() {
     let mut acceptor = armed();

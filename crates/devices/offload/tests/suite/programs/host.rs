@@ -77,7 +77,7 @@ fn the_own_acceptor_votes_and_its_vote_counts() {
     assert_eq!(said(&sent), [(Port::Network, Type::Decided), OWNER_DECIDED]);
 }
 
-/// The host does not send a refusal to itself.
+/// If the host's own acceptor refuses a proposal, the host does not send the refusal to itself.
 #[test]
 fn an_acceptor_that_is_not_armed_so_says_nothing() {
     let mut host = in_group();

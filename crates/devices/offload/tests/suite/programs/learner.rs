@@ -59,7 +59,7 @@ fn votes_of_two_ballots_are_not_added() {
     assert!(hear(&mut learner, &phase2b(BALLOT, 12, 1, 2)).is_some());
 }
 
-/// [offload-10] [offload-11] Volatile votes decide nothing if durable ones are required.
+/// [offload-10] [offload-11] Volatile votes decide nothing if durable votes are required.
 #[test]
 fn decisions_of_others_count_only_where_a_count_decides() {
     let mut volatile = learner(false);
@@ -86,7 +86,7 @@ fn bytes_that_are_not_the_values_are_not_handed_on() {
     assert!(learner.seen(12).is_none());
 }
 
-/// A vote counts even if its bytes were wrong, but the bytes that are passed on are the right ones.
+/// A vote counts even if its bytes are wrong, but only the right bytes are passed on.
 #[test]
 fn bytes_of_a_later_vote_are_not_taken_for_the_values() {
     let mut learner = learner(false);
@@ -97,7 +97,8 @@ fn bytes_of_a_later_vote_are_not_taken_for_the_values() {
     assert_eq!(learner.seen(12).unwrap().1, room(1));
 }
 
-/// [offload-8] Votes from the tap after a stop are below a promise.
+/// [offload-8] After a stop, votes that the tap still delivers are not passed on, because they are
+/// below a promise.
 #[test]
 fn nothing_is_handed_on_after_a_stop() {
     let mut learner = learner(false);
