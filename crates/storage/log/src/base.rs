@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Nonsense with a valid checksum is refused without a panic.
+    /// Invalid contents with a valid checksum are refused without a panic.
     #[test]
     fn sealed_nonsense_is_refused() {
         let mut dice = quorate_core::dice::Dice::new(5);

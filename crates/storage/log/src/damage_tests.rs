@@ -44,8 +44,8 @@ fn slots(from: u64, to: u64) -> SlotRange {
     SlotRange::new(Slot(from), Slot(to))
 }
 
-/// [disk-8] Lost records whose slots are decided by now are fetched again, and the node continues
-/// to vote.
+/// [disk-8] If the slots of lost records are decided by now, their values are fetched again, and
+/// the node continues to vote.
 #[test]
 fn lost_decided_values_are_named_and_can_be_repaired() {
     for bit in [8 * 200, 8 * 20] {
@@ -191,7 +191,8 @@ fn missing_end_of_a_log_means_forgetting() {
     }
 }
 
-/// [volatile-1] A store next to the log reveals a lost end that nothing else would.
+/// [volatile-1] A service's store with a later position reveals that the log has lost its end, when
+/// nothing else does.
 #[test]
 fn store_that_knows_more_than_the_log_means_forgetting() {
     let disk = twenty(100);
@@ -217,8 +218,8 @@ fn store_that_knows_more_than_the_log_means_forgetting() {
     }
 }
 
-/// A folder that was never written has forgotten nothing. Nor has a folder of a version that did
-/// not record numbers, unless it is empty although the node has run.
+/// A folder that was never written has forgotten nothing. The same is true of a folder from a
+/// version that did not record file numbers, unless it is empty although the node has run.
 #[test]
 fn log_without_segments_is_new_only_if_nothing_ran() {
     let forgotten = |disk: &MemoryDisk, used| {
@@ -238,7 +239,8 @@ fn log_without_segments_is_new_only_if_nothing_ran() {
     assert_eq!(earlier.attach().made(Family::Log), Ok(Some(Segment(3).into())), "from now on");
 }
 
-/// [disk-3] Writes after everything that a later header calls complete were never released.
+/// [disk-3] Writes that no later header reports as complete were never released, so they are cut
+/// off.
 #[test]
 fn a_torn_tail_is_cut_and_reported_as_such() {
     let disk = twenty(100);
@@ -513,7 +515,7 @@ fn rot_found_by_a_read_is_named_and_can_be_repaired() {
     }
 }
 
-/// The first format stays readable forever. `REWRITE=1` writes the fixture again, for a later
+/// The first format stays readable permanently. `REWRITE=1` rewrites the fixture, for a later
 /// format.
 #[test]
 fn the_first_format_stays_readable() {

@@ -21,8 +21,8 @@ fn fill(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
     }
 }
 
-/// [disk-9] After any failure no more records are released, whatever later writes report; reads
-/// still work; a restart finds everything that was released, and no damage.
+/// [disk-9] After any failure, no more records are released, whatever later writes report. Reads
+/// still work. A restart finds everything that was released, and no damage.
 #[test]
 fn a_failed_write_is_final() {
     for fault in [
@@ -57,7 +57,8 @@ fn a_failed_write_is_final() {
     }
 }
 
-/// With two writes in flight, the later one completes and the earlier one fails.
+/// If the earlier of two writes in flight fails, the later one is not released, although it
+/// completes.
 #[test]
 fn what_completes_behind_a_failed_write_is_not_released() {
     let disk = MemoryDisk::new();
@@ -175,7 +176,7 @@ fn without_descriptors_the_log_uses_up_what_is_open_and_then_waits() {
     assert_eq!(read_all(&mut log, 1, 101).len(), 100);
 }
 
-/// Only the first of several spares is open.
+/// A spare segment that cannot be opened is retried. Only the first of several spares is open.
 #[test]
 fn a_spare_that_cannot_be_opened_is_waited_for() {
     let disk = MemoryDisk::new();
@@ -212,7 +213,7 @@ fn with_spares(disk: &MemoryDisk) -> (Log<MemoryDisk>, crate::Recovery) {
     (log, recovery)
 }
 
-/// Catch-up and replay wait for a descriptor; no damage is reported.
+/// Without a descriptor, catch-up and replay wait for one, and no damage is reported.
 #[test]
 fn a_read_without_a_descriptor_is_served_later() {
     let disk = MemoryDisk::new();
@@ -436,7 +437,7 @@ fn options_that_contradict_each_other_are_refused() {
     }
 }
 
-/// Handles from before a crash have no effect.
+/// File handles from before a crash have no effect.
 #[test]
 fn a_dead_handle_is_dead() {
     let disk = MemoryDisk::new();

@@ -98,7 +98,7 @@ fn mutated_segments_are_survived() {
     }
 }
 
-/// Nonsense with valid checksums, which only a broken program writes, causes no panic.
+/// Invalid contents with valid checksums, as only a broken program writes them, cause no panic.
 #[test]
 fn sound_headers_full_of_nonsense_are_survived() {
     for seed in 0..3000 {

@@ -112,8 +112,8 @@ fn what_was_appended_comes_back_after_a_restart() {
     assert!(log.index_entries() < 20, "one entry for many writes");
 }
 
-/// Votes for batches are buffered until there are enough of them, or until `hurry`. Records that
-/// are durable in every class are written at once.
+/// Votes for batches are buffered until there are enough of them, or until `hurry` is called.
+/// Records that are durable in every class are written at once.
 #[test]
 fn what_nobody_waits_for_lingers() {
     let lingering = LogOptions { linger_bytes: 4 << 10, ..options() };

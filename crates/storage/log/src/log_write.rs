@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(Header::decode(&blocks), Ok(written));
     }
 
-    /// A client that writes forged headers cannot raise the `complete_to` that recovery believes.
+    /// A client that writes forged headers cannot raise the `complete_to` that recovery finds.
     #[test]
     fn no_block_of_a_value_looks_like_a_header() {
         let mut forged = vec![0; BLOCK];

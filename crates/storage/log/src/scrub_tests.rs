@@ -145,8 +145,8 @@ fn a_large_write_is_checked_piece_by_piece() {
     assert!(damaged[0].reason.contains("body"), "{damaged:?}");
 }
 
-/// [scrub-2] Slots that damage may have lost are read again: intact records next to it are not
-/// lost.
+/// [scrub-2] Slots that damage may have affected are read again: intact records next to the damage
+/// are not lost.
 #[test]
 fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
     let disk = MemoryDisk::new();
@@ -250,7 +250,7 @@ fn what_was_trimmed_while_it_was_read_is_not_judged() {
     assert!(!judged.is_empty(), "the fault is noticed");
 }
 
-/// [scrub-6] Without a descriptor nothing is known, and no damage is reported.
+/// [scrub-6] If a segment cannot be opened for lack of a descriptor, no damage is reported.
 #[test]
 fn a_lack_of_descriptors_is_no_damage() {
     let disk = MemoryDisk::new();

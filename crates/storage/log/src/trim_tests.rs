@@ -109,7 +109,7 @@ fn a_start_never_falls_and_the_newest_change_waits() {
     assert_eq!(open(&disk).1.base.note, b"note of 40");
 }
 
-/// A peer's snapshot replaces the whole log.
+/// A log that is replaced as a whole by a peer's snapshot keeps the hard state.
 #[test]
 fn a_start_above_everything_keeps_the_hard_state() {
     let disk = MemoryDisk::new();
@@ -228,8 +228,8 @@ fn gaps_are_counted_from_the_start_of_the_log() {
     assert!(!recovery.damage.unwrap().forgotten);
 }
 
-/// While damage is visible, the slots that it lost are remembered: no other component would fetch
-/// them again.
+/// A damaged segment is kept until the slots that it lost are below the start, because no other
+/// component would have them fetched again.
 #[test]
 fn a_damaged_segment_stays_until_what_it_lost_is_below_the_start() {
     let disk = trimmed();
@@ -250,8 +250,8 @@ fn a_damaged_segment_stays_until_what_it_lost_is_below_the_start() {
     assert_eq!(open(&disk).1.damage, None);
 }
 
-/// [disk-3] M is at least the value in the base, so a log that lost its end is not mistaken for a
-/// shorter one.
+/// [disk-3] The end of the complete writes (M) is at least the value in the base, so a log that
+/// lost its end is not mistaken for a shorter one.
 #[test]
 fn what_was_complete_when_the_base_was_written_is_missed() {
     let disk = trimmed();
@@ -422,7 +422,7 @@ fn other_families_share_the_disk() {
     assert_eq!(open(&disk).1.records, 2);
 }
 
-/// After the log is trimmed entirely, the remaining write restates the hard state.
+/// After the log has been trimmed entirely, the one write that remains restates the hard state.
 #[test]
 fn what_is_trimmed_whole_is_restated_by_the_write_that_stays() {
     let disk = trimmed();

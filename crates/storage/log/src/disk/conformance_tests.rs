@@ -51,7 +51,8 @@ fn on_each_disk(test: impl Fn(&mut dyn Disk)) {
     test(&mut MemoryDisk::new());
 }
 
-/// Operations beyond what the device takes at a time are queued, over all families, and complete.
+/// Operations beyond the number that the device accepts at a time are queued, for all file families
+/// together, and complete.
 #[test]
 fn more_operations_than_a_device_takes_at_a_time_all_end() {
     on_each_disk(|disk| {
@@ -384,7 +385,7 @@ fn buffers_are_as_many_as_wanted_and_the_kernel_s_refusal_is_told() {
     }
 }
 
-/// [disk-10]
+/// [disk-10] A reused file has a new name and its old contents.
 #[test]
 fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
     on_each_disk(|disk| {

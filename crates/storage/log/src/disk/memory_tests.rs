@@ -131,7 +131,8 @@ fn a_flush_covers_what_completed_before_it_was_started() {
     assert_eq!(found, [Kept, Torn, Lost].into(), "another file's flush");
 }
 
-/// The kernel drops data that it failed to write, and the next flush does not report it.
+/// After a failed flush, a later one proves nothing: the kernel drops data that it failed to write,
+/// and does not report it again.
 #[test]
 fn after_a_flush_that_failed_a_later_one_proves_nothing() {
     let failed = |disk: &mut MemoryDisk| {
@@ -253,7 +254,7 @@ fn names_after(before: impl Fn(&mut MemoryDisk)) -> BTreeSet<(Vec<u64>, Found)> 
     (0..SEEDS).map(run).collect()
 }
 
-/// [disk-10] After a rename a crash leaves either name, until the folder is synced.
+/// [disk-10] Until the folder is synced, a crash after a rename may leave either name.
 #[test]
 fn a_file_that_gets_a_new_name_has_one_of_both_until_the_folder_is_synced() {
     let write = |disk: &mut MemoryDisk, file: FileId| {

@@ -14,7 +14,8 @@ fn rests_grow_with_the_disk_s_pain_within_bounds() {
     assert_eq!(rest_after(Duration::MAX), REST_MAX);
 }
 
-/// A hurry ends the pause and all later ones. Hangs if a pause does not end.
+/// A request to hurry ends the current pause and all later ones. The test hangs if a pause does not
+/// end.
 #[test]
 fn a_hurry_ends_the_rest_and_all_rests_behind_it() {
     let pace = Pace::default();
@@ -27,8 +28,8 @@ fn a_hurry_ends_the_rest_and_all_rests_behind_it() {
     assert_eq!(pace.lock().wanted, 0);
 }
 
-/// A maker that is late does not pause, and the requested size never decreases. Hangs if it pauses
-/// although more is requested.
+/// A creating thread that is late does not pause, and the requested size never decreases. The test
+/// hangs if the thread pauses although more is requested.
 #[test]
 fn who_is_behind_does_not_rest_and_what_is_wanted_does_not_fall() {
     let pace = Pace::default();

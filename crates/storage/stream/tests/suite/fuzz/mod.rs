@@ -62,7 +62,7 @@ fn no_bytes_of_a_catalogue_break_the_store() {
     driver::run("catalogue", &seeds(), 40_000, catalogues::check);
 }
 
-/// If the seeds could not be opened, all mutations would be refused at once.
+/// The seeds can be opened; otherwise all mutations would be refused at once.
 #[test]
 fn the_seeds_can_be_opened() {
     for seed in seeds() {

@@ -281,7 +281,7 @@ fn what_cannot_be_read_is_as_good_as_rotten() {
     assert_eq!(shop.read(name(1), 0, 10), Ok(bytes(name(1), 0, 10)));
 }
 
-/// Bytes are dropped and their chunk is reused while a read of them is in flight.
+/// A read fails cleanly if its bytes are dropped and their chunk is reused while it is in flight.
 #[test]
 fn a_read_of_what_is_dropped_meanwhile_says_so() {
     let (mut shop, _) = with_checkpoint();
@@ -399,7 +399,7 @@ fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
     shop.expect(name(2), 0, 4 * B);
 }
 
-/// Rotten bytes are repaired while a read of them is in flight.
+/// A read is retried if its damaged bytes are repaired while it is in flight.
 #[test]
 fn a_read_of_what_is_repaired_meanwhile_is_tried_again() {
     let (mut shop, _) = with_checkpoint();

@@ -58,7 +58,7 @@ fn bytes_one_by_one_become_whole_blocks() {
     shop.expect(name(1), 0, length);
 }
 
-/// A block in which a stream begins counts as whole, although the bytes before the start are
+/// The block in which a stream begins counts as whole, although the bytes before the start are
 /// missing.
 #[test]
 fn a_stream_that_begins_within_a_block_is_written() {
