@@ -177,7 +177,7 @@ mod tests {
         ]
     }
 
-    /// The log contains these bytes, so they must not change.
+    /// The encoding of commands never changes, because logs contain it.
     #[test]
     fn commands_stay_as_they_are() {
         let bytes: Vec<Vec<u8>> = samples().iter().map(Command::encode).collect();

@@ -218,7 +218,7 @@ mod tests {
         assert!(early.is_idle());
     }
 
-    /// [less-1] A request waits for the vote, and is dropped once there can be none.
+    /// [less-1] A peer's request waits for this node's vote, and is dropped once there can be none.
     #[test]
     fn a_peer_is_answered_when_there_is_a_vote_or_never_will_be() {
         let run = |round, to| Run { ballot: ballot(round), from: Slot(1), to: Slot(to), check: 0 };

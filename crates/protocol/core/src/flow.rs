@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(held(&with_learner, &eras), (0, 0));
     }
 
-    /// [trim-1] Reports belong to an incarnation: a new one has reported nothing.
+    /// [trim-1] Reports belong to an incarnation. A new incarnation has reported nothing.
     #[test]
     fn another_incarnation_holds_nothing() {
         let mut peers = peers(&[(2, 7), (3, 4)]);

@@ -169,7 +169,8 @@ mod tests {
         lasting.update(Slot(here_to), Slot(held_to), safe)
     }
 
-    /// [last-1] The log restates one record at a time, and none while no client or peer waits.
+    /// [last-1] The log restates the decided prefix one record at a time, and only while a client
+    /// or peer waits.
     #[test]
     fn the_log_restates_what_is_decided_while_somebody_waits() {
         let mut lasting = DurablePrefix::default();
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(lasting.next_answer(Slot(8)), Some(NodeId(2)));
     }
 
-    /// [last-2] A report belongs to an incarnation; a late one of an old incarnation revokes
+    /// [last-2] A report belongs to an incarnation. A late report from an old incarnation revokes
     /// nothing.
     #[test]
     fn statements_are_those_of_an_incarnation() {

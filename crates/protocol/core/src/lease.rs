@@ -287,7 +287,7 @@ mod tests {
         assert_ne!(granter.asked(Time(1080), ballot(2, 2), question(7)), Lease::default());
     }
 
-    /// A release may arrive late; it applies only to requests made before it.
+    /// A release of a lease may arrive late. It applies only to leases requested before it.
     #[test]
     fn leader_gives_back_what_it_asked_for_before() {
         let release = |at| Lease { asked_at: Time(at), us: 0 };

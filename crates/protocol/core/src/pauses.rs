@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(u64::from(pauses.worst_us(at_s(1))), STOP_US);
     }
 
-    /// The tolerance is bounded, whatever lateness a peer reports.
+    /// The tolerated silence is bounded, whatever lateness a peer reports.
     #[test]
     fn patience_ends() {
         let mut pauses = Pauses::default();

@@ -130,7 +130,8 @@ mod tests {
         }
     }
 
-    /// [plane-3] Changes are two seconds apart, and twice as far each time one is soon reverted.
+    /// [plane-3] Changes are at least two seconds apart. The interval doubles each time a change is
+    /// soon reverted.
     #[test]
     fn going_back_and_forth_gets_rarer() {
         let mut choice = Choice::new(A, at(0));

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::{ballot::Era, class::Class, configuration::Change, node_id::Member};
 
-    /// [snap-3] After a crash right after the installation of a snapshot the log is older, and the
+    /// [snap-3] If a node crashes right after it installed a snapshot, the log is older, and the
     /// snapshot takes precedence.
     #[test]
     fn snapshot_counts_whatever_the_log_says_of_before() {

@@ -68,8 +68,7 @@ impl Ring {
 mod tests {
     use super::*;
 
-    /// [learn-1] Votes cast silently are reported once when the node gains weight, each time it
-    /// does.
+    /// [learn-1] Votes that a node cast without weight are reported once each time it gains weight.
     #[test]
     fn a_member_that_gains_weight_is_heard_anew_once() {
         let mut ring = Ring::new(Route::Star);

@@ -50,7 +50,8 @@ fn every_weight_step_of_one_keeps_majorities_meeting() {
     assert!(steps > 1_700, "{steps} steps were tried");
 }
 
-/// The check can fail, because a step of two breaks the intersection that a step of one preserves.
+/// Proves that the check can fail: a step of two breaks the intersection that a step of one
+/// preserves.
 #[test]
 fn two_steps_at_once_may_lose_the_overlap() {
     assert!(!majority(&[1, 1, 1, 0]).overlaps(&majority(&[1, 1, 1, 2])));

@@ -66,8 +66,8 @@ fn incarnations_do_not_share_rounds() {
     assert!(rounds.windows(2).all(|pair| pair[1] - pair[0] >= 1 << 20), "{rounds:?}");
 }
 
-/// [lie-6] A node that is alone, in a folder that it found, waits for nodes that may know more, and
-/// does not lead while one of them has shown that it lacks a slot.
+/// [lie-6] A quorum of one that starts from an existing folder waits for nodes that may know more,
+/// and does not lead while one of them has shown that it lacks a slot.
 #[test]
 fn a_node_alone_waits_for_who_may_know_more() {
     let wait = Time(2_000_000);
@@ -103,8 +103,8 @@ fn a_node_alone_waits_for_who_may_know_more() {
     }
 }
 
-/// [lie-6] Nodes that connected may have nothing to say: a group without a leader is silent. So a
-/// node alone asks them before it leads, and again as long as their answers bring more.
+/// [lie-6] Connected nodes may be silent, because a group without a leader is. So a quorum of one
+/// asks them for decided slots before it leads, and again as long as their answers contain more.
 #[test]
 fn a_node_alone_asks_who_connected() {
     let other = Member::first(2);

@@ -169,7 +169,7 @@ fn steady_state_allocates_nothing_and_takes_no_slow_path_volatile() {
     steady(Class::Volatile);
 }
 
-/// The counters work, because a lost message takes the slow path.
+/// Proves that the counters work: a lost message takes the slow path.
 #[test]
 fn a_lost_proposal_is_counted() {
     let mut cluster = Cluster::new(Class::Durable);

@@ -35,8 +35,8 @@ fn frames(mut each: impl FnMut(&mut Random, Member, &Frame<'_>)) {
     }
 }
 
-/// [lie-1] The reported log write does not change any other field of a frame. It is in the kinds
-/// that depend on records, and in one that all nodes send to each other.
+/// [lie-1] The log write that a frame reports changes no other field. Frames that depend on records
+/// report it, and so does one kind that all nodes send to each other.
 #[test]
 fn frames_say_how_far_a_log_is() {
     let mut random = Random::new(11);
@@ -80,8 +80,8 @@ fn a_hello_without_a_word_about_streams_is_understood() {
     assert!(matches!(decoded, Ok(Decoded::Frame { frame, .. }) if frame == silent));
 }
 
-/// [level-3] A release before levels sends and reads a single version, and ignores the addition of
-/// this release.
+/// [level-3] A release without feature levels sends and reads a single version, and ignores what
+/// this release adds.
 #[test]
 fn a_hello_says_what_its_sender_supports() {
     let mut random = Random::new(1);

@@ -67,7 +67,7 @@ fn frames_have_their_golden_bytes() {
     check("frames.txt", &blocks.collect::<Vec<_>>().join("\n"));
 }
 
-/// The vectors can be read without this crate's generator, because the concatenated hex is the
+/// The golden vectors can be read without this crate's generator: the concatenated hex is the
 /// frame.
 #[test]
 fn golden_bytes_decode_to_what_they_say() {

@@ -120,7 +120,7 @@ fn throughput_does_not_fall_under_overload() {
 }
 
 /// Under an open load that the machine handles easily, there is nothing to gain, so the search must
-/// not make many commands wait long. Under the default setting hardly any command does.
+/// not make many commands wait long. Under the default setting, hardly any command waits long.
 #[test]
 fn a_load_with_room_to_spare_is_not_disturbed() {
     let any = f64::INFINITY;
