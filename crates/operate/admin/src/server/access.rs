@@ -333,7 +333,7 @@ fn login(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
 mod tests {
     use super::*;
 
-    /// A new page needs the admin role until it is listed otherwise.
+    /// A page that is not listed requires the admin role.
     #[test]
     fn what_changes_something_takes_an_operator_at_least() {
         let get = |path| needs(&Method::GET, path);

@@ -447,7 +447,8 @@ fn one_of_three_with_a_store_in_memory_is_recovered() {
     recovered_from("memory");
 }
 
-/// Values and hashes of passwords are in all of these files.
+/// Only the owner may read the files that a node writes, because they contain values and password
+/// hashes.
 #[test]
 fn only_the_owner_may_read_what_a_node_writes() {
     let all = |path: &Path| {

@@ -53,7 +53,7 @@ fn push(stream: &mut TcpStream, bytes: &[u8]) {
     }
 }
 
-/// 40 clients request 32 MiB each and read nothing. The largest consumer is disconnected and
+/// Forty clients request 32 MiB each and read nothing. The largest consumer is disconnected and
 /// logged. All of them together use no more memory than the flag allows, and other clients
 /// continue.
 #[test]

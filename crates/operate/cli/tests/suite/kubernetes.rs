@@ -85,7 +85,7 @@ fn ports_agree() {
     assert_eq!(probe("livenessProbe"), at_admin("/health"));
 }
 
-/// The list has a name for each pod, as assigned by the service.
+/// The list of peers has a name for each pod, as assigned by the service.
 #[test]
 fn names_agree() {
     let set = object("StatefulSet", "quorate");

@@ -165,7 +165,7 @@ fn a_node_says_when_it_is_ready_what_it_is_and_that_it_stops() {
 }
 
 /// A node that waits for the founder of its cluster counts as ready and alive for as long as it
-/// waits. The manager therefore neither continues waiting nor restarts the node.
+/// waits. The manager therefore neither waits for the start nor restarts the node.
 #[test]
 fn a_node_that_waits_for_another_is_ready_and_turns() {
     let folder = tempfile::tempdir().unwrap();

@@ -245,7 +245,8 @@ fn a_plan_and_its_command_outlive_the_leader() {
     wait_leader(other, |now| now != u64::from(leader));
 }
 
-/// Programs receive HTTP statuses, and other nodes pass on the leader's refusal.
+/// The admin address accepts requests as JSON and replies with HTTP statuses. Other nodes pass on
+/// the leader's refusal.
 #[test]
 fn the_admin_address_takes_wishes_as_json() {
     let cluster = Cluster::start(3, &[]);

@@ -108,7 +108,7 @@ fn nothing_acknowledged_is_lost_whoever_is_killed() {
     nothing_is_lost("auto");
 }
 
-/// The other I/O engine produces the same bytes on all nodes.
+/// The I/O engine without io_uring produces the same bytes on all nodes.
 #[test]
 fn nothing_acknowledged_is_lost_without_uring() {
     nothing_is_lost("portable");

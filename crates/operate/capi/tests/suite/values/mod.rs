@@ -170,7 +170,7 @@ fn who_forgets_the_oldest_never_waits_and_tells_who_is_slow() {
     assert_eq!(failed.code, Code::Size);
 }
 
-/// The number of completions that have not been taken is limited, and all of them arrive.
+/// The number of completions not yet taken is limited, and all completions arrive.
 #[test]
 fn open_submits_are_bounded() {
     let folder = tempfile::tempdir().expect("a folder");
