@@ -89,7 +89,8 @@ mod tests {
         }
     }
 
-    /// The address is in 192.0.2.0/24, which is reserved for documentation.
+    /// An address on another machine is recognized as such. The test's address is in 192.0.2.0/24,
+    /// which is reserved for documentation.
     #[test]
     fn another_machine_is_elsewhere() {
         let address = SocketAddr::from(([192, 0, 2, 1], 7450));

@@ -37,7 +37,7 @@ pub struct Compared {
     pub measured: Option<f64>,
     /// Error of the prediction, in percent of the measurement.
     pub error_percent: Option<f64>,
-    /// Why `predicted` or `measured` is missing. Empty if both are present.
+    /// Reason why `predicted` or `measured` is missing. Empty if both are present.
     pub why: String,
 }
 

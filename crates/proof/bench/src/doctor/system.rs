@@ -16,7 +16,7 @@ pub struct System {
     root: PathBuf,
 }
 
-/// Why a file could not be read or understood.
+/// Reason why a file could not be read or parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread(pub String);
 

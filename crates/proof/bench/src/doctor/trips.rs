@@ -19,8 +19,8 @@ pub struct Trip {
     pub frames: Option<String>,
     /// Round trip in microseconds; null if it was not probed.
     pub rtt_us: Option<u64>,
-    /// Why the preferred plane is not in use; empty if the preferred plane is in use or none is
-    /// preferred.
+    /// Reason why the preferred plane is not in use; empty if the preferred plane is in use or none
+    /// is preferred.
     pub why: String,
 }
 

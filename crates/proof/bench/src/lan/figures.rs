@@ -259,7 +259,8 @@ mod tests {
         Lan::named("100mbit").unwrap()
     }
 
-    /// 100 Mbit/s correspond to 8256 frames of 1514 bytes per second.
+    /// A load is divided among its senders. 100 Mbit/s correspond to 8256 frames of 1514 bytes per
+    /// second.
     #[test]
     fn a_load_is_divided_among_its_senders() {
         let rate = |percent| asked(Way::Multicast, Some(percent)).per_second(lan());

@@ -69,7 +69,7 @@ struct Echoed {
     bytes: usize,
     outstanding: u32,
     all: Vec<Repetition>,
-    /// Why the kernel rejected the server's program.
+    /// Reason why the kernel rejected the server's program.
     refused: Option<String>,
 }
 

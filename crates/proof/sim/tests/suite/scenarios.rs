@@ -699,9 +699,9 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
     Ok(())
 }
 
-/// A pipeline that alternates between writes and reads takes at most twice as long as one that only
-/// writes, on every node and with READONLY, because there is no round trip per alternation. Each
-/// read returns the write before it, and not the one after it.
+/// A pipeline that alternates between writes and reads takes at most twice as long as one of writes
+/// only, on every node and with READONLY, because there is no round trip per alternation. Each read
+/// sees the write before it, but not the one after it.
 #[test]
 fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
     const PAIRS: usize = 50;
