@@ -463,7 +463,7 @@ impl Open {
     }
 }
 
-/// Returns whether every node would refuse the user for this reason.
+/// Returns whether every node would refuse the user for the reason `text`.
 fn is_final(text: &str) -> bool {
     ["NOAUTH", "NOPERM", "WRONGPASS"].iter().any(|code| text.starts_with(code))
 }

@@ -219,7 +219,7 @@ impl Machine {
         place.saturating_sub(BATCH_BYTES + commands * COMMAND_BYTES)
     }
 
-    /// Queues commands as one batch, i.e. one value in one slot. Its name is bound to these
+    /// Queues commands as one batch, i.e. one value in one slot. The batch's name is bound to the
     /// commands permanently.
     pub fn submit<'c>(
         &mut self,

@@ -103,7 +103,7 @@ fn nested(list_of_pairs: &[(Data, Data)], version: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Encodes a command's reply for a script, with Redis' conversions for this protocol version.
+/// Encodes a command's reply for a script, with Redis' conversions for protocol version `version`.
 pub(crate) fn encode(data: &Data, version: u32, out: &mut Vec<u8>) {
     match data {
         Data::Null => out.push(if version == 3 { b'n' } else { b'f' }),

@@ -51,7 +51,7 @@ fn finish(writer: StreamWriter) -> Result<u64, Error> {
     finished.recv_timeout(PATIENCE).expect("it ends")
 }
 
-/// Writes all bytes through these faults and closes the stream, which then has every byte once and
+/// Writes all bytes despite `faults` and closes the stream. Checks that it has every byte once and
 /// in order.
 #[track_caller]
 fn check(nodes: usize, faults: &[Fault], data: &[u8]) -> SimulatedCluster {

@@ -62,7 +62,7 @@ impl Model {
         Self { revision: 1, compacted: -1, time: 0, log: Vec::new(), leases: BTreeMap::new() }
     }
 
-    /// Returns all keys at the end of this revision.
+    /// Returns all keys at the end of `revision`.
     fn at(&self, revision: i64) -> Keys {
         let mut keys = Keys::new();
         for change in self.log.iter().take_while(|change| change.0 <= revision) {
@@ -397,7 +397,7 @@ impl Model {
         here.map(|id| (*id, keys_of(*id))).collect()
     }
 
-    /// Returns all events from this revision on, with previous key-value pairs.
+    /// Returns all events from revision `from` on, with previous key-value pairs.
     pub fn events(&self, from: i64) -> Result<Vec<Event>, Refusal> {
         if from < self.compacted {
             return Err(Refusal::Compacted);

@@ -73,7 +73,7 @@ impl<'s> View<'s> {
         Some(u64::from_le_bytes(*row.first_chunk()?))
     }
 
-    /// [time-2] Returns whether the stored field with this row name has expired.
+    /// [time-2] Returns whether the stored field with row name `name` has expired.
     pub(super) fn is_over(&self, name: &[u8]) -> bool {
         let deadline = self.deadline_of(name);
         deadline.is_some_and(|deadline| deadline <= self.store.time())

@@ -162,7 +162,7 @@ impl Unit {
         Self { milliseconds: byte & 1 != 0, absolute: byte & 2 != 0 }
     }
 
-    /// Formats a deadline in this unit. If the unit is relative, the result is relative to
+    /// Converts a deadline to this unit. If the unit is relative, the result is relative to
     /// `now_ms`. `up_ms` is added before rounding down to seconds.
     pub(super) fn shown(self, deadline: u64, now_ms: u64, up_ms: u64) -> i64 {
         let ms = match self.absolute {

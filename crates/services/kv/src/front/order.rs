@@ -109,8 +109,8 @@ pub(super) struct Order {
     pub(super) stamp: Stamp,
     /// True if the client has turned off the reply to the current request.
     pub(super) silent: bool,
-    /// True if the reply to the current request, when a write, waits for stable storage at a
-    /// quorum.
+    /// True if the current request, if it is a write, is answered only once it is on stable storage
+    /// at a quorum.
     pub(super) lasting: bool,
     seat: ClientSlot,
     places: VecDeque<Place>,

@@ -123,7 +123,7 @@ impl Scripts {
         lock.or_else(|| self.loaded.get(&hash).cloned())
     }
 
-    /// Returns the script with this hexadecimal hash.
+    /// Returns the script with hexadecimal hash `hex`.
     pub fn find(&self, hex: &[u8]) -> Option<Known> {
         self.by_hash(parse_hash(hex)?)
     }

@@ -100,7 +100,8 @@ impl Old {
     }
 }
 
-/// [time-2] Returns whether a key or field with this deadline exists at this group time.
+/// [time-2] Returns whether a key or field with deadline `deadline` exists at group time
+/// `group_ms`.
 pub(super) fn exists_at(deadline: Option<u64>, group_ms: u64) -> bool {
     deadline.is_none_or(|deadline| deadline > group_ms)
 }

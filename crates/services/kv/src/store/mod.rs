@@ -151,7 +151,7 @@ pub trait Store: Send {
         None
     }
 
-    /// Returns the name of the row of this rank, if this store has ranks.
+    /// Returns the name of the row with the given rank, if this store supports ranks.
     fn nth(&self, _id: Id, _number: u64) -> Option<Vec<u8>> {
         None
     }

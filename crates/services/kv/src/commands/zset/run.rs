@@ -446,8 +446,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Pops from a sorted set. Replies as ZMPOP with a count, as BZPOPMIN without one. If the set is
-/// absent, returns `false` and writes nothing.
+/// Pops from a sorted set. Replies like ZMPOP if there is a count, otherwise like BZPOPMIN. If the
+/// set is absent, returns `false` and writes nothing.
 pub(crate) fn pop_from(
     key: Key<'_>,
     max: bool,

@@ -20,7 +20,8 @@ impl Attached {
         self.acknowledged_below = self.acknowledged_below.max(below);
     }
 
-    /// Returns the identity of the request with this sequence number, or `None` without a session.
+    /// Returns the identity of the request with sequence number `sequence`, or `None` without a
+    /// session.
     pub(super) fn at(&self, sequence: u64) -> Option<Sequenced> {
         Some(Sequenced {
             session: self.session?,

@@ -147,7 +147,7 @@ pub(super) fn parse_deadline_key(stored: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_be_bytes(*deadline), key))
 }
 
-/// Returns the stored key for the header of the value with this data key.
+/// Returns the stored key of the header that belongs to the value stored under `data_key`.
 pub(super) fn apart_header_key(data_key: &[u8]) -> Vec<u8> {
     let mut stored = data_key.to_vec();
     stored[0] = kind::APART_HEADER;
