@@ -84,7 +84,7 @@ pub fn join(
     }
 }
 
-/// Returns whether a refusal with this code is permanent, so that a retry is pointless.
+/// Returns whether a refusal with code `code` is permanent, so that a retry is pointless.
 const fn is_final(code: RefusalCode) -> bool {
     // The founder may itself be about to found the cluster, or to learn its identity.
     !matches!(code, RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_))
@@ -130,8 +130,9 @@ fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> 
     }
 }
 
-/// Checks that the folder with this nonce is starting at `address` and waiting for an id; otherwise
-/// returns the problem. A node that cannot be dialled now would become an unreachable member.
+/// Checks that the folder with nonce `nonce` is starting at `address` and waiting for an id;
+/// otherwise returns the problem. A node that cannot be dialled now would become an unreachable
+/// member.
 pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), String> {
     let no_node = NodeId(0);
     let question = Frame::Join(Join { node: no_node, nonce, list_hash: 0 });

@@ -34,9 +34,9 @@ impl<K: Ord, L> Limiter<K, L> {
         Self { every_ms, said: BTreeMap::new(), due: None }
     }
 
-    /// Offers a line of this kind. Up to `burst` lines of a kind are logged per window. Returns the
-    /// line if it should be logged now, with the number of lines suppressed before it. Otherwise
-    /// buffers the line until a later one replaces it or the window ends.
+    /// Offers a line of kind `kind`. Up to `burst` lines of a kind are logged per window. Returns
+    /// the line if it should be logged now, with the number of lines suppressed before it.
+    /// Otherwise buffers the line until a later one replaces it or the window ends.
     pub fn offer(&mut self, now: Time, kind: K, burst: u32, line: L) -> Option<(L, u64)> {
         if self.said.len() >= KINDS_MAX && !self.said.contains_key(&kind) {
             // A kind without a buffered line whose window has ended can be forgotten.

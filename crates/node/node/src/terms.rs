@@ -51,7 +51,8 @@ impl Terms {
         *self == Self::default()
     }
 
-    /// Explains why a cluster of `members` cannot be founded on these terms; `None` if it can.
+    /// Returns the reason why a cluster of `members` cannot be founded on these terms; `None` if it
+    /// can.
     pub fn trouble(&self, members: &BTreeMap<NodeId, String>) -> Option<String> {
         let invalid = self
             .configuration(members.keys(), Class::Durable)

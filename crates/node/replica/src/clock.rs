@@ -11,7 +11,7 @@ use quorate_tuner::Moment;
 pub struct Clock(Arc<dyn Fn() -> Time + Send + Sync>);
 
 impl Clock {
-    /// Creates a clock that reads the time with this function.
+    /// Creates a clock that reads the time with `read`.
     pub fn new(read: impl Fn() -> Time + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }

@@ -47,7 +47,7 @@ impl fmt::Debug for PerNode {
 }
 
 impl PerNode {
-    /// Adds `amount` for each of these nodes. Nodes for which no entry is free are not counted.
+    /// Adds `amount` for each node in `nodes`. Nodes for which no entry is free are not counted.
     pub(crate) fn add(&mut self, nodes: NodeSet, amount: usize) {
         for node in nodes.iter() {
             let place =

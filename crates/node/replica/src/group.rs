@@ -179,7 +179,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Creates the table of a group with these founding members.
+    /// Creates the table of a group founded by `members`.
     pub fn founded(members: impl IntoIterator<Item = (NodeId, String)>) -> Self {
         let known = |(node, peer)| {
             let known = Known { peer, founding: true, ..Known::default() };
@@ -209,7 +209,7 @@ impl Group {
         self.level
     }
 
-    /// Returns the group with this initial level, taken from a backup ([level-10]).
+    /// Returns the group with initial level `level`, taken from a backup ([level-10]).
     #[must_use]
     pub fn at_level(self, level: Level) -> Self {
         Self { level, ..self }

@@ -108,7 +108,7 @@ impl Hops {
     /// Capacity of the ring in stamps.
     pub const KEPT: usize = 1 << 16;
 
-    /// Creates an empty ring with this clock, in nanoseconds.
+    /// Creates an empty ring. `clock` returns nanoseconds.
     pub fn new(clock: fn() -> u64) -> Self {
         let none = Stamp { at_ns: 0, hop: Hop::Woke, slot: None };
         Self { clock, ring: vec![none; Self::KEPT].into(), stamped: 0, next_write: 0 }

@@ -32,8 +32,8 @@ impl<'a> Outbox<'a> {
         Self { from, plane, logged: 0, counters }
     }
 
-    /// Returns the outbox with frames that state that this node's log is on stable storage up to
-    /// this write ([lie-1]).
+    /// Returns the outbox, whose frames state that this node's log is on stable storage up to write
+    /// `logged` ([lie-1]).
     pub(crate) fn saying(self, logged: u64) -> Self {
         Self { logged, ..self }
     }

@@ -693,7 +693,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.spine.clocks.set_steady(clock);
     }
 
-    /// Enables timestamps of commands' hops, stored in this ring.
+    /// Enables timestamps of commands' hops, stored in the ring `hops`.
     pub fn lend_hops(&mut self, hops: Hops) {
         self.spine.hops = Some(Box::new(hops));
     }

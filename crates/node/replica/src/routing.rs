@@ -173,7 +173,7 @@ impl Routing {
 mod tests {
     use super::*;
 
-    /// Reviews the choice every 100 ms with a leader of this load and this number of votes per
+    /// Reviews the choice every 100 ms with the given load of the leader and number of votes per
     /// second. Returns when the choice changed.
     fn looks(
         routing: &mut Routing,

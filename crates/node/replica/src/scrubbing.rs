@@ -157,7 +157,7 @@ impl Scrubbing {
         self.run.is_none() && waits
     }
 
-    /// Starts a scrub, or continues one, at this rate or else at the configured one.
+    /// Starts a scrub, or continues one, at `bytes_per_second` or else at the configured rate.
     pub(crate) fn begin(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
         let pace = bytes_per_second.unwrap_or(self.options.bytes_per_second);
         let pace = pace.max(BYTES_PER_SECOND_MIN);
@@ -235,7 +235,7 @@ impl Scrubbing {
         }
     }
 
-    /// Counts bytes of this kind that were read, towards the rate.
+    /// Counts bytes of kind `kind` that were read, towards the rate.
     pub(crate) fn read(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
         if let Some(run) = &mut self.run {

@@ -144,8 +144,8 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         follower.map(|(_, _, lag)| lag)
     }
 
-    /// [join-1] Returns whether a member with this lag in slots counts as caught up: it is at most
-    /// a few values behind, each of which may cover many slots.
+    /// [join-1] Returns whether a member with a lag of `lag` slots counts as caught up: it is at
+    /// most a few values behind, each of which may cover many slots.
     pub(crate) fn is_level(&self, lag: u64) -> bool {
         let leading = self.protocol.node().leading();
         let tally = leading.map(|leading| (leading.tally.next(), leading.tally.len()));

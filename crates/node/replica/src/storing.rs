@@ -110,7 +110,7 @@ impl<D: Disk> Storing<D> {
         self.read_failure.as_deref()
     }
 
-    /// Stops appending for this reason. Returns `false` if appending had already stopped.
+    /// Stops appending because of `why`. Returns `false` if appending had already stopped.
     pub(crate) fn fail(&mut self, why: String) -> bool {
         let first = self.failure.is_none();
         if first {
@@ -247,7 +247,7 @@ impl<D: Disk> Storing<D> {
         self.look(now);
     }
 
-    /// Writes all records, ending with this hard state.
+    /// Writes all records, ending with `hard`.
     pub(crate) fn close(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
@@ -261,7 +261,7 @@ impl<D: Disk> Storing<D> {
     }
 
     /// Starts reading the part of `range` before the first slot whose record is still in memory,
-    /// unless a read of this kind is in flight.
+    /// unless a read of the same kind is in flight.
     pub(crate) fn read(&mut self, now: Time, purpose: Purpose, range: SlotRange) {
         let range = self.reads.readable(range);
         if !range.is_empty() && self.reads.may_start(now, purpose.kind()) {

@@ -124,8 +124,8 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// Returns why a hook cannot be used at an interface with this visibility ([offload-16]), if it
-/// cannot.
+/// Returns the reason why a hook cannot be used at an interface with visibility `sight`
+/// ([offload-16]), if there is one.
 const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
     match hook {
         Hook::Native if sight.is_pair => {

@@ -115,7 +115,7 @@ impl Reading {
         step.into_iter().chain(open.map(|fetch| fetch.tag))
     }
 
-    /// Returns the purpose of the answer with this tag; `None` if the reader did not request it.
+    /// Returns the purpose of the answer with tag `tag`; `None` if the reader did not request it.
     pub(crate) fn asked(&self, tag: StreamTag) -> Option<AnswerPurpose> {
         match self.step {
             Step::Looking(looking) if looking == tag => Some(AnswerPurpose::Look),

@@ -170,7 +170,7 @@ fn a_command_that_is_too_big_is_refused() {
     assert!(replica.execute(vec![1; 100]).is_ok());
 }
 
-/// Starts the three replicas of a group, each with a device of this kind.
+/// Starts the three replicas of a group, each with a device of kind `device`.
 fn three(folder: &Path, device: &Device) -> Vec<Embedded> {
     let address = |node| (node, format!("127.0.0.1:{}", free_port().expect("a port")));
     let cluster: Vec<(u32, String)> = (1..=3).map(address).collect();

@@ -89,12 +89,12 @@ impl Sessions {
         self.nodes.turn(name, header)
     }
 
-    /// Returns the session registered by this boot of a node, if the registration took effect.
+    /// Returns the session that boot `boot` of a node registered, if the registration took effect.
     pub(crate) fn node_session(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
         self.nodes.registered(origin, boot, number)
     }
 
-    /// Returns the session of this boot of an origin, and the number of its next batch.
+    /// Returns the session of boot `boot` of an origin, and the number of its next batch.
     pub(crate) fn next_batch(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         self.nodes.stand(origin, boot)
     }
@@ -109,7 +109,7 @@ impl Sessions {
         self.clients.registered((origin, boot, number))
     }
 
-    /// Returns the boot and number of this origin's latest registrations whose sessions still
+    /// Returns the boot and number of the latest registrations by `origin` whose sessions still
     /// exist: first the node's own session, then a client's.
     pub(crate) fn last_of(&self, origin: NodeId) -> [Option<(u32, u64)>; 2] {
         [self.nodes.last(origin), self.clients.last(origin)]

@@ -79,7 +79,7 @@ impl fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl NewGroup {
-    /// Derives the identity of a new cluster with this random id from a backup.
+    /// Derives the identity of a new cluster from a backup. `cluster` is its random id.
     pub fn of(checked: &Checked, cluster: u128, peer: &str) -> Result<Self, Exhausted> {
         let Checked { header, table, eras, .. } = checked;
         let highest = eras.ids().last().map_or(0, |id| id.node.0);

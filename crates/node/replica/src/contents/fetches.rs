@@ -58,8 +58,8 @@ impl Fetches {
         Self { open: BTreeMap::new(), retry_ms }
     }
 
-    /// Starts fetching the value's bytes in these slots; `from` should have them. With `patience`,
-    /// the bytes may be in flight, so the first request waits for the retry interval.
+    /// Starts fetching the value's bytes in the slots of `range`; `from` should have them. With
+    /// `patience`, the bytes may be in flight, so the first request waits for the retry interval.
     pub(super) fn start(
         &mut self,
         now: Time,

@@ -9,8 +9,7 @@ use quorate_core::{slot::Slot, value::BatchName};
 
 use crate::ports::payload::Payload;
 
-/// Returns whether these bytes are the named batch ([value-2]). `check` is their checksum, if
-/// known.
+/// Returns whether `bytes` are the batch `name` ([value-2]). `check` is their checksum, if known.
 pub(crate) fn matches(name: &BatchName, bytes: &[u8], check: Option<u32>) -> bool {
     usize::try_from(name.length) == Ok(bytes.len())
         && name.checksum == check.unwrap_or_else(|| quorate_wire::checksum(bytes))
@@ -101,7 +100,7 @@ impl Payloads {
         held.pins += 1;
     }
 
-    /// Handles a decision on this batch, or on another value if `name` is `None`. The slot no
+    /// Handles a decision on batch `name`, or on another value if `name` is `None`. The slot no
     /// longer pins other payloads.
     pub(crate) fn decided(&mut self, slot: Slot, name: Option<BatchName>) {
         if self.pins.get(&slot).map(Vec::as_slice) == name.as_ref().map(std::slice::from_ref) {

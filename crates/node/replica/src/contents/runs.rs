@@ -197,7 +197,7 @@ impl Runs {
         run.map_or(position, |run| run.here_to(position, most))
     }
 
-    /// Returns where the first of these positions is stored, and the end of the bytes stored there;
+    /// Returns where the first of `positions` is stored, and the end of the bytes stored there;
     /// `None` if it is not available.
     pub(crate) fn first(
         &self,
@@ -285,7 +285,7 @@ impl Runs {
         }
     }
 
-    /// Returns the bytes at these positions if all are in memory, without copying if they are one
+    /// Returns the bytes at `positions` if all are in memory, without copying if they are one
     /// piece.
     pub(crate) fn get(&self, stream: StreamName, positions: &Range<u64>) -> Option<Payload> {
         let run = self.streams.get(&stream)?;

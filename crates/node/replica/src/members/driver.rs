@@ -247,7 +247,7 @@ impl MembershipDriver {
         self.stays_until = now.plus_ms(self.bounce_ms);
     }
 
-    /// Returns the next change of this plan in this era, if any is left.
+    /// Returns the next change of `plan` in `era`, if any is left.
     pub(crate) fn next(
         &mut self,
         plan: &Plan,
@@ -263,7 +263,7 @@ impl MembershipDriver {
         self.way.as_ref()?.changes.front().copied()
     }
 
-    /// Returns the remaining changes computed for this plan in this era.
+    /// Returns the remaining changes computed for `plan` in `era`.
     pub(crate) fn rest(&self, plan: u64, era: Era) -> Option<Vec<Change>> {
         let way = self.way.as_ref();
         let way = way.filter(|way| (way.plan, way.era) == (plan, era))?;

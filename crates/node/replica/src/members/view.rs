@@ -309,7 +309,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
         all.filter(|member| !leads || self.spine.lag(now, *member).is_some()).collect()
     }
 
-    /// Returns the members of this configuration that this leader is in contact with.
+    /// Returns the members of `configuration` with which this leader is in contact.
     pub(crate) fn living(&self, now: Time, configuration: &Configuration) -> MemberSet {
         let members = configuration.members().iter().enumerate();
         let heard = members.filter(|(_, voter)| self.spine.lag(now, voter.member).is_some());

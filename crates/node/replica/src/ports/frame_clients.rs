@@ -16,7 +16,7 @@ pub trait FrameClients {
     /// Proposes to register this name's session. [`Failure::NoQuorum`] unless this node leads.
     fn register(&mut self, name: Name) -> Result<(), Failure>;
 
-    /// Proposes a batch. This binds the name to these bytes permanently ([value-2]): clients that
-    /// may offer are trusted as much as clients that send frames to devices.
+    /// Proposes a batch. This binds the batch's name to `bytes` permanently ([value-2]): clients
+    /// that may offer are trusted as much as clients that send frames to devices.
     fn offer(&mut self, name: Name, counter: u64, bytes: &[u8]) -> Result<(), Failure>;
 }

@@ -92,16 +92,16 @@ pub trait Requests {
     /// read needs no messages of its own, but may use up a slot.
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Drops the requests with this tag, whose connection has been closed. They may still be
+    /// Drops the requests with tag `tag`, whose connection has been closed. They may still be
     /// executed.
     fn forget(&mut self, tag: Tag);
 
     /// Queries the current local state. On failure, leaves `reply` unchanged.
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 
-    /// Runs the query of the read with this tag on the local state, once the read may run. The
-    /// condition that allowed the read is checked again after the query ([read-4]). On
-    /// [`Failure::Overtaken`], `reply` is unchanged and the read must be requested again.
+    /// Runs the query of read `tag` on the local state, once the read may run. The condition that
+    /// allowed the read is checked again after the query ([read-4]). On [`Failure::Overtaken`],
+    /// `reply` is unchanged and the read must be requested again.
     fn answer(&mut self, tag: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let _ = tag;
         self.query(query, reply)
@@ -239,7 +239,7 @@ pub trait Front {
         let _ = (event, requests);
     }
 
-    /// Delivers a notice of an applied command to the clients that subscribed to this subject.
+    /// Delivers a notice of an applied command to the clients that subscribed to `subject`.
     fn notice(&mut self, subject: &[u8], message: &[u8]) {
         let _ = (subject, message);
     }

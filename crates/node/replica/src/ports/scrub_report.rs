@@ -153,7 +153,7 @@ impl ScrubStatus {
         self.bytes.iter().sum()
     }
 
-    /// Returns the number of findings with this fate.
+    /// Returns the number of findings with fate `fate`.
     pub fn count(&self, fate: Fate) -> usize {
         self.found.iter().filter(|found| found.fate == fate).count()
     }

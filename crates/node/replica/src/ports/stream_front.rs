@@ -104,7 +104,7 @@ pub trait StreamRequests {
     /// never will.
     fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure>;
 
-    /// Drops the request with this tag. It may still be executed.
+    /// Drops request `tag`. It may still be executed.
     fn forget(&mut self, tag: StreamTag);
 
     /// Returns the leader's address for streams, if another node leads and its address is known.

@@ -462,7 +462,7 @@ impl Origin {
             + self.registrations.expire(now, completions)
     }
 
-    /// Fails all requests with this failure.
+    /// Fails all requests with `failure`.
     pub(crate) fn expire_all(&mut self, failure: Failure, completions: &mut Completions) {
         while let Some((item, _)) = self.gather.expire(Time(u64::MAX)) {
             completions.fail(item.waiter, failure);

@@ -161,7 +161,7 @@ impl Reads {
         }
     }
 
-    /// Fails the reads that timed out, and returns how many there were.
+    /// Fails the reads that have timed out, and returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let asked = self.asked.iter_mut().map(|asked| &mut asked.waiters);
         let confirmed = self.confirmed.iter_mut().map(|one| &mut one.waiters);

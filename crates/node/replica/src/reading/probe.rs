@@ -88,7 +88,8 @@ impl Probe {
         }
     }
 
-    /// Starts a probe, unless one is in flight. With `refused`, it ends at once with this result.
+    /// Starts a probe, unless one is in flight. If `refused` is set, the probe ends at once with
+    /// that result.
     pub(crate) fn begin(&mut self, now: Time, refused: Option<Probed>) {
         if refused.is_some() {
             self.stage = Stage::Idle;

@@ -138,8 +138,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reads more data of this kind, unless a read is in flight. Returns `false` if everything was
-    /// read.
+    /// Reads more data of kind `kind`, unless a read is in flight. Returns `false` if everything
+    /// was read.
     fn scrub_more(&mut self, now: Time, kind: Kind) -> bool {
         match kind {
             Kind::Log => {

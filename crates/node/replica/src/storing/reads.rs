@@ -68,8 +68,8 @@ pub(crate) struct LogReads {
 }
 
 impl LogReads {
-    /// Notes a record about these slots that was appended to the log or, if `lost`, could not be,
-    /// because the log has failed.
+    /// Notes a record about slots in `range` that was appended to the log or, if `lost`, could not
+    /// be, because the log has failed.
     pub(crate) fn appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
         match self.unwritten.back_mut() {
             // Records that will never be written are merged, to keep the list small.

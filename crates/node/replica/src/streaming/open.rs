@@ -22,7 +22,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Returns the boundaries of pieces for a store with this layout.
+    /// Returns the boundaries of pieces for a store with layout `layout`.
     pub(crate) fn of(layout: Layout) -> Self {
         let piece = (layout.chunk_bytes as usize).min(STREAM_PIECE_BYTES_MAX);
         Self {
@@ -41,8 +41,7 @@ impl Cut {
         usize::try_from(self.piece - position % self.piece).expect("a piece")
     }
 
-    /// Returns the total length of the whole units within `bytes` bytes that begin at this
-    /// position.
+    /// Returns the total length of the whole units within `bytes` bytes that begin at `position`.
     fn whole(&self, position: u64, bytes: usize) -> usize {
         let end = position + bytes as u64;
         let whole = (end - end % self.unit).saturating_sub(position);

@@ -23,7 +23,7 @@ use crate::{
 
 /// Slot of the snapshot, which is the state after all slots below it.
 pub const SLOT: Slot = Slot(500);
-/// Id of the cluster that the backups are from.
+/// Id of the cluster from which the backups were made.
 pub const CLUSTER: u128 = 7;
 
 /// Returns two eras: the founding one of three nodes, and one with another node.

@@ -39,7 +39,7 @@ impl Peers {
         })
     }
 
-    /// Returns the newest boot number among the live connections with this peer.
+    /// Returns the newest boot number among the live connections with `node`.
     pub(super) fn living_boot(&self, node: NodeId, now: Now) -> Option<u32> {
         let open = self.table.open_lanes(node).map(|(_, id)| id);
         let boots =

@@ -103,7 +103,7 @@ impl ClientSessions {
         self.by_request.get(&request).copied()
     }
 
-    /// Returns the boot and number of this origin's last registration whose session still exists.
+    /// Returns the boot and number of the last registration by `origin` whose session still exists.
     pub(super) fn last(&self, origin: NodeId) -> Option<(u32, u64)> {
         let all = (origin, 0, 0)..=(origin, u32::MAX, u64::MAX);
         let ((_, boot, number), _) = self.by_request.range(all).next_back()?;

@@ -139,13 +139,13 @@ impl NodeSessions {
         (session.boot == boot && session.number == number).then_some(session.slot)
     }
 
-    /// Returns the boot and number of this origin's newest session.
+    /// Returns the boot and number of the newest session of `origin`.
     pub(super) fn last(&self, origin: NodeId) -> Option<(u32, u64)> {
         let session = self.table.get(&origin)?;
         Some((session.boot, session.number))
     }
 
-    /// Returns the session id for this boot of an origin, and the number of the next batch.
+    /// Returns the session id for boot `boot` of an origin, and the number of the next batch.
     pub(super) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         let session = self.table.get(&origin)?;
         (session.boot == boot).then_some((session.slot, session.next))

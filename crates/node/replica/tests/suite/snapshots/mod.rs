@@ -41,7 +41,8 @@ fn shelves_with(snapshots: SnapshotOptions, seed: u64) -> Shelves {
     cluster
 }
 
-/// Creates a cluster of `count` stopped nodes with small files and these snapshot options.
+/// Creates a cluster of `count` stopped nodes with small files and the snapshot options
+/// `snapshots`.
 fn shelves_at_rest(count: u32, snapshots: SnapshotOptions, seed: u64) -> Shelves {
     let mut options = Shelves::options(count, Class::Durable);
     options.client_timeout_ms = 60_000;
