@@ -54,7 +54,7 @@ enum Wire {
 }
 
 impl Wire {
-    /// Opens a socket of this kind at one end, 0 or 1.
+    /// Opens a socket of kind `kind` at one end, 0 or 1.
     fn new(kind: &str, end: usize) -> Self {
         let address = |end: usize| format!("10.213.78.{}:7000", end + 1).parse().unwrap();
         if kind == "udp" {

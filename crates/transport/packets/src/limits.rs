@@ -77,7 +77,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the default limits for a link with this MTU (1500 on Ethernet).
+    /// Returns the default limits for a link with MTU `mtu` (1500 on Ethernet).
     pub fn of_mtu(mtu: usize) -> Self {
         let datagram_bytes = mtu.saturating_sub(IP_UDP_BYTES);
         Self {

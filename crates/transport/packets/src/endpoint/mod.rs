@@ -169,13 +169,14 @@ impl Probes {
         self.0.push_back((nonce, now));
     }
 
-    /// Returns when the probe with this nonce was sent, or `None` if it is not outstanding.
+    /// Returns the time at which the probe with `nonce` was sent, or `None` if it is not
+    /// outstanding.
     fn sent_at(&self, nonce: u64) -> Option<Time> {
         let probe = self.0.iter().find(|(sent, _)| *sent == nonce);
         probe.map(|(_, at)| *at)
     }
 
-    /// Removes the probe with this nonce and all older ones.
+    /// Removes the probe with `nonce` and all older ones.
     fn answered(&mut self, nonce: u64) {
         if let Some(at) = self.0.iter().position(|(sent, _)| *sent == nonce) {
             self.0.drain(..=at);

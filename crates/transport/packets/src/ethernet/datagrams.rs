@@ -43,7 +43,7 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Opens a socket that receives frames for this interface and, if `group` is set, for that
+    /// Opens a socket that receives frames for `interface` and, if `group` is set, for that
     /// multicast group. Several sockets of a machine may share an interface and EtherType; each
     /// receives all frames.
     pub fn bind(
@@ -130,7 +130,7 @@ impl Ethernet {
         self.buffered
     }
 
-    /// Returns the number of refused frames of this EtherType for each reason.
+    /// Returns the number of refused frames of the socket's EtherType, by reason.
     pub const fn refusals(&self) -> &Refusals {
         &self.refusals
     }

@@ -90,7 +90,7 @@ impl Raw {
             .map_err(|source| Failed::Option { option, source })
     }
 
-    /// Makes the socket receive all frames of this EtherType, including those from which the kernel
+    /// Makes the socket receive all frames of `ether_type`, including those from which the kernel
     /// removes a VLAN or priority tag. As on a socket for all types, such frames arrive before the
     /// kernel handles them. Only [`TAGGED_BYTES`] of a tagged frame are received, for counting it.
     pub fn hear_tagged(&self, ether_type: u16) -> Result<(), Failed> {

@@ -24,7 +24,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape of a ring for frames of this MTU, with at least one block.
+    /// Returns the shape of a ring for frames of up to `mtu` bytes, with at least one block.
     pub(crate) fn of(mtu: usize, ring_bytes: usize) -> Self {
         let frame_bytes = ETHERNET_BYTES + mtu.min(MTU_MAX);
         let slot_bytes = (SLOT_HEADER_BYTES + frame_bytes).next_multiple_of(ALIGNMENT);

@@ -182,7 +182,7 @@ fn give(bytes: u32) -> sock_filter {
     step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes)
 }
 
-/// Restricts the socket to frames that match these bits and that arrived at this interface, for it
+/// Restricts the socket to frames that match `only` and that arrived at interface `index`, for it
 /// or for a multicast group. VLAN frames are excluded: the kernel removes their tags, and assigns
 /// them to another interface or to none.
 pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::Result<()> {
@@ -204,8 +204,8 @@ pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::R
     )
 }
 
-/// Restricts the socket to frames of this EtherType that arrived for it or for a multicast group.
-/// If the VLAN or priority tag of a frame was removed, the frame is truncated to `bytes` bytes.
+/// Restricts the socket to frames of `ether_type` that arrived for it or for a multicast group. If
+/// the VLAN or priority tag of a frame was removed, the frame is truncated to `bytes` bytes.
 pub(crate) fn cut_tagged(socket: BorrowedFd<'_>, ether_type: u16, bytes: u32) -> io::Result<()> {
     filter(
         socket,
@@ -274,7 +274,7 @@ pub(crate) fn set_layout(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::PACKET_VERSION, &version)
 }
 
-/// Creates a receive ring of this shape. A shape without blocks removes it.
+/// Creates a receive ring of shape `shape`. A shape without blocks removes the ring.
 pub(crate) fn set_receive_ring(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<()> {
     let number = |of: usize| u32::try_from(of).map_err(io::Error::other);
     let request = tpacket_req {

@@ -67,7 +67,7 @@ impl Gaps {
         }
     }
 
-    /// Returns whether this number is missing.
+    /// Returns whether packet `number` is missing.
     pub fn has(&self, number: u64) -> bool {
         let before = self.0.range(..=number).next_back();
         before.is_some_and(|(_, gap)| number < gap.end)

@@ -120,7 +120,7 @@ pub(crate) struct Xdp {
 }
 
 impl Xdp {
-    /// Attaches to an interface for frames of this EtherType, with space for about `receive_bytes`
+    /// Attaches to an interface for frames of `ether_type`, with space for about `receive_bytes`
     /// bytes of waiting frames in each queue.
     pub(crate) fn open(
         interface: &Interface,

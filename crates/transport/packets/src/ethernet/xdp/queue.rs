@@ -33,12 +33,12 @@ const WAITING_MAX: usize = 4096;
 /// Number of frames that one call sends in copy mode.
 const SENT_AT_ONCE: usize = 32;
 
-/// Returns whether frames of this MTU fit into a chunk.
+/// Returns whether frames of `mtu` bytes fit into a chunk.
 pub(crate) const fn fits(mtu: usize) -> bool {
     ETHERNET_BYTES + mtu <= CHUNK_BYTES_MAX - HEADROOM_BYTES
 }
 
-/// Returns the size of chunks for frames of this MTU, which must fit.
+/// Returns the size of chunks for frames of `mtu` bytes, which must fit.
 const fn chunk_bytes(mtu: usize) -> usize {
     if ETHERNET_BYTES + mtu <= CHUNK_BYTES_MIN - HEADROOM_BYTES {
         CHUNK_BYTES_MIN
