@@ -23,7 +23,7 @@ const fn fold(wide: u64) -> u16 {
     (wide & 0xffff) as u16
 }
 
-/// Returns the UDP checksum field for this sum: its complement, or all ones where the complement is
+/// Returns the UDP checksum field for `sum`: its complement, or all ones where the complement is
 /// zero, because zero means "no checksum".
 pub const fn udp(sum: u16) -> u16 {
     match !sum {

@@ -61,8 +61,8 @@ impl Order {
         Ok(())
     }
 
-    /// [offload-17] Accepts a call for this boot if its number exceeds all earlier ones. A delayed
-    /// *arm* is therefore refused after its fence.
+    /// [offload-17] Accepts a call for the current boot if its number exceeds all earlier ones. A
+    /// delayed *arm* is therefore refused after its fence.
     pub(crate) fn admit(&mut self, number: Number) -> Result<(), Reason> {
         // [offload-9] A device without a boot accepts no calls.
         if self.boot == 0 || number.device_boot != self.boot {

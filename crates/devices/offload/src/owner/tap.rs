@@ -67,8 +67,8 @@ impl Tap {
         (self.call, self.sweep) = (None, None);
     }
 
-    /// Resets the state for arming with this floor. `again` is set if the acceptor is armed again
-    /// in the same ballot without a fence in between.
+    /// Resets the state for arming with `floor`. `again` is set if the acceptor is armed again in
+    /// the same ballot without a fence in between.
     pub(crate) fn begin(&mut self, floor: u64, again: bool) {
         self.pause();
         self.told_floor = self.told_floor.max(floor);

@@ -63,7 +63,7 @@ pub(crate) fn batch(number: u64) -> (Value, Vec<u8>) {
     (Value::Batch(name), bytes)
 }
 
-/// Returns the port's faults for this seed. Every fourth seed has none.
+/// Returns the port's faults for `seed`. Every fourth seed has none.
 pub(crate) fn trouble(seed: u64) -> Trouble {
     Trouble {
         lost: [0, 5, 15, 30][usize::try_from(seed % 4).unwrap()],
