@@ -113,9 +113,8 @@ fn append<D: Disk>(log: &mut Log<D>, slot: u64, bytes: &[u8]) {
     log.append(RecordSeq(slot), &record, bytes, hard).expect("a record that fits");
 }
 
-/// Waits until this record is released, and returns the last released record. Waits before it
-/// polls, as a reactor does, so that the number of system calls does not depend on the speed of the
-/// disk.
+/// Waits until `record` is released, and returns the last released record. Waits before it polls,
+/// as a reactor does, so that the number of system calls does not depend on the speed of the disk.
 fn wait<D: Disk>(log: &mut Log<D>, record: u64) -> u64 {
     log.submit();
     loop {

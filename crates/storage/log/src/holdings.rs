@@ -80,8 +80,7 @@ impl Holdings {
         }
     }
 
-    /// Records that the log write that ends at `end` in this segment, and all before it, are
-    /// complete.
+    /// Records that the log write that ends at `end` in `segment`, and all before it, are complete.
     pub(crate) fn completed(&mut self, segment: Segment, end: u64) {
         self.complete = Some(segment);
         let mut newest = self.segments.iter_mut().rev();

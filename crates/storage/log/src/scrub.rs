@@ -248,7 +248,7 @@ impl Pass {
         self.body(at, block, index, piece);
     }
 
-    /// Decodes the header of a log write and checks that it belongs at this place.
+    /// Decodes the header of a log write and checks that it belongs at place `at`.
     fn header(&self, at: Place, block: &[u8]) -> Result<Header, String> {
         let header = match Header::decode(block) {
             Ok(header) => header,

@@ -197,7 +197,7 @@ impl Table {
         }
     }
 
-    /// Returns whether bytes of this inner stream may still be appended.
+    /// Returns whether bytes of the inner stream `stream` may still be appended.
     pub fn may_be_open(&self, stream: StreamName) -> bool {
         self.open.contains_key(&stream) || !self.was_opened(stream)
     }
@@ -249,7 +249,7 @@ impl Table {
         lengths.try_fold(0_u64, u64::checked_add)
     }
 
-    /// Returns whether any bytes of this inner stream are retained.
+    /// Returns whether any bytes of the inner stream `stream` are retained.
     pub fn is_kept(&self, stream: StreamName) -> bool {
         self.known.contains(&stream)
     }

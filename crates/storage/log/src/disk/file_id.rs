@@ -71,7 +71,7 @@ impl Family {
         self.layout().made
     }
 
-    /// Returns the file of this family that `name` denotes, or `None` if this program does not
+    /// Returns the file in this family that `name` denotes, or `None` if this program does not
     /// create such names.
     #[cfg(target_os = "linux")]
     pub(crate) fn file_named(self, name: &str) -> Option<FileId> {

@@ -81,7 +81,7 @@ impl Place {
         }
     }
 
-    /// Returns whether the place can exist in a store with this layout.
+    /// Returns whether the place can exist in a store with layout `layout`.
     fn is_possible(&self, layout: Layout) -> bool {
         let unit = layout.unit_blocks();
         let there = self.key.0 < POSITION_MAX / layout.chunk() && self.key.1 < ATTEMPTS_MAX;
@@ -191,8 +191,8 @@ impl Store {
         self.writes.placed_now()
     }
 
-    /// Returns the places of these bytes, or `None` unless all of them are known to be on stable
-    /// storage.
+    /// Returns the places of the bytes in `range`, or `None` unless all of them are known to be on
+    /// stable storage.
     pub fn places(&self, stream: StreamName, range: Range<u64>) -> Option<Vec<Place>> {
         let known = self.streams.get(&stream)?;
         known.durable_places(range, self.layout)
@@ -283,8 +283,8 @@ impl Store {
 }
 
 impl Stream {
-    /// Returns the places of these bytes, or `None` unless all of them are known to be on stable
-    /// storage.
+    /// Returns the places of the bytes in `range`, or `None` unless all of them are known to be on
+    /// stable storage.
     fn durable_places(&self, range: Range<u64>, layout: Layout) -> Option<Vec<Place>> {
         if self.held().first_missing(range.clone()).is_some() {
             return None;

@@ -204,7 +204,7 @@ impl Shared {
         true
     }
 
-    /// Removes and returns the first queued fault for this kind of operation.
+    /// Removes and returns the first queued fault for operations on `target`.
     fn take_fault(&mut self, target: Target) -> Option<Fault> {
         let at = self.faults.iter().position(|fault| fault.hits(target))?;
         self.faults.remove(at)

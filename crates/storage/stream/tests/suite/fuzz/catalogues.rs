@@ -44,7 +44,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// Opens a store with this catalogue, if that is possible.
+/// Opens a store with the catalogue `bytes`, if that is possible.
 pub(crate) fn open(bytes: &[u8]) -> Option<(Store, MemoryDisk)> {
     let (flags, catalogue) = bytes.split_first()?;
     let mut disk = MemoryDisk::new();
