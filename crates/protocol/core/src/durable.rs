@@ -155,7 +155,7 @@ impl Pending {
         from.min().unwrap_or(Slot(u64::MAX))
     }
 
-    /// Returns whether this record is on stable storage, regardless of the class ([class-3]).
+    /// Returns whether record `seq` is on stable storage, regardless of the class ([class-3]).
     pub fn is_durable(&self, seq: RecordSeq) -> bool {
         !self.failed && seq <= self.persisted
     }

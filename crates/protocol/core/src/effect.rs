@@ -282,7 +282,7 @@ impl Effects {
         self.push_send(NodeSet::one(to), message);
     }
 
-    /// Sends one message to each of these nodes, as one effect, or as several if the nodes do not
+    /// Sends one message to each node in `nodes`, as one effect, or as several if the nodes do not
     /// fit into one set.
     pub(crate) fn send_all(&mut self, nodes: impl Iterator<Item = NodeId>, message: &Message) {
         let mut to = NodeSet::default();

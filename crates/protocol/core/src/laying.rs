@@ -143,7 +143,7 @@ impl RingControl {
         self.members.is_empty() && self.wish == Route::Star
     }
 
-    /// Sets up a ring of these members. The caller announces it.
+    /// Sets up a ring of `members`. The caller announces it.
     pub fn lay(&mut self, now: Time, decided_to: Slot, members: Vec<Member>) {
         self.number += 1;
         self.members = members;
@@ -151,8 +151,8 @@ impl RingControl {
         self.progress = (decided_to, now);
     }
 
-    /// Records that these slots are being proposed. If every earlier slot is decided, the wait for
-    /// a decision begins.
+    /// Records that the slots in `range` are being proposed. If every earlier slot is decided, the
+    /// wait for a decision begins.
     pub fn proposed(&mut self, now: Time, range: SlotRange, decided_to: Slot) {
         if range.from <= decided_to {
             self.progress = (decided_to, now);

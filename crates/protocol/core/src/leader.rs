@@ -237,7 +237,7 @@ fn fill(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<Inherited>) {
     }
 }
 
-/// Returns the positions of these members in a configuration. Non-members have no vote in it
+/// Returns the positions of `members` in a configuration. Non-members have no vote in it
 /// ([class-4]).
 pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
     let positions = members.iter().filter_map(|member| configuration.position(*member));

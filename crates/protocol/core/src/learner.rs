@@ -168,7 +168,7 @@ impl Tally {
         Ok(())
     }
 
-    /// [offload-10] Records that a device counted a quorum for each of these slots.
+    /// [offload-10] Records that a device counted a quorum for each slot in `range`.
     pub fn note_counted(&mut self, range: SlotRange) {
         self.counted.add(range);
     }

@@ -72,7 +72,7 @@ impl Voted {
         self.run = run;
     }
 
-    /// Records that this run is on stable storage. Returns whether it belongs to the newest run.
+    /// Records that `run` is on stable storage. Returns whether it belongs to the newest run.
     pub fn persisted(&mut self, run: &Run) -> bool {
         if run.from <= self.durable_to {
             self.durable_to = self.durable_to.max(run.to);

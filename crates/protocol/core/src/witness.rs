@@ -49,7 +49,7 @@ impl Memory {
         remembered.written > self.written || remembered.boot > self.boot
     }
 
-    /// [lie-4] Returns whether a node with this state may skip ahead of the remembered state.
+    /// [lie-4] Returns whether a node with this state may skip ahead of the state `remembered`.
     pub fn may_pass(self, remembered: Self) -> bool {
         let (own, other) = (self.written.incarnation.0, remembered.written.incarnation.0);
         other.saturating_sub(own) <= STEPS_MAX
@@ -112,8 +112,8 @@ impl RollbackDetector {
         memory
     }
 
-    /// Records this member's report that its log is on stable storage up to this write. Fails with
-    /// the state reported earlier if that was higher ([lie-5]).
+    /// Records the report of member `from` that its log is on stable storage up to write `to`.
+    /// Fails with the state reported earlier if that was higher ([lie-5]).
     ///
     /// A report that is lower than another one over the same connection is not an error, because
     /// messages may overtake each other.

@@ -97,7 +97,7 @@ pub(crate) enum InvalidHeader {
     Check,
 }
 
-/// Returns the offset at which frames of this kind contain the end of the sender's log ([lie-1]),
+/// Returns the offset at which frames of kind `kind` contain the end of the sender's log ([lie-1]),
 /// in a field that the kind does not use otherwise; `None` if they do not contain it. It is in the
 /// kinds that depend on records of the log, and in one kind that all nodes send to each other.
 pub(crate) const fn logged_at(kind: u8) -> Option<usize> {

@@ -14,7 +14,7 @@ use quorate_core::{
 
 use crate::frame::Frame;
 
-/// Returns the level that introduced the contents of this frame.
+/// Returns the level that introduced the contents of `frame`.
 pub fn level_of(frame: &Frame<'_>) -> Level {
     match frame {
         Frame::Protocol { message, .. } => level_of_message(message),

@@ -35,7 +35,7 @@ impl Reading {
         self.reads.round()
     }
 
-    /// Records that a member has replied in this round.
+    /// Records that a member has replied in round `round`.
     pub(super) fn confirm(&mut self, round: u64, by: Member) {
         self.reads.confirm(round, by);
     }

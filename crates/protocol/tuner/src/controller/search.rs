@@ -77,7 +77,7 @@ impl SearchInputs<'_> {
         self.drain.in_flight_max(self.view)
     }
 
-    /// Returns whether the model predicts too little gain for this setting to be worth an epoch.
+    /// Returns whether the model predicts too little gain for `setting` to be worth an epoch.
     fn is_vetoed(&self, setting: Setting) -> bool {
         let Some(score) = self.score else {
             return false;

@@ -140,7 +140,7 @@ mod tests {
         })
     }
 
-    /// Returns the replies of node 1 of three to this input.
+    /// Returns the replies of node 1 of three to `input`.
     fn says(node: &mut Node, input: Input) -> Vec<Message> {
         let mut effects = Effects::default();
         node.step(Time(1_000), input, &mut effects);

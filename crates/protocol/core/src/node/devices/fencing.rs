@@ -252,8 +252,8 @@ impl Node {
         }
     }
 
-    /// [offload-11] Records that a coordinator counted a quorum for each of these slots in this
-    /// ballot.
+    /// [offload-11] Records that a coordinator counted a quorum for each slot in `range`, in
+    /// `ballot`.
     pub(super) fn on_counted(&mut self, ballot: Ballot, range: SlotRange, effects: &mut Effects) {
         if self.spine.pending().class() == Class::Durable {
             // [offload-10] The counted votes may be lost in a crash.

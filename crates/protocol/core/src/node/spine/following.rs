@@ -20,9 +20,9 @@ use crate::{
 const RETRY_HEARTBEATS: u64 = 4;
 
 impl Node {
-    /// Records that `from` used this ballot, so that this node's next ballot is above it.
-    /// [ballot-3] If this node does not know the era of the ballot, the slot that began it is
-    /// decided on another node and missing on this one.
+    /// Records that `from` used `ballot`, so that this node's next ballot is above it. [ballot-3]
+    /// If this node does not know the era of the ballot, the slot that began it is decided on
+    /// another node and missing on this one.
     pub(in crate::node) fn saw(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era <= self.spine.learner.eras().era() {
             self.spine.election.saw(ballot);

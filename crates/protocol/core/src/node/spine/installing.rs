@@ -56,9 +56,9 @@ impl Node {
         }
     }
 
-    /// Returns whether a snapshot of everything below `to`, with these eras, is useful to this node
-    /// and does not contradict its state. The caller must check this before it installs the
-    /// snapshot durably.
+    /// Returns whether a snapshot of everything below `to`, with `eras`, is useful to this node and
+    /// does not contradict its state. The caller must check this before it installs the snapshot
+    /// durably.
     pub fn may_install(&self, to: Slot, eras: &Eras) -> bool {
         let own = self.spine.learner.eras();
         let later = eras.era() > own.era() || (eras.era() == own.era() && eras == own);

@@ -252,7 +252,7 @@ impl Node {
         self.spine.peers.peer(peer).is_some_and(|peer| peer.unfit)
     }
 
-    /// Returns the slot below which this peer has decided everything and holds it at the group's
+    /// Returns the slot below which `peer` has decided everything and holds it at the group's
     /// class, as it last reported to this leader.
     pub fn peer_holds_to(&self, peer: NodeId) -> Slot {
         let peer = self.spine.peers.peer(peer);

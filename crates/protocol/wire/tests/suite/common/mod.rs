@@ -173,7 +173,7 @@ impl Random {
         }
     }
 
-    /// Returns a frame of this kind, and its sender.
+    /// Returns a frame of kind `kind`, and its sender.
     pub(crate) fn frame<'a>(&mut self, kind: u64, payload: &'a [u8]) -> (Member, Frame<'a>) {
         let from = self.member();
         let value = self.value(payload);
