@@ -167,8 +167,8 @@ impl Visit for Fields {
 /// Maximum time for which the process waits at exit until its output has been read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Logs all output, including panic messages, in this format and through the queue of [`stderr`]. A
-/// stalled or closed standard error can then neither block nor end this process.
+/// Logs all output, including panic messages, in format `format` and through the queue of
+/// [`stderr`]. A stalled or closed standard error can then neither block nor end this process.
 pub(crate) fn detach(format: Format) -> Result<(), Problem> {
     stderr::detach().map_err(|error| Problem::io("start a thread", &error))?;
     let _ = FORMAT.set(format);

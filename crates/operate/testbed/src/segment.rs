@@ -45,7 +45,7 @@ impl Lan {
         self.megabits
     }
 
-    /// Returns a segment with `percent` percent of this speed.
+    /// Returns a segment with `percent` percent of this segment's speed.
     fn share(self, percent: u64) -> Self {
         let megabits = (self.megabits * percent / 100).max(1);
         Self { megabits }

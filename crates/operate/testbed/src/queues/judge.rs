@@ -67,7 +67,7 @@ pub enum Falsification {
 impl Falsification {
     pub const ALL: [Self; 4] = [Self::Twice, Self::Lost, Self::Late, Self::Invented];
 
-    /// Returns a copy of the history with this fault, unless the history is too short.
+    /// Returns a copy of the history with the fault injected, unless the history is too short.
     pub fn told_in(self, history: &History) -> Option<History> {
         let mut told = history.clone();
         let last = told.takes.iter().max_by_key(|take| take.end)?.clone();

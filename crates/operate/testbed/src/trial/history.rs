@@ -113,7 +113,7 @@ pub enum Falsification {
 impl Falsification {
     pub const ALL: [Self; 3] = [Self::StaleRead, Self::LostWrite, Self::CountedOnce];
 
-    /// Returns a copy of the history with this fault, unless no operation is suitable.
+    /// Returns a copy of the history with the fault injected, unless no operation is suitable.
     pub fn told_in(self, operations: &[Operation]) -> Option<Vec<Operation>> {
         let last = operations.iter().filter_map(|one| one.end.max(Some(one.call))).max()?;
         let after = |key: &str, what, step| Operation {
