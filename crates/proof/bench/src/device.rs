@@ -61,8 +61,8 @@ impl Device {
         }
     }
 
-    /// Returns why a group does not use devices of this kind at present; `None` if devices handle
-    /// all votes and the leader's device assigns the slots.
+    /// Returns the reason why a group does not currently use devices of this kind; `None` if
+    /// devices handle all votes and the leader's device assigns the slots.
     pub fn missing<'a>(self, nodes: impl Iterator<Item = &'a NodeView>) -> Option<String> {
         for node in nodes {
             let number = node.node;

@@ -55,7 +55,7 @@ fn is_for(entry: &str, ip: IpAddr) -> bool {
     everywhere || (entry.len() == 8 && here.is_ok_and(|here| ip.to_canonical() == IpAddr::V4(here)))
 }
 
-/// Returns the id of the process that has the socket with this inode open.
+/// Returns the id of the process that has the socket with inode `inode` open.
 fn owner(inode: u64) -> Option<u32> {
     let link = format!("socket:[{inode}]");
     let has = |process: &Path| {

@@ -401,7 +401,7 @@ impl Row {
     }
 }
 
-/// Returns the reasons why these repetitions are invalid; empty if they are valid.
+/// Returns the reasons why the repetitions are invalid; empty if they are valid.
 fn objections(all: &[Repetition]) -> Vec<String> {
     let samples = || all.iter().map(|repetition| &repetition.samples);
     let sum = |count: fn(&Samples) -> u64| samples().map(count).sum::<u64>();

@@ -155,7 +155,7 @@ impl Disk {
         last == Some(*value)
     }
 
-    /// Returns whether, if a crash happened now, a record would show that this slot is decided.
+    /// Returns whether, if a crash happened now, a record would show that `slot` is decided.
     pub fn says_decided(&self, slot: Slot) -> bool {
         let safe = self.entries[..self.persisted].last();
         slot < self.log_start() || safe.is_some_and(|entry| slot < entry.hard.decided_to)

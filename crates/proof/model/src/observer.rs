@@ -122,7 +122,7 @@ struct SlotView {
     decided: Option<Value>,
 }
 
-/// Returns whether this value is a reconfiguration, of any era.
+/// Returns whether `value` is a reconfiguration, of any era.
 fn is_change(value: &Value) -> bool {
     matches!(value, Value::Reconfigure { .. })
 }

@@ -18,7 +18,7 @@ pub const fn position(offset: u64, slot: Slot) -> u64 {
     slot.0.wrapping_sub(offset)
 }
 
-/// Returns the bytes of the content in these slots, as streams and positions.
+/// Returns the bytes of the content in the slots of `range`, as streams and positions.
 pub fn bytes_of(
     value: &Value,
     range: SlotRange,

@@ -512,7 +512,8 @@ impl World {
         self.start_asking(at, forget, u32::MAX)
     }
 
-    /// Starts a node that queries only the sites in this address book. Other sites remind it later.
+    /// Starts a node that queries only the sites in the address book `book`. Other sites remind it
+    /// later.
     fn start_asking(&mut self, at: usize, forget: bool, book: u32) -> Result<(), Violation> {
         self.processes += 1;
         let recalled = self.recalled(at, book);
@@ -587,8 +588,8 @@ impl World {
         Ok(())
     }
 
-    /// [lie-3] Returns the most advanced state of a node's log that running nodes in this address
-    /// book remember.
+    /// [lie-3] Returns the most advanced state of a node's log that running nodes in the address
+    /// book `book` remember.
     fn recalled(&self, at: usize, book: u32) -> Memory {
         let node = self.sites[at].member.node;
         let sites = self.sites.iter().enumerate();

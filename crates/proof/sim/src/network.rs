@@ -317,7 +317,7 @@ impl Network {
         pipe.in_flight.front().filter(|_| !pipe.blocked).map(|piece| piece.at)
     }
 
-    /// Returns the number of bytes queued and in flight on this link.
+    /// Returns the number of bytes queued and in flight on `link`.
     pub fn backlog(&self, link: Link) -> usize {
         let pipe = &self.pipes[&link];
         pipe.in_flight_bytes + pipe.queue.len()

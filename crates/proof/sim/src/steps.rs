@@ -30,7 +30,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Returns the initial state of a group with this founding configuration.
+    /// Returns the initial state of a group with founding configuration `founding`.
     pub(crate) fn new(founding: &Configuration) -> Self {
         let mut members = String::new();
         for voter in founding.members() {

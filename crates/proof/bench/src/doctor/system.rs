@@ -26,7 +26,7 @@ impl System {
         Self::at("/")
     }
 
-    /// Returns a system with this root folder, for tests.
+    /// Returns a system with root folder `root`, for tests.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }

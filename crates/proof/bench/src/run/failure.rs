@@ -44,7 +44,7 @@ enum Victim {
 }
 
 impl Victim {
-    /// Returns the victims to measure on nodes with these devices.
+    /// Returns the victims to measure on nodes with device `device`.
     const fn all(device: Option<Device>) -> &'static [Self] {
         match device {
             Some(Device::P4) => &[Self::Follower, Self::Box, Self::Leader],

@@ -144,7 +144,7 @@ fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
     cells
 }
 
-/// Measures three new nodes with this batch size and window, and returns the row.
+/// Measures three new nodes with the batch size and window of `cell`, and returns the row.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn measure(
     experiment: &Experiment<'_>,

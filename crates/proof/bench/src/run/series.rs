@@ -94,7 +94,8 @@ impl Load {
         self.connect.iter().map(door).collect()
     }
 
-    /// Checks that the options of the load fit together and can be measured with these durations.
+    /// Checks that the options of the load fit together and can be measured with the durations in
+    /// `time`.
     fn check(&self, time: &Time) -> Result<(), Problem> {
         if let Some(device) = self.device {
             self.check_device(device)?;

@@ -268,7 +268,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until all voters use devices of this kind.
+    /// Waits until all voters use devices of kind `device`.
     pub(super) fn wait_for_devices(&self, device: Device) -> Result<(), Problem> {
         let voters = self.members.iter().filter(|place| !place.learner);
         let admins: Vec<String> = voters.map(|place| place.admin.clone()).collect();

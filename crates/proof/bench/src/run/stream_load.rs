@@ -112,7 +112,7 @@ impl StreamResult {
     }
 }
 
-/// Returns the row about these repetitions; `None` if there are none.
+/// Returns the row about the repetitions in `all`; `None` if there are none.
 pub(super) fn row(
     setting: &Setting,
     environment: &Environment,

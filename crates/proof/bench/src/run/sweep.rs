@@ -101,7 +101,7 @@ pub struct Sweep<'a> {
 }
 
 impl<'a> Sweep<'a> {
-    /// Returns a sweep of the node with this status. `admin` is its admin address.
+    /// Returns a sweep of the node with status `view`. `admin` is its admin address.
     pub fn new(load: Load, admin: &'a str, view: &NodeView) -> Result<Self, Problem> {
         let own = view.members.iter().find(|member| member.node == view.node);
         let client = own.and_then(|member| member.client.as_deref());
@@ -325,7 +325,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Fetches the tuner status of the node with this admin address.
+/// Fetches the tuner status of the node with admin address `admin`.
 pub fn ask(admin: &str) -> Result<TuningView, Problem> {
     answer(admin, client::get(admin, "/tuning", WAIT))
 }

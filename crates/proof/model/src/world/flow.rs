@@ -89,7 +89,7 @@ impl World {
         wanted.iter().try_for_each(|value| self.found(at, value))
     }
 
-    /// Fetches the bytes of this content from all running nodes that have them.
+    /// Fetches the bytes of content `value` from all running nodes that have them.
     pub(super) fn fetch_content(&mut self, at: usize, value: &Value, range: SlotRange) {
         for byte in bytes_of(value, range) {
             let given = |site: &crate::site::Site| site.node.is_some() && site.has_byte(byte);

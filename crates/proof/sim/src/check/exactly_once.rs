@@ -22,7 +22,7 @@ pub struct ExactlyOnce {
 }
 
 impl ExactlyOnce {
-    /// Checks that no other INCR returned the number in this reply.
+    /// Checks that no other INCR returned the number `number`.
     pub fn acknowledged(&mut self, key: &str, number: i64) -> Verdict {
         let counter = self.counters.entry(key.to_owned()).or_default();
         counter.acknowledged += 1;

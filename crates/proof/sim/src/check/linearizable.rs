@@ -21,7 +21,8 @@ struct State {
 }
 
 impl State {
-    /// Returns the state after an operation with this reply; `None` if the reply is impossible.
+    /// Returns the state after the operation `act` with reply `answer`; `None` if the reply is
+    /// impossible.
     fn after(self, act: Act, answer: Answer) -> Option<Self> {
         let plain = |value| Some(Self { value, expires: false });
         match (act, answer) {

@@ -209,7 +209,7 @@ impl FrameClient {
         }
     }
 
-    /// Connects to this life of a node.
+    /// Connects to life `life` of a node, that is, to one of its processes.
     pub fn connected(&mut self, node: usize, life: u64) {
         self.desk = Some((node, life));
         if let Some(machine) = &mut self.machine {

@@ -16,7 +16,7 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(Some(text.as_bytes().to_vec()))
 }
 
-/// Returns a cluster in which these nodes are auxiliaries.
+/// Returns a cluster in which the nodes in `auxiliaries` are auxiliaries.
 fn world(
     seed: u64,
     nodes: usize,

@@ -77,7 +77,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Returns the rest of the last line that begins with this word.
+    /// Returns the rest of the last line that begins with `word`.
     fn last(&self, word: &str) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let rest = |line: &String| {

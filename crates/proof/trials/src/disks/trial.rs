@@ -167,7 +167,7 @@ impl Drop for Snapshots {
 }
 
 impl Row {
-    /// Returns why the fault cannot occur in this row; `None` if it can.
+    /// Returns the reason why the fault cannot occur in this row; `None` if it can.
     pub(super) fn why_unmet(&self) -> Option<&'static str> {
         let mut all = UNMET.iter();
         all.find(|(kind, fault, _)| *kind == self.kind.name && *fault == self.fault)
@@ -467,7 +467,7 @@ fn fates(found: &[(String, String)]) -> String {
     }
 }
 
-/// Flips a bit of a nonzero byte, in a file of this kind that is in use.
+/// Flips a bit of a nonzero byte in a file of kind `kind` that is in use.
 fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
     let root = disk.under();
     let mut names = in_use(files(&root, kind)?);

@@ -140,7 +140,7 @@ impl Page {
         )
     }
 
-    /// Waits until the banner of this kind shows these words.
+    /// Waits until the banner `key` shows `words`.
     fn wait_banner(&mut self, key: &str, words: &str) -> Result<(), Failed> {
         let words = json!(words);
         self.browser.wait(

@@ -262,8 +262,8 @@ impl Seen {
         self.points.iter().filter(move |point| point.times == times)
     }
 
-    /// Returns the throughput at this load divided by that of the same round's closed loop, for
-    /// each round.
+    /// Returns, for each round, the throughput at `times` times the load divided by that of the
+    /// round's closed loop.
     fn ratios(&self, times: u64) -> Vec<f64> {
         let both = self.at(times).zip(self.at(0));
         both.map(|(point, closed)| point.row.achieved / closed.row.achieved.max(1.0)).collect()

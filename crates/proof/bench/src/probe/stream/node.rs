@@ -424,7 +424,7 @@ mod tests {
     }
 
     /// Writes a unit of `bytes` bytes. Returns the results of its writes, and the beginning of the
-    /// file `file` in this family.
+    /// file `file` in `family`.
     fn write(bytes: usize, family: Family, file: FileId) -> (Vec<Option<u64>>, Vec<u8>) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Files::create(folder.path(), Duration::ZERO).unwrap();
