@@ -22,7 +22,7 @@ const PART: &str = "@@ ";
 /// Timeout for the whole page, in seconds.
 const SECONDS_MAX: &str = "300";
 
-/// Follows the page with this Debian package and the file of its checksums.
+/// Follows the page with the Debian package `package` and the file of its checksums.
 pub(crate) fn check(package: &Path, sums: &Path) -> Result<(), Failed> {
     let what = "the first hour of a newcomer is not tried";
     if let Some(missing) = NEEDED.iter().find(|name| !has(name)) {

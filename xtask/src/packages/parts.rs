@@ -40,7 +40,7 @@ struct Part {
 }
 
 impl Parts {
-    /// Lists the crates that are linked into the programs for this kind of machine.
+    /// Lists the crates that are linked into the programs for `machine`.
     pub(crate) fn of(root: &Path, machine: &Machine) -> Result<Self, Failed> {
         let platform = format!("{}-unknown-linux-gnu", machine.rpm);
         let words = ["--locked", "--filter-platform", &platform].map(str::to_owned);
