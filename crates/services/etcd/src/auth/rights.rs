@@ -85,7 +85,7 @@ impl Auth {
         }
     }
 
-    /// Requires any authenticated user.
+    /// Requires an authenticated user, whichever it is.
     fn needs_user(&self, by: &By) -> Result<(), Refusal> {
         match self.is_open(by)? {
             true => Ok(()),

@@ -1,6 +1,6 @@
-//! Budgets for how much one request reads and returns, so that no request exhausts the memory of
-//! all replicas or keeps them busy. The cost of a command is counted rather than measured, because
-//! every node must reach the limit at the same point.
+//! Budgets for the data that one request reads and returns, so that no request exhausts the memory
+//! of all replicas or keeps them busy. The cost of a command is counted rather than measured,
+//! because every node must reach the limit at the same point.
 
 use crate::refusal::Refusal;
 

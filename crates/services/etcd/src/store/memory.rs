@@ -13,7 +13,7 @@ use super::{Store, Visit};
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     entries: BTreeMap<Box<[u8]>, Bytes>,
-    /// Size of all entries in bytes, which determines how much memory an image may use.
+    /// Size of all entries in bytes. It determines the memory that an image may use.
     bytes: u64,
     image: Option<Image>,
 }

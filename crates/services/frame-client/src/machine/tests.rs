@@ -533,7 +533,7 @@ fn what_nodes_say_is_weighed() {
     assert_eq!(client.counts().conflicts, 1);
 }
 
-/// Numbers out of range are rejected without overflow.
+/// Positions that no log can reach are rejected without overflow.
 #[test]
 fn a_stand_that_no_log_reaches_is_not_believed() {
     let group = Group::new(3);

@@ -15,7 +15,7 @@ const HASH: &str = "$argon2id$";
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.|";
 const NO_AUTH: &str = "-NOAUTH Authentication required.|";
 
-/// Password checker that completes checks on demand of the test.
+/// Password checker that completes each check when the test asks for it.
 #[derive(Clone, Debug, Default)]
 struct Desk(Arc<Mutex<Queues>>);
 

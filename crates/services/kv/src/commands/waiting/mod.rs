@@ -146,8 +146,8 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Returns how long a command may block in milliseconds, 0 for no limit; `None` if it does not
-/// block.
+/// Returns the time in milliseconds for which a command may block, 0 for no limit; `None` if it
+/// does not block.
 pub fn waits_ms(command: &[u8]) -> Option<u64> {
     attempt::parts(command).ok().map(|(ms, _)| ms)
 }
