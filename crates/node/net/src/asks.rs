@@ -1,5 +1,4 @@
-//! Bounded queue of requests from other threads to the reactor, with a file descriptor that wakes
-//! it.
+//! Bounded queue of requests from other threads to the reactor, with a descriptor that wakes it.
 
 use std::io;
 

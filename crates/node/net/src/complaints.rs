@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Maximum number of remembered problems, because remote peers control how many there are.
+/// Maximum number of remembered problems. Remote peers control the number of problems.
 const COMPLAINTS_MAX: usize = 256;
 
 #[derive(Debug, Default)]

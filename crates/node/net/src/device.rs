@@ -370,8 +370,7 @@ mod tests {
         }
     }
 
-    /// If an external device cannot be used, the node falls back to a thread that receives the same
-    /// frames.
+    /// Without the external device, the node falls back to a thread that receives the same frames.
     #[test]
     fn a_box_is_tried_before_the_thread_of_its_way() {
         let kind = Kind::named("process:none").unwrap();

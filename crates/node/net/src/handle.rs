@@ -142,15 +142,13 @@ pub(crate) enum Command {
     Probe(SyncSender<Result<Probed, Unanswered>>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
     Snapshot(Option<Slot>, SyncSender<Result<Snapshot, SnapshotError>>),
-    /// Start a scrub limited to the given number of bytes per second. Answered like
-    /// [`Question::Status`].
+    /// Start a scrub, limited to a number of bytes per second. Answered like [`Question::Status`].
     Scrub(Option<u64>, SyncSender<Status>),
     /// Return this node's snapshot, for the caller to read.
     Backup(SyncSender<Option<Backup>>),
     /// Retain bytes of streams until the returned hold is dropped.
     HoldStreams(Option<StreamHold>, SyncSender<Result<StreamHold, String>>),
-    /// Read an inner stream under the numbered hold: from a position, at most the given number of
-    /// bytes.
+    /// Read an inner stream under the numbered hold, from a position and up to a number of bytes.
     Held(u64, (StreamName, u64, usize), SyncSender<Result<Vec<u8>, HeldError>>),
     /// Pin a setting for a number of milliseconds. Answered like [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),

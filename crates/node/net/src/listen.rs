@@ -172,7 +172,7 @@ impl Listeners {
         })
     }
 
-    /// Also binds the address of `--stream`.
+    /// Binds the address of `--stream` too.
     pub fn bind_streams(&mut self, stream: &str) -> Result<(), BindError> {
         let (stream, stream_address) = self.bind_tcp("--stream", stream)?;
         self.stream = Some(stream);
@@ -180,7 +180,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Also binds the address of `--stream-raw`.
+    /// Binds the address of `--stream-raw` too.
     pub fn bind_raw_streams(&mut self, raw: &str) -> Result<(), BindError> {
         let (raw, raw_address) = self.bind_tcp("--stream-raw", raw)?;
         self.raw = Some(raw);

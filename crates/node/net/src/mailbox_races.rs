@@ -93,8 +93,7 @@ fn everybody_who_asks_is_answered_or_told_that_it_is_over() {
     );
 }
 
-/// The model detects a faulty reactor that clears the signal after taking the mail: it sleeps
-/// through mail that arrives in between.
+/// Detects a reactor that clears the signal after taking the mail, and so misses mail in between.
 #[test]
 fn a_reactor_that_drains_late_is_found() {
     assert!(fails(|| {
@@ -105,8 +104,7 @@ fn a_reactor_that_drains_late_is_found() {
     }));
 }
 
-/// The model detects a faulty reactor that ends without closing the mailbox: a caller then waits
-/// forever.
+/// Detects a reactor that ends without closing the mailbox: a caller waits forever.
 #[test]
 fn a_reactor_that_ends_without_a_word_is_found() {
     assert!(fails(|| everybody_hears(|mailbox| react(mailbox, |_| ()))));

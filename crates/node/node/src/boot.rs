@@ -395,8 +395,7 @@ mod tests {
         }
     }
 
-    /// [era-10] A node's own votes count up to the first gap, because the order after it is
-    /// unknown.
+    /// [era-10] Own votes count up to the first gap, because the order after it is unknown.
     #[test]
     fn own_votes_count_up_to_the_first_hole() {
         for (votes, counted) in [

@@ -281,8 +281,8 @@ fn book() -> AddressBook {
     }
 }
 
-/// [join-2] A node that joined is not a founding member, and its folder has its peers' addresses
-/// and its future role.
+/// [join-2] A node that joined is no founding member. Its folder has peers' addresses and its next
+/// role.
 #[test]
 fn a_node_that_joined_finds_the_others_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();

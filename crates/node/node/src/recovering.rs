@@ -319,8 +319,7 @@ mod tests {
         is_of(folder, 1);
     }
 
-    /// If the switch is interrupted at any point, no node can start until the next attempt
-    /// completes it.
+    /// After an interrupted switch, no node can start until the next attempt completes it.
     #[test]
     fn a_switch_that_is_cut_off_anywhere_is_ended() {
         for phase in [OUT, IN] {

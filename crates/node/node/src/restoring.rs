@@ -1,5 +1,4 @@
-//! Restores a backup into a folder as a new cluster of one node ([restore-1]), with its byte
-//! streams.
+//! Restores a backup, with its byte streams, as a new cluster of one node ([restore-1]).
 //!
 //! The whole backup was checked earlier. A mark is written first and the identity last. Until the
 //! identity is written the folder has no owner, and another attempt starts over. Afterwards an

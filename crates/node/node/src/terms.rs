@@ -1,5 +1,4 @@
-//! Terms on which a cluster is founded: its quorum rule, and the auxiliaries among the listed
-//! nodes.
+//! Terms on which a cluster is founded: its quorum rule, and its auxiliaries.
 //!
 //! They are configured on every node and stored in the identity. The hash by which a founder checks
 //! that a node has the same list includes them.
@@ -51,8 +50,7 @@ impl Terms {
         *self == Self::default()
     }
 
-    /// Returns the reason why a cluster of `members` cannot be founded on these terms; `None` if it
-    /// can.
+    /// Returns the reason why `members` cannot be founded on these terms; `None` if they can.
     pub fn trouble(&self, members: &BTreeMap<NodeId, String>) -> Option<String> {
         let invalid = self
             .configuration(members.keys(), Class::Durable)

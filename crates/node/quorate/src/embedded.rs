@@ -95,8 +95,7 @@ impl Builder {
         self
     }
 
-    /// Sets the address on which to accept peer connections. The default is this node's address in
-    /// the cluster.
+    /// Sets the address for peer connections. The default is this node's address in the cluster.
     #[must_use]
     pub fn peer(mut self, address: impl Into<String>) -> Self {
         self.peer = Some(address.into());

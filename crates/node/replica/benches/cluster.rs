@@ -1,5 +1,4 @@
-//! Benchmark of the work of three nodes per command: messages, batches, writes and flushes, on an
-//! exact schedule.
+//! Work of three nodes per command on an exact schedule: messages, batches, writes and flushes.
 //!
 //! Real replicas and logs on a simulated network and disks in memory, so that equal code results in
 //! equal counts. `cargo bench -p quorate-replica --bench cluster -- [--case NAME]`; one line per

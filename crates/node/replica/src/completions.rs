@@ -117,8 +117,7 @@ impl Completions {
         }
     }
 
-    /// [less-2] Reports that the command of request `tag`, in slot `slot`, is in memory at a
-    /// quorum.
+    /// [less-2] Reports that the command of `tag`, in slot `slot`, is in memory at a quorum.
     pub(crate) fn in_memory(&mut self, tag: Tag, slot: Slot) {
         if self.ends(tag) {
             self.ended.list.push_back((tag, Outcome::InMemory(slot)));
@@ -147,7 +146,7 @@ impl Completions {
         self.outlasting.deadline()
     }
 
-    /// [last-4] Fails the requests whose held replies are overdue, and returns how many there were.
+    /// [last-4] Fails the requests whose held replies are overdue, and returns their number.
     pub(crate) fn expire_lasting(&mut self, now: Time) -> u64 {
         let mut expired = 0;
         while let Some(tag) = self.outlasting.next_overdue(now) {
@@ -315,8 +314,7 @@ mod tests {
         assert_eq!((completions.open(), completions.bytes()), (0, 0));
     }
 
-    /// A front end that is being notified of some requests may drop others, for example by closing
-    /// a connection.
+    /// A front end notified of some requests may drop others, e.g. by closing a connection.
     #[test]
     fn request_forgotten_while_others_are_told_is_not_told() {
         let mut completions = Completions::default();

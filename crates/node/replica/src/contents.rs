@@ -1,5 +1,4 @@
-//! Store of payloads and stream bytes by descriptor and slot range: store, pin, fetch, release,
-//! read back.
+//! Store of payloads and stream bytes by descriptor and slot range: put, pin, fetch, release, read.
 //!
 //! The protocol orders descriptors; only this file and its submodules know which kinds of bytes
 //! exist and where they are stored. A batch is available as a whole or not at all, and is the same
@@ -423,8 +422,7 @@ impl Contents {
     }
 }
 
-/// Returns the stream positions of content in `range` whose slots differ from positions by
-/// `offset`.
+/// Returns the stream positions of content in `range`: its slots minus `offset`.
 pub(crate) fn positions(offset: u64, range: SlotRange) -> Range<u64> {
     let at = |slot: Slot| slot.0.saturating_sub(offset);
     at(range.from)..at(range.to)

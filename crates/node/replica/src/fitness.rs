@@ -174,8 +174,8 @@ mod tests {
         assert_eq!(look(3, Fitness::Fit), Some(Fitness::Fit));
     }
 
-    /// [live-6] A node counts as far behind by slots after its start, later by time, and the state
-    /// does not flap.
+    /// [live-6] A node counts as far behind by slots after its start, later by time, without
+    /// flapping.
     #[test]
     fn a_node_is_far_behind_until_it_keeps_up() {
         use Fitness::{FarBehind, Fit, Settling};

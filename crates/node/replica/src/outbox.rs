@@ -1,5 +1,4 @@
-//! Sends frames to the plane. Frames for which there is no space are counted, and the protocol
-//! repeats them.
+//! Sends frames to the plane. Frames without space are counted, and the protocol repeats them.
 
 use quorate_core::{
     node_id::{Member, NodeId},

@@ -124,7 +124,7 @@ impl Reading {
         self.leases && self.reads.are_waiting()
     }
 
-    /// Releases the waiting reads under the leader's lease, and returns how many there were.
+    /// Releases the waiting reads under the leader's lease, and returns their number.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         self.reads.leased(leased)
     }

@@ -218,8 +218,7 @@ mod tests {
         assert_eq!(routing.route(), Route::Star);
     }
 
-    /// A ring of three nodes takes as many hops as the direct route, and saves the leader one of
-    /// two messages.
+    /// A ring of three takes as many hops as the direct route, and saves one of two messages.
     #[test]
     fn a_busy_leader_of_three_takes_a_ring_only_for_its_votes() {
         let mut routing = Routing::new(Time(0));

@@ -1,5 +1,5 @@
 //! Snapshots of this node's state and their uses: trimming the log, restarting from a snapshot and
-//! the rest of the log, and bringing a peer up to date that is far behind ([snap-1], [trim-1]).
+//! the rest of the log, and sending state to a peer that is far behind ([snap-1], [trim-1]).
 //!
 //! A snapshot is a stream (`stream`, `header`), split into chunks (`layout`) that are stored in
 //! files of their own; `writing` and `reading` access them. It is taken from this node's state

@@ -47,8 +47,7 @@ pub(crate) struct Storing<D: Disk> {
     last_record: RecordSeq,
     /// Number of the last record on stable storage.
     persisted_to: RecordSeq,
-    /// Reason why no more records are appended: the log has failed permanently, or votes were
-    /// forgotten.
+    /// Reason to append no more records: the log failed permanently, or votes were forgotten.
     failure: Option<String>,
     /// Error of the last read, if it failed.
     read_failure: Option<String>,

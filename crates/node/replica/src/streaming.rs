@@ -136,8 +136,7 @@ impl Streaming {
         (self.inflight_max / 2).max(1)
     }
 
-    /// [trim-2] Returns the leader's commands that enforce the retention of streams, if any are
-    /// due.
+    /// [trim-2] Returns the leader's due commands that enforce the retention of streams.
     pub(crate) fn take_retention(
         &mut self,
         now: Time,

@@ -1,5 +1,4 @@
-//! Client connections that are not authenticated yet, bounded in number and lifetime. The front end
-//! does not know of them.
+//! Unauthenticated client connections, bounded in number and lifetime, unknown to the front end.
 
 use std::collections::VecDeque;
 

@@ -401,8 +401,8 @@ mod tests {
         }
     }
 
-    /// [rate-1] Without privileges, the receive buffer is limited to net.core.rmem_max. Senders
-    /// slow down so that a burst fits.
+    /// [rate-1] Without privileges, the buffer is at most net.core.rmem_max, and bursts are limited
+    /// to it.
     #[test]
     fn a_small_receive_buffer_slows_senders_down() {
         let of = |receive_bytes, megabits| {

@@ -434,8 +434,8 @@ fn a_stop_does_not_wait_for_ever(limits: Limits) {
     assert!(read_to_end(&mut client).is_empty());
 }
 
-/// [io-1] [io-2] [io-5] [io-7] Clients are handed over to threads, and return with anything that
-/// threads do not serve.
+/// [io-1] [io-2] [io-5] [io-7] Clients move to threads, and back for anything that threads do not
+/// serve.
 #[test]
 fn clients_go_to_threads_and_come_back_with_what_threads_do_not_serve() {
     let node = lone(away_limits(), &[]);
@@ -466,8 +466,7 @@ fn clients_go_to_threads_and_come_back_with_what_threads_do_not_serve() {
     assert!(node.handle.status().unwrap().choices.contains(&served));
 }
 
-/// [io-3] A busy reactor hands its clients over to threads, and takes them back once it has little
-/// to do.
+/// [io-3] A busy reactor hands clients over to threads, and takes them back once it is idle.
 #[test]
 fn a_busy_reactor_gives_clients_away_and_takes_them_back() {
     let limits = Limits { spread: Spread::ByLoad, ..away_limits() };

@@ -123,8 +123,7 @@ fn a_removed_node_is_refused_and_told_whichever_side_dials() {
     }
 }
 
-/// A peer that is removed while it is connected may still learn decisions before it is
-/// disconnected.
+/// A peer that is removed while connected may learn decisions before it is disconnected.
 #[test]
 fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     let limits = Limits { parting_ms: 1_000, ..hasty() };

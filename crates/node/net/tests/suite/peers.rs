@@ -25,8 +25,7 @@ fn wait_connected(node: &Node, lanes: u64) {
     node.wait_stats("all lanes connected", |stats| stats.peers_connected >= lanes);
 }
 
-/// [catch-2] Frames arrive in order on both lanes and in both directions. Repair has its own
-/// connection.
+/// [catch-2] Frames arrive in order on both lanes, both ways. Repair has its own connection.
 #[test]
 fn frames_travel_both_ways_on_both_lanes_in_order() {
     let nodes = run(vec![Start::node(1).bind(), Start::node(2).bind()]);

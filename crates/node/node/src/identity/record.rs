@@ -31,8 +31,7 @@ pub struct Founding {
     pub store: String,
     /// Peer addresses of the founding members, each with weight 1; not of nodes that joined later.
     pub members: BTreeMap<NodeId, String>,
-    /// Random number of this folder. With it, the founder detects another folder with the same node
-    /// id.
+    /// Random number of this folder, so that the founder detects another one with the same node id.
     pub join_nonce: u64,
     /// Auxiliaries and quorum rule at the founding.
     pub terms: Terms,

@@ -1,5 +1,4 @@
-//! Requests from clients that submit to devices. They take the place of a command's length
-//! ([offload-22]).
+//! Requests from device clients, sent in place of a command's length ([offload-22]).
 
 use quorate_replica::{front::Failure, front::Requests};
 use quorate_wire::frame_clients::{Found, Request};

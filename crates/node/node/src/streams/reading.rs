@@ -1,5 +1,4 @@
-//! A client's stream reader. A few reads are in flight at a time, and their results are sent in
-//! order.
+//! A client's stream reader. A few reads are in flight at a time; results are sent in order.
 
 use std::collections::VecDeque;
 

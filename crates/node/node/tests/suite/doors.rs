@@ -147,8 +147,7 @@ fn each_connection_goes_to_the_front_whose_door_it_came_through() {
     assert_eq!(node.front.connections(), 0);
 }
 
-/// An answer goes to the front end that made the request, even if tags of different kinds have
-/// equal numbers.
+/// An answer goes to the requesting front end, even if tags of different kinds are equal.
 #[test]
 fn what_is_heard_goes_to_the_front_that_can_have_asked() {
     struct Nothing;

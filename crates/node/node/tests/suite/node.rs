@@ -317,8 +317,7 @@ impl<F: Front> Node<F> {
         heard
     }
 
-    /// Returns the stream bytes that a client received from a position, and the outcome of its
-    /// read.
+    /// Returns the stream bytes that a client received from a position, and its read's outcome.
     pub(crate) fn got(&mut self, id: ConnectionId, from: u64) -> (Vec<u8>, Vec<String>) {
         self.turn();
         let (mut got, mut rest) = (Vec::new(), Vec::new());

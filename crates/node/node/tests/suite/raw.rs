@@ -62,8 +62,7 @@ fn newly_durable_bytes_are_counted_and_a_half_close_ends_the_stream() {
     assert_eq!(node.front.open_requests(), 0);
 }
 
-/// Bytes that a client such as `nc` sends before its stream is open become part of the stream, and
-/// its half-close takes effect.
+/// Bytes and a half-close that a client like `nc` sends before its stream is open take effect.
 #[test]
 fn what_came_before_the_stream_was_open_is_in_it() {
     for bytes in [&b""[..], b"abc"] {

@@ -1,5 +1,4 @@
-//! Readers: exact bytes, slow clients, followed streams, and streams that change while they are
-//! read.
+//! Readers: exact bytes, slow clients, following, and streams that change during a read.
 
 use quorate_node::streams::{OUTPUT_BYTES_MAX, StreamFront};
 use quorate_replica::front::{ConnectionId, Front};
@@ -76,8 +75,7 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
     }
 }
 
-/// [read-1] A read reflects every earlier acknowledgement, because the replica first confirms the
-/// state to read.
+/// [read-1] A read reflects every earlier acknowledgement, because the replica confirms it first.
 #[test]
 fn nothing_is_answered_before_the_replica_was_asked_how_fresh_it_is() {
     let mut node = Node::new();

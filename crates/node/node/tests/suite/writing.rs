@@ -97,8 +97,7 @@ fn room_that_comes_with_durability_is_seen_at_once() {
     assert!(node.front.ready(id));
 }
 
-/// Space freed by other writers is noticed in the next turn, although the waiting writer made no
-/// progress.
+/// Space freed by other writers is noticed in the next turn, even without own progress.
 #[test]
 fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     let mut node = Node::new();
@@ -111,8 +110,7 @@ fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     assert_eq!((node.left_over(id), node.front.ready(id)), (0, true));
 }
 
-/// A thousand writers wait for the little space that other writers leave. No turn checks all of
-/// them.
+/// A thousand writers wait for the little space that others leave. No turn checks all of them.
 #[test]
 fn writers_without_room_are_asked_in_turn_as_far_as_there_is_room() {
     const WRITERS: usize = 100;
@@ -285,8 +283,7 @@ fn who_half_closes_behind_a_close_still_gets_the_answer() {
     assert!(node.played.abandoned.is_empty());
 }
 
-/// A piece that opens after its client has disconnected is abandoned, since no other client would
-/// close it.
+/// A piece that opens after its client has disconnected is abandoned.
 #[test]
 fn a_piece_that_opens_when_its_client_is_gone_is_given_up() {
     let mut node = Node::new();

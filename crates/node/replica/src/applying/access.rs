@@ -135,8 +135,7 @@ mod tests {
         assert!(again.restore(&mut damaged).is_err());
     }
 
-    /// [access-4] After a start, a node does not use its old table of users until a read is
-    /// confirmed.
+    /// [access-4] After a start, the old table of users is not used until a read is confirmed.
     #[test]
     fn who_begins_goes_by_no_table_until_a_read_has_shown_that_it_has_everything() {
         let mut access = Access::default();

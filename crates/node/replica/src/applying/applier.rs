@@ -1,5 +1,4 @@
-//! Passes decisions to the service, each once and in slot order, and returns results to this node's
-//! clients.
+//! Passes decisions to the service, each once and in slot order, and results to own clients.
 
 use std::collections::VecDeque;
 

@@ -47,8 +47,7 @@ pub struct ImportedBackup<S> {
 }
 
 impl<S: Source> ImportedBackup<S> {
-    /// Creates a backup of the source's items for the store named `store`. `cluster` is a random
-    /// id.
+    /// Creates a backup of the source's items for store `store`. `cluster` is a random id.
     ///
     /// # Errors
     /// The source failed.

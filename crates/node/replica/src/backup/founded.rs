@@ -41,7 +41,7 @@ use crate::{
 
 /// Distance between the eras of the old group and the new one ([era-10]).
 pub const ERAS_BETWEEN: u32 = 1 << 16;
-/// Binary logarithm of the number of slots in one group's range, more than it uses in years.
+/// Binary logarithm of the number of slots in a group's range: more than a group uses in years.
 pub const SPACE_BITS: u32 = 40;
 /// Number of ranges to choose from at random, so that two groups from one backup differ.
 const SPACES: u128 = 1 << 10;

@@ -220,8 +220,7 @@ mod tests {
         assert_eq!(fetches.wanted(&BATCH), None);
     }
 
-    /// Bytes in flight are requested only if they are late. The fetches of one stream's content are
-    /// found among all fetches.
+    /// Bytes in flight are requested only if late. One stream's fetches are found among all.
     #[test]
     fn bytes_that_are_on_their_way_are_waited_for() {
         let content = |number, offset| Value::Content {

@@ -252,8 +252,7 @@ mod tests {
     }
 
     /// Proposals after a gap must not use up the capacity for the proposals that fill the gap.
-    /// Otherwise a follower that was far behind and received too many proposals would never catch
-    /// up.
+    /// Otherwise a follower far behind that received too many proposals would never catch up.
     #[test]
     fn slots_behind_a_gap_take_half_of_the_room() {
         let mut payloads = Payloads::new(20, 100);

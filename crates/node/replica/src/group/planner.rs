@@ -254,7 +254,7 @@ impl Search<'_> {
         Some(fragile.saturating_add(bare.saturating_mul(BARE)) + pauses * PAUSES + 1)
     }
 
-    /// Returns how many more losses a configuration would have to survive; `None` without a quorum.
+    /// Returns the number of further losses that it would have to survive; `None` without quorum.
     fn missing(&self, configuration: &Configuration) -> Option<usize> {
         let survived = losses_survived(configuration, self.sight.lives)?;
         Some(self.losses.saturating_sub(survived))
@@ -397,8 +397,7 @@ mod tests {
         steps
     }
 
-    /// [cast-6] The example in section 4 of the protocol: no configuration is fragile or causes a
-    /// pause.
+    /// [cast-6] The protocol's example: no configuration is fragile or causes a pause.
     #[test]
     fn a_member_is_replaced_without_pause_or_risk() {
         let steps = follow(&[1, 1, 1], &[1, 1, 0, 1], Some(1));
@@ -477,8 +476,7 @@ mod tests {
         assert_eq!(steps.changes, wanted);
     }
 
-    /// A member that is down remains a member. In each step, another member gains weight before any
-    /// loses its own, so that the living members always form a quorum.
+    /// A member that is down remains a member: another gains weight before any loses its own.
     #[test]
     fn no_step_leaves_the_living_without_a_quorum() {
         let lives = |member: Member| member.node.0 != 3;

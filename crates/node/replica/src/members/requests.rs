@@ -1,5 +1,4 @@
-//! Requests from operators and joining nodes to change the group ([member-2], [member-4],
-//! [join-1]).
+//! Operators' and joining nodes' requests to change the group ([member-2], [member-4], [join-1]).
 
 use quorate_core::{
     configuration::{Change, Configuration},

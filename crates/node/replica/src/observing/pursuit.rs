@@ -289,8 +289,7 @@ mod tests {
         assert_eq!(told(&mut events), ["level at 50 after 50 ms"]);
     }
 
-    /// [catch-2] The transfer of a snapshot is reported in bytes, since in slots it would show no
-    /// progress.
+    /// [catch-2] A snapshot transfer is reported in bytes: in slots it would show no progress.
     #[test]
     fn a_snapshot_on_its_way_is_told_of_in_bytes() {
         let mut events = Events::default();

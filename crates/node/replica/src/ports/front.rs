@@ -92,8 +92,7 @@ pub trait Requests {
     /// read needs no messages of its own, but may use up a slot.
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Drops the requests with tag `tag`, whose connection has been closed. They may still be
-    /// executed.
+    /// Drops a closed connection's requests with tag `tag`. They may still be executed.
     fn forget(&mut self, tag: Tag);
 
     /// Queries the current local state. On failure, leaves `reply` unchanged.

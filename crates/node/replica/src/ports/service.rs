@@ -345,7 +345,7 @@ pub trait StateMachine {
     }
 
     /// [scrub-8] Drops the service's state and starts empty, as [`Health::Back`] then reports.
-    /// Called if part of its data on this node's disk is damaged and a snapshot is available that
+    /// Called if part of its data on this node's disk is damaged and there is a snapshot that
     /// replaces all of it. After the call, [`StateMachine::synced_to`] refers to the replacement.
     /// Returns the reason on failure; the service then continues unchanged.
     fn renew(&mut self) -> Result<(), String> {

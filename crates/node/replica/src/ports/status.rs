@@ -47,8 +47,7 @@ pub struct PeerPlane {
     /// Round-trip time in microseconds of the last probe or else of the connection; `None` until
     /// the first measurement.
     pub rtt_us: Option<u64>,
-    /// Reason for not using the better path that is configured; `None` if the configured path is
-    /// used.
+    /// Reason why the better, configured path is not used; `None` if it is used.
     pub why: Option<String>,
 }
 

@@ -1,5 +1,4 @@
-//! Choice between batches limited to a device's frame size and batches of any length
-//! ([offload-15]).
+//! Choice between batches that fit into a device's frame and longer batches ([offload-15]).
 //!
 //! A device assigns a slot to each frame, and decides it sooner than a leader does over
 //! connections. A slot over connections carries many more commands, since commands gather while a

@@ -107,8 +107,7 @@ mod tests {
         assert_eq!(forwarded.next_bytes(), None);
     }
 
-    /// A new leader proposes inherited values during its election, before other parts of the
-    /// replica are notified.
+    /// A new leader proposes inherited values in its election, before other parts are notified.
     #[test]
     fn in_flight_is_what_was_proposed_in_the_ballot_that_leads() {
         let mut forwarded = Forwarded::default();

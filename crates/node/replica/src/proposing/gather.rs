@@ -300,8 +300,7 @@ mod tests {
         assert_eq!(batch.entries().map(|entry| entry.command[0]).collect::<Vec<_>>(), b"abc");
     }
 
-    /// A read adds no bytes to a batch, and keeps its position whatever happens to adjacent
-    /// commands.
+    /// A read adds no bytes to a batch, and keeps its position among the commands.
     #[test]
     fn reads_have_a_place_and_no_bytes() {
         let mut gather = Gather::default();

@@ -85,7 +85,7 @@ impl InFlightBatch {
         }
     }
 
-    /// Fails the requests whose deadline has passed, and returns how many there were.
+    /// Fails the requests whose deadline has passed, and returns their number.
     fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some(item) = self.items.get_mut(self.expired)
@@ -214,8 +214,8 @@ impl InFlight {
         std::mem::take(&mut self.batches)
     }
 
-    /// Fails the requests whose deadline has passed, and returns how many there were. Their batches
-    /// are retained, since later batches need them.
+    /// Fails the requests whose deadline has passed, and returns their number. Their batches are
+    /// retained, since later batches need them.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let batches = self.batches.iter_mut();
         batches.map(|batch| batch.expire(now, completions)).sum()

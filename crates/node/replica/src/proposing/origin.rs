@@ -448,7 +448,7 @@ impl Origin {
         self.registrations.renew_own();
     }
 
-    /// Fails the requests that timed out, and returns how many there were.
+    /// Fails the requests that have timed out, and returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some((item, encoded)) = self.gather.expire(now) {

@@ -179,7 +179,7 @@ impl Registrations {
         own.into_iter().chain(self.clients.keys().copied()).collect()
     }
 
-    /// Fails clients' registrations that timed out, and returns how many there were.
+    /// Fails clients' registrations that have timed out, and returns their number.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some(first) = self.clients.first_entry()

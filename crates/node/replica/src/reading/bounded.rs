@@ -98,7 +98,7 @@ impl Bounded {
         });
     }
 
-    /// Fails the reads that timed out, and returns how many there were.
+    /// Fails the reads that have timed out, and returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| {

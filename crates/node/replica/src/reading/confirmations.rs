@@ -60,7 +60,7 @@ impl Reads {
     }
 
     /// [read-4] Releases the waiting reads under the leader's lease, so that they need no request,
-    /// and returns how many there were.
+    /// and returns their number.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         let waiters = std::mem::take(&mut self.waiting);
         let count = waiters.len() as u64;

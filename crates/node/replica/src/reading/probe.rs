@@ -1,5 +1,4 @@
-//! Readiness probe: attempts a linearizable read to find whether this node can serve one
-//! ([read-2]).
+//! Readiness probe: attempts a linearizable read, which shows that this node can serve ([read-2]).
 //!
 //! Knowing a leader is not enough: a node that lags far behind also knows it, and its clients would
 //! wait in vain for their reads. So a probe is a read without a query: confirmed like any other, it
@@ -88,8 +87,7 @@ impl Probe {
         }
     }
 
-    /// Starts a probe, unless one is in flight. If `refused` is set, the probe ends at once with
-    /// that result.
+    /// Starts a probe, unless one is in flight. If `refused` is set, it ends at once with that.
     pub(crate) fn begin(&mut self, now: Time, refused: Option<Probed>) {
         if refused.is_some() {
             self.stage = Stage::Idle;

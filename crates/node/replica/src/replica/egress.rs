@@ -274,8 +274,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streams_work().note_lacking();
     }
 
-    /// Returns the places of the value's bytes in the store, encoded for a record; empty if
-    /// missing.
+    /// Returns the places of a value's bytes in the store, encoded for a record, if any.
     fn places_of(&self, value: &Value, range: SlotRange) -> Vec<u8> {
         let Value::Content { stream, offset } = *value else {
             return Vec::new();

@@ -1,5 +1,4 @@
-//! Small files of a data folder: their order in a scrub, their possible faults, and the component
-//! that writes each.
+//! Small files of a data folder: their order in a scrub, possible faults, and writers.
 
 use std::collections::VecDeque;
 

@@ -59,8 +59,8 @@ impl Layout {
         self.chunks(bytes).div_ceil(u64::from(self.part_chunks))
     }
 
-    /// Returns the number of the chunk that contains this offset of the stream, and the stream
-    /// offset of the chunk's content.
+    /// Returns the number of the chunk that contains stream offset `offset`, and the stream offset
+    /// of the chunk's content.
     pub(crate) fn chunk_at(self, offset: u64) -> (u64, u64) {
         let content = self.content_bytes() as u64;
         let chunk = offset / content;

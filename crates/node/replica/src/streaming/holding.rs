@@ -1,5 +1,4 @@
-//! Hold that a backup places on stream bytes that may be trimmed or removed in the meantime
-//! ([trim-2]).
+//! Hold of a backup, which keeps stream bytes that are trimmed or removed meanwhile ([trim-2]).
 //!
 //! A backup has the state at one slot, and the table at that slot defines which bytes it contains.
 //! So the bytes that are retained at the time of the request stay in the store until the hold ends.

@@ -309,8 +309,7 @@ impl Keeping {
         self.store.next_placed()
     }
 
-    /// Returns the places of the bytes at `positions`, encoded for a record; empty if they are not
-    /// durable yet.
+    /// Returns the places of the bytes at `positions` for a record; empty if they are not durable.
     pub(crate) fn places(&self, stream: StreamName, positions: Range<u64>) -> Vec<u8> {
         let places = self.store.places(stream, positions);
         places.map_or_else(Vec::new, |places| Place::encode_all(&places))

@@ -110,7 +110,7 @@ pub(crate) struct Ended {
     pub(crate) unasked: bool,
 }
 
-/// All pieces of this node.
+/// All stream pieces that this node owns.
 #[derive(Debug)]
 pub(crate) struct Owning {
     node: NodeId,

@@ -78,8 +78,7 @@ pub fn byte_streams() -> Table {
     table
 }
 
-/// Returns the retained bytes of all streams in `table` in order, each byte derived from its
-/// position.
+/// Returns the retained bytes of the streams in `table`, each derived from its position.
 pub fn bytes_of(table: &Table) -> Vec<u8> {
     let bytes = |(_, range): (StreamName, Range<u64>)| range.map(|at| at as u8);
     table.kept().flat_map(bytes).collect()

@@ -1,5 +1,4 @@
-//! Anticipatory batching: with a window of one, a batch waits a moment for the clients that the
-//! previous batch answered.
+//! Anticipatory batching with a window of one: a batch waits briefly for answered clients.
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_replica::{

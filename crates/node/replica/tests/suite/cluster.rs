@@ -772,8 +772,7 @@ fn clean_stop_finishes_what_was_accepted_and_hands_over() {
     assert_eq!(level(&mut cluster), ["last", "next"]);
 }
 
-/// A handover may take longer than an election timeout. In this test, the next leader's disk is
-/// slow.
+/// A handover may take longer than an election timeout: here the next leader's disk is slow.
 #[test]
 fn clean_stop_waits_for_a_slow_heir() {
     let mut cluster = books(3, Class::Durable, 14);
@@ -1078,8 +1077,8 @@ fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     assert!(cluster.run_until(2_000, whole));
 }
 
-/// [ballot-1] Incarnations share the rounds. A node that has used up its rounds reports that it can
-/// never lead.
+/// [ballot-1] A node that has used up its rounds, over all incarnations, reports that it never
+/// leads.
 #[test]
 fn node_out_of_rounds_says_that_it_never_leads() {
     let mut cluster = books(3, Class::Volatile, 17);

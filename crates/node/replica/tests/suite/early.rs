@@ -187,8 +187,7 @@ fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
     }
 }
 
-/// [less-5] A volatile group sends no requests for early replies. A durable group below the
-/// required level refuses.
+/// [less-5] A volatile group asks no member. A durable group below the required level refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand() {
     let one = NodeId(1);
@@ -202,8 +201,7 @@ fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand(
     assert_eq!(durable.outcome(one, tag, 0), refused);
 }
 
-/// [less-5] Early replies cost one request and one reply per member and batch. Batches without them
-/// cost no extra frames.
+/// [less-5] Early replies cost a request and a reply per member and batch; other batches cost none.
 #[test]
 fn who_does_not_ask_costs_nobody_a_frame() {
     const BATCHES: u64 = 50;

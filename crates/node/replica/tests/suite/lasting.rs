@@ -113,8 +113,7 @@ fn a_quorum_of_disks_is_enough_whoever_leads() {
     assert!(later > slot);
 }
 
-/// [last-5] A durable group sends no requests for lasting replies. A volatile group below the
-/// required level refuses.
+/// [last-5] A durable group asks no member. A volatile group below the required level refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_lasts_or_a_member_might_not_understand() {
     let mut durable = Stage::at_base(Class::Durable);

@@ -99,8 +99,7 @@ impl Stage {
     }
 }
 
-/// [level-5] An operator raises the level without delay, by one at a time, and not beyond the
-/// highest.
+/// [level-5] An operator raises the level without delay, by one at a time, up to the highest.
 #[test]
 fn an_operator_raises_when_all_support_it() {
     let mut stage = Stage::new(|_| {});
@@ -192,8 +191,7 @@ fn the_mark_comes_before_the_raise() {
     assert!(stage.reaches(&NODES, 9));
 }
 
-/// [level-8] A release that does not support the level executes no slot after the raise, even if
-/// its folder did not refuse it.
+/// [level-8] A release that does not support the level executes no slot after the raise.
 #[test]
 fn a_release_that_does_not_support_the_level_stops_before_it() {
     let mut stage = Stage::new(|_| {});

@@ -314,8 +314,7 @@ fn a_voter_of_the_same_weight_takes_a_place() {
     assert_same(&mut cluster, &left);
 }
 
-/// In a group of three, no voter can replace another, since a group of two could not survive a
-/// loss.
+/// In a group of three, no voter can replace another: two could not survive a loss.
 #[test]
 fn a_voter_takes_no_place_where_the_group_would_bear_less() {
     let mut cluster = cluster(3, Class::Durable, 43);

@@ -1,5 +1,4 @@
-//! Test fixture: three nodes at a feature level, for clients that request a class other than the
-//! group's ([class-2]).
+//! Test fixture: three nodes at a level, for clients that request another class ([class-2]).
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{

@@ -1,5 +1,4 @@
-//! Failing services: a service that cannot work for a while or loses its state, and its node's
-//! reaction.
+//! Services that cannot work for a while or lose their state, and their nodes' reaction.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -282,8 +281,7 @@ fn service_that_is_down_is_asked_nothing() {
     assert_eq!(stage.read(N3), Outcome::Read(b"a b".to_vec()));
 }
 
-/// A service that restarts from an older state answers nothing until it has caught up with what
-/// clients have already seen.
+/// A service with an older state answers nothing until clients see all that they saw before.
 #[test]
 fn service_that_went_back_answers_when_it_has_caught_up() {
     let mut stage = Stage::new(3, 3);
@@ -534,8 +532,8 @@ fn a_leader_that_is_far_behind_gives_way() {
     assert_eq!(stage.cluster.leader(), Some(near), "no more changes");
 }
 
-/// [read-7] An operator's request is checked against a table that includes all earlier decisions,
-/// or not at all.
+/// [read-7] An operator's request is checked against the table as of earlier decisions, or not at
+/// all.
 #[test]
 fn a_node_that_is_behind_judges_no_operator_by_an_old_table() {
     let mut stage = Stage::new(3, 24);

@@ -1,5 +1,4 @@
-//! Packet plane traffic on TCP connections: introductions, and frames that are not sent as
-//! datagrams.
+//! Packet plane traffic over TCP: introductions, and frames that are not sent as datagrams.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_packets::plane::Event;

@@ -1,5 +1,4 @@
-//! Stages of a connection, the requests that a greeting can make, and the effect of each frame on
-//! the connection.
+//! Stages of a connection, the requests in a greeting, and the effect of each frame.
 
 use quorate_core::{
     level::Levels,

@@ -550,8 +550,7 @@ mod tests {
         assert_eq!(table.next_parting(), None);
     }
 
-    /// A node that has not been dialled for a long time knocks, to learn why the other node does
-    /// not dial.
+    /// A node that has waited long for a dial knocks, to learn why the other node does not dial.
     #[test]
     fn a_node_with_a_higher_id_is_only_knocked_at() {
         let mut table = table();

@@ -41,8 +41,7 @@ fn shelves_with(snapshots: SnapshotOptions, seed: u64) -> Shelves {
     cluster
 }
 
-/// Creates a cluster of `count` stopped nodes with small files and the snapshot options
-/// `snapshots`.
+/// Creates a cluster of `count` stopped nodes with small files and options `snapshots`.
 fn shelves_at_rest(count: u32, snapshots: SnapshotOptions, seed: u64) -> Shelves {
     let mut options = Shelves::options(count, Class::Durable);
     options.client_timeout_ms = 60_000;
@@ -291,8 +290,7 @@ fn left_behind(cluster: &mut Shelves) -> (NodeId, NodeId, NodeId) {
     (away, leader, third)
 }
 
-/// [snap-2] A follower that was away too long gets a snapshot, and clients learn the outcome of
-/// requests that were in flight.
+/// [snap-2] A follower that was away gets a snapshot, and no request in flight hangs.
 #[test]
 fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
     let mut unknown = 0;
@@ -492,8 +490,7 @@ fn a_transfer_that_moves_is_not_started_over() {
     }
 }
 
-/// A snapshot that is being taken gives way to one that is being sent: it would use up the rate
-/// limit and replace the other.
+/// A snapshot being taken gives way to one being sent: it would use up the rate limit.
 #[test]
 fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
     for seed in 0..4 {

@@ -308,7 +308,7 @@ fn second_writer_is_refused_or_takes_over() {
     check_all(&mut group, 80_000);
 }
 
-/// A piece continues if a leader dies that is not its owner: ballots bind no bytes ([stream-3]).
+/// A piece survives the death of a leader other than its owner: ballots bind no bytes ([stream-3]).
 #[test]
 fn piece_outlives_a_leader() {
     for seed in 0..10 {

@@ -1,5 +1,4 @@
-//! Scrubs of byte streams: damage in bytes that are not being read is found and repaired from other
-//! nodes.
+//! Scrubs of byte streams: damage in unread bytes is found and repaired from other nodes.
 
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};
 
