@@ -221,7 +221,7 @@ impl Endpoint {
         waits.then(|| channel.pacer.due(enough(&channel.pacer, &channel.outbound)))
     }
 
-    /// Records that the kernel or the device dropped a datagram of this channel ([rate-2]).
+    /// Records that the kernel or the device dropped a datagram on `channel` ([rate-2]).
     pub fn own_drop(&mut self, channel: u8) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.pacer.own_drop();

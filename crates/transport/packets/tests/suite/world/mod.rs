@@ -33,7 +33,7 @@ const TURNS_MAX: u32 = 200_000;
 pub(crate) struct Faults {
     pub(crate) lost: u64,
     pub(crate) repeated: u64,
-    /// Delays of up to `late_ms` milliseconds.
+    /// Datagrams delayed by up to `late_ms` milliseconds.
     pub(crate) late: u64,
     pub(crate) late_ms: u64,
     pub(crate) cut: u64,
