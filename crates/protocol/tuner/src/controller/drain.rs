@@ -45,8 +45,8 @@ pub(super) struct Drain {
     jumps: u32,
     /// Number of rate samples at the last jump.
     jumped_at: u64,
-    /// Of the settings that jumps have left, the one with the highest throughput, and that
-    /// throughput in bytes per second.
+    /// Setting with the highest throughput among those that jumps have left, and that throughput in
+    /// bytes per second.
     drained_most: Option<(Setting, f64)>,
     /// Number of reductions made because of a queue, since the search began.
     cuts: u32,

@@ -74,7 +74,7 @@ impl Record {
         self.seen.push(Seen { setting, rate, again: 0 });
     }
 
-    /// Returns a setting to retry that lost to the base and had a throughput above `least`.
+    /// Returns a setting to retry: one that lost to the base and had a throughput above `least`.
     pub(super) fn again(&mut self, least: f64) -> Option<Setting> {
         let better = self
             .seen
