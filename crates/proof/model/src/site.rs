@@ -267,8 +267,8 @@ impl Site {
         }
     }
 
-    /// Returns the end of the contiguous bytes of a stream in memory that start at `position`, but
-    /// at most `most`.
+    /// Returns the end of a stream's contiguous bytes in memory, from `position` on, but at most
+    /// `most`.
     pub fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let here = |at: &u64| self.held.contains(&Self::byte((stream, *at)));
         position + (position..most).take_while(here).count() as u64

@@ -108,7 +108,7 @@ impl World {
         FolderCopy { version: copy.version, files }
     }
 
-    /// Removes the end of a node's log, from a write on that a reachable node remembers.
+    /// Removes the end of a node's log, starting at a write that a reachable node remembers.
     fn lose_end(&mut self, node: usize) {
         let own = self.nodes[node].member().incarnation;
         let recalled = self.recalled_of(node);

@@ -34,7 +34,8 @@ enum Blow {
     Pause,
 }
 
-/// Fails the leader repeatedly, with default timeouts. Only the kill has a limit.
+/// Fails the leader repeatedly, with default timeouts. Only interruptions by a kill have an upper
+/// limit.
 pub(crate) fn run() -> Result<(), Failed> {
     let mut nodes = nodes::serving(3, &[])?;
     let (median, worst) = series(&mut nodes, Blow::Kill)?;
