@@ -25,7 +25,7 @@ pub(super) const FAMILY: Family = Family {
     operations: &[Operation::read(Op::Count, count), Operation::read(Op::ScanRows, scan)],
 };
 
-/// Maximum number of elements examined by one HSCAN, SSCAN or ZSCAN, whatever COUNT says.
+/// Maximum number of elements examined by one HSCAN, SSCAN or ZSCAN, regardless of COUNT.
 const SCAN_COUNT_MAX: u64 = 10_000;
 /// Number of bytes at which a page of a scan is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;

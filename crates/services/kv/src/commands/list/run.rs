@@ -320,8 +320,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Pops from a list. Replies as LMPOP with a count, as BLPOP without one. If the list is absent,
-/// returns `false` and writes nothing.
+/// Pops from a list. Replies like LMPOP if there is a count, otherwise like BLPOP. If the list is
+/// absent, returns `false` and writes nothing.
 pub(crate) fn pop_from(
     key: Key<'_>,
     end: End,
