@@ -100,7 +100,7 @@ pub(crate) struct Devices {
     ladder: Option<Box<dyn DeviceSource>>,
     /// Time of the next search for a device; `None` if no search is pending.
     search_at: Option<Time>,
-    /// Number of names assigned to clients of devices ([offload-22]).
+    /// Number of names assigned to device clients ([offload-22]).
     names_lent: u32,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Devices {
 const NAMES_MAX: u32 = 1 << 16;
 
 impl Devices {
-    /// Assigns the next name to a client of devices; `None` once [`NAMES_MAX`] are assigned.
+    /// Assigns the next name to a device client; `None` once [`NAMES_MAX`] are assigned.
     pub(crate) fn lend_name(&mut self, node: NodeId, boot: u32) -> Option<Name> {
         let number = self.names_lent;
         let name = Name::of(node.0, boot, number).filter(|_| number < NAMES_MAX)?;

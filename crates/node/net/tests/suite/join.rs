@@ -1,4 +1,4 @@
-//! Joining: a node without a cluster, against its founder's reactor.
+//! Join requests: a node without a cluster connects to its founder's reactor.
 
 use std::{
     cell::Cell,

@@ -8,13 +8,13 @@ use quorate_replica::{
 };
 use rustc_hash::FxHashSet;
 
-/// A front for commands and a front for byte streams. Their requests cannot be confused, because
+/// A front end for commands and one for byte streams. Their requests cannot be confused, because
 /// they use separate calls and answers.
 #[derive(Debug, Default)]
 pub struct Doors<C, S> {
     pub commands: C,
     pub streams: S,
-    /// Connections that belong to the front for byte streams.
+    /// Connections that belong to the byte stream front end.
     at_streams: FxHashSet<ConnectionId>,
 }
 

@@ -9,7 +9,7 @@ use quorate_wire::streams::Ask;
 
 use crate::node::Node;
 
-/// A front for commands that counts its notifications and answers each byte itself.
+/// A command front end that counts its notifications and answers each byte itself.
 #[derive(Debug, Default)]
 struct Echo {
     open: Vec<ConnectionId>,

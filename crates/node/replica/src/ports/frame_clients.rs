@@ -5,7 +5,7 @@ use quorate_wire::frame_clients::{Name, NodePosition};
 
 use crate::ports::outcome::Failure;
 
-/// Requests of clients of devices. All calls return immediately.
+/// Requests from device clients. All calls return immediately.
 pub trait FrameClients {
     /// Assigns an unused name.
     fn lend(&mut self) -> Result<Name, Failure>;

@@ -20,7 +20,7 @@ pub enum Door {
     /// Clients of the service. They send commands.
     #[default]
     Commands,
-    /// Clients of byte streams, with framing.
+    /// Byte stream clients, with framing.
     Streams,
     /// A client of one byte stream, without framing.
     StreamsRaw,
@@ -140,7 +140,7 @@ pub trait Requests {
 
     fn command_bytes_max(&self) -> usize;
 
-    /// Returns the port for clients of devices, if this node supports them.
+    /// Returns the port for device clients, if this node supports them.
     fn frame_clients(&mut self) -> Option<&mut dyn FrameClients> {
         None
     }

@@ -100,7 +100,7 @@ pub struct Addresses {
     pub client: String,
     /// Address at which operators connect.
     pub admin: String,
-    /// Address for clients of byte streams; empty if the node does not serve them.
+    /// Address for byte stream clients; empty if the node does not serve them.
     pub stream: String,
 }
 

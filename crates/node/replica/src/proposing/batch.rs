@@ -251,7 +251,7 @@ mod tests {
         assert!(Batch::parse(&[0xff; 40]).is_none());
     }
 
-    /// [offload-22] Replicas can decode batches encoded by clients of devices.
+    /// [offload-22] Replicas can decode batches encoded by device clients.
     #[test]
     fn batches_of_frame_clients_are_batches() {
         let commands = [&b"one"[..], b"", b"three"];

@@ -32,7 +32,7 @@ const fn is_of_others(alarm: &Alarm) -> bool {
     matches!(alarm, Alarm::DifferentHistory { .. })
 }
 
-/// Time in milliseconds after which waiting bytes of clients are reported as stuck.
+/// Time in milliseconds after which clients' waiting bytes are reported as stuck.
 const STUCK_MS: u64 = 5_000;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
