@@ -1,8 +1,8 @@
 //! Clients of the demo with devices. They write increasing numbers, measure latency, and check that
 //! no acknowledged write is lost.
 //!
-//! Each writer has one write in flight, so that batches fit into the frames of devices. It cycles
-//! through a fixed set of keys, so that memory and stores stay small however long the demo runs.
+//! Each writer has one write in flight, so that batches fit into device frames. It cycles through a
+//! fixed set of keys, so that memory and stores stay small however long the demo runs.
 
 use std::{
     collections::{BTreeSet, VecDeque},
