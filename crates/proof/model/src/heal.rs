@@ -361,7 +361,7 @@ impl Act<'_> {
         Ok(moved)
     }
 
-    /// Delivers all bytes of clients to all nodes, lets leaders propose them, and closes streams
+    /// Delivers all clients' bytes to all nodes, lets leaders propose them, and closes streams
     /// without an owner. Returns whether there was anything to do.
     fn flow(&mut self) -> Result<bool, Violation> {
         let mut moved = false;

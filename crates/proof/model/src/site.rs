@@ -54,7 +54,7 @@ pub struct Site {
     pub time: GroupTime,
     /// Values and slots whose bytes the node requested from the caller.
     pub fetches: Vec<(Value, SlotRange)>,
-    /// Catch-up requests of peers.
+    /// Catch-up requests from peers.
     pub serves: Vec<(NodeId, SlotRange)>,
     /// Start of the log that an auxiliary requested; `None` if there is no such request ([trim-1]).
     pub forgets: Option<Slot>,

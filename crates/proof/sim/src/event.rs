@@ -82,7 +82,7 @@ pub(crate) enum Event {
         tag: StreamTag,
         ask: Ask,
     },
-    /// A client of devices takes its next step.
+    /// A device client takes its next step.
     FrameClient(usize),
     /// A request from a device client reaches a node.
     ToDesk {
@@ -91,7 +91,7 @@ pub(crate) enum Event {
         client: usize,
         ask: DeskAsk,
     },
-    /// A node's answer reaches a client of devices.
+    /// A node's answer reaches a device client.
     FromDesk {
         client: usize,
         desk: (usize, u64),
@@ -149,7 +149,7 @@ pub(crate) enum Event {
     Lie,
     /// A client requests a class other than the group's.
     Class,
-    /// A frame arrives at the station of a device or of a client of devices.
+    /// A frame arrives at the station of a device or of a device client.
     Frame {
         from: usize,
         to: usize,

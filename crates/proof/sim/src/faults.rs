@@ -211,7 +211,7 @@ pub struct Scrubs {
     /// Time from the end of a scrub to the start of the next; `None` if nodes do not start scrubs
     /// themselves.
     pub every_ms: Option<u64>,
-    /// Mean interval between scrub requests of operators.
+    /// Mean interval between operators' scrub requests.
     pub asked_us: u64,
     /// Rate limit of scrubs.
     pub bytes_per_second: u64,

@@ -318,7 +318,7 @@ pub enum Arrival {
         /// quorum has it on disk.
         early: bool,
     },
-    /// Request from the client of devices with this index.
+    /// Request from the device client with this index.
     Desk(usize, DeskAsk),
 }
 
@@ -335,7 +335,7 @@ pub struct Running {
     pub requests: BTreeMap<ConnectionId, Vec<u8>>,
     /// Service events that were not checked yet.
     pub service_events: Rc<RefCell<Vec<ServiceEvent>>>,
-    /// Answers to clients of devices from the current turn.
+    /// Answers to device clients from the current turn.
     pub(crate) desk_answers: Vec<(usize, DeskAnswer)>,
     /// Packet plane of the process; `None` unless the run's carrier is packets.
     pub(crate) packets: Option<PacketEndpoint>,

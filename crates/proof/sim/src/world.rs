@@ -138,7 +138,7 @@ pub struct Counts {
     pub frames_damaged: u64,
     /// Frames sent to stations by senders that are not devices.
     pub frames_of_strangers: u64,
-    /// Batches that clients of devices confirmed from frames alone.
+    /// Batches that device clients confirmed from frames alone.
     pub by_frames: u64,
     /// Counts of all packet planes.
     pub packets: air::Counts,
@@ -154,9 +154,9 @@ pub struct World {
     /// All clients of the Redis front, by index.
     pub clients: Vec<Client>,
     pub books: Books,
-    /// All clients of byte streams, by index.
+    /// All byte stream clients, by index.
     pub streamers: Vec<Streamer>,
-    /// All clients of devices, by index.
+    /// All device clients, by index.
     pub frame_clients: Vec<FrameClient>,
     schedule: Schedule,
     pub(crate) dice: Dice,

@@ -16,7 +16,7 @@ use crate::{
     ids::hash,
 };
 
-/// Request from a client of devices to a node.
+/// Request from a device client to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Requests that a name be assigned to the client.
@@ -29,7 +29,7 @@ pub enum Ask {
     Offer(Name, u64, Vec<u8>),
 }
 
-/// Answer from a node to a client of devices.
+/// Answer from a node to a device client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Name assigned to the client.

@@ -15,7 +15,7 @@ use crate::{
 const PATIENCE_MS: u64 = 200;
 
 impl World {
-    /// Starts the clients of devices that the run has.
+    /// Starts the run's device clients.
     pub(super) fn plan_frame_clients(&mut self) {
         let mut dice = Dice::new(self.settings.seed ^ 0x4672_616d_6543_6c69);
         for index in 0..self.settings.frame_clients {
@@ -94,7 +94,7 @@ impl World {
         self.after(wait, event);
     }
 
-    /// Sends the answers from a node's turn to the clients of devices.
+    /// Sends the answers from a node's turn to the device clients.
     pub(super) fn send_desk_answers(&mut self, node: usize) {
         let life = self.nodes[node].life;
         let running = self.nodes[node].running.as_mut();
@@ -127,7 +127,7 @@ impl World {
         self.check_frame_client(index)
     }
 
-    /// Delivers a frame to the station of a client of devices.
+    /// Delivers a frame to the station of a device client.
     pub(super) fn frame_client_hears(&mut self, index: usize, frame: &[u8]) -> Verdict {
         let client = &mut self.frame_clients[index];
         client.receive_frame(self.now, frame, &mut self.books.exactly_once)?;
@@ -152,7 +152,7 @@ impl World {
 
     // --- Act two.
 
-    /// Stops all clients of devices from starting new work.
+    /// Stops all device clients from starting new work.
     pub(super) fn heal_frame_clients(&mut self) {
         for index in 0..self.frame_clients.len() {
             self.frame_clients[index].done = true;

@@ -394,7 +394,7 @@ fn seeds_with_devices_hold() {
     assert!(all.by_frames > 20, "{all:?}");
 }
 
-/// [offload-22] [offload-24] Without faults, clients of devices need nothing but frames.
+/// [offload-22] [offload-24] Without faults, device clients need nothing but frames.
 #[test]
 fn clients_of_devices_learn_by_frames() {
     let mut settings = settings(Class::Volatile, 3, Some(Faults::calm()));
