@@ -1,4 +1,4 @@
-//! Number formatting as in Redis.
+//! Number formatting as in Redis, for the words of commands and for replies.
 
 /// A number whose exponent is below the number of its digits plus this has no exponent in its text.
 const PLAIN_DIGITS_MORE: i32 = 7;

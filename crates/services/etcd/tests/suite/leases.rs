@@ -1,4 +1,4 @@
-//! Limits on leases and their keys, and expiry.
+//! Tests of leases: limits on leases and their keys, and expiry.
 
 use bytes::Bytes;
 use quorate::StateMachine as _;

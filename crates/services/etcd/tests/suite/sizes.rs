@@ -1,4 +1,4 @@
-//! Size of the data, and maximum key length.
+//! Tests of the recorded data size, and of the maximum key length.
 
 use std::ops::ControlFlow;
 

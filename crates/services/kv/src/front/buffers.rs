@@ -1,4 +1,4 @@
-//! Reusable scratch buffers.
+//! Reusable scratch buffers, which keep a bounded amount of memory.
 
 /// Clears a buffer. Releases its memory if it is larger than most requests need.
 pub(super) fn fresh(buffer: &mut Vec<u8>) {

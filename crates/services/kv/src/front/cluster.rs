@@ -1,4 +1,4 @@
-//! CLUSTER, for clients in cluster mode ([`ClusterMode`]).
+//! CLUSTER: replies for clients in cluster mode ([`ClusterMode`]).
 //!
 //! Slots have no meaning: every node accepts every command for every key. The slot map only spreads
 //! the clients' connections over the nodes, so an outdated map is harmless, and no reply redirects

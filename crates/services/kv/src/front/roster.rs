@@ -1,4 +1,4 @@
-//! Table of the connected clients.
+//! Table of the clients connected to this node.
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 

@@ -1,4 +1,4 @@
-//! Value and metadata of a key.
+//! Entry of a key: its value and metadata.
 
 use std::ops::Deref;
 

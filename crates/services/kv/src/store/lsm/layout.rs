@@ -1,4 +1,4 @@
-//! Format of keys and values in the tree.
+//! Format of stored keys and values in the LSM tree.
 
 use fjall::Slice;
 use quorate_core::slot::Slot;
