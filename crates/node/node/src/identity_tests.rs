@@ -1,4 +1,4 @@
-//! Identities: persistence, refusals, and their text format.
+//! Tests of identities: persistence, refusals, and their text format.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

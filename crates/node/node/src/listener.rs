@@ -1,4 +1,4 @@
-//! Listener that logs the events of a node.
+//! Listener: receives a node's events, which production writes to the log.
 
 use quorate_core::time::Time;
 use quorate_replica::{events::Event, tuner::Change};

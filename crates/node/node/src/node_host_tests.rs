@@ -1,4 +1,4 @@
-//! A node's host: requests from its front end to the reactor.
+//! Tests of a node's host: requests from its front end to the reactor.
 
 use quorate_core::{
     ballot::Ballot,

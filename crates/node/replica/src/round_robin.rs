@@ -1,4 +1,4 @@
-//! Set of nodes that take turns.
+//! Round-robin: a set whose members take turns.
 
 use std::{collections::BTreeSet, ops::Bound};
 

@@ -1,4 +1,4 @@
-//! An operator's settings for a packet plane.
+//! Settings of a packet plane, as given by an operator.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

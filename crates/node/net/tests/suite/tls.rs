@@ -1,4 +1,4 @@
-//! Clients with TLS, served by the reactor and by I/O threads.
+//! Tests of TLS clients, served by the reactor and by I/O threads.
 
 use std::{
     io::{Read as _, Write as _},

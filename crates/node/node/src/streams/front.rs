@@ -1,4 +1,4 @@
-//! The front end for all byte stream clients.
+//! The byte stream front end: dispatches events to the connections of its clients.
 
 use quorate_access::{Checker, PendingChecks};
 use quorate_core::value::StreamName;

@@ -1,4 +1,4 @@
-//! Two front ends in one node.
+//! Tests of two front ends in one node.
 
 use quorate_node::streams::{Doors, StreamFront};
 use quorate_replica::{

@@ -1,4 +1,4 @@
-//! The raw port, which receives stream bytes and sends counts.
+//! Tests of the raw port, which receives stream bytes and sends counts.
 
 use quorate_core::value::StreamName;
 use quorate_node::streams::StreamFront;
