@@ -1,4 +1,4 @@
-//! Network interface through which a device exchanges frames with other devices.
+//! The `Wire` trait: a network through which a device exchanges frames with others.
 
 use std::os::fd::BorrowedFd;
 

@@ -20,7 +20,7 @@ use crate::kernel::{
 };
 
 const VALUES: u64 = 10_000;
-/// More than the number of values, so that every cell can be compared.
+/// Number of cells: more than there are values, so that every cell can be compared.
 pub(crate) const CELLS: u32 = 1 << 14;
 /// Maximum number of outstanding requests per client.
 const OUTSTANDING: u64 = 32;

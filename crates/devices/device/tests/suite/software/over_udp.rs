@@ -1,4 +1,4 @@
-//! Devices over UDP on 127.0.0.1.
+//! Tests of devices over UDP on 127.0.0.1.
 
 use std::net::{SocketAddr, UdpSocket};
 

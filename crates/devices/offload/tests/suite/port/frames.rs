@@ -1,4 +1,4 @@
-//! Frames and addresses of the simulated group.
+//! Test fixture: frames and addresses of the simulated group.
 
 use quorate_offload::{Address, Cell, Cells, Form, Header, Setup, header::HEADER_BYTES};
 
