@@ -1,4 +1,4 @@
-//! The log on real files, with either driver.
+//! Tests of the log on real files, with either driver.
 
 use std::time::Duration;
 

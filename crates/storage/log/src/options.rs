@@ -1,4 +1,4 @@
-//! Options of a log.
+//! Options of a log, fixed when it is opened.
 
 use crate::disk::{BLOCK, Zeros};
 use quorate_core::{

@@ -1,4 +1,4 @@
-//! Stream names.
+//! Stream names: their syntax and maximum length.
 
 use std::{fmt, str::FromStr};
 
