@@ -1,4 +1,4 @@
-//! Identities proved by certificates.
+//! Identities that nodes and clients prove with their certificates.
 
 /// Identity that a peer proved when it connected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Options of a node.
+//! Options of a protocol node, fixed at its start.
 
 use crate::{laying::Route, lease::Leases, node_id::Member};
 

@@ -1,4 +1,4 @@
-//! Timers of a node.
+//! Timers of a protocol node, such as those for heartbeats and repeated requests.
 
 use crate::{slot::Slot, time::Time};
 
