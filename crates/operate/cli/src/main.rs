@@ -1,4 +1,4 @@
-//! The `quorate` binary.
+//! The `quorate` binary: calls the command line in `lib.rs`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

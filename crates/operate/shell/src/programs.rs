@@ -1,4 +1,4 @@
-//! Runs other programs to completion.
+//! Runs other programs and waits until they end.
 
 use std::{
     env, io,

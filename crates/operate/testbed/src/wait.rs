@@ -1,4 +1,4 @@
-//! Waits for a condition instead of a fixed time.
+//! Waits until a condition holds, instead of for a fixed time.
 
 use std::{
     io, thread,

@@ -1,4 +1,4 @@
-//! Resolves the settings of the transport between nodes.
+//! Resolves the settings of the plane, the transport between nodes.
 
 use std::path::Path;
 

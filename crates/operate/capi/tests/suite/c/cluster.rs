@@ -1,4 +1,4 @@
-//! A cluster that runs the replicated table written in C.
+//! Test cluster that runs the replicated table written in C.
 
 use std::{
     path::PathBuf,

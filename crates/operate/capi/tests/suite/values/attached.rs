@@ -1,4 +1,4 @@
-//! Programs attached to a node.
+//! Tests of programs attached to a node.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Help on the keys and symbols.
+//! Help screen: the keys and symbols.
 
 use ratatui::text::{Line, Span};
 

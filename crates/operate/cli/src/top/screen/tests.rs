@@ -1,4 +1,4 @@
-//! Contents drawn on screens of three sizes.
+//! Tests of the screen's contents at three sizes.
 
 use std::time::Duration;
 
