@@ -1,4 +1,4 @@
-//! Compares two devices event by event.
+//! Comparison of two devices, event by event.
 
 use std::fmt::Write as _;
 

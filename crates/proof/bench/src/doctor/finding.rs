@@ -1,4 +1,4 @@
-//! Result of one check, with a state and advice.
+//! Finding: the result of one check, with a state and advice.
 
 use serde::Serialize;
 

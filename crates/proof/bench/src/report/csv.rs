@@ -1,4 +1,4 @@
-//! Rows as CSV (RFC 4180).
+//! Report rows in CSV format (RFC 4180).
 
 use crate::{
     lan::figures::Figures as OfSegment,

@@ -1,4 +1,4 @@
-//! Abstract syntax tree of a program.
+//! Abstract syntax tree of a P4 program.
 
 use crate::p4::Place;
 

@@ -1,4 +1,4 @@
-//! The systems under comparison.
+//! The systems under comparison, and how to build and start them.
 
 use crate::shell::Failed;
 

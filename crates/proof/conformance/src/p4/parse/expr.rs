@@ -1,4 +1,4 @@
-//! Parses expressions by operator precedence.
+//! Parses P4 expressions by operator precedence.
 
 use super::{DEPTH_MAX, Parser};
 use crate::p4::{

@@ -1,4 +1,4 @@
-//! Parses statements.
+//! Parses P4 statements.
 
 use super::Parser;
 use crate::p4::{

@@ -1,4 +1,4 @@
-//! The interpreter of switch programs.
+//! Tests of the interpreter of switch programs.
 
 mod committed;
 mod hostile;

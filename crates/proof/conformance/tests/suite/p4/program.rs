@@ -1,4 +1,4 @@
-//! The program `quorate-p4`, as nodes start it.
+//! Tests of the program `quorate-p4`, started as nodes start it.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Configuration of a Corosync daemon.
+//! Configuration of a Corosync daemon for the multicast comparison.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The JSON report, for programs.
+//! The comparison's JSON report, for programs.
 
 use serde_json::{Value, json};
 

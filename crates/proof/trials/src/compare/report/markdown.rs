@@ -1,4 +1,4 @@
-//! The readable report, in Markdown.
+//! The comparison's readable report, in Markdown.
 
 use std::fmt::Write as _;
 
