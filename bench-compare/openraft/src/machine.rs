@@ -1,4 +1,4 @@
-//! A state machine that counts commands.
+//! OpenRaft state machine that counts commands.
 
 use std::{
     io::Cursor,
