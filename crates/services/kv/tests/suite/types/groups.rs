@@ -447,6 +447,14 @@ fn groups_know_how_far_behind_they_are() {
         check(node, "a", progress("5-0", Some(5), Some(1)));
         node.say(client, "XGROUP SETID s a 2 ENTRIESREAD 2");
         check(node, "a", progress("2-0", Some(2), Some(4)));
+        // A gap ahead of a group that knew, which knows again at the end.
+        node.say(client, "XDEL s 4-0");
+        check(node, "a", progress("2-0", Some(2), None));
+        read(node, "a");
+        check(node, "a", progress("3-0", None, None));
+        read(node, "a");
+        read(node, "a");
+        check(node, "a", progress("6-0", Some(6), Some(0)));
         // A gap ahead, until the group has passed it or the stream has been trimmed to it.
         node.say(client, "DEL s");
         for number in 1..=5 {

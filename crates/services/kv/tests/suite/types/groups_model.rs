@@ -322,6 +322,7 @@ fn recount(store: &dyn Store) {
         Some((name, _)) => name[name.len() - EntryId::BYTES..].to_vec(),
         None => vec![0xff; EntryId::BYTES],
     };
+    let mut known = of(b"g").len();
     for (_, group) in of(b"g") {
         let number = word(&group, 0).to_be_bytes();
         let (pending, consumers) =
@@ -329,6 +330,7 @@ fn recount(store: &dyn Store) {
         assert_eq!(word(&group, 32), pending.len() as u64);
         assert_eq!(word(&group, 40), consumers.len() as u64);
         assert_eq!(group[48..], first(&pending));
+        known += 2 * (pending.len() + consumers.len());
         for (name, consumer) in consumers {
             let own = [&number[..], &word(&consumer, 0).to_be_bytes()].concat();
             let owned = of(&[b"q", &own[..]].concat());
@@ -337,6 +339,7 @@ fn recount(store: &dyn Store) {
             assert_eq!(rows[&[b"n", &own[..]].concat()], name[9..]);
         }
     }
+    assert_eq!(log.group_rows, known as u64, "no rows without a group");
 }
 
 fn node(store: Box<dyn Store>) -> (Node, ConnectionId) {
