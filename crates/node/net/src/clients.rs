@@ -290,7 +290,7 @@ impl Clients {
             let Some((id, bytes)) = heaviest(total, of, clients) else {
                 return;
             };
-            if let Some(untold) = self.shed_log.say(cx.now.time) {
+            if let Some(untold) = self.shed_log.allow_line(cx.now.time) {
                 tracing::warn!(
                     client = id.0,
                     bytes,
@@ -558,7 +558,7 @@ impl Clients {
             return;
         };
         if let Some(why) = cx.host.front().broken(id) {
-            if let Some(untold) = self.resets.say(cx.now.time) {
+            if let Some(untold) = self.resets.allow_line(cx.now.time) {
                 tracing::warn!(client = id.0, why, untold, "reset the connection of a client");
             }
             self.stats.clients_reset += 1;

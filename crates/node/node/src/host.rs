@@ -24,7 +24,7 @@ use quorate_core::{
 use quorate_log::disk::{FileId, Position};
 use quorate_replica::{
     Clock, DeviceSource, Hops, NotRead, Probed, StreamHold,
-    backup::{Header, Held, Parts, Unreadable},
+    backup::{Header, HeldSnapshot, Parts, Unreadable},
     front::{Front, Requests},
     group::asking::{self, Answer, Ask, Members, PeerTable},
     plane::{Plane, Received, Turn},
@@ -204,7 +204,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Backup {
     /// The snapshot. Its files are retained until this value is dropped.
-    pub snapshot: Held,
+    pub snapshot: HeldSnapshot,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
     /// Lowest id not yet assigned.
@@ -219,7 +219,7 @@ impl Backup {
         let mut files = PartFiles { folder: self.folder.clone(), open: None };
         let header = Header {
             cluster: self.founded.cluster,
-            slot: self.snapshot.at(),
+            slot: self.snapshot.slot(),
             era: self.snapshot.era(&mut files)?,
             next_id: self.next_id,
             class: self.founded.class,

@@ -168,7 +168,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         let own = self.identity.member().node;
         let configuration = self.replica.node().configuration();
         let votes = configuration.member_of(own).is_some();
-        let has_joined = self.replica.group().known(own).is_some();
+        let has_joined = self.replica.group().entry_of(own).is_some();
         let joins = self.identity.joins().filter(|_| has_joined);
         if votes && joins.is_some() || joins == Some(As::Learner) {
             self.identity.mark_joined()?;
@@ -296,7 +296,7 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
     }
 
     fn recall(&self, node: NodeId) -> Memory {
-        self.replica.recall(node)
+        self.replica.memory_of(node)
     }
 
     fn levels(&self) -> Levels {

@@ -19,7 +19,7 @@ use quorate_log::Base;
 use quorate_log::disk::{
     Family, FileId, SmallFiles as _, create_private_folder, private_file, temporary,
 };
-use quorate_replica::backup::{Bad, Checked, Founded, NewGroup, Part, founded};
+use quorate_replica::backup::{BadBackup, Checked, Founded, NewGroup, Part, founded};
 
 use quorate_stream::store::Store;
 use streams::Streams;
@@ -38,7 +38,7 @@ pub enum RestoreError {
     /// The folder cannot be used or written.
     Folder(IdentityError),
     /// The backup has changed since it was checked.
-    Backup(Bad),
+    Backup(BadBackup),
 }
 
 impl fmt::Display for RestoreError {
@@ -58,8 +58,8 @@ impl From<IdentityError> for RestoreError {
     }
 }
 
-impl From<Bad> for RestoreError {
-    fn from(bad: Bad) -> Self {
+impl From<BadBackup> for RestoreError {
+    fn from(bad: BadBackup) -> Self {
         Self::Backup(bad)
     }
 }

@@ -445,7 +445,7 @@ mod tests {
 
     use quorate_core::{ballot::Era, explanation::Campaign, node_set::NodeSet, slot::Slot};
     use quorate_replica::{
-        Off,
+        ClockDeviation,
         status::{Activity, Progress},
     };
 
@@ -599,8 +599,8 @@ mod tests {
             },
             Event::Scrubbed { bytes: 1_297, found: 0, ms: 3_000 },
             Event::Raised { level: quorate_core::level::Level::NEWEST },
-            Event::ClockOff(Off { node: NodeId(3), ms: -90_000 }),
-            Event::ClockOff(Off { node: NodeId(3), ms: 0 }),
+            Event::ClockOff(ClockDeviation { node: NodeId(3), ms: -90_000 }),
+            Event::ClockOff(ClockDeviation { node: NodeId(3), ms: 0 }),
             Event::ServiceBack { why },
             Event::Alarm(Alarm::ConflictingProposals { ballot, slot: Slot(7) }),
         ];

@@ -20,7 +20,7 @@ use quorate_stream::Table;
 use crate::{
     applying::{
         access::Access,
-        applier::{Applier, Listeners, Next, ask},
+        applier::{Applier, Listeners, NextStep, ask},
         digest::Digest,
         health::Condition,
         history::History,
@@ -223,9 +223,9 @@ impl<S: StateMachine> Applying<S> {
     }
 
     /// Checks the service's health, and returns its note if it has recovered.
-    pub(crate) fn tend(&mut self) -> Option<String> {
+    pub(crate) fn check_health(&mut self) -> Option<String> {
         let before = self.applied_to();
-        let note = self.applier.tend();
+        let note = self.applier.check_health();
         self.went_back |= self.applied_to() < before;
         note
     }
@@ -257,7 +257,7 @@ impl<S: StateMachine> Applying<S> {
         wall_ms: u64,
         reply: &mut Vec<u8>,
     ) -> Result<(), Failure> {
-        if self.condition().doubt().is_some() {
+        if self.condition().doubt_reason().is_some() {
             return Err(Failure::Diverged);
         }
         if !self.answers() {
@@ -278,9 +278,9 @@ impl<S: StateMachine> Applying<S> {
         contents: &Contents,
         completions: &Completions,
     ) -> bool {
-        let next = || match self.applier.next(decided_to) {
-            Next::Value(range, value) => !contents.lacks(&value, range, self.streams()),
-            Next::FromLog(_) | Next::Nothing => false,
+        let next = || match self.applier.next_step(decided_to) {
+            NextStep::Value(range, value) => !contents.lacks(&value, range, self.streams()),
+            NextStep::FromLog(_) | NextStep::Nothing => false,
         };
         self.may_apply(completions) && next()
     }
@@ -292,7 +292,7 @@ impl<S: StateMachine> Applying<S> {
     /// Applies the decided slots below `decided_to`, within a budget. `again` means that values may
     /// already have been applied in this turn. If the next values are not in memory, returns the
     /// slots to read from the log.
-    pub(crate) fn run(
+    pub(crate) fn apply_decided(
         &mut self,
         decided_to: Slot,
         contents: &Contents,
@@ -301,13 +301,13 @@ impl<S: StateMachine> Applying<S> {
     ) -> Option<SlotRange> {
         let mut budget = self.turn_bytes;
         while budget > 0 && self.may_apply(to.completions) {
-            let (range, value) = match self.applier.next(decided_to) {
-                Next::Value(..) if (again || budget < self.turn_bytes) && is_long(to) => {
+            let (range, value) = match self.applier.next_step(decided_to) {
+                NextStep::Value(..) if (again || budget < self.turn_bytes) && is_long(to) => {
                     return None;
                 }
-                Next::Value(range, value) => (range, value),
-                Next::FromLog(range) => return Some(range),
-                Next::Nothing => return None,
+                NextStep::Value(range, value) => (range, value),
+                NextStep::FromLog(range) => return Some(range),
+                NextStep::Nothing => return None,
             };
             let (range, bytes) = self.bytes_to_apply(range, &value, contents);
             let payload = match bytes {
@@ -322,7 +322,7 @@ impl<S: StateMachine> Applying<S> {
             let began = clock.map(Clock::now);
             self.apply(range, value, payload.as_ref(), to);
             if let (Some(clock), Some(began)) = (clock, began) {
-                self.pace.note(charge, clock.now().since_us(began));
+                self.pace.record_batch(charge, clock.now().since_us(began));
             }
         }
         None

@@ -124,14 +124,14 @@ impl CatchingUp {
 
     /// Returns the first part of `range` that the log can read, up to the first lost slot.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
-        let missing = self.repair.first().filter(|first| *first < range.to);
+        let missing = self.repair.first_lost().filter(|first| *first < range.to);
         SlotRange::new(range.from, missing.unwrap_or(range.to))
     }
 
     /// [disk-8] Records lost slots. Those decided in this process are fetched from peers, and the
     /// core learns earlier ones again. An open vote still has its bytes in memory; if this process
     /// ends before the decision, the next one ignores the vote.
-    pub(crate) fn lose(
+    pub(crate) fn record_lost(
         &mut self,
         lost: &[SlotRange],
         protocol: &mut Protocol,
@@ -142,8 +142,8 @@ impl CatchingUp {
             counters.slots_lost += range.len();
             let known = range.intersect(decided);
             if !known.is_empty() {
-                self.repair.lost(known);
-                protocol.later(Input::Missing(self.repair.first()));
+                self.repair.add_lost(known);
+                protocol.later(Input::Missing(self.repair.first_lost()));
             }
             if range.to > decided.to {
                 protocol.later(Input::Lost(*range));
@@ -151,9 +151,9 @@ impl CatchingUp {
         }
     }
 
-    /// Returns whether all slots in `range` were lost and are now being fetched.
-    pub(crate) fn wants(&self, range: SlotRange) -> bool {
-        self.repair.wants(range)
+    /// Returns whether all of these slots were lost and are now being fetched.
+    pub(crate) fn is_fetching(&self, range: SlotRange) -> bool {
+        self.repair.is_fetching(range)
     }
 
     /// Returns whether any slot in `range` was lost and is now being fetched.
@@ -163,7 +163,7 @@ impl CatchingUp {
 
     /// Returns the first lost slot and the number of consecutive unanswered requests.
     pub(crate) fn lost_value(&self) -> Option<(Slot, u32)> {
-        Some((self.repair.first()?, self.repair.fruitless()))
+        Some((self.repair.first_lost()?, self.repair.fruitless()))
     }
 
     pub(crate) fn missing_slots(&self) -> u64 {
@@ -179,18 +179,18 @@ impl CatchingUp {
     ) {
         counters.slots_repaired += range.len();
         self.repair.repaired(range);
-        protocol.later(Input::Missing(self.repair.first()));
+        protocol.later(Input::Missing(self.repair.first_lost()));
     }
 
     /// Records that the log now begins at `start`, so that lost slots below it are no longer
     /// needed.
     pub(crate) fn begins_at(&mut self, start: Slot, protocol: &mut Protocol) {
         self.repair.repaired(SlotRange::new(Slot::FIRST, start));
-        protocol.later(Input::Missing(self.repair.first()));
+        protocol.later(Input::Missing(self.repair.first_lost()));
     }
 
     /// Requests lost slots from a peer, if a request is due.
-    pub(crate) fn ask(
+    pub(crate) fn request_lost_slots(
         &mut self,
         now: Time,
         peers: &Peers,
@@ -212,7 +212,7 @@ impl CatchingUp {
 
     /// Queues slots that are decided here to be sent to a lagging peer.
     pub(crate) fn start_serving(&mut self, to: NodeId, range: SlotRange) {
-        self.serving.start(to, range);
+        self.serving.queue_slots(to, range);
     }
 
     /// Handles a peer's request for the bytes of a value that was proposed in `slot`. Sends them
@@ -245,7 +245,7 @@ impl CatchingUp {
 
     /// Drops the slots queued for a disconnected peer. The peer will repeat its request.
     pub(crate) fn stop_serving(&mut self, node: NodeId) {
-        self.serving.stop(node);
+        self.serving.drop_peer(node);
     }
 
     /// Starts reading bytes that peers requested. If a read fails, the peer repeats its request.
@@ -264,7 +264,7 @@ impl CatchingUp {
     }
 
     /// Sends peers the slots that they lack, round-robin, or starts reading those not in memory.
-    pub(crate) fn serve<D: Disk>(
+    pub(crate) fn serve_peers<D: Disk>(
         &mut self,
         now: Time,
         peers: &Peers,
@@ -360,7 +360,7 @@ impl CatchingUp {
     ) -> bool {
         if values.is_empty() {
             // Not on disk yet, or damaged: the peer repeats its request, to this node or another.
-            self.serving.stop(to);
+            self.serving.drop_peer(to);
         }
         for (range, value, body) in values {
             // [snap-5] For placed content, the peer fetches the bytes by position if it needs them.
@@ -409,7 +409,7 @@ pub(crate) fn send_stream_bytes(
 }
 
 /// Answers a peer's request with the bytes read from the log, or reports that they are missing.
-pub(crate) fn answer(to: NodeId, wanted: Value, values: &Values, out: &mut Outbox<'_>) {
+pub(crate) fn answer_request(to: NodeId, wanted: Value, values: &Values, out: &mut Outbox<'_>) {
     if let Value::Content { stream, offset } = wanted {
         let found = values
             .iter()

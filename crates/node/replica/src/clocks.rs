@@ -27,7 +27,7 @@ const FRESH_MS: u64 = 2_000;
 /// early.
 const READINGS_MAX: usize = 8;
 /// Maximum interval in milliseconds between comparisons of the clocks.
-const LOOK_MS: u64 = 100;
+const CHECK_INTERVAL_MS: u64 = 100;
 /// Time in milliseconds after which a new leader starts the group's clock from the clocks of a
 /// quorum. Before that, it needs the clocks of all members.
 const BEGIN_MS: u64 = 500;
@@ -41,7 +41,7 @@ const BACK_MS: i64 = 10;
 
 /// A wall clock that differs from the group's clock, or no longer does, as seen by this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Off {
+pub struct ClockDeviation {
     /// Node whose clock this is.
     pub node: NodeId,
     /// Offset from the group's clock in milliseconds: positive if ahead, negative if behind.
@@ -57,7 +57,7 @@ struct ClockReadings {
 
 impl ClockReadings {
     /// Adds a reading of the clock; 0 stands for none.
-    fn take(&mut self, now: Time, shown_ms: u64) {
+    fn record_reading(&mut self, now: Time, shown_ms: u64) {
         if shown_ms > 0 {
             self.offsets.truncate(READINGS_MAX - 1);
             self.offsets.push_front(offset(now, shown_ms));
@@ -70,7 +70,7 @@ impl ClockReadings {
     }
 
     /// Returns the offset if the last reading is at most `ms` old.
-    fn within(&self, now: Time, ms: u64) -> Option<i64> {
+    fn recent_offset(&self, now: Time, ms: u64) -> Option<i64> {
         self.offset().filter(|_| now < self.at.plus_ms(ms))
     }
 }
@@ -103,7 +103,7 @@ struct MemberClocks {
 struct Reign {
     since: Time,
     /// A quorum has confirmed the group's clock.
-    settled: bool,
+    is_confirmed: bool,
     slew_at: Time,
 }
 
@@ -111,17 +111,17 @@ struct Reign {
 #[derive(Debug, Default)]
 pub(crate) struct Clocks {
     /// Offset of this node's wall clock.
-    own: i64,
+    own_offset: i64,
     /// Offset of the group's clock; `None` if it is not known yet.
     group: Option<i64>,
     /// Readings of the group's clock received from leaders.
     leader_readings: ClockReadings,
     reign: Option<Reign>,
     /// Readings from members that answer this node's heartbeats.
-    answered: BTreeMap<NodeId, Answers>,
-    look_at: Time,
-    /// Deviating clocks: start and milliseconds of the deviation, and whether it was reported.
-    off: BTreeMap<NodeId, (Time, i64, bool)>,
+    answers: BTreeMap<NodeId, Answers>,
+    next_check_at: Time,
+    /// Clocks that are off: since when, by how many milliseconds, and whether that was reported.
+    deviations: BTreeMap<NodeId, (Time, i64, bool)>,
     /// Steady clock, required for leases and for reads with a bound on staleness.
     steady: Option<Clock>,
 }
@@ -136,31 +136,31 @@ impl Clocks {
     }
 
     /// Updates the reading of this node's wall clock.
-    pub(crate) fn turn(&mut self, now: Time, wall_ms: u64) {
+    pub(crate) fn update_own_reading(&mut self, now: Time, wall_ms: u64) {
         let own = offset(now, wall_ms);
-        if own.abs_diff(self.own) > LOOK_MS {
-            self.look_at = Time(0);
+        if own.abs_diff(self.own_offset) > CHECK_INTERVAL_MS {
+            self.next_check_at = Time(0);
         }
-        self.own = own;
+        self.own_offset = own;
     }
 
     /// Adds the readings from a node's heartbeat answer: its wall clock, and its reading of the
     /// group's clock. A reading of 0 means unknown.
     pub(crate) fn on_answer(&mut self, now: Time, from: NodeId, wall_ms: u64, group_ms: u64) {
-        let answers = self.answered.entry(from).or_default();
-        answers.wall.take(now, wall_ms);
-        answers.group.take(now, group_ms);
+        let answers = self.answers.entry(from).or_default();
+        answers.wall.record_reading(now, wall_ms);
+        answers.group.record_reading(now, group_ms);
     }
 
     /// Adds the leader's reading of the group's clock; 0 if the leader does not know it yet.
     pub(crate) fn on_leader(&mut self, now: Time, group_ms: u64) {
-        self.leader_readings.take(now, group_ms);
+        self.leader_readings.record_reading(now, group_ms);
         self.group = self.leader_readings.offset().or(self.group);
     }
 
     /// Returns the reading of this node's wall clock.
     pub(crate) fn own_ms(&self, now: Time) -> u64 {
-        shown(now, self.own)
+        shown(now, self.own_offset)
     }
 
     /// Returns the reading of the group's clock; 0 while it is not known.
@@ -175,7 +175,7 @@ impl Clocks {
 
     /// Returns the group's time, or this node's wall clock while the group's is not known.
     pub(crate) fn now_ms(&self, now: Time) -> u64 {
-        shown(now, self.group.unwrap_or(self.own))
+        shown(now, self.group.unwrap_or(self.own_offset))
     }
 
     /// Returns the leader's reading of the group's clock once a quorum has confirmed it.
@@ -184,40 +184,40 @@ impl Clocks {
     }
 
     fn is_settled(&self) -> bool {
-        self.reign.as_ref().is_some_and(|reign| reign.settled)
+        self.reign.as_ref().is_some_and(|reign| reign.is_confirmed)
     }
 
     /// Compares the clocks if a comparison is due, and returns the changes to report. `time_ms` is
     /// the group's time as applied.
-    pub(crate) fn look(
+    pub(crate) fn check_clocks(
         &mut self,
         now: Time,
         time_ms: u64,
         member: Member,
         leads: bool,
         configuration: &Configuration,
-    ) -> Vec<Off> {
-        if now < self.look_at && leads == self.is_settled() {
+    ) -> Vec<ClockDeviation> {
+        if now < self.next_check_at && leads == self.is_settled() {
             return Vec::new();
         }
-        self.look_at = now.plus_ms(LOOK_MS);
-        self.answered.retain(|_, answers| answers.wall.within(now, KNOWN_FOR_MS).is_some());
+        self.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
+        self.answers.retain(|_, answers| answers.wall.recent_offset(now, KNOWN_FOR_MS).is_some());
         if leads != self.reign.is_some() {
             // Discard earlier readings: those from another leadership may be long outdated.
-            self.answered.clear();
+            self.answers.clear();
             self.leader_readings.offsets = self.group.into_iter().collect();
-            self.reign = leads.then_some(Reign { since: now, settled: false, slew_at: now });
+            self.reign = leads.then_some(Reign { since: now, is_confirmed: false, slew_at: now });
         }
         if leads {
-            self.lead(now, member, configuration);
+            self.lead_group_clock(now, member, configuration);
         }
         // The group's clock must not fall behind the applied time.
         self.group = self.group.map(|group| group.max(offset(now, time_ms)));
-        self.judge(now, member.node, leads)
+        self.judge_deviations(now, member.node, leads)
     }
 
     /// [time-3] Starts the group's clock, or lets it follow the median of the members' clocks.
-    fn lead(&mut self, now: Time, own: Member, configuration: &Configuration) {
+    fn lead_group_clock(&mut self, now: Time, own: Member, configuration: &Configuration) {
         let Some(fresh_clocks) = self.fresh_clocks(now, own, configuration) else {
             return;
         };
@@ -225,12 +225,12 @@ impl Clocks {
         let (Some(walls), Some(reign)) = (walls, &mut self.reign) else {
             return;
         };
-        if !reign.settled {
+        if !reign.is_confirmed {
             let known = fresh_clocks.iter().filter_map(|voice| Some((voice.group?, voice.weight)));
             let all = fresh_clocks.len() == configuration.members().len();
             let begins = all || now >= reign.since.plus_ms(BEGIN_MS);
             self.group = weighted_median(known).or(begins.then_some(walls));
-            reign.settled = self.group.is_some();
+            reign.is_confirmed = self.group.is_some();
         } else if now >= reign.slew_at {
             reign.slew_at = now.plus_ms(SLEW_MS);
             self.group = self.group.map(|group| {
@@ -250,10 +250,10 @@ impl Clocks {
         let (mut fresh_clocks, mut heard) = (Vec::new(), MemberSet::default());
         for (at, voter) in configuration.members().iter().enumerate() {
             let clocks = match voter.member == own {
-                true => Some((self.own, self.group)),
-                false => self.answered.get(&voter.member.node).and_then(|answers| {
-                    let wall = answers.wall.within(now, FRESH_MS)?;
-                    Some((wall, answers.group.within(now, FRESH_MS)))
+                true => Some((self.own_offset, self.group)),
+                false => self.answers.get(&voter.member.node).and_then(|answers| {
+                    let wall = answers.wall.recent_offset(now, FRESH_MS)?;
+                    Some((wall, answers.group.recent_offset(now, FRESH_MS)))
                 }),
             };
             if let Some((wall, group)) = clocks {
@@ -264,25 +264,25 @@ impl Clocks {
         configuration.is_quorum(Phase::Two, heard).then_some(fresh_clocks)
     }
 
-    fn judge(&mut self, now: Time, own: NodeId, leads: bool) -> Vec<Off> {
+    fn judge_deviations(&mut self, now: Time, own: NodeId, leads: bool) -> Vec<ClockDeviation> {
         let Some(group) = self.group else {
             return Vec::new();
         };
-        let others = self.answered.iter().filter(|_| leads);
+        let others = self.answers.iter().filter(|_| leads);
         let others = others.filter_map(|(node, answers)| Some((*node, answers.wall.offset()?)));
-        let seen: Vec<_> = others.chain([(own, self.own)]).collect();
-        self.off.retain(|node, _| seen.iter().any(|(seen, _)| seen == node));
+        let seen: Vec<_> = others.chain([(own, self.own_offset)]).collect();
+        self.deviations.retain(|node, _| seen.iter().any(|(seen, _)| seen == node));
         let mut news = Vec::new();
         for (node, offset) in seen {
-            let off = Off { node, ms: offset.saturating_sub(group) };
+            let off = ClockDeviation { node, ms: offset.saturating_sub(group) };
             if off.ms.unsigned_abs() > REPORT_MS {
-                let (since, ms, told) = self.off.entry(node).or_insert((now, off.ms, false));
+                let (since, ms, told) = self.deviations.entry(node).or_insert((now, off.ms, false));
                 *ms = off.ms;
                 if !*told && now >= since.plus_ms(REPORT_AFTER_MS) {
                     *told = true;
                     news.push(off);
                 }
-            } else if let Some((_, _, true)) = self.off.remove(&node) {
+            } else if let Some((_, _, true)) = self.deviations.remove(&node) {
                 news.push(off);
             }
         }
@@ -290,9 +290,9 @@ impl Clocks {
     }
 
     /// Returns the clocks reported as off: all of them on a leader, otherwise this node's own.
-    pub(crate) fn off(&self) -> impl Iterator<Item = Off> + '_ {
-        let told = self.off.iter().filter(|(_, (_, _, told))| *told);
-        told.map(|(node, (_, ms, _))| Off { node: *node, ms: *ms })
+    pub(crate) fn reported_deviations(&self) -> impl Iterator<Item = ClockDeviation> + '_ {
+        let told = self.deviations.iter().filter(|(_, (_, _, told))| *told);
+        told.map(|(node, (_, ms, _))| ClockDeviation { node: *node, ms: *ms })
     }
 }
 
@@ -310,7 +310,7 @@ fn weighted_median(offsets: impl Iterator<Item = (i64, u64)>) -> Option<i64> {
     middle.map(|(offset, _)| *offset)
 }
 
-impl Off {
+impl ClockDeviation {
     /// Returns whether the difference is large enough for a warning.
     pub const fn is_off(&self) -> bool {
         self.ms.unsigned_abs() > REPORT_MS
@@ -354,19 +354,29 @@ mod tests {
             Self { clocks: Clocks::default(), nodes, leads: false, ms: 0, own, time_ms: 0 }
         }
 
-        fn look(&mut self) -> Vec<Off> {
+        fn check_clocks(&mut self) -> Vec<ClockDeviation> {
             let members = (1..=self.nodes).map(Member::first);
             let configuration = Configuration::simple(members, Class::Durable).unwrap();
             let now = Time(0).plus_ms(self.ms);
-            self.clocks.turn(now, shows(self.ms, self.own));
-            self.clocks.look(now, self.time_ms, Member::first(1), self.leads, &configuration)
+            self.clocks.update_own_reading(now, shows(self.ms, self.own));
+            self.clocks.check_clocks(
+                now,
+                self.time_ms,
+                Member::first(1),
+                self.leads,
+                &configuration,
+            )
         }
 
         /// Makes the node lead for `ms` milliseconds, and receive the wall clocks and readings of
         /// `others`. Returns the reported changes.
-        fn lead(&mut self, ms: u64, others: &[(u32, i64, Option<i64>)]) -> Vec<Off> {
+        fn run_as_leader(
+            &mut self,
+            ms: u64,
+            others: &[(u32, i64, Option<i64>)],
+        ) -> Vec<ClockDeviation> {
             self.leads = true;
-            let mut news = self.look();
+            let mut news = self.check_clocks();
             for _ in 0..ms / 20 {
                 self.ms += 20;
                 let now = Time(0).plus_ms(self.ms);
@@ -375,15 +385,15 @@ mod tests {
                     let wall_ms = shows(self.ms, *wall);
                     self.clocks.on_answer(now, NodeId(*node), wall_ms, group_ms);
                 }
-                news.extend(self.look());
+                news.extend(self.check_clocks());
             }
             news
         }
 
         /// Makes the node follow a leader whose group clock arrives `late_ms` late.
-        fn follow(&mut self, off: i64, late_ms: u64) {
+        fn run_as_follower(&mut self, off: i64, late_ms: u64) {
             (self.leads, self.ms) = (false, self.ms + 20);
-            self.look();
+            self.check_clocks();
             let said_ms = shows(self.ms, off) - late_ms;
             self.clocks.on_leader(Time(0).plus_ms(self.ms), said_ms);
         }
@@ -413,32 +423,32 @@ mod tests {
             (0, &[(2, 0, None), (8, HOURS, None), (9, HOURS, None)], None),
         ] {
             let mut one = One::new(3, own);
-            one.lead(100, others);
+            one.run_as_leader(100, others);
             assert_eq!(one.reading(), expected, "{own} {others:?}");
-            one.lead(BEGIN_MS, others);
+            one.run_as_leader(BEGIN_MS, others);
             assert_eq!(one.reading().is_some(), !others.is_empty(), "{own} {others:?}");
             assert_eq!(one.stamps(), one.reading().is_some());
         }
         let mut two = One::new(3, HOURS);
-        two.lead(1_000, &[(2, 0, None)]);
+        two.run_as_leader(1_000, &[(2, 0, None)]);
         assert_eq!(two.reading(), Some(0));
         let mut single = One::new(1, 9_000);
-        single.lead(0, &[]);
+        single.run_as_leader(0, &[]);
         assert_eq!(single.reading(), Some(9_000));
     }
 
     #[test]
     fn no_wall_clock_moves_the_groups_by_more_than_its_slew() {
         let mut one = One::new(3, 0);
-        one.lead(100, &[(2, 0, None), (3, HOURS, None)]);
+        one.run_as_leader(100, &[(2, 0, None), (3, HOURS, None)]);
         one.own = HOURS;
-        one.lead(10_000, &[(2, HOURS, None), (3, HOURS, None)]);
+        one.run_as_leader(10_000, &[(2, HOURS, None), (3, HOURS, None)]);
         assert_eq!(one.reading(), Some(11));
         one.own = -HOURS;
-        one.lead(4_000, &[(2, -HOURS, None), (3, -HOURS, None)]);
+        one.run_as_leader(4_000, &[(2, -HOURS, None), (3, -HOURS, None)]);
         assert_eq!(one.reading(), Some(-29));
         // Old readings have no effect.
-        one.lead(10_000, &[]);
+        one.run_as_leader(10_000, &[]);
         assert_eq!(one.reading(), Some(-39));
     }
 
@@ -451,10 +461,10 @@ mod tests {
             (None, &[(2, HOURS, Some(490))], 490),
         ] {
             let mut one = One::new(3, -HOURS);
-            own.into_iter().for_each(|off| one.follow(off, 0));
-            one.lead(0, others);
+            own.into_iter().for_each(|off| one.run_as_follower(off, 0));
+            one.run_as_leader(0, others);
             assert_eq!((one.reading(), one.stamps()), (own, false), "no quorum has answered");
-            one.lead(20, others);
+            one.run_as_leader(20, others);
             assert_eq!((one.reading(), one.stamps()), (Some(expected), true), "{others:?}");
         }
     }
@@ -462,34 +472,34 @@ mod tests {
     #[test]
     fn a_follower_keeps_what_arrived_least_late_and_ages_it() {
         let mut one = One::new(3, HOURS);
-        one.look();
+        one.check_clocks();
         one.clocks.on_leader(Time(0), 0);
         assert_eq!(one.reading(), None, "the leader does not know");
         assert_eq!((one.clocks.is_known(), one.clocks.now_ms(Time(0))), (false, shows(0, HOURS)));
         for (late_ms, expected) in [(30, -30), (900, -30), (2, -2), (40, -2)] {
-            one.follow(0, late_ms);
+            one.run_as_follower(0, late_ms);
             assert_eq!(one.reading(), Some(expected));
         }
         one.ms += 100_000;
-        one.look();
+        one.check_clocks();
         assert_eq!(one.reading(), Some(-2));
         // The group's clock is never behind the applied time.
         one.ms += 100;
         one.time_ms = shows(one.ms, 7);
-        one.look();
+        one.check_clocks();
         assert_eq!(one.reading(), Some(7));
     }
 
     #[test]
     fn who_is_off_is_reported_once_and_again_when_it_is_right() {
         let mut one = One::new(3, 0);
-        let told = one.lead(4_000, &[(2, 20, None), (3, -90_000, None)]);
+        let told = one.run_as_leader(4_000, &[(2, 20, None), (3, -90_000, None)]);
         let [off] = told[..] else { panic!("{told:?}") };
         assert_eq!(off.node, NodeId(3));
         assert_eq!(off.text(), "90.0 s behind the group's clock");
-        assert_eq!(one.clocks.off().count(), 1);
-        let told = one.lead(1_000, &[(2, 0, None), (3, 0, None)]);
+        assert_eq!(one.clocks.reported_deviations().count(), 1);
+        let told = one.run_as_leader(1_000, &[(2, 0, None), (3, 0, None)]);
         assert_eq!(told.len(), 1);
-        assert!(!told[0].is_off() && one.clocks.off().count() == 0, "{told:?}");
+        assert!(!told[0].is_off() && one.clocks.reported_deviations().count() == 0, "{told:?}");
     }
 }

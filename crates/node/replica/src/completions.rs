@@ -29,7 +29,7 @@ enum Outcome {
 pub struct Ended {
     list: VecDeque<(Tag, Outcome)>,
     replies: Vec<u8>,
-    taken: usize,
+    next_index: usize,
 }
 
 impl Ended {
@@ -45,7 +45,7 @@ impl Ended {
     ) -> Option<(Completion<'_>, Evidence)> {
         loop {
             let (tag, outcome) = self.list.pop_front()?;
-            if !queue.forgotten.remove(&tag) {
+            if !queue.dropped.remove(&tag) {
                 let evidence = match outcome {
                     Outcome::Readable(evidence) => evidence,
                     _ => Evidence::Confirmed,
@@ -53,7 +53,7 @@ impl Ended {
                 return Some((self.completion(tag, outcome), evidence));
             }
             if let Outcome::Written(length) = outcome {
-                self.taken += length;
+                self.next_index += length;
             }
         }
     }
@@ -61,9 +61,9 @@ impl Ended {
     fn completion(&mut self, tag: Tag, outcome: Outcome) -> Completion<'_> {
         match outcome {
             Outcome::Written(length) => {
-                let from = self.taken;
-                self.taken += length;
-                Completion::Written(tag, &self.replies[from..self.taken])
+                let from = self.next_index;
+                self.next_index += length;
+                Completion::Written(tag, &self.replies[from..self.next_index])
             }
             Outcome::InMemory(slot) => Completion::InMemory(tag, slot),
             Outcome::Registered(session) => Completion::Registered(tag, session),
@@ -80,7 +80,7 @@ impl Ended {
 pub(crate) struct Completions {
     ended: Ended,
     /// Requests that their front dropped.
-    forgotten: BTreeSet<Tag>,
+    dropped: BTreeSet<Tag>,
     open: usize,
     /// [offload-9] Requests without a quorum fail because this node's device does not answer.
     device_is_late: bool,
@@ -102,7 +102,7 @@ impl Completions {
         self.open += 1;
     }
 
-    pub(crate) fn open(&self) -> usize {
+    pub(crate) fn open_count(&self) -> usize {
         self.open
     }
 
@@ -124,10 +124,10 @@ impl Completions {
         }
     }
 
-    /// [class-2] Holds a reply until the command in `slot` is on stable storage at a quorum, but no
-    /// longer than `until`.
-    pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
-        self.outlasting.hold(tag, slot, until, reply);
+    /// [class-2] Holds a reply until the command in this slot is on stable storage at a quorum, at
+    /// most until the deadline `until`.
+    pub(crate) fn hold_reply(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
+        self.outlasting.hold_reply(tag, slot, until, reply);
     }
 
     pub(crate) fn outlasting(&mut self) -> &mut HeldReplies {
@@ -241,11 +241,11 @@ impl Completions {
 
     /// Drops a request from the front end: its completion is removed from the queue, now or when it
     /// arrives. The tags of requests without a completion are cleared once no requests are open.
-    pub(crate) fn forget(&mut self, tag: Tag) {
+    pub(crate) fn drop_request(&mut self, tag: Tag) {
         if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {
             self.remove(at);
         } else if self.open > 0 || self.is_notifying {
-            self.forgotten.insert(tag);
+            self.dropped.insert(tag);
         }
     }
 
@@ -263,15 +263,15 @@ impl Completions {
 
     fn ends(&mut self, tag: Tag) -> bool {
         self.open = self.open.saturating_sub(1);
-        let wanted = self.forgotten.is_empty() || !self.forgotten.remove(&tag);
+        let wanted = self.dropped.is_empty() || !self.dropped.remove(&tag);
         if self.open == 0 && !self.is_notifying {
-            self.forgotten.clear();
+            self.dropped.clear();
         }
         wanted
     }
 
     /// Takes all completed requests out of the queue; `None` if there are none.
-    pub(crate) fn take(&mut self) -> Option<Ended> {
+    pub(crate) fn take_ended(&mut self) -> Option<Ended> {
         self.is_notifying = !self.ended.list.is_empty();
         self.is_notifying.then(|| std::mem::take(&mut self.ended))
     }
@@ -280,12 +280,12 @@ impl Completions {
     pub(crate) fn recycle(&mut self, mut ended: Ended) {
         self.is_notifying = false;
         if self.open == 0 {
-            self.forgotten.clear();
+            self.dropped.clear();
         }
         if self.ended.list.is_empty() && self.ended.replies.is_empty() {
             ended.list.clear();
             ended.replies.clear();
-            ended.taken = 0;
+            ended.next_index = 0;
             ended.replies.shrink_to(1 << 20);
             self.ended = ended;
         }
@@ -304,14 +304,14 @@ mod tests {
         completions.failed(Tag(2), Failure::Busy);
         completions.written(Tag(3), b"");
         completions.written(Tag(4), b"four");
-        completions.forget(Tag(1));
-        let mut ended = completions.take().unwrap();
+        completions.drop_request(Tag(1));
+        let mut ended = completions.take_ended().unwrap();
         assert_eq!(ended.next_completion(), Some(Completion::Failed(Tag(2), Failure::Busy)));
         assert_eq!(ended.next_completion(), Some(Completion::Written(Tag(3), b"")));
         assert_eq!(ended.next_completion(), Some(Completion::Written(Tag(4), b"four")));
         assert_eq!(ended.next_completion(), None);
         completions.recycle(ended);
-        assert_eq!((completions.open(), completions.bytes()), (0, 0));
+        assert_eq!((completions.open_count(), completions.bytes()), (0, 0));
     }
 
     /// A front end notified of some requests may drop others, e.g. by closing a connection.
@@ -322,27 +322,27 @@ mod tests {
         completions.failed(Tag(1), Failure::Busy);
         completions.written(Tag(2), b"two");
         completions.written(Tag(3), b"three");
-        let mut ended = completions.take().unwrap();
+        let mut ended = completions.take_ended().unwrap();
         assert!(ended.next_not_forgotten(&mut completions).is_some());
-        completions.forget(Tag(2));
+        completions.drop_request(Tag(2));
         let next = ended.next_not_forgotten(&mut completions);
         let next = next.map(|(completion, _)| completion);
         assert_eq!(next, Some(Completion::Written(Tag(3), b"three")));
         completions.recycle(ended);
-        assert!(completions.forgotten.is_empty());
+        assert!(completions.dropped.is_empty());
     }
 
     #[test]
     fn forgotten_request_ends_in_silence() {
         let mut completions = Completions::default();
         (0..2).for_each(|_| completions.opened());
-        completions.forget(Tag(1));
+        completions.drop_request(Tag(1));
         completions.written(Tag(1), b"one");
-        assert!(completions.take().is_none());
-        completions.forget(Tag(9));
+        assert!(completions.take_ended().is_none());
+        completions.drop_request(Tag(9));
         completions.readable(Tag(2), Evidence::Confirmed);
-        let ended = completions.take().unwrap();
+        let ended = completions.take_ended().unwrap();
         completions.recycle(ended);
-        assert!(completions.forgotten.is_empty(), "nothing is open, nothing to remember");
+        assert!(completions.dropped.is_empty(), "nothing is open, nothing to remember");
     }
 }

@@ -142,10 +142,10 @@ impl Contents {
         self.payloads.has_room_ahead(more + self.runs.excess_bytes())
     }
 
-    /// Returns the first part of `range` for which the value's bytes are available or not needed:
-    /// all of them for a value without bytes. The two cases of content are separate parts, since
-    /// they are recorded separately.
-    pub(crate) fn held(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
+    /// Returns the first part of these slots for which the value's bytes are available or not
+    /// needed: all of them for a value without bytes. The two cases of content are separate parts,
+    /// since they are recorded separately.
+    pub(crate) fn held_range(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let to = match *value {
             Value::Batch(ref name) if !self.payloads.holds(name) => range.from,
             Value::Content { stream, offset } => {
@@ -162,9 +162,9 @@ impl Contents {
         SlotRange::new(range.from, to)
     }
 
-    /// Returns whether the value's bytes are available or not needed in all slots of `range`.
-    pub(crate) fn holds(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
-        self.held(value, range, streams) == range
+    /// Returns whether the value's bytes are available or not needed in all of these slots.
+    pub(crate) fn holds_all(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
+        self.held_range(value, range, streams) == range
     }
 
     /// Returns the availability of the value's bytes, and the longest first part of `range` that
@@ -186,7 +186,7 @@ impl Contents {
                     return (needless, Bytes::None);
                 }
                 let mut positions = positions(offset, range);
-                let Some((end, whereabouts)) = self.runs.first(stream, &positions) else {
+                let Some((end, whereabouts)) = self.runs.first_location(stream, &positions) else {
                     return (range, Bytes::Missing);
                 };
                 positions.end = end;
@@ -247,7 +247,7 @@ impl Contents {
     }
 
     /// Stores bytes that a peer sent, if they match the value and were missing.
-    pub(crate) fn keep(
+    pub(crate) fn store_bytes(
         &mut self,
         value: &Value,
         range: SlotRange,
@@ -284,13 +284,18 @@ impl Contents {
     /// [aux-5] Records a full replica's statement that this stream's content below position `below`
     /// is not needed in slots at or after `from`. Returns the requested content that this settles,
     /// even if only its first part is settled.
-    pub(crate) fn settle(&mut self, stream: StreamName, below: u64, from: Slot) -> Vec<Value> {
-        let mut settled = self.fetches.of_stream(stream);
+    pub(crate) fn record_not_needed(
+        &mut self,
+        stream: StreamName,
+        below: u64,
+        from: Slot,
+    ) -> Vec<Value> {
+        let mut settled = self.fetches.values_of_stream(stream);
         settled.retain(|value| {
             let Value::Content { offset, .. } = *value else {
                 return false;
             };
-            let wanted = self.fetches.wanted(value).filter(|wanted| wanted.from >= from);
+            let wanted = self.fetches.fetching_range(value).filter(|wanted| wanted.from >= from);
             let Some(SlotRange { from, to }) = wanted else {
                 return false;
             };
@@ -359,7 +364,7 @@ impl Contents {
         streams: &Table,
         patience: bool,
     ) -> SlotRange {
-        let held = self.held(value, range, streams);
+        let held = self.held_range(value, range, streams);
         if !held.is_empty() {
             self.pin(value, held);
         }
@@ -367,20 +372,25 @@ impl Contents {
         if !missing.is_empty() {
             // The owner of the stream sends its bytes, or has already sent them.
             let patience = patience && matches!(value, Value::Content { .. });
-            self.fetches.start(now, *value, missing, from, patience);
+            self.fetches.start_fetch(now, *value, missing, from, patience);
         }
         held
     }
 
     /// Records that more of the value's bytes are available. Returns the first part of the fetched
     /// slots that is now complete, if any, after pinning its bytes.
-    pub(crate) fn found(&mut self, now: Time, value: &Value, streams: &Table) -> Option<SlotRange> {
-        let wanted = self.fetches.wanted(value)?;
-        let held = self.held(value, wanted, streams);
+    pub(crate) fn record_available(
+        &mut self,
+        now: Time,
+        value: &Value,
+        streams: &Table,
+    ) -> Option<SlotRange> {
+        let wanted = self.fetches.fetching_range(value)?;
+        let held = self.held_range(value, wanted, streams);
         if held.is_empty() {
             return None;
         }
-        self.fetches.found(now, value, held.to);
+        self.fetches.record_available(now, value, held.to);
         self.pin(value, held);
         Some(held)
     }
@@ -392,12 +402,12 @@ impl Contents {
 
     /// Returns the content of this stream whose bytes are being fetched.
     pub(crate) fn wanted_of(&self, stream: StreamName) -> Vec<Value> {
-        self.fetches.of_stream(stream)
+        self.fetches.values_of_stream(stream)
     }
 
     /// Returns the slots for which the value's bytes are being fetched, if any.
-    pub(crate) fn wanted(&self, value: &Value) -> Option<SlotRange> {
-        self.fetches.wanted(value)
+    pub(crate) fn fetching_range(&self, value: &Value) -> Option<SlotRange> {
+        self.fetches.fetching_range(value)
     }
 
     /// Records that one of `peers` connected peers does not have the requested bytes.
@@ -405,12 +415,12 @@ impl Contents {
         self.fetches.not_there(now, value, peers);
     }
 
-    pub(crate) fn ask(&mut self, now: Time, peers: &Peers, out: &mut Outbox<'_>) {
+    pub(crate) fn send_requests(&mut self, now: Time, peers: &Peers, out: &mut Outbox<'_>) {
         if self.fetches.wake_at().is_none_or(|at| at > now) {
             return;
         }
         let mut questions = Vec::new();
-        self.fetches.due(now, &peers.ids(), &mut questions);
+        self.fetches.append_due_requests(now, &peers.ids(), &mut questions);
         for question in questions {
             let frame = Frame::FetchRequest { value: question.value, slot: question.range.from };
             out.send(question.to, Lane::Control, &frame);
@@ -469,16 +479,16 @@ mod tests {
         let mut contents = contents(100);
         let streams = Table::default();
         let (none, all) = (slots(5, 5), slots(5, 9));
-        assert_eq!(contents.held(&Value::NoOp, all, &streams), all);
-        assert_eq!(contents.held(&CONTENT, all, &streams), none);
+        assert_eq!(contents.held_range(&Value::NoOp, all, &streams), all);
+        assert_eq!(contents.held_range(&CONTENT, all, &streams), none);
         let value = batch(b"abc");
-        assert_eq!(contents.held(&value, slots(5, 6), &streams), none);
+        assert_eq!(contents.held_range(&value, slots(5, 6), &streams), none);
         let missing = bytes_of(&contents, &value, slots(5, 6), &streams);
         assert_eq!(missing, Bytes::Missing);
         contents.insert(&value, slots(5, 6), Payload::new(b"abc".to_vec()));
         for slot in [5, 8] {
             let range = SlotRange::one(Slot(slot));
-            let everywhere = contents.holds(&value, range, &streams);
+            let everywhere = contents.holds_all(&value, range, &streams);
             assert!(everywhere, "the same in every slot");
             let Bytes::Here(payload) = bytes_of(&contents, &value, range, &streams) else {
                 panic!("just kept");
@@ -507,17 +517,17 @@ mod tests {
         };
         streams.execute(Slot(1), &open.encode()).unwrap();
         streams.append(stream, 0, slots(0, 6));
-        assert_eq!(contents.held(&CONTENT, slots(2, 10), &streams), slots(2, 6));
+        assert_eq!(contents.held_range(&CONTENT, slots(2, 10), &streams), slots(2, 6));
         assert_eq!(bytes_of(&contents, &CONTENT, slots(2, 6), &streams), Bytes::None);
         let (now, from) = (Time(0), NodeId(2));
         let held = contents.fetch(now, &CONTENT, slots(2, 10), from, &streams, true);
-        assert_eq!((held, contents.wanted(&CONTENT)), (slots(2, 6), Some(slots(6, 10))));
+        assert_eq!((held, contents.fetching_range(&CONTENT)), (slots(2, 6), Some(slots(6, 10))));
         assert!(contents.lacks(&CONTENT, slots(6, 10), &streams));
         contents.insert(&CONTENT, slots(6, 8), Payload::new(vec![6, 7]));
-        assert_eq!(contents.found(now, &CONTENT, &streams), Some(slots(6, 8)));
-        assert_eq!(contents.found(now, &CONTENT, &streams), None);
+        assert_eq!(contents.record_available(now, &CONTENT, &streams), Some(slots(6, 8)));
+        assert_eq!(contents.record_available(now, &CONTENT, &streams), None);
         contents.insert(&CONTENT, slots(8, 10), Payload::new(vec![8, 9]));
-        assert_eq!(contents.found(now, &CONTENT, &streams), Some(slots(8, 10)));
+        assert_eq!(contents.record_available(now, &CONTENT, &streams), Some(slots(8, 10)));
         let Bytes::Here(bytes) = bytes_of(&contents, &CONTENT, slots(7, 9), &streams) else {
             panic!("both are here");
         };
@@ -525,8 +535,8 @@ mod tests {
         contents.restore(&CONTENT, slots(20, 30), Vec::new());
         let bare = bytes_of(&contents, &CONTENT, slots(22, 30), &streams);
         assert_eq!(bare, Bytes::None, "it was voted for without bytes");
-        assert!(contents.holds(&CONTENT, slots(22, 30), &streams));
-        assert!(!contents.holds(&CONTENT, slots(22, 31), &streams));
+        assert!(contents.holds_all(&CONTENT, slots(22, 30), &streams));
+        assert!(!contents.holds_all(&CONTENT, slots(22, 31), &streams));
         // The next position is 6, where the part that the table settles and the earlier vote meet.
         contents.restore(&CONTENT, slots(6, 7), Vec::new());
         let needless = contents.needless(&CONTENT, slots(2, 9), &streams);
@@ -536,9 +546,9 @@ mod tests {
         let first = contents.first_part(&CONTENT, slots(2, 9), &streams);
         assert_eq!(first, (slots(2, 7), Bytes::None), "a part of it is needed");
         contents.release_below(Slot(30));
-        assert!(!contents.holds(&CONTENT, slots(22, 30), &streams));
+        assert!(!contents.holds_all(&CONTENT, slots(22, 30), &streams));
         streams.close(stream);
-        let rest = contents.held(&CONTENT, slots(8, 99), &streams);
+        let rest = contents.held_range(&CONTENT, slots(8, 99), &streams);
         assert_eq!(rest, slots(8, 99), "closed: no peer needs it");
         assert_eq!(contents.recent(&CONTENT, slots(7, 9)).unwrap()[..], [7, 8], "a peer may");
     }
@@ -559,22 +569,22 @@ mod tests {
         let mut nothing = looking(slots(20, 30));
         for (stream, below, from) in [(other, u64::MAX, 1), (stream, 20, 1), (stream, u64::MAX, 21)]
         {
-            assert_eq!(nothing.settle(stream, below, Slot(from)), []);
-            assert_eq!(nothing.found(now, &CONTENT, &streams), None);
+            assert_eq!(nothing.record_not_needed(stream, below, Slot(from)), []);
+            assert_eq!(nothing.record_available(now, &CONTENT, &streams), None);
         }
         let mut all = looking(slots(20, 30));
-        assert_eq!(all.settle(stream, u64::MAX, Slot(20)), [CONTENT]);
-        let found = all.found(now, &CONTENT, &streams);
-        assert_eq!((found, all.wanted(&CONTENT)), (Some(slots(20, 30)), None));
+        assert_eq!(all.record_not_needed(stream, u64::MAX, Slot(20)), [CONTENT]);
+        let found = all.record_available(now, &CONTENT, &streams);
+        assert_eq!((found, all.fetching_range(&CONTENT)), (Some(slots(20, 30)), None));
         let bytes = bytes_of(&all, &CONTENT, slots(20, 30), &streams);
         assert_eq!(bytes, Bytes::None, "its record has none");
-        assert_eq!(all.settle(stream, u64::MAX, Slot(20)), [], "said again");
+        assert_eq!(all.record_not_needed(stream, u64::MAX, Slot(20)), [], "said again");
         all.release_below(Slot(30));
         assert!(all.without_bytes.is_empty());
         let mut part = looking(slots(20, 30));
-        assert_eq!(part.settle(stream, 25, Slot(3)), [CONTENT]);
-        assert_eq!(part.found(now, &CONTENT, &streams), Some(slots(20, 25)));
-        assert_eq!(part.wanted(&CONTENT), Some(slots(25, 30)));
+        assert_eq!(part.record_not_needed(stream, 25, Slot(3)), [CONTENT]);
+        assert_eq!(part.record_available(now, &CONTENT, &streams), Some(slots(20, 25)));
+        assert_eq!(part.fetching_range(&CONTENT), Some(slots(25, 30)));
     }
 
     /// [value-2] Bytes that do not match their value are not stored.
@@ -582,11 +592,11 @@ mod tests {
     fn bytes_of_another_value_are_not_kept() {
         let mut contents = contents(100);
         let (value, range) = (batch(b"abc"), slots(5, 6));
-        assert_eq!(contents.keep(&value, range, brought(b"abd")), Err(Mismatched));
-        assert_eq!(contents.keep(&CONTENT, slots(5, 9), brought(b"abc")), Err(Mismatched));
-        assert!(!contents.holds(&value, range, &Table::default()));
-        assert_eq!(contents.keep(&value, range, brought(b"abc")), Ok(()));
-        assert!(contents.holds(&value, range, &Table::default()));
+        assert_eq!(contents.store_bytes(&value, range, brought(b"abd")), Err(Mismatched));
+        assert_eq!(contents.store_bytes(&CONTENT, slots(5, 9), brought(b"abc")), Err(Mismatched));
+        assert!(!contents.holds_all(&value, range, &Table::default()));
+        assert_eq!(contents.store_bytes(&value, range, brought(b"abc")), Ok(()));
+        assert!(contents.holds_all(&value, range, &Table::default()));
     }
 
     /// Each pin ends exactly once, by a release or because another value is decided in the slot.
@@ -602,8 +612,8 @@ mod tests {
             // Unpinned bytes are dropped to store the newest.
             contents.insert(&other, slots(5, 6), Payload::new(b"other".to_vec()));
             contents.insert(&batch(b"newest"), slots(5, 6), Payload::new(b"newest".to_vec()));
-            assert!(!contents.holds(&other, slots(1, 2), &Table::default()));
-            contents.holds(&value, slots(5, 6), &Table::default()) && !contents.has_room(1)
+            assert!(!contents.holds_all(&other, slots(1, 2), &Table::default()));
+            contents.holds_all(&value, slots(5, 6), &Table::default()) && !contents.has_room(1)
         };
         assert!(pinned(&mut contents));
         contents.decided(&Value::NoOp, slots(5, 6));
@@ -625,13 +635,20 @@ mod tests {
             contents.fetch(Time(0), value, range, NodeId(2), &Table::default(), false)
         };
         assert!(fetch(&mut contents, &value, range).is_empty());
-        assert_eq!(contents.wanted(&value), Some(range));
-        assert_eq!(contents.found(Time(0), &value, &Table::default()), None, "not here yet");
+        assert_eq!(contents.fetching_range(&value), Some(range));
+        assert_eq!(
+            contents.record_available(Time(0), &value, &Table::default()),
+            None,
+            "not here yet"
+        );
         contents.insert(&value, slots(5, 6), Payload::new(b"abc".to_vec()));
-        assert_eq!(contents.found(Time(0), &value, &Table::default()), Some(range));
+        assert_eq!(contents.record_available(Time(0), &value, &Table::default()), Some(range));
         assert!(!contents.has_room(1), "it is pinned");
         assert_eq!(
-            (contents.found(Time(0), &value, &Table::default()), contents.wanted(&value)),
+            (
+                contents.record_available(Time(0), &value, &Table::default()),
+                contents.fetching_range(&value)
+            ),
             (None, None)
         );
         assert_eq!(fetch(&mut contents, &value, slots(7, 8)), slots(7, 8));

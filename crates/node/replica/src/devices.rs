@@ -27,11 +27,11 @@ use crate::{
 };
 
 /// Time in milliseconds for which a device is left unused after it refused an order or a value.
-const REST_MS: u64 = 1_000;
+const REFUSAL_PAUSE_MS: u64 = 1_000;
 /// Interval in milliseconds between searches for a device while this node has none.
 const SEARCH_MS: u64 = 5_000;
 /// Interval in milliseconds between checks that a device still receives from the network.
-const LOOK_MS: u64 = 500;
+const CHECK_INTERVAL_MS: u64 = 500;
 /// [offload-9] Time in microseconds after which a silent device whose votes count is abandoned.
 ///
 /// A late device still has its votes: the machine is busy, a virtual machine is paused or migrated,
@@ -40,7 +40,7 @@ const LOOK_MS: u64 = 500;
 /// devices than the loss budget ends the group. So the bound only has to be shorter than an
 /// operator's patience with a hung device.
 const LATE_US: u64 = 30_000_000;
-const LATE: &str = "the device does not answer";
+const LATE_REASON: &str = "the device does not answer";
 
 /// Events from a device, in order.
 #[derive(Debug)]
@@ -83,12 +83,12 @@ struct OwnedDevice {
 
 /// State of the device's connection to the network.
 struct NetworkState {
-    look_at: Time,
+    next_check_at: Time,
     /// New name of the interface, if it was renamed.
-    moved: Option<String>,
+    renamed_to: Option<String>,
     is_paused: bool,
-    /// Reason why the device was removed from the network; `None` if it was not.
-    over: Option<String>,
+    /// Why the device was removed from the network; `None` if it was not.
+    removal_reason: Option<String>,
 }
 
 /// The device of this node, if any, and the search for one.
@@ -117,7 +117,7 @@ impl Devices {
     }
 
     /// Sets the devices to choose from, and opens the first one that is available.
-    pub(crate) fn lend(&mut self, ladder: Box<dyn DeviceSource>) {
+    pub(crate) fn set_source(&mut self, ladder: Box<dyn DeviceSource>) {
         self.ladder = Some(ladder);
         self.climb(None);
     }
@@ -126,7 +126,7 @@ impl Devices {
         self.search_at = None;
         let climbed = self.ladder.as_mut().map(|ladder| ladder.open_device(lost));
         match climbed {
-            Some(Ok(lent)) => self.own(lent),
+            Some(Ok(lent)) => self.own_device(lent),
             Some(Err(why)) => {
                 self.status = Some(DeviceStatus {
                     name: "none".to_owned(),
@@ -156,7 +156,7 @@ impl Devices {
     }
 
     /// Takes ownership of a device, after fencing it from any earlier owner ([offload-9]).
-    fn own(&mut self, lent: AttachedDevice) {
+    fn own_device(&mut self, lent: AttachedDevice) {
         let AttachedDevice { kind, name, device, mut owner } = lent;
         owner.disarm();
         let shape = device.shape();
@@ -182,7 +182,12 @@ impl Devices {
             is_closed: false,
             is_late: false,
             looks: 0,
-            hears: NetworkState { look_at: Time(0), moved: None, is_paused: false, over: None },
+            hears: NetworkState {
+                next_check_at: Time(0),
+                renamed_to: None,
+                is_paused: false,
+                removal_reason: None,
+            },
             offers: Offers::default(),
             idling: Idling::default(),
             refused_before,
@@ -200,8 +205,8 @@ impl Devices {
     }
 
     /// [offload-9] Returns why a late device keeps this node from promising and voting.
-    pub(crate) fn late(&self) -> Option<&'static str> {
-        self.unit.as_ref().is_some_and(|unit| unit.is_late).then_some(LATE)
+    pub(crate) fn late_reason(&self) -> Option<&'static str> {
+        self.unit.as_ref().is_some_and(|unit| unit.is_late).then_some(LATE_REASON)
     }
 
     /// Returns the maximum size in bytes of a batch that fits into a device frame, if there is a
@@ -226,7 +231,7 @@ impl Devices {
     }
 
     /// Executes an order of the core, which must not be [`Order::Submit`].
-    pub(crate) fn order(&mut self, order: &Order) {
+    pub(crate) fn execute_order(&mut self, order: &Order) {
         let Some(unit) = &mut self.unit else { return };
         match *order {
             Order::Arm { ballot, position, floor } => {
@@ -267,7 +272,7 @@ impl Devices {
         if now >= unit.rests_until {
             status.why = Some("batches are longer than its frames carry".to_owned());
         }
-        unit.rests_until = unit.rests_until.max(now.plus_ms(REST_MS));
+        unit.rests_until = unit.rests_until.max(now.plus_ms(REFUSAL_PAUSE_MS));
     }
 
     /// Submits a value of the core to the device.
@@ -283,7 +288,7 @@ impl Devices {
         let done = unit.owner.submit(value, bytes);
         if let Err(NotSubmitted::NotCarried(_)) = done {
             // [offload-15] Until then, values travel over connections, this one included.
-            unit.rests_until = now.plus_ms(REST_MS);
+            unit.rests_until = now.plus_ms(REFUSAL_PAUSE_MS);
         }
         done
     }
@@ -314,7 +319,7 @@ impl Devices {
     /// Drops the offers, because the leader to which they were made no longer leads.
     pub(crate) fn forget_offers(&mut self) {
         if let Some(unit) = &mut self.unit {
-            unit.offers.forget();
+            unit.offers.drop_all();
         }
     }
 
@@ -328,7 +333,7 @@ impl Devices {
     /// Lets the owner process the device's messages and due work; reports results in order.
     ///
     /// A node without a vote learns decisions that other nodes' devices counted ([offload-11]).
-    pub(crate) fn turn(
+    pub(crate) fn run_turn(
         &mut self,
         now: Time,
         group: &Surroundings,
@@ -337,7 +342,7 @@ impl Devices {
         self.step_down(now);
         let Some(unit) = &mut self.unit else { return };
         let status = self.status.get_or_insert_default();
-        unit.look(now, status);
+        unit.check_reception(now, status);
         unit.owner.listen(!group.has_vote);
         // [offload-10] If votes are only hints, losing them is harmless.
         unit.owner.set_late_timeout(if group.is_durable { 0 } else { LATE_US });
@@ -349,8 +354,8 @@ impl Devices {
             }
         }
         if unit.owner.is_late() {
-            unit.rests_until = now.plus_ms(REST_MS);
-            status.why = Some(LATE.to_owned());
+            unit.rests_until = now.plus_ms(REFUSAL_PAUSE_MS);
+            status.why = Some(LATE_REASON.to_owned());
             if !core::mem::replace(&mut unit.is_late, true) {
                 tell(DeviceEvent::Word(DeviceReport::Late));
             }
@@ -367,7 +372,7 @@ impl Devices {
         if status.used {
             status.why = None;
         }
-        status.note = unit.note(now, group, status);
+        status.note = unit.describe_trouble(now, group, status);
         status.armed = unit.armed;
         status.gives_from = unit.started.map(|(_, first)| first);
         status.lost = unit.device.lost();
@@ -408,7 +413,7 @@ impl Devices {
             let OwnedDevice { device, hears, .. } = unit;
             // Free the device's resources before searching for the next one.
             drop(device);
-            self.climb(Some(&hears.over.unwrap_or_default()));
+            self.climb(Some(&hears.removal_reason.unwrap_or_default()));
         }
         if self.unit.is_some() || self.ladder.is_none() {
             return;
@@ -426,28 +431,28 @@ impl Devices {
         };
         let rests =
             (!unit.is_offered && unit.is_fenced && unit.may_be_used()).then_some(unit.rests_until);
-        let look = unit.hears.over.is_none().then_some(unit.hears.look_at);
+        let look = unit.hears.removal_reason.is_none().then_some(unit.hears.next_check_at);
         [unit.owner.wake_at(), rests, look, unit.offers.wake_at()].into_iter().flatten().min()
     }
 }
 
 impl OwnedDevice {
     fn may_be_used(&self) -> bool {
-        !self.is_closed && !self.hears.is_paused && self.hears.over.is_none()
+        !self.is_closed && !self.hears.is_paused && self.hears.removal_reason.is_none()
     }
 
     /// Returns whether the device was removed from the network and no request to it is pending.
     fn is_left(&self) -> bool {
-        let is_over = self.hears.over.is_some() && self.is_fenced && !self.is_closed;
+        let is_over = self.hears.removal_reason.is_some() && self.is_fenced && !self.is_closed;
         is_over && !self.is_offered && self.armed.is_none() && self.started.is_none()
     }
 
     /// Checks periodically whether the device receives from the network.
-    fn look(&mut self, now: Time, status: &mut DeviceStatus) {
-        if now < self.hears.look_at || self.hears.over.is_some() {
+    fn check_reception(&mut self, now: Time, status: &mut DeviceStatus) {
+        if now < self.hears.next_check_at || self.hears.removal_reason.is_some() {
             return;
         }
-        self.hears.look_at = now.plus_ms(LOOK_MS);
+        self.hears.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
         let refused = self.device.refused();
         for (all, (before, since)) in
             (status.refused.iter_mut()).zip(self.refused_before.iter().zip(refused))
@@ -455,7 +460,7 @@ impl OwnedDevice {
             // Counters that cannot be read now keep their last value.
             *all = (*all).max(before + since);
         }
-        self.hears.moved = self.device.renamed_interface();
+        self.hears.renamed_to = self.device.renamed_interface();
         let hearing = self.device.connectivity();
         self.hears.is_paused = matches!(hearing, Connectivity::Paused(_));
         match hearing {
@@ -463,15 +468,20 @@ impl OwnedDevice {
             Connectivity::Paused(why) => status.why = Some(why),
             Connectivity::Over(why) => {
                 status.why = Some(why.clone());
-                self.hears.over = Some(why);
+                self.hears.removal_reason = Some(why);
             }
         }
     }
 
-    fn note(&mut self, now: Time, group: &Surroundings, status: &DeviceStatus) -> Option<String> {
+    fn describe_trouble(
+        &mut self,
+        now: Time,
+        group: &Surroundings,
+        status: &DeviceStatus,
+    ) -> Option<String> {
         let armed = self.armed.is_some();
-        let idles = self.idling.note(now, group, (status.used, armed));
-        let moved = self.hears.moved.as_ref();
+        let idles = self.idling.idle_remark(now, group, (status.used, armed));
+        let moved = self.hears.renamed_to.as_ref();
         let moved = moved.map(|name| format!("its interface is called {name} now"));
         moved.or(idles)
     }
@@ -482,7 +492,7 @@ impl OwnedDevice {
         self.owner.disarm();
         (self.armed, self.started) = (None, None);
         (self.is_fenced, self.is_offered) = (false, false);
-        self.rests_until = now.plus_ms(REST_MS);
+        self.rests_until = now.plus_ms(REFUSAL_PAUSE_MS);
     }
 
     /// Processes one event. Returns the reason if the device is lost.
@@ -515,7 +525,7 @@ impl OwnedDevice {
                 status.votes += 1;
                 self.idling.voted();
                 if let Some(ballot) = self.armed {
-                    self.offers.heard(now, ballot, &held.value);
+                    self.offers.record_frame(now, ballot, &held.value);
                     let (slot, value) = report_bytes(held, tell);
                     tell(DeviceEvent::Word(DeviceReport::Voted { ballot, slot, value }));
                 }
@@ -531,13 +541,13 @@ impl OwnedDevice {
             Event::Decided { ballot, slot, value } => {
                 // [offload-10] Not counted if votes of devices are hints, whatever frames claim.
                 status.counted += u64::from(!group.is_durable);
-                self.offers.heard(now, ballot, &value);
+                self.offers.record_frame(now, ballot, &value);
                 let range = SlotRange::one(slot);
                 tell(DeviceEvent::Word(DeviceReport::Counted { ballot, range }));
             }
             Event::OtherDecided { ballot, held } => {
                 status.counted += u64::from(!group.is_durable);
-                self.offers.heard(now, ballot, &held.value);
+                self.offers.record_frame(now, ballot, &held.value);
                 tell(DeviceEvent::Told(ballot, held));
             }
             Event::Withdrawn { ballot, next, given, holes } => {
@@ -557,25 +567,25 @@ impl OwnedDevice {
                 let all = usize::try_from(next.0 - from.0).unwrap_or(usize::MAX);
                 rest.resize(all, None);
                 tell(DeviceEvent::Word(DeviceReport::TakenBack { ballot, from, rest }));
-                self.give_back(tell);
+                self.return_queued_values(tell);
             }
             Event::StartRefused { ballot, .. } => {
                 self.started = None;
                 tell(DeviceEvent::Word(DeviceReport::Stopped { ballot }));
-                self.give_back(tell);
+                self.return_queued_values(tell);
             }
             Event::Stopped => {
                 if let Some((ballot, _)) = self.started.take() {
                     tell(DeviceEvent::Word(DeviceReport::Stopped { ballot }));
                 }
-                self.give_back(tell);
+                self.return_queued_values(tell);
             }
             Event::Next { next, .. } => tell(DeviceEvent::Word(DeviceReport::Next { slot: next })),
             Event::ArmRefused { reason, .. } => {
                 // The order counts as executed: the device is fenced, and is armed later
                 // ([offload-5]).
                 status.why = Some(format!("the device refused to be armed: {reason:?}"));
-                self.rests_until = now.plus_ms(REST_MS);
+                self.rests_until = now.plus_ms(REFUSAL_PAUSE_MS);
             }
             Event::Lost { why } => return Some(why),
         }
@@ -583,7 +593,7 @@ impl OwnedDevice {
     }
 
     /// Returns the values that were queued for the device to the core.
-    fn give_back(&mut self, tell: &mut impl FnMut(DeviceEvent)) {
+    fn return_queued_values(&mut self, tell: &mut impl FnMut(DeviceEvent)) {
         for (value, _) in self.owner.withdraw() {
             tell(DeviceEvent::Returned(value));
         }

@@ -14,7 +14,7 @@ const FIRST_LINE: &str = "quorate differs 1";
 pub(crate) const PAGE: &str = "docs/operate/divergence.md";
 
 /// Returns the suspicion that an earlier process recorded, also if the record is unreadable.
-pub(crate) fn recall(disk: &mut impl Source) -> Option<Doubt> {
+pub(crate) fn read_recorded_doubt(disk: &mut impl Source) -> Option<Doubt> {
     let unknown = Some(Doubt { with: NodeId(0), to: Slot(0) });
     let Ok(bytes) = disk.kept(FILE) else {
         return unknown;
@@ -46,7 +46,7 @@ impl Suspicion {
         spine: &mut Spine<D, S>,
     ) -> Self {
         let own = Self { doubt };
-        own.tell_service(spine);
+        own.notify_service(spine);
         own
     }
 
@@ -55,21 +55,21 @@ impl Suspicion {
     }
 
     /// Updates the suspicion, and writes or deletes its record on disk.
-    pub(crate) fn look<D: Disk, S: StateMachine>(&mut self, spine: &mut Spine<D, S>) {
+    pub(crate) fn update_record<D: Disk, S: StateMachine>(&mut self, spine: &mut Spine<D, S>) {
         let members = spine.protocol.node().configuration();
-        let doubt = spine.peers.doubt(spine.own.member, members);
+        let doubt = spine.peers.doubt_own_state(spine.own.member, members);
         if doubt == self.doubt {
             return;
         }
         self.doubt = doubt;
-        self.tell_service(spine);
+        self.notify_service(spine);
         let said = doubt.map_or_else(String::new, |Doubt { with, to }| format!("{with} {to}\n"));
         let text = sealed::seal(&format!("{FIRST_LINE}\n{said}"));
         let disk = spine.storing.log_mut().disk_mut();
         disk.start_replace_small_file(0, FILE, text.into_bytes());
     }
 
-    fn tell_service<D: Disk, S: StateMachine>(&self, spine: &mut Spine<D, S>) {
+    fn notify_service<D: Disk, S: StateMachine>(&self, spine: &mut Spine<D, S>) {
         let text = |Doubt { with, to }| {
             format!(
                 "this node and node {with} have applied different things below slot {to}, and this one may be \

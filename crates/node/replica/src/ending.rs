@@ -45,7 +45,7 @@ impl Ending {
     }
 
     /// Begins a clean stop, unless one is already in progress.
-    pub(crate) fn begin(&mut self, now: Time) {
+    pub(crate) fn begin_stop(&mut self, now: Time) {
         if self.stop == Stop::Running {
             self.stop = Stop::Finishing(now.plus_ms(self.finish_ms));
         }
@@ -92,7 +92,7 @@ impl Ending {
 
     /// Advances a stop. `idle` returns whether all requests have completed; `alone` is set if no
     /// other node could lead. Returns `true` if requests that are still open must be failed now.
-    pub(crate) fn advance<D: Disk>(
+    pub(crate) fn advance_stop<D: Disk>(
         &mut self,
         now: Time,
         idle: impl FnOnce() -> bool,
@@ -151,7 +151,7 @@ impl Ending {
     fn write_all<D: Disk>(&mut self, protocol: &mut Protocol, storing: &mut Storing<D>) {
         self.stop = Stop::Writing;
         protocol.clear_inputs();
-        storing.close(protocol.node().hard_state());
+        storing.write_all(protocol.node().hard_state());
     }
 
     /// Returns the deadline of the current step of a stop, if it has one.

@@ -10,11 +10,12 @@ use crate::room::Room;
 const SETTLES_MS: u64 = 5_000;
 
 /// Number of slots to apply above which a starting node is far behind.
-const FAR_SLOTS: u64 = 4096;
+const FAR_BEHIND_SLOTS: u64 = 4096;
 /// Time in milliseconds that a decided slot may wait before a running node counts as far behind.
-const FAR_MS: u64 = 2_000;
+const FAR_BEHIND_MS: u64 = 2_000;
 /// Time in milliseconds that a decided slot may wait before the node accepts no leadership. Shorter
-/// than [`FAR_MS`], so that a leader does not hand over to a node that will soon be far behind.
+/// than [`FAR_BEHIND_MS`], so that a leader does not hand over to a node that will soon be far
+/// behind.
 const LAGS_MS: u64 = 1_000;
 /// Time in milliseconds within which a decided slot must be applied for the lag to end.
 const NEAR_MS: u64 = 500;
@@ -24,27 +25,27 @@ const NEAR_MS: u64 = 500;
 struct Lag {
     /// A past time, and the first slot that was not known to be decided then.
     sample: (Time, Slot),
-    far: bool,
+    is_far_behind: bool,
 }
 
 impl Lag {
     fn new(now: Time, decided_to: Slot, applied_to: Slot) -> Self {
-        let far = applied_to.plus(FAR_SLOTS) < decided_to;
-        Self { sample: (now, decided_to), far }
+        let far = applied_to.plus(FAR_BEHIND_SLOTS) < decided_to;
+        Self { sample: (now, decided_to), is_far_behind: far }
     }
 
     /// Returns this node's fitness according to its current lag.
-    fn look(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
+    fn update_lag(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
         let (at, to) = self.sample;
         let waits = applied_to < to;
         let waited_us = now.since_us(at);
         if waits {
-            self.far |= waited_us >= FAR_MS * 1000;
+            self.is_far_behind |= waited_us >= FAR_BEHIND_MS * 1000;
         } else {
-            self.far &= waited_us > NEAR_MS * 1000;
+            self.is_far_behind &= waited_us > NEAR_MS * 1000;
             self.sample = (now, decided_to);
         }
-        match self.far {
+        match self.is_far_behind {
             true => Fitness::FarBehind,
             false if waits && waited_us >= LAGS_MS * 1000 => Fitness::Settling,
             false => Fitness::Fit,
@@ -59,7 +60,7 @@ pub(crate) struct FitnessState {
     /// Reason why the log cannot write; `None` if it can.
     log: Option<&'static str>,
     /// Description of the last problem, retained while the node settles.
-    why: String,
+    reason: String,
     /// End of the time during which the node settles after a problem.
     settled_at: Time,
     /// The node has been fit before. Until then, obstacles are part of the start and not reported
@@ -75,7 +76,7 @@ impl FitnessState {
             lag: Lag::new(now, decided_to, applied_to),
             fitness: Fitness::Fit,
             log: None,
-            why: String::new(),
+            reason: String::new(),
             settled_at: Time(0),
             was_fit: false,
             room: Room::default(),
@@ -84,11 +85,11 @@ impl FitnessState {
 
     /// Returns the fitness as far as the lag in applying decided slots determines it.
     pub(crate) fn measure_lag(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
-        self.lag.look(now, decided_to, applied_to)
+        self.lag.update_lag(now, decided_to, applied_to)
     }
 
     /// Updates the fitness from log, service and lag. Returns the new fitness if it has changed.
-    pub(crate) fn look(
+    pub(crate) fn update_fitness(
         &mut self,
         now: Time,
         log: Option<&'static str>,
@@ -99,13 +100,13 @@ impl FitnessState {
         self.log = log;
         if let Some(why) = log {
             self.fitness = Fitness::CannotWrite;
-            why.clone_into(&mut self.why);
+            why.clone_into(&mut self.reason);
         } else if let Some(why) = service() {
             self.fitness = Fitness::CannotApply;
-            self.why = why;
+            self.reason = why;
         } else if lag.gives_way() {
             self.fitness = lag;
-            self.why = "it has much left to apply".to_owned();
+            self.reason = "it has much left to apply".to_owned();
         } else if before.gives_way() && self.was_fit {
             self.fitness = Fitness::Settling;
             self.settled_at = now.plus_ms(SETTLES_MS);
@@ -121,7 +122,7 @@ impl FitnessState {
 
     /// Returns why a leader must hand over; `None` if it need not.
     pub(crate) fn handover_reason(&self) -> Option<&str> {
-        self.fitness.gives_way().then_some(&*self.why)
+        self.fitness.gives_way().then_some(&*self.reason)
     }
 
     pub(crate) fn log_trouble(&self) -> Option<&'static str> {
@@ -141,33 +142,50 @@ mod tests {
     fn what_cannot_write_is_worse_than_what_cannot_apply() {
         let mut fit = FitnessState::new(at_ms(0), Slot(1), Slot(1));
         let full = || Some("its disk is full".to_owned());
-        assert_eq!(fit.look(at_ms(0), None, || None, Fitness::Fit), None);
-        assert_eq!(fit.look(at_ms(1), None, full, Fitness::Fit), Some(Fitness::CannotApply));
+        assert_eq!(fit.update_fitness(at_ms(0), None, || None, Fitness::Fit), None);
+        assert_eq!(
+            fit.update_fitness(at_ms(1), None, full, Fitness::Fit),
+            Some(Fitness::CannotApply)
+        );
         assert_eq!(fit.handover_reason(), Some("its disk is full"));
-        let news = fit.look(at_ms(2), Some("no room for the log"), full, Fitness::Fit);
+        let news = fit.update_fitness(at_ms(2), Some("no room for the log"), full, Fitness::Fit);
         assert_eq!(news, Some(Fitness::CannotWrite));
         assert_eq!(fit.handover_reason(), Some("no room for the log"));
-        assert_eq!(fit.look(at_ms(3), Some("no room for the log"), full, Fitness::Fit), None);
+        assert_eq!(
+            fit.update_fitness(at_ms(3), Some("no room for the log"), full, Fitness::Fit),
+            None
+        );
     }
 
     #[test]
     fn a_node_settles_before_leadership_is_brought_to_it() {
         let mut fit = FitnessState::new(at_ms(0), Slot(1), Slot(1));
-        fit.look(at_ms(0), None, || Some("it takes in a snapshot".to_owned()), Fitness::Fit);
-        let started = fit.look(at_ms(0), None, || None, Fitness::Fit);
+        fit.update_fitness(
+            at_ms(0),
+            None,
+            || Some("it takes in a snapshot".to_owned()),
+            Fitness::Fit,
+        );
+        let started = fit.update_fitness(at_ms(0), None, || None, Fitness::Fit);
         assert_eq!(started, Some(Fitness::Fit), "that was no trouble");
-        fit.look(at_ms(0), Some("no room for the log"), || None, Fitness::Fit);
-        assert_eq!(fit.look(at_ms(10), None, || None, Fitness::Fit), Some(Fitness::Settling));
+        fit.update_fitness(at_ms(0), Some("no room for the log"), || None, Fitness::Fit);
+        assert_eq!(
+            fit.update_fitness(at_ms(10), None, || None, Fitness::Fit),
+            Some(Fitness::Settling)
+        );
         assert_eq!(fit.handover_reason(), None);
-        assert_eq!(fit.look(at_ms(5_009), None, || None, Fitness::Fit), None);
-        assert_eq!(fit.look(at_ms(5_010), None, || None, Fitness::Fit), Some(Fitness::Fit));
+        assert_eq!(fit.update_fitness(at_ms(5_009), None, || None, Fitness::Fit), None);
+        assert_eq!(
+            fit.update_fitness(at_ms(5_010), None, || None, Fitness::Fit),
+            Some(Fitness::Fit)
+        );
     }
 
     /// [live-6] Leadership is not handed to a lagging node until the node has caught up.
     #[test]
     fn a_node_that_lags_settles_for_as_long() {
         let mut fit = FitnessState::new(at_ms(0), Slot(1), Slot(1));
-        let mut look = |ms, lag| fit.look(at_ms(ms), None, || None, lag);
+        let mut look = |ms, lag| fit.update_fitness(at_ms(ms), None, || None, lag);
         assert_eq!(look(0, Fitness::Fit), None);
         assert_eq!(look(1, Fitness::Settling), Some(Fitness::Settling));
         assert_eq!(look(2, Fitness::Settling), None);
@@ -180,7 +198,8 @@ mod tests {
     fn a_node_is_far_behind_until_it_keeps_up() {
         use Fitness::{FarBehind, Fit, Settling};
         let mut lag = Lag::new(at_ms(0), Slot(9_000), Slot(1));
-        let mut look = |ms, decided, applied| lag.look(at_ms(ms), Slot(decided), Slot(applied));
+        let mut look =
+            |ms, decided, applied| lag.update_lag(at_ms(ms), Slot(decided), Slot(applied));
         assert_eq!(look(0, 9_000, 1), FarBehind, "at once");
         assert_eq!(look(3_000, 12_000, 8_999), FarBehind);
         assert_eq!(look(3_001, 12_000, 9_000), FarBehind, "it took long");
@@ -191,7 +210,8 @@ mod tests {
         assert_eq!(look(7_300, 99_000, 98_999), Settling);
         assert_eq!(look(8_299, 99_000, 98_999), Settling);
         assert_eq!(look(8_300, 99_000, 98_999), FarBehind);
-        let near = Lag::new(at_ms(0), Slot(4_000), Slot(1)).look(at_ms(0), Slot(4_000), Slot(1));
+        let near =
+            Lag::new(at_ms(0), Slot(4_000), Slot(1)).update_lag(at_ms(0), Slot(4_000), Slot(1));
         assert_eq!(near, Fit);
     }
 }

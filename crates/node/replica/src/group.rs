@@ -40,7 +40,7 @@ const WHAT_BYTES_MAX: usize = 256;
 
 /// Entry of a node to which an id was assigned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct NodeEntry {
     /// Nonce of the folder that joined under this id ([join-2]); `None` if the id is reserved for a
     /// node that has not joined yet, or belongs to a founding member.
     pub nonce: Option<u64>,
@@ -54,8 +54,8 @@ pub struct Known {
     pub founding: bool,
 }
 
-impl Known {
-    /// Returns whether a node has joined under the id, which is otherwise only reserved.
+impl NodeEntry {
+    /// Returns whether a node has joined under this id; otherwise the id is only reserved.
     pub const fn has_joined(&self) -> bool {
         self.founding || self.nonce.is_some()
     }
@@ -80,7 +80,7 @@ impl Plan {
     /// Returns the changes of roles and of the quorum rule that remain after this configuration's
     /// weights. If quorums of the target rule do not intersect those of the current rule, the
     /// changes include an intermediate rule whose quorums intersect both ([era-4]).
-    pub fn left(&self, configuration: &Configuration) -> Vec<Change> {
+    pub fn remaining_changes(&self, configuration: &Configuration) -> Vec<Change> {
         let mut left = Vec::new();
         for change in &self.then {
             match *change {
@@ -104,7 +104,7 @@ impl Plan {
 
     /// Returns whether everything except removals has reached its target.
     pub fn is_reached(&self, configuration: &Configuration) -> bool {
-        has_weights(configuration, &self.goal) && self.left(configuration).is_empty()
+        has_weights(configuration, &self.goal) && self.remaining_changes(configuration).is_empty()
     }
 
     /// Returns the same plan with the nodes' current members, since some nodes may have forgotten
@@ -135,9 +135,9 @@ impl Plan {
     }
 
     /// Returns the final configuration of the plan, if it is valid.
-    fn end(&self, from: &Configuration) -> Result<Configuration, Invalid> {
+    fn final_configuration(&self, from: &Configuration) -> Result<Configuration, Invalid> {
         let weighed = planner::reached_by(from, &self.goal)?;
-        let left = self.left(&weighed);
+        let left = self.remaining_changes(&weighed);
         left.into_iter().try_fold(weighed, |at, change| at.changed(change))
     }
 }
@@ -168,7 +168,7 @@ pub struct Ended {
 /// The replicated table of members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    nodes: BTreeMap<NodeId, Known>,
+    nodes: BTreeMap<NodeId, NodeEntry>,
     /// Nonces of removed nodes. A node that presents one of them is informed of its removal.
     removed_nonces: BTreeMap<u64, NodeId>,
     /// Lowest id that has never been assigned.
@@ -182,21 +182,21 @@ impl Group {
     /// Creates the table of a group founded by `members`.
     pub fn founded(members: impl IntoIterator<Item = (NodeId, String)>) -> Self {
         let known = |(node, peer)| {
-            let known = Known { peer, founding: true, ..Known::default() };
+            let known = NodeEntry { peer, founding: true, ..NodeEntry::default() };
             (node, known)
         };
-        let nodes: BTreeMap<NodeId, Known> = members.into_iter().map(known).collect();
+        let nodes: BTreeMap<NodeId, NodeEntry> = members.into_iter().map(known).collect();
         let last = nodes.last_key_value().map_or(0, |(node, _)| node.0);
         Self { nodes, next: last.saturating_add(1), ..Self::default() }
     }
 
     /// Iterates over the nodes that have an id, ordered by id.
-    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Known)> {
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeEntry)> {
         self.nodes.iter().map(|(node, known)| (*node, known))
     }
 
     /// Returns the entry of a node; `None` if its id has never been assigned, or has been removed.
-    pub fn known(&self, node: NodeId) -> Option<&Known> {
+    pub fn entry_of(&self, node: NodeId) -> Option<&NodeEntry> {
         self.nodes.get(&node)
     }
 
@@ -269,7 +269,8 @@ impl Group {
         match command {
             Command::Allocate { nonce: None, peer, .. } => self.check_free(peer, |_, _| true),
             Command::Allocate { nonce, node, peer, role } => {
-                let is_own = |id: NodeId, known: &Known| known.nonce == *nonce || Some(id) == *node;
+                let is_own =
+                    |id: NodeId, known: &NodeEntry| known.nonce == *nonce || Some(id) == *node;
                 let own = self.nodes().find(|(id, known)| is_own(*id, known));
                 match own.map_or(*role, |(_, known)| known.role) {
                     As::Learner => Ok(()),
@@ -289,7 +290,7 @@ impl Group {
     fn check_free(
         &self,
         peer: &str,
-        counts: impl Fn(NodeId, &Known) -> bool,
+        counts: impl Fn(NodeId, &NodeEntry) -> bool,
     ) -> Result<(), Denied> {
         let mut nodes = self.nodes();
         let taken = nodes.find(|(id, known)| {
@@ -301,7 +302,7 @@ impl Group {
     /// [member-4] Refuses weights that give a node its first vote at the address of another voter.
     pub fn check_goal(&self, goal: &Goal, eras: &Eras) -> Result<(), Denied> {
         let voters = goal.iter().filter(|(_, weight)| **weight > 0).map(|(member, _)| member.node);
-        let place = |node: NodeId| self.known(node).map_or("", |known| known.peer.as_str());
+        let place = |node: NodeId| self.entry_of(node).map_or("", |known| known.peer.as_str());
         let new = voters.clone().filter(|node| eras.current().member_of(*node).is_none());
         let mut pairs = new.flat_map(|new| voters.clone().map(move |other| (new, other)));
         let twice = pairs.find(|(new, other)| {
@@ -323,7 +324,8 @@ impl Group {
         if let Some(node) = nonce.and_then(|nonce| self.removed_nonces.get(&nonce)) {
             return Err(Denied::Removed(*node));
         }
-        let by_nonce = |(_, known): &(&NodeId, &mut Known)| nonce.is_some() && known.nonce == nonce;
+        let by_nonce =
+            |(_, known): &(&NodeId, &mut NodeEntry)| nonce.is_some() && known.nonce == nonce;
         if let Some((node, known)) = self.nodes.iter_mut().find(by_nonce) {
             // The same folder requests an id again, perhaps from another address.
             known.peer = peer;
@@ -338,7 +340,7 @@ impl Group {
             known.peer = peer;
             return Ok(Granted::Node(node));
         }
-        let kept = |(_, known): &(&NodeId, &mut Known)| {
+        let kept = |(_, known): &(&NodeId, &mut NodeEntry)| {
             nonce.is_none() && !known.has_joined() && known.peer == peer
         };
         if let Some((node, known)) = self.nodes.iter_mut().find(kept) {
@@ -351,7 +353,7 @@ impl Group {
         }
         let node = NodeId(self.next);
         self.next = self.next.checked_add(1).ok_or(Denied::Full)?;
-        let known = Known { nonce, peer, role, ..Known::default() };
+        let known = NodeEntry { nonce, peer, role, ..NodeEntry::default() };
         self.nodes.insert(node, known);
         Ok(Granted::Node(node))
     }
@@ -393,7 +395,7 @@ impl Group {
         }
         // The outcome must not depend on the node that runs the search, or on a later version of
         // the search. So only the final configuration is checked.
-        let last = plan.end(eras.current());
+        let last = plan.final_configuration(eras.current());
         let heavy = |weight: &u32| *weight > planner::WEIGHT_WANTED_MAX;
         let keeps_leaving = plan.leaving.iter().any(|node| {
             let weight = |(member, weight): (&Member, &u32)| member.node == *node && *weight > 0;
@@ -404,7 +406,7 @@ impl Group {
         }
         let id = plan.id;
         self.plan = Some(plan);
-        self.look(slot, eras);
+        self.apply_eras(slot, eras);
         Ok(Granted::Plan(id))
     }
 
@@ -421,7 +423,7 @@ impl Group {
 
     /// Applies the eras in force after this slot: drops removed nodes, and ends a plan that reached
     /// its goal.
-    pub fn look(&mut self, at: Slot, eras: &Eras) {
+    pub fn apply_eras(&mut self, at: Slot, eras: &Eras) {
         let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
         let gone = self.nodes.extract_if(.., |node, _| spent(*node));
         let gone = gone.filter_map(|(node, known)| Some((known.nonce?, node)));
@@ -516,7 +518,7 @@ mod tests {
         let four = Ok(Granted::Node(NodeId(4)));
         assert_eq!(run(&mut group, 1, &keep("a:1", As::Voter)), four);
         assert_eq!(run(&mut group, 2, &keep("a:1", As::Learner)), four);
-        assert_eq!(group.known(NodeId(4)).unwrap().role, As::Learner);
+        assert_eq!(group.entry_of(NodeId(4)).unwrap().role, As::Learner);
         let five = Ok(Granted::Node(NodeId(5)));
         assert_eq!(run(&mut group, 3, &keep("b:1", As::Voter)), five);
         // Once a node has joined, another one may use its address: a machine whose folder was lost.
@@ -621,8 +623,8 @@ mod tests {
         let mut eras = Eras::founded(configuration);
         let change = Change::Remove(NodeId(4));
         eras.decide(Slot(2), &Value::Reconfigure { era: Era(0), change });
-        group.look(Slot(2), &eras);
-        assert_eq!(group.known(NodeId(4)), None);
+        group.apply_eras(Slot(2), &eras);
+        assert_eq!(group.entry_of(NodeId(4)), None);
         let removed = Err(Denied::Removed(NodeId(4)));
         assert_eq!(run(&mut group, 3, &allocate(Some(7), None)), removed);
         assert_eq!(Group::decode(&group.encode()), Some(group));
@@ -647,11 +649,11 @@ mod tests {
         assert_eq!(run(&mut group, 4, &plan(0, &goal)), Err(Denied::UnderWay(3)));
         assert_eq!(run(&mut group, 5, &Command::Cancel { plan: 4 }), Err(Denied::NoSuchPlan));
         let mut eras = Eras::founded(configuration.clone());
-        group.look(Slot(6), &eras);
+        group.apply_eras(Slot(6), &eras);
         assert!(group.plan().is_some());
         let change = Change::Increment(Member::first(4));
         assert!(eras.decide(Slot(7), &Value::Reconfigure { era: Era(0), change }));
-        group.look(Slot(7), &eras);
+        group.apply_eras(Slot(7), &eras);
         let ended = Ended { id: 3, reached: true, at: Slot(7) };
         assert_eq!((group.plan(), group.ended()), (None, Some(ended)));
         let stranger = with(goal, Member::first(9), 1);

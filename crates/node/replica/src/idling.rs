@@ -6,7 +6,7 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 /// Minimum duration in milliseconds of idleness before it is reported.
 const PATIENCE_MS: u64 = 3_000;
 /// Minimum number of slots that the group must decide while the device is idle.
-const SLOTS: u64 = 64;
+const MIN_SLOTS: u64 = 64;
 
 /// State of the group as seen by the node with the device.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ impl Idling {
     }
 
     /// Returns a remark on the device if it is idle. `used` and `armed` are its current state.
-    pub(crate) fn note(
+    pub(crate) fn idle_remark(
         &mut self,
         now: Time,
         group: &Surroundings,
@@ -48,7 +48,7 @@ impl Idling {
             }
             let (since, slot) = *at.get_or_insert((now, decided_to));
             let slots = decided_to.0.saturating_sub(slot.0);
-            (now >= since.plus_ms(PATIENCE_MS) && slots >= SLOTS).then_some(slots)
+            (now >= since.plus_ms(PATIENCE_MS) && slots >= MIN_SLOTS).then_some(slots)
         };
         let silent = since(&mut self.votes, armed);
         let unasked = since(&mut self.armed, used && !armed && group.has_vote);
@@ -85,13 +85,13 @@ mod tests {
     #[test]
     fn a_device_that_votes_for_nothing_while_the_group_decides_says_so() {
         let mut idling = Idling::default();
-        let mut note = |ms, decided| idling.note(at(ms), &group(decided), (true, true));
+        let mut note = |ms, decided| idling.idle_remark(at(ms), &group(decided), (true, true));
         assert_eq!(note(0, 100), None);
         assert_eq!(note(2_999, 900), None, "not for long yet");
         let said = note(3_000, 900).unwrap();
         assert!(said.starts_with("it voted for none of the last 800 slots"), "{said}");
         idling.voted();
-        let mut note = |ms, decided| idling.note(at(ms), &group(decided), (true, true));
+        let mut note = |ms, decided| idling.idle_remark(at(ms), &group(decided), (true, true));
         assert_eq!(note(3_001, 900), None);
         assert_eq!(note(9_000, 910), None, "nothing to vote for");
     }
@@ -100,16 +100,16 @@ mod tests {
     fn who_is_not_asked_says_by_whom() {
         let mut idling = Idling::default();
         let idle = (true, false);
-        assert_eq!(idling.note(at(0), &group(1), idle), None);
-        let said = idling.note(at(3_000), &group(65), idle).unwrap();
+        assert_eq!(idling.idle_remark(at(0), &group(1), idle), None);
+        let said = idling.idle_remark(at(3_000), &group(65), idle).unwrap();
         assert!(said.starts_with("node 7, which leads, asks for no votes"), "{said}");
         // The node leads; or it is not a voter.
         for other in [
             Surroundings { leads: true, ..group(65) },
             Surroundings { has_vote: false, ..group(65) },
         ] {
-            assert_eq!(idling.note(at(3_000), &other, idle), None);
+            assert_eq!(idling.idle_remark(at(3_000), &other, idle), None);
         }
-        assert_eq!(idling.note(at(4_000), &group(200), (false, false)), None);
+        assert_eq!(idling.idle_remark(at(4_000), &group(200), (false, false)), None);
     }
 }

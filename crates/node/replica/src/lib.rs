@@ -48,13 +48,13 @@
 //!
 //! # Reading order
 //!
-//! [`ports`]: service, fronts, plane, device, status. Order of a turn: [`replica`], and below it the
-//! sources of input: `ingress`, `egress`, `disk`, `requests`, `operators`. The *spine* (`spine`)
-//! holds the parts on the path of a command, in its order: `proposing`, `contents`, `storing`,
-//! `applying`, `completions`. *Wings* serve one subject each, and borrow the spine for one call:
-//! `streaming`, `members`, `reading`, `catching_up`, `snapshots`, `scrubbing`, `rollback`,
-//! `differing`, `devices`, `tuning`, `ending`. Reports to operators: `observing`, [`hops`].
-//! Capacities: [`limits`]. `docs/spec/structure.md` has the rules.
+//! [`ports`]: service, fronts, plane, device, status. Order of a turn: [`replica`], and below it
+//! the sources of input: `ingress`, `egress`, `disk`, `requests`, `operators`. The *spine*
+//! (`spine`) holds the parts on the path of a command, in its order: `proposing`, `contents`,
+//! `storing`, `applying`, `completions`. *Wings* serve one subject each, and borrow the spine for
+//! one call: `streaming`, `members`, `reading`, `catching_up`, `snapshots`, `scrubbing`,
+//! `rollback`, `differing`, `devices`, `tuning`, `ending`. Reports to operators: `observing`,
+//! [`hops`]. Capacities: [`limits`]. `docs/spec/structure.md` has the rules.
 #![forbid(unsafe_code)]
 
 mod applying;
@@ -106,7 +106,7 @@ mod wake;
 
 pub use applying::sessions;
 pub use clock::Clock;
-pub use clocks::Off;
+pub use clocks::ClockDeviation;
 pub use completions::Ended;
 pub use hops::Hops;
 pub use limits::Limits;

@@ -53,7 +53,7 @@ impl Observing {
         }
     }
 
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn queue_event(&mut self, event: Event) {
         self.events.push(event);
     }
 
@@ -63,17 +63,17 @@ impl Observing {
 
     /// Records the current leader, as far as this node knows it.
     pub(crate) fn led(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
-        self.reigns.look(now, leader, ballot);
+        self.reigns.record_leader(now, leader, ballot);
     }
 
     /// Returns the latest changes of leader, the oldest first.
     pub(crate) fn reigns(&self, now: Time) -> Vec<LeaderChange> {
-        self.reigns.seen(now)
+        self.reigns.recent_changes(now)
     }
 
     /// Records a violated rule. The status shows the first violation, except that any later one
     /// replaces an alarm about nodes with different histories.
-    pub(crate) fn raise(&mut self, alarm: Alarm, counters: &mut Counters) {
+    pub(crate) fn raise_alarm(&mut self, alarm: Alarm, counters: &mut Counters) {
         counters.alarms += 1;
         self.events.push(Event::Alarm(alarm));
         if self.alarm.is_none_or(|first| matches!(first, Alarm::DifferentHistory { .. })) {
@@ -83,11 +83,11 @@ impl Observing {
 
     /// Queues an explanation from the core, and counts it if it concerns a ring.
     pub(crate) fn explain(&mut self, now: Time, why: Explanation, counters: &mut Counters) {
-        self.rings.note(&why, counters);
+        self.rings.count_explanation(&why, counters);
         if let Explanation::WaitsAlone { us } = why {
             self.watch.waits_alone(now, us);
         }
-        self.tell(Event::Leadership(why));
+        self.queue_event(Event::Leadership(why));
     }
 
     pub(crate) fn alarm(&self) -> Option<&Alarm> {
@@ -95,13 +95,13 @@ impl Observing {
     }
 
     /// Records a message from a peer. `own` is this node's era.
-    pub(crate) fn heard(&mut self, now: Time, message: &Message, own: Era) {
-        self.promises.heard(now, message, own);
+    pub(crate) fn record_message(&mut self, now: Time, message: &Message, own: Era) {
+        self.promises.record_message(now, message, own);
     }
 
     /// Records this node's current promise. `own` is this node's era.
     pub(crate) fn promised(&mut self, now: Time, promised: Ballot, own: Era) {
-        self.promises.look(now, promised, own);
+        self.promises.record_promise(now, promised, own);
     }
 
     /// Returns the notice about this node's promise, if the operator should act.
@@ -124,8 +124,8 @@ impl Observing {
     }
 
     /// Checks the replica's current state, and queues events.
-    pub(crate) fn look(&mut self, now: Time, sight: &ReplicaView<'_>) {
-        self.watch.look(now, sight, &mut self.events);
+    pub(crate) fn check_replica(&mut self, now: Time, sight: &ReplicaView<'_>) {
+        self.watch.check_replica(now, sight, &mut self.events);
     }
 
     pub(crate) fn progress(&self, now: Time, standing: &NodeProgress) -> Option<Progress> {

@@ -16,7 +16,7 @@ const OFFERS_MAX: usize = 256;
 /// Time in milliseconds after which a value that has not been seen is late.
 const LATE_MS: u64 = 5;
 /// Time in milliseconds without frames from a coordinator after which it is no longer used.
-const HEARD_MS: u64 = 1_000;
+const COORDINATOR_SILENCE_MS: u64 = 1_000;
 
 /// A value that is offered to the leader for proposing.
 #[derive(Clone, Debug)]
@@ -29,16 +29,18 @@ pub(crate) struct Offer {
 #[derive(Default)]
 pub(crate) struct Offers {
     list: VecDeque<(Time, Offer)>,
-    /// Ballot of the coordinator from which a frame was last seen, and the time of the frame.
-    heard: Option<(Ballot, Time)>,
+    /// Ballot of the coordinator from which a frame was last seen, and when.
+    last_frame: Option<(Ballot, Time)>,
 }
 
 impl Offers {
     /// Returns whether a value may be offered, because the coordinator of this ballot was seen
     /// recently and the queue is not full.
     pub(crate) fn may_go(&self, now: Time, ballot: Ballot) -> bool {
-        let lately = |(heard, at): (Ballot, Time)| heard == ballot && now < at.plus_ms(HEARD_MS);
-        self.list.len() < OFFERS_MAX && self.heard.is_some_and(lately)
+        let lately = |(heard, at): (Ballot, Time)| {
+            heard == ballot && now < at.plus_ms(COORDINATOR_SILENCE_MS)
+        };
+        self.list.len() < OFFERS_MAX && self.last_frame.is_some_and(lately)
     }
 
     pub(crate) fn sent(&mut self, now: Time, offer: Offer) {
@@ -46,8 +48,8 @@ impl Offers {
     }
 
     /// Records that a value was seen with a slot in this ballot.
-    pub(crate) fn heard(&mut self, now: Time, ballot: Ballot, value: &Value) {
-        self.heard = Some((ballot, now));
+    pub(crate) fn record_frame(&mut self, now: Time, ballot: Ballot, value: &Value) {
+        self.last_frame = Some((ballot, now));
         if let Some(at) = self.list.iter().position(|(_, known)| known.value == *value) {
             self.list.remove(at);
         }
@@ -57,14 +59,14 @@ impl Offers {
     /// sent over connections until the coordinator is seen again.
     pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
         let (_, late) = self.list.pop_front_if(|(late_at, _)| *late_at <= now)?;
-        self.heard = None;
+        self.last_frame = None;
         Some(late)
     }
 
     /// Drops all offers, because the leader has changed.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn drop_all(&mut self) {
         self.list.clear();
-        self.heard = None;
+        self.last_frame = None;
     }
 
     pub(crate) fn wake_at(&self) -> Option<Time> {
@@ -95,7 +97,7 @@ mod tests {
     fn nothing_is_offered_to_whom_nobody_hears() {
         let mut offers = Offers::default();
         assert!(!offers.may_go(Time(0), ballot(1)));
-        offers.heard(Time(0), ballot(1), &value(9));
+        offers.record_frame(Time(0), ballot(1), &value(9));
         assert!(offers.may_go(Time(999_999), ballot(1)));
         assert!(!offers.may_go(Time(1), ballot(2)));
         assert!(!offers.may_go(Time(1_000_000), ballot(1)));
@@ -104,7 +106,7 @@ mod tests {
             offers.sent(Time(1), offer(number));
         }
         assert!(!offers.may_go(Time(1), ballot(1)), "as many as may wait");
-        offers.forget();
+        offers.drop_all();
         assert!(!offers.may_go(Time(1), ballot(1)) && offers.wake_at().is_none());
     }
 
@@ -112,11 +114,11 @@ mod tests {
     #[test]
     fn what_is_not_seen_goes_another_way_and_so_does_what_follows() {
         let mut offers = Offers::default();
-        offers.heard(Time(0), ballot(1), &value(9));
+        offers.record_frame(Time(0), ballot(1), &value(9));
         for number in 0..3 {
             offers.sent(Time(number), offer(number));
         }
-        offers.heard(Time(10), ballot(1), &value(1));
+        offers.record_frame(Time(10), ballot(1), &value(1));
         assert_eq!(offers.wake_at(), Some(Time(5_000)));
         assert!(offers.next_late(Time(4_999)).is_none());
         assert!(offers.may_go(Time(4_999), ballot(1)));

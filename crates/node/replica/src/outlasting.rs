@@ -27,7 +27,7 @@ pub(crate) enum Confirmation {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldReply {
     tag: Tag,
     slot: Slot,
     until: Time,
@@ -37,37 +37,37 @@ struct Held {
 /// Replies held until they are durable, in the order of their slots.
 #[derive(Debug, Default)]
 pub(crate) struct HeldReplies {
-    held: VecDeque<Held>,
+    held_replies: VecDeque<HeldReply>,
     /// Bytes of all held replies, in order.
     replies: VecDeque<u8>,
     /// Slot below which everything is on stable storage at a quorum, as far as this process knows.
     lasts_to: Slot,
     /// Slot below which the core was last queried.
-    asked_to: Slot,
+    queried_to: Slot,
 }
 
 impl HeldReplies {
-    /// Holds the reply to the command in `slot`. Slots must not decrease from call to call.
-    pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
+    /// Holds the reply to the command in this slot. Slots must not decrease from call to call.
+    pub(crate) fn hold_reply(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.replies.extend(reply);
-        self.held.push_back(Held { tag, slot, until, bytes: reply.len() });
+        self.held_replies.push_back(HeldReply { tag, slot, until, bytes: reply.len() });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.held_replies.is_empty()
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.replies.len() + self.held.len() * size_of::<Held>()
+        self.replies.len() + self.held_replies.len() * size_of::<HeldReply>()
     }
 
     /// Returns the slot below which to query the core, unless it was already queried.
     pub(crate) fn question(&mut self) -> Option<Slot> {
-        let to = self.held.back()?.slot.next();
-        if to <= self.asked_to {
+        let to = self.held_replies.back()?.slot.next();
+        if to <= self.queried_to {
             return None;
         }
-        self.asked_to = to;
+        self.queried_to = to;
         Some(to)
     }
 
@@ -79,29 +79,29 @@ impl HeldReplies {
     /// Takes the next reply whose slot is on stable storage at a quorum.
     pub(crate) fn next_durable(&mut self) -> Option<(Tag, Vec<u8>)> {
         let lasts_to = self.lasts_to;
-        let held = self.held.pop_front_if(|held| held.slot < lasts_to)?;
+        let held = self.held_replies.pop_front_if(|held| held.slot < lasts_to)?;
         let reply = self.replies.drain(..held.bytes).collect();
-        self.rest();
+        self.shrink_buffers();
         Some((held.tag, reply))
     }
 
     /// Takes the next request whose deadline has passed.
     pub(crate) fn next_overdue(&mut self, now: Time) -> Option<Tag> {
-        let held = self.held.pop_front_if(|held| held.until <= now)?;
+        let held = self.held_replies.pop_front_if(|held| held.until <= now)?;
         self.replies.drain(..held.bytes);
-        self.rest();
+        self.shrink_buffers();
         Some(held.tag)
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.held.front().map(|held| held.until)
+        self.held_replies.front().map(|held| held.until)
     }
 
     /// Shrinks the buffers after a burst.
-    fn rest(&mut self) {
-        if self.held.is_empty() {
+    fn shrink_buffers(&mut self) {
+        if self.held_replies.is_empty() {
             self.replies.shrink_to(1 << 16);
-            self.held.shrink_to(1 << 10);
+            self.held_replies.shrink_to(1 << 10);
         }
     }
 }
@@ -115,7 +115,7 @@ mod tests {
         let mut queue = HeldReplies::default();
         assert_eq!((queue.question(), queue.deadline()), (None, None));
         for (tag, slot, reply) in [(1, 4, "one"), (2, 4, ""), (3, 6, "three")] {
-            queue.hold(Tag(tag), Slot(slot), Time(10 + tag), reply.as_bytes());
+            queue.hold_reply(Tag(tag), Slot(slot), Time(10 + tag), reply.as_bytes());
         }
         assert_eq!(queue.question(), Some(Slot(7)));
         assert_eq!(queue.question(), None, "asked for already");

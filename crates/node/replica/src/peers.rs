@@ -61,7 +61,7 @@ impl Peers {
     pub(crate) fn disconnect(&mut self, node: NodeId) -> bool {
         let known = self.connected.remove(&node).is_some();
         if known {
-            self.comparison.forget(node);
+            self.comparison.drop_claims(node);
         }
         known
     }
@@ -95,7 +95,7 @@ impl Peers {
         self.connected.values().copied()
     }
 
-    pub(crate) fn known(&self, node: NodeId) -> Option<&Addresses> {
+    pub(crate) fn addresses_of(&self, node: NodeId) -> Option<&Addresses> {
         self.addresses.get(&node)
     }
 
@@ -114,13 +114,22 @@ impl Peers {
     }
 
     /// Compares a peer's applied state with this node's. Returns an alarm if the states differ.
-    pub(crate) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
-        self.comparison.heard(from, claim, own)
+    pub(crate) fn compare_claim(
+        &mut self,
+        from: NodeId,
+        claim: Claim,
+        own: &Digest,
+    ) -> Option<Alarm> {
+        self.comparison.compare_claim(from, claim, own)
     }
 
     /// Returns why this node may be the one with the wrong state ([differ-2]), if so.
-    pub(crate) fn doubt(&mut self, own: Member, members: &Configuration) -> Option<Doubt> {
-        self.comparison.doubt(own, members)
+    pub(crate) fn doubt_own_state(
+        &mut self,
+        own: Member,
+        members: &Configuration,
+    ) -> Option<Doubt> {
+        self.comparison.doubt_own_state(own, members)
     }
 
     /// Compares claims of peers that were ahead with the state applied since, and returns an alarm
@@ -133,7 +142,7 @@ impl Peers {
     ) -> Option<Alarm> {
         let alarm = self.comparison.caught_up(own);
         if self.comparison.take_due(now)
-            && let Some(Claim { to, digest }) = own.claim()
+            && let Some(Claim { to, digest }) = own.latest_claim()
         {
             for peer in self.connected.keys() {
                 out.send(*peer, Lane::Control, &Frame::Applied { to, digest });

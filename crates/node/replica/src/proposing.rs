@@ -73,7 +73,7 @@ impl Proposing {
         &mut self.origin
     }
 
-    pub(crate) fn own(&self) -> &Origin {
+    pub(crate) fn own_origin(&self) -> &Origin {
         &self.origin
     }
 
@@ -81,7 +81,7 @@ impl Proposing {
         self.command_bytes_max
     }
 
-    pub(crate) fn accept(
+    pub(crate) fn accept_command(
         &mut self,
         now: Time,
         waiter: Waiter,
@@ -92,7 +92,7 @@ impl Proposing {
             return Err(Failure::TooBig);
         }
         let kind = at.map_or(Kind::Plain, Kind::Sequenced);
-        self.origin.accept(now, waiter, &Entry { kind, command })?;
+        self.origin.accept_command(now, waiter, &Entry { kind, command })?;
         if heavy {
             self.origin.set_apart();
         }
@@ -149,8 +149,8 @@ impl Proposing {
     }
 
     /// Returns whether the value is queued or in flight, so that it need not be proposed again.
-    pub(crate) fn knows(&self, value: &Value) -> bool {
-        self.forwarded.knows(value)
+    pub(crate) fn has_pending(&self, value: &Value) -> bool {
+        self.forwarded.has_pending(value)
     }
 
     /// Returns the size of the next queued value of another node, in bytes.
@@ -173,7 +173,7 @@ impl Proposing {
     }
 
     /// Sends this node's batches to the leader. The leader proposes each of them as one value.
-    pub(crate) fn forward(&mut self, now: Time, ways: &mut LeaderPaths<'_, '_>) {
+    pub(crate) fn forward_batches(&mut self, now: Time, ways: &mut LeaderPaths<'_, '_>) {
         while let Some(late) = ways.devices.next_late(now) {
             // A value that does not fit counts as lost, and is offered again together with all
             // others.
@@ -182,7 +182,7 @@ impl Proposing {
         while let Some(bytes) = self.origin.next_bytes(now) {
             // Check the space before forming the batch, since forming one cannot be undone.
             if !ways.out.has_room(ways.leader, Lane::Control, HEADER_BYTES + bytes) {
-                self.origin.hold(now.plus_ms(RETRY_MS));
+                self.origin.hold_offers(now.plus_ms(RETRY_MS));
                 return;
             }
             let Some(offer) = self.origin.take_offer(now) else {

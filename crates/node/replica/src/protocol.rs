@@ -97,7 +97,7 @@ impl Protocol {
         self.wake = at;
     }
 
-    pub(crate) fn wake(&self) -> Time {
+    pub(crate) fn next_wake_at(&self) -> Time {
         self.wake
     }
 

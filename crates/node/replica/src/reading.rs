@@ -62,7 +62,7 @@ impl Reading {
             leases,
             drift_ppm: drift_ppm.min(1_000_000),
             probe: Probe::new(patience_ms),
-            of_access: Probe::of_access(patience_ms),
+            of_access: Probe::for_access(patience_ms),
             timeout_ms,
             patience_ms,
             waiting_max: limits.waiting_requests,
@@ -76,7 +76,7 @@ impl Reading {
     }
 
     /// Counts the visits of a query.
-    pub(crate) fn spend(&mut self, visits: u64) {
+    pub(crate) fn count_visits(&mut self, visits: u64) {
         self.turn_visits = self.turn_visits.saturating_add(visits);
     }
 
@@ -86,7 +86,7 @@ impl Reading {
     }
 
     /// Queues a client's read. Returns [`Failure::Busy`] if the queue is full.
-    pub(crate) fn accept(&mut self, now: Time, waiter: Waiter) -> Result<(), Failure> {
+    pub(crate) fn queue_read(&mut self, now: Time, waiter: Waiter) -> Result<(), Failure> {
         if self.len() >= self.waiting_max {
             return Err(Failure::Busy);
         }
@@ -152,10 +152,10 @@ impl Reading {
     /// [access-4] Returns `true` once for each confirmed linearizable read whose slots this node
     /// has applied. Begins another read unless one is in flight.
     pub(crate) fn shows_access(&mut self, now: Time, applied_to: Slot) -> bool {
-        self.of_access.settle(now, applied_to);
-        let shown = self.of_access.take() == Some(Probed::Served);
+        self.of_access.end_if_done(now, applied_to);
+        let shown = self.of_access.take_result() == Some(Probed::Served);
         if !shown {
-            self.of_access.begin(now, None);
+            self.of_access.begin_probe(now, None);
         }
         shown
     }
@@ -229,15 +229,15 @@ impl Reading {
     }
 
     pub(crate) fn probe(&mut self, now: Time, refused: Option<Probed>) {
-        self.probe.begin(now, refused);
+        self.probe.begin_probe(now, refused);
     }
 
     pub(crate) fn settle_probe(&mut self, now: Time, applied_to: Slot) {
-        self.probe.settle(now, applied_to);
+        self.probe.end_if_done(now, applied_to);
     }
 
     pub(crate) fn take_probe(&mut self) -> Option<Probed> {
-        self.probe.take()
+        self.probe.take_result()
     }
 
     /// Returns the time at which clients' reads next need a turn, even without further input.

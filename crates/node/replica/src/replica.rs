@@ -110,9 +110,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         self.peer_down(now, member.node);
         self.spine.peers.connect(member, addresses);
-        self.members.rising_mut().met(now, member.node, boot, newest);
+        self.members.rising_mut().record_connection(now, member.node, boot, newest);
         let understands = self.members.rising().may_remind(member.node);
-        self.rollback.meet(&self.spine, (member, boot), understands);
+        self.rollback.handle_connection(&self.spine, (member, boot), understands);
         self.tuning.on_peers_changed();
         self.spine.protocol.later(Input::Connected(member));
         self.streaming.peer_up(member.node, boot);
@@ -124,9 +124,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     pub fn peer_down(&mut self, _now: Time, node: NodeId) {
         if self.spine.peers.disconnect(node) {
-            self.members.rising_mut().lost(node);
+            self.members.rising_mut().record_disconnection(node);
             self.catching_up.stop_serving(node);
-            self.snapshots.lose(node);
+            self.snapshots.drop_transfers(node);
             self.streaming.peer_down(node);
             self.tuning.on_peers_changed();
             self.spine.protocol.later(Input::Disconnected(node));
@@ -138,7 +138,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [`Replica::deliver`]. `wall_ms` is Unix time in milliseconds.
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
         let wall_ms = self.spine.look_at_clocks(now, wall_ms);
-        self.rollback.remind(&mut self.spine, plane);
+        self.rollback.send_reminders(&mut self.spine, plane);
         self.begin_turn(now);
         self.catching_up.begin_turn();
         self.tuning.begin_turn(now);
@@ -183,7 +183,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// [live-5] Reports a late turn to the core before any message that arrived in the meantime.
     pub(super) fn begin_turn(&mut self, now: Time) {
-        if let Some(us) = self.turns.begin(now)
+        if let Some(us) = self.turns.begin_turn(now)
             && !self.is_silent()
         {
             self.spine.protocol.later(Input::Late { us });
@@ -211,7 +211,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Ends the turn at time `now`. Returns the time at which [`Replica::poll`] is due, like
     /// [`Replica::wake_at`].
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
-        self.watch(now);
+        self.check_at_intervals(now);
         self.choose_route(now);
         let wake_by = self.wake_at(now);
         let origin = self.spine.proposing.origin();
@@ -228,10 +228,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let changed = origin.set_batching(batch_bytes, setting.window) || refitted;
         // A waiting command may be small enough for a batch now.
         if changed && waiting > 0 {
-            self.turns.end(now, Some(now));
+            self.turns.end_turn(now, Some(now));
             return Some(now);
         }
-        self.turns.end(now, wake_by);
+        self.turns.end_turn(now, wake_by);
         wake_by
     }
 
@@ -265,9 +265,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let leading = self.spine.protocol.leads().then_some(self.spine.proposing.due_at());
         earliest([
-            Some(self.spine.protocol.wake()),
+            Some(self.spine.protocol.next_wake_at()),
             leading,
-            self.spine.proposing.own().wake_at(now),
+            self.spine.proposing.own_origin().wake_at(now),
             self.spine.contents.wake_at(),
             self.spine.storing.write_by(),
             read_at,
@@ -335,14 +335,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Applies the decided slots, within a budget, and releases the reads that waited for them.
     /// `again` means that slots may already have been applied in this turn.
     fn apply(&mut self, now: Time, wall_ms: u64, again: bool, front: &mut dyn Front) {
-        self.tend();
+        self.check_service_health();
         if !self.streaming.keeping.has_room() {
             return;
         }
         let decided_to = self.spine.executable_to();
         let (applying, contents, mut listeners) = self.applying_parts(now, wall_ms, front);
         let before = applying.applied_to();
-        let unread = applying.run(decided_to, contents, again, &mut listeners);
+        let unread = applying.apply_decided(decided_to, contents, again, &mut listeners);
         let applied_to = applying.applied_to();
         if applied_to > before {
             self.spine.stamp(Hop::Applied, Some(Slot(applied_to.0 - 1)));
@@ -380,7 +380,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(why) = self.rollback.look_for_later_names(&self.spine) {
             self.fail_storage(why);
         }
-        self.streams_work().follow(now);
+        self.streams_work().process_applied(now);
         let node = self.spine.node();
         let durable = node.configuration().class() == Class::Durable;
         let logged = durable.then(|| node.durable_to());
@@ -410,15 +410,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Checks the service's health. The node votes even if the service has failed.
-    fn tend(&mut self) {
-        if let Some(why) = self.spine.applying.tend() {
-            self.spine.observing.tell(Event::ServiceBack { why });
+    fn check_service_health(&mut self) {
+        if let Some(why) = self.spine.applying.check_health() {
+            self.spine.observing.queue_event(Event::ServiceBack { why });
         }
         if self.spine.applying.take_went_back() {
             self.streaming.keeping.went_back();
         }
         if let Some(event) = self.spine.applying.news() {
-            self.spine.observing.tell(event);
+            self.spine.observing.queue_event(event);
         }
         if !self.spine.applying.condition().is_stuck() {
             return;
@@ -431,10 +431,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Reports to the core whether this node is fit to lead ([live-3], [live-6]).
     fn look_at_fitness(&mut self, now: Time) {
         let (applying, keeping) = (&self.spine.applying, &self.streaming.keeping);
-        let device = self.devices.late();
+        let device = self.devices.late_reason();
         let service = || {
             let condition = applying.condition();
-            let cannot = condition.is_stuck() || condition.doubt().is_some();
+            let cannot = condition.is_stuck() || condition.doubt_reason().is_some();
             let trouble = cannot.then(|| applying.trouble()).flatten();
             // A leader without free space for streams assigns them no slots.
             let waits = keeping.is_full() || !keeping.has_room();
@@ -445,7 +445,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let known_to = self.spine.node().known_to();
         let lag = self.fitness.measure_lag(now, known_to, self.level_to());
         let log = self.spine.storing.trouble(now);
-        if let Some(fitness) = self.fitness.look(now, log, service, lag) {
+        if let Some(fitness) = self.fitness.update_fitness(now, log, service, lag) {
             self.spine.protocol.later(Input::Fitness(fitness));
         }
     }
@@ -500,7 +500,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         if self.members.take_look(now) {
             let may_propose = self.may_propose(0);
-            if let Some(value) = self.members_work().raise(now, may_propose) {
+            if let Some(value) = self.members_work().raise_to_propose(now, may_propose) {
                 self.propose_value(now, Offer { value, payload: None }, plane);
             }
             self.members_work().take_back(now);
@@ -566,7 +566,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.spine.storing.read(now, Purpose::Streams, range);
             }
         }
-        if let Some(why) = self.streams_work().keep(now, plane) {
+        if let Some(why) = self.streams_work().advance_store(now, plane) {
             self.fail_storage(why);
         }
         self.streams_work().note_lacking();
@@ -574,7 +574,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn propose(&mut self, now: Time, plane: &mut dyn Plane) {
-        self.spine.proposing.origin().look(now);
+        self.spine.proposing.origin().end_wait_if_over(now);
         match self.spine.node().leader() {
             _ if self.spine.protocol.leads() => {
                 self.devices.forget_offers();
@@ -591,7 +591,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     contents: &mut self.spine.contents,
                     out: &mut out,
                 };
-                self.spine.proposing.forward(now, &mut ways);
+                self.spine.proposing.forward_batches(now, &mut ways);
             }
             _ => self.devices.forget_offers(),
         }
@@ -607,11 +607,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn propose_own(&mut self, now: Time, plane: &mut dyn Plane) {
-        while let Some(bytes) = self.spine.proposing.own().next_bytes(now)
+        while let Some(bytes) = self.spine.proposing.own_origin().next_bytes(now)
             && self.may_propose(bytes)
             && let Some(offer) = self.spine.proposing.origin().take_offer(now)
         {
-            if !self.spine.proposing.knows(&offer.value) {
+            if !self.spine.proposing.has_pending(&offer.value) {
                 self.propose_value(now, offer, plane);
             }
         }
@@ -631,14 +631,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(payload) = payload {
             self.devices.note_proposed(now, payload.len());
             self.spine.contents.offer(&value, payload);
-            self.spine.found(now, value);
+            self.spine.handle_arrival(now, value);
         }
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
 
     /// Sets the devices to choose from, on which phase 2 of the group may run ([offload-5]).
     pub fn lend_device(&mut self, devices: Box<dyn DeviceSource>) {
-        self.devices.lend(devices);
+        self.devices.set_source(devices);
     }
 
     /// Processes the device's messages, and lets its owner do the work that is due.
@@ -656,7 +656,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             leader: node.leader(),
             decided_to,
         };
-        self.devices.turn(now, &group, |news| match news {
+        self.devices.run_turn(now, &group, |news| match news {
             DeviceEvent::Bytes(value, range, payload) => contents.insert(&value, range, payload),
             DeviceEvent::Told(ballot, held) => {
                 // Decisions far ahead are learned later, in order.
@@ -674,7 +674,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             DeviceEvent::Use(cells) => protocol.later(Input::Offload { cells }),
             DeviceEvent::Returned(value) => protocol.later(Input::Propose { value, slots: 1 }),
         });
-        self.spine.completions.note_late_device(self.devices.late().is_some());
+        self.spine.completions.note_late_device(self.devices.late_reason().is_some());
     }
 
     /// [offload-15] Submits a value of the core to the device. If the device cannot accept it, the
@@ -763,11 +763,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Serves peers that catch up, and sends this node's own requests, within a budget per turn.
     fn help_peers(&mut self, now: Time, plane: &mut dyn Plane) {
         let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
-        self.spine.contents.ask(now, &self.spine.peers, &mut out);
-        self.catching_up.ask(now, &self.spine.peers, &mut self.spine.protocol, &mut out);
+        self.spine.contents.send_requests(now, &self.spine.peers, &mut out);
+        self.catching_up.request_lost_slots(
+            now,
+            &self.spine.peers,
+            &mut self.spine.protocol,
+            &mut out,
+        );
         self.catching_up.read_for_peers(now, &mut self.spine.storing);
         let from = (self.spine.applying.history(), &self.spine.contents);
-        self.catching_up.serve(now, &self.spine.peers, from, &mut self.spine.storing, &mut out);
+        self.catching_up.serve_peers(
+            now,
+            &self.spine.peers,
+            from,
+            &mut self.spine.storing,
+            &mut out,
+        );
     }
 
     /// Takes, sends, receives and loads snapshots, and trims the log, as each is due.
@@ -780,7 +791,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.snapshots.waits_to_follow(self.spine.storing.log().start())
             && self.spine.protocol.leads()
         {
-            self.members_work().give_way(now);
+            self.members_work().hand_over_leadership(now);
             self.hand_to_heir();
         }
         if self.spine.applying.take_loaded() {
@@ -820,23 +831,25 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Outbox::new(self.spine.own.member, plane, &mut self.spine.counters).saying(logged);
         let own = self.spine.applying.digest();
         if let Some(alarm) = self.spine.peers.compare(now, own, &mut out) {
-            self.spine.observing.raise(alarm, &mut self.spine.counters);
+            self.spine.observing.raise_alarm(alarm, &mut self.spine.counters);
         }
-        self.suspicion.look(&mut self.spine);
+        self.suspicion.update_record(&mut self.spine);
     }
 
     /// [lie-1] Returns the end of this node's log to state in frames. While a connected node would
     /// not understand such a statement, returns 0, which states nothing.
     fn stated_log_end(&self) -> u64 {
-        match self.members.rising().all_witness() {
+        match self.members.rising().all_support_log_statements() {
             true => self.spine.storing.log().whole_to(),
             false => 0,
         }
     }
 
     fn advance_stop(&mut self, now: Time) {
-        let idle = || self.spine.completions.open() == 0 && self.spine.proposing.own().is_idle();
-        let ends = self.ending.advance(
+        let idle = || {
+            self.spine.completions.open_count() == 0 && self.spine.proposing.own_origin().is_idle()
+        };
+        let ends = self.ending.advance_stop(
             now,
             idle,
             self.spine.peers.is_empty(),
@@ -858,7 +871,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Checks this replica at intervals, and reports events to the operator.
-    fn watch(&mut self, now: Time) {
+    fn check_at_intervals(&mut self, now: Time) {
         if !self.spine.observing.take_look(now) {
             return;
         }
@@ -872,6 +885,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             segment_failure: log.segment_failure(),
             reachable: self.spine.peers.reachable(self.spine.own.member, configuration),
         };
-        self.spine.observing.look(now, &sight);
+        self.spine.observing.check_replica(now, &sight);
     }
 }

@@ -8,24 +8,24 @@ use crate::counters::Counters;
 /// The last ring of this leader, and whether it failed to make progress.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
-    laid: NodeSet,
-    broken: NodeSet,
+    last_ring: NodeSet,
+    failed_ring: NodeSet,
 }
 
 impl Rings {
     /// Counts an explanation of the core if it concerns a ring.
-    pub(crate) fn note(&mut self, explanation: &Explanation, counters: &mut Counters) {
+    pub(crate) fn count_explanation(&mut self, explanation: &Explanation, counters: &mut Counters) {
         match explanation {
             Explanation::RingLaid { nodes, .. } => {
                 counters.rings_laid += 1;
-                let left_out = self.broken.filtered(|node| !nodes.contains(node));
+                let left_out = self.failed_ring.filtered(|node| !nodes.contains(node));
                 counters.ring_left_out.add(left_out, 1);
-                self.broken = NodeSet::default();
-                self.laid = *nodes;
+                self.failed_ring = NodeSet::default();
+                self.last_ring = *nodes;
             }
             Explanation::RingBreaks { .. } => {
                 counters.rings_broken += 1;
-                self.broken = self.laid;
+                self.failed_ring = self.last_ring;
             }
             // Rings of another leader do not belong to this leader's statistics.
             Explanation::StepsDown { .. } => *self = Self::default(),
@@ -50,14 +50,14 @@ mod tests {
             Explanation::RingLaid { ballot, nodes: set }
         };
         let breaks = Explanation::RingBreaks { ballot, slot: Slot(1) };
-        rings.note(&laid(&[1, 2, 3]), &mut counters);
+        rings.count_explanation(&laid(&[1, 2, 3]), &mut counters);
         // The ring was set up again for another reason: no node is to blame.
-        rings.note(&laid(&[1, 4, 3]), &mut counters);
-        rings.note(&breaks, &mut counters);
-        rings.note(&laid(&[1, 2, 3]), &mut counters);
+        rings.count_explanation(&laid(&[1, 4, 3]), &mut counters);
+        rings.count_explanation(&breaks, &mut counters);
+        rings.count_explanation(&laid(&[1, 2, 3]), &mut counters);
         // No node was slow.
-        rings.note(&breaks, &mut counters);
-        rings.note(&laid(&[1, 2, 3]), &mut counters);
+        rings.count_explanation(&breaks, &mut counters);
+        rings.count_explanation(&laid(&[1, 2, 3]), &mut counters);
         assert_eq!((counters.rings_laid, counters.rings_broken), (4, 2));
         let left_out = [1, 2, 3, 4].map(|node| counters.ring_left_out.to(NodeId(node)));
         assert_eq!(left_out, [0, 0, 0, 1]);

@@ -31,7 +31,7 @@ pub(crate) struct Rollback {
 impl Rollback {
     /// [lie-3] Handles a new connection to a node. Queues a reminder of that node's earlier
     /// statements, if it `understands` reminders, to be sent before any other frame.
-    pub(crate) fn meet<D: Disk, S: StateMachine>(
+    pub(crate) fn handle_connection<D: Disk, S: StateMachine>(
         &mut self,
         spine: &Spine<D, S>,
         (member, boot): (Member, u32),
@@ -44,7 +44,7 @@ impl Rollback {
         }
     }
 
-    pub(crate) fn remind<D: Disk, S: StateMachine>(
+    pub(crate) fn send_reminders<D: Disk, S: StateMachine>(
         &mut self,
         spine: &mut Spine<D, S>,
         plane: &mut dyn Plane,
@@ -71,16 +71,16 @@ impl Rollback {
         };
         spine.counters.frames_mismatched += 1;
         self.reminders.push((from.node, memory));
-        self.remind(spine, plane);
+        self.send_reminders(spine, plane);
         false
     }
 
     fn forget_strangers<D: Disk, S: StateMachine>(&mut self, spine: &Spine<D, S>) {
         let (peers, table) = (&spine.peers, spine.group());
-        self.detector.keep(|node| peers.has(node) || table.known(node).is_some());
+        self.detector.keep(|node| peers.has(node) || table.entry_of(node).is_some());
     }
 
-    pub(crate) fn recall(&self, node: NodeId) -> Memory {
+    pub(crate) fn memory_of(&self, node: NodeId) -> Memory {
         self.detector.recall(node)
     }
 
@@ -112,7 +112,7 @@ impl Rollback {
             return None;
         }
         let (node, own) = (spine.own.member.node, spine.own.boot);
-        let given = spine.proposing.own().registered();
+        let given = spine.proposing.own_origin().registered();
         let found = spine.applying.sessions().last_of(node);
         let later = found
             .into_iter()

@@ -13,11 +13,11 @@ const RESERVE_BYTES: u64 = 128 << 20;
 pub(crate) struct Room {
     /// Set while this node's disk has less free space than the reserve.
     pub(crate) full: bool,
-    pub(crate) look_at: Time,
+    pub(crate) next_check_at: Time,
     /// Peers whose last reply to this leader reported a full disk.
     pub(crate) full_peers: BTreeSet<NodeId>,
     /// Member with a full disk that the last leader named in its heartbeat.
-    pub(crate) named: Option<NodeId>,
+    pub(crate) full_member: Option<NodeId>,
 }
 
 impl Room {
@@ -29,7 +29,7 @@ impl Room {
 
     /// Updates the state of this node's disk from its free space, which is `None` if not known.
     /// Returns whether the state changed.
-    pub(crate) fn look(&mut self, free: Option<u64>, segment: u64) -> bool {
+    pub(crate) fn update_free_space(&mut self, free: Option<u64>, segment: u64) -> bool {
         let needed = self.needed(segment);
         let was = std::mem::replace(&mut self.full, free.is_some_and(|free| free < needed));
         was != self.full
@@ -44,7 +44,7 @@ impl Room {
     }
 
     pub(crate) fn on_leader(&mut self, named: Option<NodeId>) {
-        self.named = named;
+        self.full_member = named;
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
             (Some(0), true),
             (None, true),
         ] {
-            assert_eq!(room.look(free, segment), changed, "{free:?}");
+            assert_eq!(room.update_free_space(free, segment), changed, "{free:?}");
         }
     }
 }

@@ -27,14 +27,14 @@ impl Default for Votes {
 
 impl Votes {
     /// Parses an operator's choice; `None` if the name is unknown.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),
             name => Route::named(name).map(Self::Set),
         }
     }
 
-    pub(crate) fn first(&self) -> Route {
+    pub(crate) fn initial_route(&self) -> Route {
         match self {
             Self::Set(route) => route.clone(),
             Self::Auto => Route::Star,
@@ -43,9 +43,9 @@ impl Votes {
 }
 
 /// Interval between reviews of the choice, in microseconds.
-const LOOK_US: u64 = 100_000;
+const REVIEW_INTERVAL_US: u64 = 100_000;
 /// Weight of the newest measurement in the moving average.
-const NEWEST: f64 = 0.3;
+const NEWEST_WEIGHT: f64 = 0.3;
 /// Time in microseconds that a leader spends on reading and counting a vote.
 const VOTE_US: f64 = 6.0;
 /// Upper bound of the estimated load, which is the share of busy time.
@@ -62,12 +62,12 @@ enum Way {
 pub(crate) struct Routing {
     choice: Choice<Way>,
     began: Option<Time>,
-    looked_at: Time,
+    last_review_at: Time,
     /// Busy time since the last review, in microseconds.
     busy_us: u64,
     messages: u64,
     /// Moving average of the share of busy time.
-    busy: f64,
+    busy_share: f64,
     messages_s: f64,
     /// Predicted cost of the two routes, in millionths of an idle leader's hop.
     costs: [u64; 2],
@@ -78,10 +78,10 @@ impl Routing {
         Self {
             choice: Choice::new(Way::Star, moment(now)),
             began: None,
-            looked_at: now,
+            last_review_at: now,
             busy_us: 0,
             messages: 0,
-            busy: 0.0,
+            busy_share: 0.0,
             messages_s: 0.0,
             costs: [0; 2],
         }
@@ -105,16 +105,17 @@ impl Routing {
 
     /// Reviews the choice, if that is due and this node leads `voters` voters. Returns the route if
     /// it changed.
-    pub(crate) fn look(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
-        let us = now.since_us(self.looked_at);
-        if us < LOOK_US {
+    pub(crate) fn review_choice(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
+        let us = now.since_us(self.last_review_at);
+        if us < REVIEW_INTERVAL_US {
             return None;
         }
-        let (us, faded) =
-            (us as f64, |before: f64, new: f64| before * (1.0 - NEWEST) + new * NEWEST);
-        self.busy = faded(self.busy, (self.busy_us as f64 / us).min(1.0));
+        let (us, faded) = (us as f64, |before: f64, new: f64| {
+            before * (1.0 - NEWEST_WEIGHT) + new * NEWEST_WEIGHT
+        });
+        self.busy_share = faded(self.busy_share, (self.busy_us as f64 / us).min(1.0));
         self.messages_s = faded(self.messages_s, self.messages as f64 / us * 1e6);
-        (self.looked_at, self.busy_us, self.messages) = (now, 0, 0);
+        (self.last_review_at, self.busy_us, self.messages) = (now, 0, 0);
         if !leads {
             return None;
         }
@@ -144,8 +145,8 @@ impl Routing {
         };
         let saved = (star_s - star_s / others) * VOTE_US / 1e6;
         let (star, ring) = match self.choice.chosen() {
-            Way::Star => (self.busy, self.busy - saved),
-            Way::Ring => (self.busy + saved, self.busy),
+            Way::Star => (self.busy_share, self.busy_share - saved),
+            Way::Ring => (self.busy_share + saved, self.busy_share),
         };
         let waits = |hops: f64, busy: f64| {
             let cost = hops / (1.0 - busy.clamp(0.0, BUSY_MAX));
@@ -164,7 +165,7 @@ impl Routing {
         format!(
             "auto: votes come {way}: {:.0} messages/s, {:.0} % busy; predicted {star:.1} hops straight, {ring:.1} by a ring",
             self.messages_s,
-            self.busy * 100.0
+            self.busy_share * 100.0
         )
     }
 }
@@ -187,7 +188,7 @@ mod tests {
             let now = Time(tenth * 100_000 + 100_000);
             routing.messages += votes_s / 10;
             routing.busy_us += (busy * 100_000.0) as u64;
-            if routing.look(true, voters, now).is_some() {
+            if routing.review_choice(true, voters, now).is_some() {
                 changed.push(tenth);
             }
         }
@@ -231,16 +232,16 @@ mod tests {
         for tenth in 1..100 {
             routing.messages += 12_000;
             routing.busy_us += 95_000;
-            assert!(routing.look(false, 9, Time(tenth * 100_000)).is_none());
+            assert!(routing.review_choice(false, 9, Time(tenth * 100_000)).is_none());
         }
     }
 
     #[test]
     fn ways_have_names() {
-        assert_eq!(Votes::named("auto"), Some(Votes::Auto));
-        assert_eq!(Votes::named("ring"), Some(Votes::Set(Route::Ring)));
-        assert_eq!(Votes::named("circle"), None);
-        assert_eq!(Votes::Auto.first(), Route::Star);
+        assert_eq!(Votes::from_name("auto"), Some(Votes::Auto));
+        assert_eq!(Votes::from_name("ring"), Some(Votes::Set(Route::Ring)));
+        assert_eq!(Votes::from_name("circle"), None);
+        assert_eq!(Votes::Auto.initial_route(), Route::Star);
         assert_eq!(Votes::default(), Votes::Set(Route::Star));
     }
 }

@@ -15,7 +15,7 @@ use quorate_log::disk::DiskError;
 
 use self::{
     files::{Files, Keeper},
-    report::{Fate, Found, Kind, Needs, ScrubStatus},
+    report::{DamagedPlace, Fate, Kind, Needs, ScrubStatus},
 };
 use crate::snapshots::allowance::Allowance;
 
@@ -51,10 +51,10 @@ impl Default for ScrubOptions {
 
 /// Start of the interval before the next scrub, as Unix time in milliseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Since {
+pub(crate) struct IntervalStart {
     pub(crate) ms: u64,
     /// `true` if a scrub ended at that time; `false` if the node then began to wait for its first.
-    pub(crate) ended: bool,
+    pub(crate) after_scrub: bool,
 }
 
 /// Returns whether the due time is implausibly far away, since a clock must have been wrong.
@@ -64,7 +64,7 @@ const fn is_absurd(due_ms: u64, wall_ms: u64, every_ms: u64) -> bool {
 
 /// Next step of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ScrubStep {
     /// Start with this kind of data.
     Begin(Kind),
     /// Read the next portion of this kind.
@@ -75,12 +75,12 @@ pub(crate) enum Step {
 #[derive(Debug)]
 struct Run {
     kind: Kind,
-    begun: bool,
+    has_begun: bool,
     allowance: Allowance,
     not_before: Time,
     doubtful: VecDeque<Doubt>,
     /// Doubtful slots that are currently being read.
-    asked: Option<Doubt>,
+    pending_doubt: Option<Doubt>,
 }
 
 /// Doubtful slots of the log, read together because some of them may be destroyed.
@@ -88,8 +88,8 @@ struct Run {
 struct Doubt {
     slots: SlotRange,
     /// Index of the damage in the list of findings, if it is listed.
-    found: Option<usize>,
-    tried: u32,
+    finding: Option<usize>,
+    attempts: u32,
 }
 
 /// Schedule, progress and findings of scrubs.
@@ -99,7 +99,7 @@ pub(crate) struct Scrubbing {
     run: Option<Run>,
     report: ScrubStatus,
     /// [scrub-4] Damaged places that were reported.
-    told: BTreeSet<(Kind, String)>,
+    reported: BTreeSet<(Kind, String)>,
     /// Time at which the next scrub is due, as Unix time in milliseconds.
     due_ms: Option<u64>,
     /// Next position to read in the store of streams; `None` at its start.
@@ -123,17 +123,17 @@ type SmallFile = (&'static str, Result<Option<Vec<u8>>, DiskError>);
 
 impl Scrubbing {
     /// Creates the state, with the start of the current interval as an earlier process recorded it.
-    pub(crate) fn new(options: ScrubOptions, since: Option<Since>) -> Self {
+    pub(crate) fn new(options: ScrubOptions, since: Option<IntervalStart>) -> Self {
         Self {
             options,
             run: None,
             recalled: None,
             report: ScrubStatus {
-                ended_ms: since.filter(|since| since.ended).map(|since| since.ms),
+                ended_ms: since.filter(|since| since.after_scrub).map(|since| since.ms),
                 every_ms: options.every_ms,
                 ..ScrubStatus::default()
             },
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             due_ms: match (options.every_ms, since) {
                 (Some(every), Some(since)) => Some(since.ms.saturating_add(every)),
                 _ => None,
@@ -157,8 +157,8 @@ impl Scrubbing {
         self.run.is_none() && waits
     }
 
-    /// Starts a scrub, or continues one, at `bytes_per_second` or else at the configured rate.
-    pub(crate) fn begin(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
+    /// Starts a scrub, or continues one, at this rate or else at the configured one.
+    pub(crate) fn start_scrub(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
         let pace = bytes_per_second.unwrap_or(self.options.bytes_per_second);
         let pace = pace.max(BYTES_PER_SECOND_MIN);
         let allowance = Allowance::new(now, Some(pace));
@@ -169,18 +169,18 @@ impl Scrubbing {
         }
         self.run = Some(Run {
             kind: Kind::ALL[0],
-            begun: false,
+            has_begun: false,
             allowance,
             not_before: now,
             doubtful: VecDeque::new(),
-            asked: None,
+            pending_doubt: None,
         });
-        self.report.begin(wall_ms);
+        self.report.begin_scrub(wall_ms);
     }
 
     /// Starts the next scrub if it is due. Returns whether the first interval starts now because
     /// the node has never scrubbed; the caller then records the start.
-    pub(crate) fn look(&mut self, now: Time, wall_ms: u64) -> bool {
+    pub(crate) fn start_if_due(&mut self, now: Time, wall_ms: u64) -> bool {
         let Some(every) = self.options.every_ms else {
             return false;
         };
@@ -193,7 +193,9 @@ impl Scrubbing {
             Some(due) if is_absurd(due, wall_ms, every) => {
                 self.due_ms = Some(wall_ms.saturating_add(every));
             }
-            Some(due) if wall_ms >= due && self.run.is_none() => self.begin(now, wall_ms, None),
+            Some(due) if wall_ms >= due && self.run.is_none() => {
+                self.start_scrub(now, wall_ms, None)
+            }
             Some(_) => {}
         }
         false
@@ -204,14 +206,14 @@ impl Scrubbing {
     }
 
     /// Returns the next step that may be taken now, if any.
-    pub(crate) fn step(&mut self, now: Time) -> Option<Step> {
+    pub(crate) fn next_step(&mut self, now: Time) -> Option<ScrubStep> {
         let run = self.run.as_mut()?;
-        if now < run.not_before || !run.allowance.may(now) {
+        if now < run.not_before || !run.allowance.may_transfer(now) {
             return None;
         }
-        Some(match run.begun {
-            false => Step::Begin(run.kind),
-            true => Step::Read(run.kind),
+        Some(match run.has_begun {
+            false => ScrubStep::Begin(run.kind),
+            true => ScrubStep::Read(run.kind),
         })
     }
 
@@ -224,12 +226,12 @@ impl Scrubbing {
 
     pub(crate) fn begun(&mut self) {
         if let Some(run) = &mut self.run {
-            run.begun = true;
+            run.has_begun = true;
         }
     }
 
     /// Pauses the scrub briefly, because reads are impossible at the moment.
-    pub(crate) fn wait(&mut self, now: Time) {
+    pub(crate) fn pause_briefly(&mut self, now: Time) {
         if let Some(run) = &mut self.run {
             run.not_before = now.plus_ms(SHORT_MS);
         }
@@ -239,7 +241,7 @@ impl Scrubbing {
     pub(crate) fn read(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
         if let Some(run) = &mut self.run {
-            run.allowance.spend(usize::try_from(bytes).unwrap_or(usize::MAX));
+            run.allowance.spend_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
     }
 
@@ -255,13 +257,13 @@ impl Scrubbing {
         };
         match run.kind.next() {
             Some(next) => {
-                (run.kind, run.begun) = (next, false);
+                (run.kind, run.has_begun) = (next, false);
                 self.report.now = Some(next);
                 false
             }
             None => {
                 self.run = None;
-                self.report.end(wall_ms);
+                self.report.end_scrub(wall_ms);
                 self.due_ms = self.options.every_ms.map(|every| wall_ms.saturating_add(every));
                 true
             }
@@ -270,56 +272,57 @@ impl Scrubbing {
 
     /// Records damage. Returns its index in the list of findings, and whether it has not been
     /// reported before ([scrub-4]).
-    pub(crate) fn found(&mut self, found: Found) -> (Option<usize>, bool) {
+    pub(crate) fn record_damage(&mut self, found: DamagedPlace) -> (Option<usize>, bool) {
         let key = (found.kind, found.what.clone());
-        let news = self.told.len() < REPORTED_MAX && self.told.insert(key);
-        (self.report.found(found), news)
+        let news = self.reported.len() < REPORTED_MAX && self.reported.insert(key);
+        (self.report.add_finding(found), news)
     }
 
     /// Queues slots of the log to be read, to determine which of them are lost.
-    pub(crate) fn doubt(&mut self, found: Option<usize>, slots: Vec<SlotRange>) {
+    pub(crate) fn queue_doubtful_slots(&mut self, found: Option<usize>, slots: Vec<SlotRange>) {
         if let Some(run) = &mut self.run {
-            let doubts = slots.into_iter().map(|slots| Doubt { slots, found, tried: 0 });
+            let doubts =
+                slots.into_iter().map(|slots| Doubt { slots, finding: found, attempts: 0 });
             run.doubtful.extend(doubts);
         }
     }
 
     /// Returns the first queued slots, unless other slots are being read.
     pub(crate) fn doubtful(&self) -> Option<SlotRange> {
-        let run = self.run.as_ref().filter(|run| run.asked.is_none())?;
+        let run = self.run.as_ref().filter(|run| run.pending_doubt.is_none())?;
         run.doubtful.front().map(|doubt| doubt.slots)
     }
 
     /// Marks the first queued slots as being read.
-    pub(crate) fn asked(&mut self) {
+    pub(crate) fn mark_being_read(&mut self) {
         if let Some(run) = &mut self.run {
-            run.asked = run.doubtful.pop_front();
+            run.pending_doubt = run.doubtful.pop_front();
         }
     }
 
     /// Records the lost slots, or that the read `failed` and proves nothing.
     pub(crate) fn answered(&mut self, lost: &[SlotRange], failed: bool) {
         let Some(run) = &mut self.run else { return };
-        let Some(mut doubt) = run.asked.take() else {
+        let Some(mut doubt) = run.pending_doubt.take() else {
             return;
         };
-        doubt.tried += 1;
-        if failed && lost.is_empty() && doubt.tried < TRIES_MAX {
+        doubt.attempts += 1;
+        if failed && lost.is_empty() && doubt.attempts < TRIES_MAX {
             run.doubtful.push_back(doubt);
-        } else if let Some(found) = doubt.found {
-            self.report.lost(found, lost);
+        } else if let Some(found) = doubt.finding {
+            self.report.add_lost_slots(found, lost);
         }
     }
 
     /// Returns whether doubtful slots are queued or being read.
     pub(crate) fn doubts(&self) -> bool {
-        self.run.as_ref().is_some_and(|run| run.asked.is_some() || !run.doubtful.is_empty())
+        self.run.as_ref().is_some_and(|run| run.pending_doubt.is_some() || !run.doubtful.is_empty())
     }
 
     /// Updates what the repair of a finding needs.
-    pub(crate) fn needs(&mut self, found: Option<usize>, needs: Needs) {
+    pub(crate) fn update_needs(&mut self, found: Option<usize>, needs: Needs) {
         if let Some(found) = found {
-            self.report.needs(found, needs);
+            self.report.set_needs(found, needs);
         }
     }
 
@@ -345,12 +348,12 @@ mod tests {
     #[test]
     fn a_clock_that_was_wrong_puts_no_scrub_off_for_years() {
         let options = ScrubOptions { every_ms: Some(1_000), ..ScrubOptions::default() };
-        let since = Since { ms: 1 << 50, ended: true };
+        let since = IntervalStart { ms: 1 << 50, after_scrub: true };
         let mut scrubbing = Scrubbing::new(options, Some(since));
         assert!(!scrubbing.rests(5_000));
-        assert!(!scrubbing.look(Time(0), 5_000), "it has begun to count before");
+        assert!(!scrubbing.start_if_due(Time(0), 5_000), "it has begun to count before");
         assert!(scrubbing.rests(5_999));
-        assert!(!scrubbing.rests(6_000) && !scrubbing.look(Time(0), 6_000));
-        assert!(scrubbing.step(Time(1_000)).is_some(), "it has begun");
+        assert!(!scrubbing.rests(6_000) && !scrubbing.start_if_due(Time(0), 6_000));
+        assert!(scrubbing.next_step(Time(1_000)).is_some(), "it has begun");
     }
 }

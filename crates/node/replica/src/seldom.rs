@@ -9,21 +9,21 @@ const PAUSE_MS: u64 = 1000;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seldom {
     silent_until: Time,
-    untold: u64,
+    suppressed: u64,
 }
 
 impl Seldom {
     /// Returns the number of lines suppressed since the last one; `None` if no line may be logged
     /// now.
-    pub fn say(&mut self, now: Time) -> Option<u64> {
+    pub fn allow_line(&mut self, now: Time) -> Option<u64> {
         // A clock that was set back does not extend the silence.
         let until = self.silent_until.min(now.plus_ms(PAUSE_MS));
         if now < until {
-            self.untold += 1;
+            self.suppressed += 1;
             return None;
         }
         self.silent_until = now.plus_ms(PAUSE_MS);
-        Some(std::mem::take(&mut self.untold))
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 
@@ -34,10 +34,10 @@ mod tests {
     #[test]
     fn what_happens_often_is_said_once_a_second_with_a_count() {
         let mut seldom = Seldom::default();
-        assert_eq!(seldom.say(Time(5)), Some(0));
-        assert_eq!(seldom.say(Time(6)), None);
-        assert_eq!(seldom.say(Time(1_000_004)), None);
-        assert_eq!(seldom.say(Time(1_000_005)), Some(2));
-        assert_eq!(seldom.say(Time(9_000_000)), Some(0));
+        assert_eq!(seldom.allow_line(Time(5)), Some(0));
+        assert_eq!(seldom.allow_line(Time(6)), None);
+        assert_eq!(seldom.allow_line(Time(1_000_004)), None);
+        assert_eq!(seldom.allow_line(Time(1_000_005)), Some(2));
+        assert_eq!(seldom.allow_line(Time(9_000_000)), Some(0));
     }
 }

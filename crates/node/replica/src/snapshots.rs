@@ -54,12 +54,12 @@ use self::{
     reading::Reads,
     receiving::Receiving,
     serving::Serving,
-    taking::Taking,
+    taking::SnapshotInProgress,
     trimming::SnapshotOptions,
     writing::Writer,
 };
 pub(crate) use self::{manifest::Manifest, note::Note, renewal::Renewal};
-use crate::{backup::Held, ports::status::Snapshot};
+use crate::{backup::HeldSnapshot, ports::status::Snapshot};
 
 /// Delay in milliseconds before the next attempt after a failure.
 const PAUSE_MS: u64 = 10_000;
@@ -71,7 +71,7 @@ const RETIRED_MAX: usize = 4;
 
 /// Snapshot that is being written, from this node's state or from a peer.
 enum Job {
-    Taking(Box<Taking>),
+    Taking(Box<SnapshotInProgress>),
     Receiving(Box<Receiving>),
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Snapshots {
     /// Applied reconfigurations since the start of the log.
     changes: VecDeque<(Slot, Value)>,
     /// Snapshot referenced by the base of the log.
-    own: Option<Manifest>,
+    own_snapshot: Option<Manifest>,
     /// Number of the next part. Part numbers are never reused.
     next_part: u64,
     job: Option<Job>,
@@ -124,14 +124,14 @@ pub(crate) struct Snapshots {
     /// Start of a peer's log, if this node's log has lost slots below it.
     for_lost: Option<Slot>,
     /// Slot at or after which a peer needs a snapshot; `None` if no peer needs one.
-    wanted: Option<Slot>,
+    needed_from: Option<Slot>,
     /// [trim-1] Slot below which this auxiliary no longer needs its log.
     forget: Option<Slot>,
     asking: OperatorRequest,
     /// Files that are no longer needed and wait to be deleted.
-    idle: VecDeque<FileId>,
+    deletable_files: VecDeque<FileId>,
     /// Snapshots that other threads are reading; their files must not be deleted.
-    held: Vec<(Manifest, Weak<()>)>,
+    held_snapshots: Vec<(Manifest, Weak<()>)>,
     allowance: Allowance,
     /// Earliest time of the next transfer to this node, after one has failed.
     not_before: Time,
@@ -142,7 +142,7 @@ pub(crate) struct Snapshots {
     resume_until: Time,
     load_at: Time,
     /// Time of the next check for due work.
-    look_at: Time,
+    next_check_at: Time,
     /// Time at which to continue work that was deferred by its budget or by the rate limit.
     go_on_at: Option<Time>,
     /// The store of streams has the bytes of all slots below this one.
@@ -166,7 +166,7 @@ pub(crate) struct RecoveredBase {
     pub(crate) eras: Eras,
     /// Slots below the start of the log are missing, and no snapshot replaces them.
     pub(crate) hollow: bool,
-    own: Option<Manifest>,
+    own_snapshot: Option<Manifest>,
     replay_to: Slot,
 }
 
@@ -183,11 +183,11 @@ pub(crate) fn begin(
 ) -> Result<RecoveredBase, BadNote> {
     if note.is_empty() {
         let eras = founding();
-        return Ok(RecoveredBase { eras, hollow: false, own: None, replay_to });
+        return Ok(RecoveredBase { eras, hollow: false, own_snapshot: None, replay_to });
     }
     let note = Note::decode(note).ok_or(BadNote)?;
     let Note { eras, snapshot, hollow } = note;
-    Ok(RecoveredBase { eras, hollow, own: snapshot, replay_to })
+    Ok(RecoveredBase { eras, hollow, own_snapshot: snapshot, replay_to })
 }
 
 impl Snapshots {
@@ -216,7 +216,7 @@ impl Snapshots {
         let resuming = incoming.and_then(|bytes| Receiving::decode(&bytes));
         let resuming = resuming.filter(|receiving| receiving.target.at > start);
         let files = files.iter().map(|info| info.file);
-        let own_end = begun.own.as_ref().map_or(0, Manifest::parts_end);
+        let own_end = begun.own_snapshot.as_ref().map_or(0, Manifest::parts_end);
         // Part numbers only increase, so the record of a transfer that is older than the files is
         // useless.
         let resuming = resuming.filter(|receiving| {
@@ -227,7 +227,7 @@ impl Snapshots {
             first >= own_end
                 && numbers.into_iter().zip(first..).all(|(number, next)| number == next)
         });
-        let of_own = |file: &FileId| begun.own.is_some_and(|own| own.has_part(*file));
+        let of_own = |file: &FileId| begun.own_snapshot.is_some_and(|own| own.has_part(*file));
         let of_resuming = |file: &FileId| {
             let manifest = resuming.as_ref().map(Receiving::as_manifest);
             manifest.is_some_and(|manifest| manifest.has_part(*file))
@@ -239,7 +239,7 @@ impl Snapshots {
             cluster,
             eras: begun.eras,
             changes: reconfigurations.into(),
-            own: begun.own,
+            own_snapshot: begun.own_snapshot,
             next_part: last.unwrap_or(0) + 1,
             job: None,
             resuming: resuming.map(Box::new),
@@ -250,19 +250,19 @@ impl Snapshots {
             reads: Reads::default(),
             loading: None,
             for_lost: None,
-            wanted: None,
+            needed_from: None,
             streams_kept_to: start,
             streams_wanted_to: None,
             forget: None,
             asking: OperatorRequest::default(),
-            idle,
-            held: Vec::new(),
+            deletable_files: idle,
+            held_snapshots: Vec::new(),
             allowance: Allowance::new(now, options.transfer_bytes_per_second),
             not_before: now,
             take_at: now,
             resume_until: now.plus_ms(RESUME_MS),
             load_at: now,
-            look_at: now,
+            next_check_at: now,
             go_on_at: None,
             spoiled: false,
             syncing_to: Slot(0),
@@ -287,17 +287,17 @@ impl Snapshots {
         self.options.log_bytes_max
     }
 
-    pub(crate) fn own(&self) -> Option<Snapshot> {
-        self.own.map(|own| Snapshot { at: own.at, bytes: own.bytes })
+    pub(crate) fn own_snapshot(&self) -> Option<Snapshot> {
+        self.own_snapshot.map(|own| Snapshot { at: own.at, bytes: own.bytes })
     }
 
     /// Returns this node's snapshot for another thread. Its files are retained until the result is
     /// dropped.
-    pub(crate) fn hold(&mut self) -> Option<Held> {
-        let own = self.own?;
+    pub(crate) fn hold_snapshot(&mut self) -> Option<HeldSnapshot> {
+        let own = self.own_snapshot?;
         let hold = Arc::new(());
-        self.held.push((own, Arc::downgrade(&hold)));
-        Some(Held::new(own, hold))
+        self.held_snapshots.push((own, Arc::downgrade(&hold)));
+        Some(HeldSnapshot::new(own, hold))
     }
 
     /// Returns the eras in force at an applied slot that is still in the log.
@@ -308,26 +308,26 @@ impl Snapshots {
 
     /// Requests a snapshot at or after this slot, because no peer's log has the missing slots
     /// ([catch-2]).
-    pub(crate) fn need(&mut self, from: Slot) {
-        self.fetching.need(from);
+    pub(crate) fn request_from_peers(&mut self, from: Slot) {
+        self.fetching.need_from(from);
     }
 
-    /// [trim-1] Moves the start of the log to slot `to`, without a snapshot of earlier slots.
-    pub(crate) fn forget(&mut self, to: Slot) {
+    /// [trim-1] Moves the start of the log to this slot without a snapshot of earlier slots.
+    pub(crate) fn trim_to(&mut self, to: Slot) {
         self.forget = Some(to);
-        self.look_at = Time(0);
+        self.next_check_at = Time(0);
     }
 
     /// Requests a snapshot at or after this slot, to replace slots lost from the log ([disk-8]).
     pub(crate) fn need_for_lost(&mut self, from: Slot) {
         self.for_lost = self.for_lost.max(Some(from));
-        self.fetching.need(from);
+        self.fetching.need_from(from);
     }
 
     /// Records an operator's request for a snapshot at or after this applied slot. The caller takes
     /// the result with [`Snapshots::take_answer`].
-    pub(crate) fn ask(&mut self, at: Slot) {
-        self.asking.ask(at);
+    pub(crate) fn record_request(&mut self, at: Slot) {
+        self.asking.set_request(at);
         if self.job.is_none() {
             self.take_at = Time(0);
         }
@@ -360,16 +360,16 @@ impl Snapshots {
     }
 
     /// Drops the transfers to and from a disconnected peer.
-    pub(crate) fn lose(&mut self, node: NodeId) {
-        self.serving.stop(node);
-        self.fetching.lose(node);
+    pub(crate) fn drop_transfers(&mut self, node: NodeId) {
+        self.serving.pause_transfer(node);
+        self.fetching.drop_peer(node);
     }
 
     /// Returns the snapshot that this node can offer to a peer that needs one at or after `needed`.
     /// If there is none and `needed` is applied here, a snapshot is taken; the peer will ask again.
     pub(crate) fn offer(&mut self, start: Slot, applied_to: Slot, needed: Slot) -> Offer {
         let useful = |own: &&Manifest| own.at >= start && own.at >= needed;
-        match self.own.as_ref().filter(useful) {
+        match self.own_snapshot.as_ref().filter(useful) {
             Some(own) => Offer {
                 at: own.at,
                 digest: own.digest,
@@ -377,7 +377,8 @@ impl Snapshots {
                 busy: self.serving.is_full(),
             },
             None => {
-                self.wanted = self.wanted.max(Some(needed).filter(|needed| *needed <= applied_to));
+                self.needed_from =
+                    self.needed_from.max(Some(needed).filter(|needed| *needed <= applied_to));
                 Offer { at: Slot(0), digest: 0, bytes: 0, busy: true }
             }
         }
@@ -391,8 +392,8 @@ impl Snapshots {
         from: NodeId,
         (at, digest, offset): (Slot, u128, u64),
     ) -> bool {
-        let have = self.own.is_some_and(|own| (own.at, own.digest) == (at, digest));
-        have && self.serving.ask(now, from, at, digest, offset)
+        let have = self.own_snapshot.is_some_and(|own| (own.at, own.digest) == (at, digest));
+        have && self.serving.handle_request(now, from, at, digest, offset)
     }
 
     /// Records that a peer is being sent the log from slot `from` on.
@@ -410,9 +411,10 @@ impl Snapshots {
             || self.switch.is_some()
             || self.loading.is_some();
         let wanted = self.fetching.needed().is_some()
-            || self.wanted.is_some()
-            || self.asking.wanted().is_some();
-        let left = !self.ending.is_empty() || !self.idle.is_empty() || !self.serving.is_empty();
+            || self.needed_from.is_some()
+            || self.asking.requested_slot().is_some();
+        let left =
+            !self.ending.is_empty() || !self.deletable_files.is_empty() || !self.serving.is_empty();
         !works && !wanted && !left && !self.renewal.is_under_way()
     }
 
@@ -446,21 +448,22 @@ impl Snapshots {
     }
 
     /// Deletes files that are no longer needed, unless they are being read.
-    fn sweep<D: Disk>(&mut self, disk: &mut D) {
+    fn delete_unused_files<D: Disk>(&mut self, disk: &mut D) {
         let ended = self.ending.extract_if(.., |writer| !writer.is_busy());
         for writer in ended {
-            self.idle.extend(writer.parts());
+            self.deletable_files.extend(writer.parts());
         }
         if !self.reads.is_idle() {
             return;
         }
-        self.held.retain(|(_, hold)| hold.strong_count() > 0);
-        let held = |file: &FileId| self.held.iter().any(|(held, _)| held.has_part(*file));
-        let (kept, mut free): (VecDeque<_>, VecDeque<_>) = self.idle.drain(..).partition(held);
+        self.held_snapshots.retain(|(_, hold)| hold.strong_count() > 0);
+        let held = |file: &FileId| self.held_snapshots.iter().any(|(held, _)| held.has_part(*file));
+        let (kept, mut free): (VecDeque<_>, VecDeque<_>) =
+            self.deletable_files.drain(..).partition(held);
         for file in free.drain(..free.len().min(RETIRED_MAX)) {
             disk.start_retire(file);
         }
-        self.idle = kept;
-        self.idle.append(&mut free);
+        self.deletable_files = kept;
+        self.deletable_files.append(&mut free);
     }
 }

@@ -122,12 +122,12 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
 
     /// [time-3] Compares the clocks and reports changes. Returns the group's time, if known.
     pub(crate) fn look_at_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
-        self.clocks.turn(now, wall_ms);
+        self.clocks.update_own_reading(now, wall_ms);
         let (leads, node) = (self.protocol.leads(), self.protocol.node());
         let (time_ms, configuration) = (self.applying.time().ms(), node.configuration());
-        let news = self.clocks.look(now, time_ms, self.own.member, leads, configuration);
+        let news = self.clocks.check_clocks(now, time_ms, self.own.member, leads, configuration);
         for off in news {
-            self.observing.tell(Event::ClockOff(off));
+            self.observing.queue_event(Event::ClockOff(off));
         }
         self.clocks.now_ms(self.read_clock(now)).max(time_ms)
     }

@@ -31,7 +31,7 @@ const LINGER_MS: u64 = 5;
 
 /// Form in which a record contains a value's bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Written<'a> {
+pub(crate) enum RecordForm<'a> {
     /// The bytes themselves; empty if the value has none.
     Bytes(&'a [u8]),
     /// [disk-5] Places of the bytes in the store of streams, on stable storage. Empty for decided
@@ -57,7 +57,7 @@ pub(crate) struct Storing<D: Disk> {
     short_retry_at: Time,
     /// Number of the last completed write, and the time since when no further one has completed;
     /// set only while records wait to be written.
-    waits: Option<(u64, Time)>,
+    write_wait: Option<(u64, Time)>,
     /// Number of bytes waiting to be written above which no new input is accepted.
     backlog_bytes_max: u64,
     /// Maximum number of bytes read in one turn.
@@ -66,7 +66,7 @@ pub(crate) struct Storing<D: Disk> {
 
 /// Outcome of a query for the lost slots of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum LostSlotsOutcome {
     Yes,
     /// The log cannot answer at the moment.
     NotNow,
@@ -86,7 +86,7 @@ impl<D: Disk> Storing<D> {
             read_failure: None,
             write_by: None,
             short_retry_at: now,
-            waits: None,
+            write_wait: None,
             backlog_bytes_max: limits.log_backlog_bytes,
             read_bytes_max: limits.log_read_bytes,
         }
@@ -129,7 +129,7 @@ impl<D: Disk> Storing<D> {
         seq: RecordSeq,
         record: &Record,
         range: Option<SlotRange>,
-        written: Written<'_>,
+        written: RecordForm<'_>,
         hard: HardState,
     ) -> Result<(), LogError> {
         if let Some(range) = range {
@@ -145,7 +145,7 @@ impl<D: Disk> Storing<D> {
         seq: RecordSeq,
         record: &Record,
         range: SlotRange,
-        written: Written<'_>,
+        written: RecordForm<'_>,
         hard: HardState,
     ) -> Result<(), LogError> {
         self.reads.appended(seq, range, self.failure.is_some());
@@ -157,7 +157,7 @@ impl<D: Disk> Storing<D> {
     pub(crate) fn append_unreported(
         &mut self,
         record: &Record,
-        written: Written<'_>,
+        written: RecordForm<'_>,
         hard: HardState,
     ) -> Result<(), LogError> {
         self.write(self.last_record, record, written, hard)
@@ -167,7 +167,7 @@ impl<D: Disk> Storing<D> {
         &mut self,
         seq: RecordSeq,
         record: &Record,
-        written: Written<'_>,
+        written: RecordForm<'_>,
         hard: HardState,
     ) -> Result<(), LogError> {
         if self.failure.is_some() {
@@ -175,8 +175,8 @@ impl<D: Disk> Storing<D> {
         }
         self.last_record = seq;
         match written {
-            Written::Bytes(bytes) => self.log.append(seq, record, bytes, hard),
-            Written::Places(places) => self.log.append_placed(seq, record, places, hard),
+            RecordForm::Bytes(bytes) => self.log.append(seq, record, bytes, hard),
+            RecordForm::Places(places) => self.log.append_placed(seq, record, places, hard),
         }
     }
 
@@ -188,7 +188,7 @@ impl<D: Disk> Storing<D> {
             self.short_retry_at = now.plus_ms(SHORT_RETRY_MS);
         }
         let polled = self.log.poll();
-        self.look(now);
+        self.update_wait(now);
         let persisted_to = polled?;
         if persisted_to <= self.persisted_to {
             return Ok(None);
@@ -206,12 +206,12 @@ impl<D: Disk> Storing<D> {
     }
 
     /// Updates the measured wait of the appended records.
-    fn look(&mut self, now: Time) {
+    fn update_wait(&mut self, now: Time) {
         let written_to = self.written_to();
-        self.waits = if self.all_written() {
+        self.write_wait = if self.all_written() {
             None
         } else {
-            let same = self.waits.filter(|(to, _)| *to == written_to);
+            let same = self.write_wait.filter(|(to, _)| *to == written_to);
             Some(same.unwrap_or((written_to, now)))
         };
     }
@@ -219,7 +219,7 @@ impl<D: Disk> Storing<D> {
     /// [live-3] Returns why this log cannot write at present; `None` if it can, or if it has failed
     /// permanently. This sets no timer, since heartbeats and timeouts call it often enough.
     pub(crate) fn trouble(&self, now: Time) -> Option<&'static str> {
-        let (_, since) = self.waits?;
+        let (_, since) = self.write_wait?;
         let waited_us = now.since_us(since);
         match self.log.obstacle() {
             Some(error) if waited_us >= SHORT_MS * 1000 => Some(match error.lack {
@@ -243,11 +243,11 @@ impl<D: Disk> Storing<D> {
         if !self.log.lingers() {
             self.write_by = None;
         }
-        self.look(now);
+        self.update_wait(now);
     }
 
-    /// Writes all records, ending with `hard`.
-    pub(crate) fn close(&mut self, hard: HardState) {
+    /// Writes all records, ending with this hard state.
+    pub(crate) fn write_all(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
             self.log.submit();
@@ -264,25 +264,25 @@ impl<D: Disk> Storing<D> {
     pub(crate) fn read(&mut self, now: Time, purpose: Purpose, range: SlotRange) {
         let range = self.reads.readable(range);
         if !range.is_empty() && self.reads.may_start(now, purpose.kind()) {
-            self.reads.start(&mut self.log, purpose, range, self.read_bytes_max);
+            self.reads.start_read(&mut self.log, purpose, range, self.read_bytes_max);
         }
     }
 
-    /// Queries which of `slots` are lost. They are read together, as one request.
-    pub(crate) fn ask_whether_lost(&mut self, now: Time, slots: SlotRange) -> Asked {
+    /// Queries which of these slots are lost. They are read together, as one request.
+    pub(crate) fn ask_whether_lost(&mut self, now: Time, slots: SlotRange) -> LostSlotsOutcome {
         // The log may have been trimmed since these slots were found to be damaged.
         let left = SlotRange::new(slots.from.max(self.log.start()), slots.to);
         let Some(slot) = self.reads.first_written(left) else {
-            return Asked::Needless;
+            return LostSlotsOutcome::Needless;
         };
         if !self.reads.may_start(now, Kind::Scrub) {
-            return Asked::NotNow;
+            return LostSlotsOutcome::NotNow;
         }
         let one = SlotRange::one(slot);
-        self.reads.start(&mut self.log, Purpose::Scrub, one, 1);
+        self.reads.start_read(&mut self.log, Purpose::Scrub, one, 1);
         match self.reads.may_start(now, Kind::Scrub) {
-            true => Asked::NotNow,
-            false => Asked::Yes,
+            true => LostSlotsOutcome::NotNow,
+            false => LostSlotsOutcome::Yes,
         }
     }
 
@@ -298,7 +298,7 @@ impl<D: Disk> Storing<D> {
     }
 
     pub(crate) fn read_later(&mut self, kind: Kind, until: Time) {
-        self.reads.wait(kind, until);
+        self.reads.postpone_reads(kind, until);
     }
 
     pub(crate) fn next_read(&mut self) -> Option<(Purpose, ReadDone)> {

@@ -61,8 +61,8 @@ pub(crate) struct Streaming {
     pub(crate) offering: Offering,
     pub(crate) keeping: Keeping,
     /// Positions of streams for which fronts wait.
-    waits: BTreeMap<Name, Vec<(u64, StreamTag)>>,
-    told: VecDeque<FrontEvent>,
+    position_waits: BTreeMap<Name, Vec<(u64, StreamTag)>>,
+    front_events: VecDeque<FrontEvent>,
     /// Bytes appended in this turn, to be processed at its end.
     pub(crate) appended: Vec<Appended>,
     pub(crate) runs: Vec<(StreamName, SlotRange, bool)>,
@@ -97,8 +97,8 @@ impl Streaming {
             retain_at: Time(0),
             retains: true,
             aged_at: None,
-            waits: BTreeMap::new(),
-            told: VecDeque::new(),
+            position_waits: BTreeMap::new(),
+            front_events: VecDeque::new(),
             appended: Vec::new(),
             runs: Vec::new(),
             done: Vec::new(),
@@ -170,7 +170,7 @@ impl Streaming {
     }
 
     pub(crate) fn has_fresh(&self) -> bool {
-        self.fresh || !self.told.is_empty()
+        self.fresh || !self.front_events.is_empty()
     }
 
     pub(crate) fn take_fresh(&mut self) {
@@ -182,39 +182,39 @@ impl Streaming {
         earliest([self.owning.wake_at(), self.offering.wake_at(now), self.keeping.wake_at()])
     }
 
-    pub(crate) fn tell(&mut self, told: FrontEvent) {
+    pub(crate) fn queue_event(&mut self, told: FrontEvent) {
         let own = match &told {
             FrontEvent::Done(tag, _) | FrontEvent::Refused(tag, _) => owning::is_own(*tag),
             FrontEvent::Failed(tag, _) => self.owning.failed(*tag) || owning::is_own(*tag),
             _ => false,
         };
         if !own {
-            self.told.push_back(told);
+            self.front_events.push_back(told);
         }
     }
 
     pub(crate) fn next_front_event(&mut self) -> Option<FrontEvent> {
-        self.told.pop_front()
+        self.front_events.pop_front()
     }
 
     /// Queues a wait for a position of a stream. Returns [`Failure::Busy`] if there are too many.
-    pub(crate) fn wait(
+    pub(crate) fn wait_for_position(
         &mut self,
         tag: StreamTag,
         name: &Name,
         position: u64,
         streams: &Table,
     ) -> Result<(), Failure> {
-        if self.waits.values().map(Vec::len).sum::<usize>() >= WAITS_MAX {
+        if self.position_waits.values().map(Vec::len).sum::<usize>() >= WAITS_MAX {
             return Err(Failure::Busy);
         }
-        self.waits.entry(name.clone()).or_default().push((position, tag));
+        self.position_waits.entry(name.clone()).or_default().push((position, tag));
         self.end_waits(streams);
         Ok(())
     }
 
-    pub(crate) fn forget(&mut self, tag: StreamTag) {
-        self.waits.retain(|_, waits| {
+    pub(crate) fn drop_request(&mut self, tag: StreamTag) {
+        self.position_waits.retain(|_, waits| {
             waits.retain(|(_, waiting)| *waiting != tag);
             !waits.is_empty()
         });
@@ -222,8 +222,8 @@ impl Streaming {
 
     /// Ends the waits for positions that have bytes now or never will.
     fn end_waits(&mut self, streams: &Table) {
-        let told = &mut self.told;
-        self.waits.retain(|name, waits| {
+        let told = &mut self.front_events;
+        self.position_waits.retain(|name, waits| {
             let info = streams.info(name);
             waits.retain(|(position, tag)| {
                 let waits_on =
@@ -239,9 +239,9 @@ impl Streaming {
 
     /// Fails all waits, because this node is stopping or can no longer apply slots.
     pub(crate) fn end_all(&mut self, failure: Failure) {
-        for (_, waits) in std::mem::take(&mut self.waits) {
+        for (_, waits) in std::mem::take(&mut self.position_waits) {
             for (_, tag) in waits {
-                self.tell(FrontEvent::Failed(tag, failure));
+                self.queue_event(FrontEvent::Failed(tag, failure));
             }
         }
     }
@@ -272,17 +272,17 @@ impl Streaming {
             runs.applied(stream, next);
             self.offering.applied(stream, range, skipped);
             if let Some(position) = self.owning.applied(now, stream, next) {
-                self.tell(FrontEvent::Durable(stream, position));
+                self.queue_event(FrontEvent::Durable(stream, position));
             }
         }
         while let Some(change) = streams.next_change() {
             match change {
                 Change::Closed { stream, end } => {
-                    runs.forget(stream);
-                    self.offering.closed(stream);
+                    runs.drop_stream(stream);
+                    self.offering.remove_stream(stream);
                     self.on_closed(stream, end);
                 }
-                Change::Removed { stream } => runs.forget(stream),
+                Change::Removed { stream } => runs.drop_stream(stream),
                 Change::Trimmed { .. } => {}
             }
             changes.push(change);
@@ -299,7 +299,7 @@ impl Streaming {
         let Waiter::Stream(tag) = waiter else {
             return;
         };
-        self.tell(match reply {
+        self.queue_event(match reply {
             Ok(done) => FrontEvent::Done(tag, done),
             Err(denied) => FrontEvent::Refused(tag, denied),
         });
@@ -307,12 +307,12 @@ impl Streaming {
 
     /// [stream-6] Handles the end of a piece that was closed at exactly this position.
     fn on_closed(&mut self, stream: StreamName, end: u64) {
-        let Some(ended) = self.owning.closed(stream, end) else {
+        let Some(ended) = self.owning.record_closed(stream, end) else {
             return;
         };
-        self.tell(FrontEvent::Durable(stream, ended.at));
+        self.queue_event(FrontEvent::Durable(stream, ended.at));
         if ended.unasked {
-            self.tell(FrontEvent::Ended(stream, ended.at));
+            self.queue_event(FrontEvent::Ended(stream, ended.at));
         }
     }
 
@@ -325,10 +325,10 @@ impl Streaming {
                 self.owning.adopt(now, stream, first, next);
             }
         }
-        for (stream, end) in self.owning.lost(|stream| streams.may_be_open(stream)) {
+        for (stream, end) in self.owning.lost_pieces(|stream| streams.may_be_open(stream)) {
             self.on_closed(stream, end);
         }
-        self.offering.forget();
+        self.offering.drop_progress();
         self.end_waits(streams);
     }
 }

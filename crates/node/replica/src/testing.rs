@@ -42,7 +42,7 @@ use crate::{
     replica::Replica,
 };
 
-pub use self::front::{Heard, Outcome};
+pub use self::front::{DeliveredEvent, Outcome};
 
 /// Duration in microseconds of each turn of a slow node, as shown by every reading of its clock.
 const SLOWLY_US: u64 = 50_000;
@@ -455,7 +455,7 @@ impl<S: StateMachine> Cluster<S> {
         seat.dirty = true;
         let replica = seat.replica.as_mut().expect("the node runs");
         if let Err(failure) = ask(&mut replica.requests(now, wall_ms), tag) {
-            seat.ledger.refused(tag, failure);
+            seat.ledger.record_refusal(tag, failure);
         }
         tag
     }
@@ -477,7 +477,7 @@ impl<S: StateMachine> Cluster<S> {
     }
 
     /// Takes the stream events of a node's front since the last call.
-    pub fn heard(&mut self, node: NodeId) -> Vec<Heard> {
+    pub fn take_stream_events(&mut self, node: NodeId) -> Vec<DeliveredEvent> {
         self.seat(node).ledger.take_heard()
     }
 
@@ -489,7 +489,7 @@ impl<S: StateMachine> Cluster<S> {
     /// Starts a read at `node` with bounded staleness.
     pub fn read_within(&mut self, node: NodeId, most_ms: u64, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_within(tag, most_ms));
-        self.seat(node).ledger.asks(tag, query);
+        self.seat(node).ledger.store_query(tag, query);
         tag
     }
 
@@ -518,14 +518,14 @@ impl<S: StateMachine> Cluster<S> {
 
     pub fn read(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read(tag));
-        self.seat(node).ledger.asks(tag, query);
+        self.seat(node).ledger.store_query(tag, query);
         tag
     }
 
     /// Starts a read at `node` that runs between the writes requested before and after it.
     pub fn read_in_order(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_in_order(tag));
-        self.seat(node).ledger.asks(tag, query);
+        self.seat(node).ledger.store_query(tag, query);
         tag
     }
 

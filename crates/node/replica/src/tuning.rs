@@ -31,7 +31,7 @@ pub(crate) struct Tuning {
     possible: Bounds,
     class: Class,
     /// Setting fixed by an operator, and the time until which it is in force.
-    held: Option<(Setting, Time)>,
+    fixed_setting: Option<(Setting, Time)>,
     began: Option<Time>,
     totals: Totals,
     /// Peers; the tuner knows each by its index here.
@@ -54,7 +54,7 @@ impl Tuning {
             tuner: Tuner::new(settings),
             possible,
             class,
-            held: None,
+            fixed_setting: None,
             began: None,
             totals: Totals::default(),
             peers: Vec::new(),
@@ -65,21 +65,21 @@ impl Tuning {
     }
 
     pub(crate) fn setting(&self) -> Setting {
-        let held = self.held.map(|(setting, _)| setting);
+        let held = self.fixed_setting.map(|(setting, _)| setting);
         held.unwrap_or_else(|| self.tuner.setting())
     }
 
     /// Fixes a setting until `until`, to measure its effect; `None` lets the tuner decide again.
-    pub(crate) fn hold(&mut self, now: Time, setting: Option<Setting>, until: Time) {
-        self.held = setting.map(|setting| (self.possible.clamp(setting), until));
-        match self.held {
+    pub(crate) fn fix_setting(&mut self, now: Time, setting: Option<Setting>, until: Time) {
+        self.fixed_setting = setting.map(|setting| (self.possible.clamp(setting), until));
+        match self.fixed_setting {
             Some(_) => self.tuner.suspend(moment(now)),
             None => self.tuner.resume(moment(now)),
         }
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.held.is_some()
+        self.fixed_setting.is_some()
     }
 
     pub(crate) fn report(&self) -> Report {
@@ -106,7 +106,7 @@ impl Tuning {
     pub(crate) fn choose_route(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
         let routing = self.routing.as_mut()?;
         routing.end_turn(now);
-        routing.look(leads, voters, now)
+        routing.review_choice(leads, voters, now)
     }
 
     /// Returns why the current route is used, if it is chosen automatically.
@@ -204,8 +204,8 @@ impl Tuning {
         waiting: usize,
         in_flight: usize,
     ) -> Setting {
-        if self.held.is_some_and(|(_, until)| until <= now) {
-            self.hold(now, None, now);
+        if self.fixed_setting.is_some_and(|(_, until)| until <= now) {
+            self.fix_setting(now, None, now);
         }
         let Some(began) = self.began.take() else {
             return self.setting();
@@ -225,7 +225,7 @@ impl Tuning {
             in_flight,
         };
         if let Some(change) = self.tuner.on_turn(&turn)
-            && self.held.is_none()
+            && self.fixed_setting.is_none()
         {
             if self.changes.len() == CHANGES_MAX {
                 self.changes.pop_front();

@@ -9,8 +9,8 @@ const ON_TIME_US: u64 = 5_000;
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     began: Time,
-    ended: Time,
-    due: Option<Time>,
+    ended_at: Time,
+    next_due_at: Option<Time>,
     /// Lateness of the current turn in microseconds.
     late_us: u64,
 }
@@ -18,13 +18,13 @@ pub(crate) struct Turns {
 impl Turns {
     /// Begins or continues a turn. The first call in a late turn returns the lateness in
     /// microseconds.
-    pub(crate) fn begin(&mut self, now: Time) -> Option<u64> {
+    pub(crate) fn begin_turn(&mut self, now: Time) -> Option<u64> {
         if now <= self.began {
             return None;
         }
-        let took = self.ended.since_us(self.began);
-        let waited = self.due.map_or(0, |due| now.since_us(due.max(self.ended)));
-        *self = Self { began: now, ended: now, due: None, late_us: took + waited };
+        let took = self.ended_at.since_us(self.began);
+        let waited = self.next_due_at.map_or(0, |due| now.since_us(due.max(self.ended_at)));
+        *self = Self { began: now, ended_at: now, next_due_at: None, late_us: took + waited };
         Some(self.late_us).filter(|late| *late >= ON_TIME_US)
     }
 
@@ -34,10 +34,10 @@ impl Turns {
         self.late_us
     }
 
-    /// Ends the turn at `now`. `due` is the time of the next one.
-    pub(crate) fn end(&mut self, now: Time, due: Option<Time>) {
-        self.ended = now.max(self.began);
-        self.due = due;
+    /// Ends the turn at this time. `due` is the time of the next one.
+    pub(crate) fn end_turn(&mut self, now: Time, due: Option<Time>) {
+        self.ended_at = now.max(self.began);
+        self.next_due_at = due;
     }
 }
 
@@ -52,18 +52,18 @@ mod tests {
     #[test]
     fn late_is_what_a_turn_took_and_what_the_next_one_waited() {
         let mut turns = Turns::default();
-        assert_eq!(turns.begin(ms(1_000)), None, "the first is due whenever it comes");
-        turns.end(ms(1_001), Some(ms(1_020)));
+        assert_eq!(turns.begin_turn(ms(1_000)), None, "the first is due whenever it comes");
+        turns.end_turn(ms(1_001), Some(ms(1_020)));
         // An event woke the node before the turn was due.
-        assert_eq!(turns.begin(ms(1_010)), None);
-        turns.end(ms(1_011), Some(ms(1_020)));
-        assert_eq!(turns.begin(ms(1_220)), Some(201_000));
-        assert_eq!(turns.begin(ms(1_220)), None, "once a turn");
+        assert_eq!(turns.begin_turn(ms(1_010)), None);
+        turns.end_turn(ms(1_011), Some(ms(1_020)));
+        assert_eq!(turns.begin_turn(ms(1_220)), Some(201_000));
+        assert_eq!(turns.begin_turn(ms(1_220)), None, "once a turn");
         assert_eq!(turns.late_us(), 201_000);
         // There was work left, and the turn itself took long.
-        turns.end(ms(1_300), Some(ms(1_220)));
-        assert_eq!(turns.begin(ms(1_350)), Some(130_000));
-        turns.end(ms(1_351), None);
-        assert_eq!(turns.begin(ms(9_000)), None, "nothing was due");
+        turns.end_turn(ms(1_300), Some(ms(1_220)));
+        assert_eq!(turns.begin_turn(ms(1_350)), Some(130_000));
+        turns.end_turn(ms(1_351), None);
+        assert_eq!(turns.begin_turn(ms(9_000)), None, "nothing was due");
     }
 }

@@ -352,7 +352,7 @@ impl LastPlanView {
 }
 
 impl StepView {
-    fn new(step: &asking::Step) -> Self {
+    fn new(step: &asking::PlanStep) -> Self {
         let weights = step.weights.iter();
         Self {
             change: step.change.clone(),
@@ -389,7 +389,7 @@ mod tests {
         slot::Slot,
     };
     use quorate_replica::{
-        group::{Ended, Known},
+        group::{Ended, NodeEntry},
         status::{Peer, PeerPlane},
     };
 
@@ -398,12 +398,12 @@ mod tests {
     fn members() -> Members {
         let listed = |node: u32, weight, peer: &str| Listed {
             node: NodeId(node),
-            known: Known {
+            known: NodeEntry {
                 nonce: (node == 2).then_some(7),
                 peer: peer.to_owned(),
                 priority: node,
                 founding: node == 1,
-                ..Known::default()
+                ..NodeEntry::default()
             },
             member: Member::first(node),
             weight,
@@ -417,7 +417,7 @@ mod tests {
             plan: Some(Underway {
                 id: 90,
                 what: "promote node 2".to_owned(),
-                steps: vec![asking::Step {
+                steps: vec![asking::PlanStep {
                     change: "increment node 2".to_owned(),
                     weights: vec![(Member::first(1), 2), (Member::first(2), 1)],
                 }],

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use quorate_replica::{
     ScrubStatus,
-    scrubbing::report::{Fate, Found, Kind},
+    scrubbing::report::{DamagedPlace, Fate, Kind},
 };
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,7 @@ impl ScrubView {
     /// Creates the JSON form of a node's scrub status.
     pub fn new(status: &ScrubStatus) -> Self {
         let kinds = Kind::ALL.into_iter();
-        let found = |found: &Found| FoundView {
+        let found = |found: &DamagedPlace| FoundView {
             kind: found.kind.name().to_owned(),
             fate: found.fate.name().to_owned(),
             what: found.what.clone(),

@@ -414,7 +414,7 @@ impl ProgressView {
 /// Formats progress, such as `catching up: slot 7 of 9, 77 %, 2 slots/s, about 1 s left`.
 impl fmt::Display for ProgressView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let doing = match Activity::named(&self.doing) {
+        let doing = match Activity::from_name(&self.doing) {
             Some(activity) => activity.to_string(),
             None if self.doing == READING_LOG => "reading the log".to_owned(),
             None => self.doing.clone(),

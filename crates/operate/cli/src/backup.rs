@@ -16,7 +16,7 @@ use quorate_admin::{
     units::bytes as size,
 };
 use quorate_log::disk::private_file;
-use quorate_replica::backup::{Bad, Checked, check};
+use quorate_replica::backup::{BadBackup, Checked, check};
 use serde::Serialize;
 
 use crate::{
@@ -214,15 +214,15 @@ fn refused(status: u16, refusal: client::Refusal) -> Problem {
 }
 
 /// Returns the error for a failed transfer, which does not reveal the node's state.
-fn broke(admin: &str, bad: &Bad) -> Problem {
+fn broke(admin: &str, bad: &BadBackup) -> Problem {
     let what = match bad {
-        Bad::NotABackup | Bad::Newer(_) => {
+        BadBackup::NotABackup | BadBackup::Newer(_) => {
             let what = format_args!("{admin} did not send a backup: {bad}");
             return Problem::new(Exit::Failed, "bad_answer", what)
                 .hint("check that this is the --admin address of a node, and that the node runs this version");
         }
-        Bad::Io(error) => format!("the backup from {admin} broke off: {error}"),
-        Bad::Truncated(_) | Bad::Damaged { .. } => {
+        BadBackup::Io(error) => format!("the backup from {admin} broke off: {error}"),
+        BadBackup::Truncated(_) | BadBackup::Damaged { .. } => {
             format!("the backup from {admin} is incomplete: {bad}")
         }
     };

@@ -20,7 +20,7 @@ use quorate_node::{
     identity::IdentityError,
     restoring::{self, RestoreError},
 };
-use quorate_replica::backup::{Bad, Checked, NewGroup, check};
+use quorate_replica::backup::{BadBackup, Checked, NewGroup, check};
 use serde::Serialize;
 
 use crate::{
@@ -269,7 +269,7 @@ fn checked(file: impl Read, path: &Path) -> Result<(Checked, Option<Vec<u8>>), P
     let checked = checked.map_err(|bad| unusable(path, &bad))?;
     keys.end(&checked).map_err(|what| {
         let at = checked.summary.bytes;
-        unusable(path, &Bad::Damaged { at, what })
+        unusable(path, &BadBackup::Damaged { at, what })
     })?;
     Ok((checked, keys.state))
 }
@@ -329,14 +329,14 @@ fn folder(error: IdentityError) -> Problem {
     }
 }
 
-fn unusable(path: &Path, bad: &Bad) -> Problem {
+fn unusable(path: &Path, bad: &BadBackup) -> Problem {
     let (exit, code, hint) = match bad {
-        Bad::Io(_) => (Exit::Failed, "io", ""),
-        Bad::NotABackup => (Exit::Failed, "not_a_backup", "create one with 'quorate backup'"),
-        Bad::Newer(_) => {
+        BadBackup::Io(_) => (Exit::Failed, "io", ""),
+        BadBackup::NotABackup => (Exit::Failed, "not_a_backup", "create one with 'quorate backup'"),
+        BadBackup::Newer(_) => {
             (Exit::Failed, "newer_format", "restore it with the version that created it")
         }
-        Bad::Truncated(_) | Bad::Damaged { .. } => (
+        BadBackup::Truncated(_) | BadBackup::Damaged { .. } => (
             Exit::Violation,
             "damaged_backup",
             "nothing was restored; use another backup, or another copy of this one",

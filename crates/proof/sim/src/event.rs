@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_core::time::Time;
-use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::Heard};
+use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::DeliveredEvent};
 
 use crate::{
     front::Ask,
@@ -101,7 +101,7 @@ pub(crate) enum Event {
     ToStreamer {
         client: usize,
         connection: ConnectionId,
-        heard: Heard,
+        heard: DeliveredEvent,
     },
     /// A stream client notices that its connection is broken.
     StreamerDown {

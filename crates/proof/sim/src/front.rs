@@ -9,7 +9,7 @@ use quorate_kv::front::RespFront;
 use quorate_replica::{
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, State, Tag},
     stream_front::{StreamEvent, StreamRequests, StreamTag},
-    testing::Heard,
+    testing::DeliveredEvent,
 };
 use quorate_stream::{Name, OpenMode, StreamOutcome, Writer};
 
@@ -50,7 +50,7 @@ pub enum Note {
     Removing(Name),
     /// The replica sent this reply. The connection is `None` if the client has disconnected, and
     /// the piece is `None` if the request concerns none.
-    Heard(Option<ConnectionId>, Option<StreamName>, Heard),
+    Heard(Option<ConnectionId>, Option<StreamName>, DeliveredEvent),
 }
 
 /// Query whose result can be checked. It contains the name and creation slot of the stream, and the
@@ -161,7 +161,7 @@ impl StreamSide {
             }
         };
         if let Err(failure) = outcome {
-            self.hear(Heard::Failed(tag, failure), streams);
+            self.hear(DeliveredEvent::Failed(tag, failure), streams);
         }
     }
 
@@ -210,29 +210,29 @@ impl StreamSide {
         {
             self.feeds.remove(&piece);
             if let Err(failure) = streams.close(tag, piece, finish) {
-                self.hear(Heard::Failed(tag, failure), streams);
+                self.hear(DeliveredEvent::Failed(tag, failure), streams);
             }
         }
     }
 
-    fn hear(&mut self, heard: Heard, streams: &mut dyn StreamRequests) {
+    fn hear(&mut self, heard: DeliveredEvent, streams: &mut dyn StreamRequests) {
         let tag = match heard {
-            Heard::Done(tag, _)
-            | Heard::Refused(tag, _)
-            | Heard::Failed(tag, _)
-            | Heard::Looked(tag)
-            | Heard::Bytes(tag, _)
-            | Heard::Nowhere(tag, _) => tag,
-            Heard::Durable(piece, _) => {
+            DeliveredEvent::Done(tag, _)
+            | DeliveredEvent::Refused(tag, _)
+            | DeliveredEvent::Failed(tag, _)
+            | DeliveredEvent::Looked(tag)
+            | DeliveredEvent::Bytes(tag, _)
+            | DeliveredEvent::Nowhere(tag, _) => tag,
+            DeliveredEvent::Durable(piece, _) => {
                 let feed = self.feeds.get(&piece);
                 let connection = feed.map(|feed| feed.connection);
                 self.notes.push(Note::Heard(connection, Some(piece), heard));
                 return self.feed(piece, streams);
             }
-            Heard::Ended(piece, _) => {
+            DeliveredEvent::Ended(piece, _) => {
                 let feed = self.feeds.remove(&piece);
                 if let Some((tag, _)) = feed.as_ref().and_then(|feed| feed.close) {
-                    self.hear(Heard::Failed(tag, Failure::Unknown), streams);
+                    self.hear(DeliveredEvent::Failed(tag, Failure::Unknown), streams);
                 }
                 let connection = feed.map(|feed| feed.connection);
                 self.notes.push(Note::Heard(connection, Some(piece), heard));
@@ -245,7 +245,7 @@ impl StreamSide {
             return;
         };
         let mut piece = asked.piece;
-        if let Heard::Done(_, StreamOutcome::Opened { stream, .. }) = heard {
+        if let DeliveredEvent::Done(_, StreamOutcome::Opened { stream, .. }) = heard {
             piece = Some(stream);
             self.notes.push(Note::Keyed(stream, asked.key));
             match asked.connection {
@@ -262,14 +262,14 @@ impl StreamSide {
 
     fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
         let heard = match event {
-            StreamEvent::Done(tag, done) => Heard::Done(tag, done),
-            StreamEvent::Refused(tag, denied) => Heard::Refused(tag, denied),
-            StreamEvent::Failed(tag, failure) => Heard::Failed(tag, failure),
-            StreamEvent::Looked(tag) => Heard::Looked(tag),
-            StreamEvent::Bytes(tag, bytes) => Heard::Bytes(tag, bytes.to_vec()),
-            StreamEvent::Nowhere(tag, nowhere) => Heard::Nowhere(tag, nowhere),
-            StreamEvent::Durable(piece, position) => Heard::Durable(piece, position),
-            StreamEvent::Ended(piece, position) => Heard::Ended(piece, position),
+            StreamEvent::Done(tag, done) => DeliveredEvent::Done(tag, done),
+            StreamEvent::Refused(tag, denied) => DeliveredEvent::Refused(tag, denied),
+            StreamEvent::Failed(tag, failure) => DeliveredEvent::Failed(tag, failure),
+            StreamEvent::Looked(tag) => DeliveredEvent::Looked(tag),
+            StreamEvent::Bytes(tag, bytes) => DeliveredEvent::Bytes(tag, bytes.to_vec()),
+            StreamEvent::Nowhere(tag, nowhere) => DeliveredEvent::Nowhere(tag, nowhere),
+            StreamEvent::Durable(piece, position) => DeliveredEvent::Durable(piece, position),
+            StreamEvent::Ended(piece, position) => DeliveredEvent::Ended(piece, position),
         };
         if let Some(streams) = requests.streams() {
             self.hear(heard, streams);

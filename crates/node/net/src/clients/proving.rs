@@ -111,7 +111,7 @@ impl Clients {
         cx.sources.remove(stranger.token);
         self.stats.tls_failures += 1;
         let why = why.or(stranger.socket.failure()).unwrap_or("it went away");
-        if let Some(untold) = self.unproved.complaints.say(cx.now.time) {
+        if let Some(untold) = self.unproved.complaints.allow_line(cx.now.time) {
             tracing::warn!(
                 from = stranger.socket.remote_host(),
                 why,

@@ -31,7 +31,7 @@ pub(super) fn take(
     let done = clients.ok_or(Failure::Unavailable).and_then(|clients| {
         Ok(match request {
             Request::Lend => {
-                let name: [u8; REPLY_BYTES] = clients.lend()?.bytes();
+                let name: [u8; REPLY_BYTES] = clients.assign_name()?.bytes();
                 Ended::Done(name)
             }
             Request::Stand(name) => Ended::Stands(Box::new(clients.stand(name).bytes())),

@@ -100,7 +100,7 @@ impl StreamFront {
             if left == 0 {
                 return;
             }
-            let Some(connection) = self.shared.full.turn() else {
+            let Some(connection) = self.shared.full.take_turn() else {
                 return;
             };
             let found = self.with(connection, requests, |client, cx| {

@@ -23,9 +23,9 @@ pub(crate) struct Access {
     /// The latest change has not been passed to the service for storage.
     unsaved: bool,
     /// [access-4] The table is at least as recent as the one in use before the last start.
-    known: bool,
+    is_current: bool,
     /// A caller needed permissions while the table was not known.
-    wanted: Cell<bool>,
+    is_needed: Cell<bool>,
 }
 
 impl Access {
@@ -39,28 +39,28 @@ impl Access {
         };
         self.version += 1;
         self.unsaved = false;
-        self.known = false;
+        self.is_current = false;
         Ok(())
     }
 
     /// [access-4] Marks the table as known. After a start or a restore, a node uses no table until
     /// a linearizable read has shown that it is current.
-    pub(crate) fn know(&mut self) {
-        self.known = true;
-        self.wanted.set(false);
+    pub(crate) fn mark_current(&mut self) {
+        self.is_current = true;
+        self.is_needed.set(false);
     }
 
     /// Returns whether a caller waits for the table to be known.
     pub(crate) fn is_wanted(&self) -> bool {
-        !self.known && self.wanted.get()
+        !self.is_current && self.is_needed.get()
     }
 
     /// Returns the users, if the table is known.
     pub(crate) fn users(&self) -> Option<&Users> {
-        if !self.known {
-            self.wanted.set(true);
+        if !self.is_current {
+            self.is_needed.set(true);
         }
-        self.known.then_some(&self.users)
+        self.is_current.then_some(&self.users)
     }
 
     /// Returns a number that increases whenever the users may have changed.
@@ -143,7 +143,7 @@ mod tests {
         assert!(!access.is_wanted(), "nothing asked");
         assert_eq!(access.users(), None);
         assert!(access.is_wanted());
-        access.know();
+        access.mark_current();
         assert!(access.users().is_some() && !access.is_wanted());
         // The node loaded a snapshot.
         access.restore(&mut Metadata::new()).unwrap();

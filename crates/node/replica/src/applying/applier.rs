@@ -82,7 +82,7 @@ pub(crate) struct Appended {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextStep {
     /// Everything decided has been applied, so there is no work.
     Nothing,
     /// A value that was passed to [`Applier::decided`].
@@ -163,7 +163,7 @@ impl<S: StateMachine> Applier<S> {
 
     /// Checks the service's health and resumes applying if the service has recovered. Returns the
     /// service's note about the recovery.
-    pub(crate) fn tend(&mut self) -> Option<String> {
+    pub(crate) fn check_health(&mut self) -> Option<String> {
         match self.service.health() {
             Health::Back(note) => {
                 self.go_back();
@@ -182,7 +182,7 @@ impl<S: StateMachine> Applier<S> {
             // The service failed to read all of its state and will restart once more.
             return self.condition.fail(self.applied_to);
         };
-        self.condition.hear(self.applied_to);
+        self.condition.record_seen_by_clients(self.applied_to);
         self.restart_at(applied_to.max(Slot::FIRST), meta);
     }
 
@@ -195,7 +195,7 @@ impl<S: StateMachine> Applier<S> {
 
     /// Starts over after the service has been reset to empty.
     pub(crate) fn begin_again(&mut self) {
-        self.condition.hear(self.applied_to);
+        self.condition.record_seen_by_clients(self.applied_to);
         self.condition.set_loaded();
         self.restart_at(Slot::FIRST, Metadata::new());
     }
@@ -224,7 +224,7 @@ impl<S: StateMachine> Applier<S> {
 
     /// Returns the metadata to store with the service's state.
     pub(crate) fn metadata(&self) -> Metadata {
-        let digest = self.digest.now().map(u64::to_le_bytes);
+        let digest = self.digest.current().map(u64::to_le_bytes);
         let digest = digest.map(|digest| (DIGEST_KEY.to_vec(), digest.to_vec()));
         digest
             .into_iter()
@@ -278,7 +278,7 @@ impl<S: StateMachine> Applier<S> {
 
     /// [access-4] Marks the table of users as current, as a confirmed read has just shown.
     pub(crate) fn know_access(&mut self) {
-        self.access.know();
+        self.access.mark_current();
     }
 
     pub(crate) fn digest(&self) -> &Digest {
@@ -325,16 +325,16 @@ impl<S: StateMachine> Applier<S> {
     }
 
     /// Returns the next step, given that all slots below `decided_to` are decided.
-    pub(crate) fn next(&self, decided_to: Slot) -> Next {
+    pub(crate) fn next_step(&self, decided_to: Slot) -> NextStep {
         match self.queue.front() {
             Some((range, value)) if range.from <= self.applied_to => {
-                Next::Value(SlotRange::new(self.applied_to, range.to), *value)
+                NextStep::Value(SlotRange::new(self.applied_to, range.to), *value)
             }
-            Some((range, _)) => Next::FromLog(SlotRange::new(self.applied_to, range.from)),
+            Some((range, _)) => NextStep::FromLog(SlotRange::new(self.applied_to, range.from)),
             None if self.applied_to < decided_to => {
-                Next::FromLog(SlotRange::new(self.applied_to, decided_to))
+                NextStep::FromLog(SlotRange::new(self.applied_to, decided_to))
             }
-            None => Next::Nothing,
+            None => NextStep::Nothing,
         }
     }
 
@@ -486,7 +486,7 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> bool {
         to.counters.batches_applied += 1;
-        let batch_in_flight = if own { to.origin.complete(to.now, name) } else { None };
+        let batch_in_flight = if own { to.origin.complete_batch(to.now, name) } else { None };
         let mut items = batch_in_flight.as_ref().map_or(&[][..], |batch| &batch.items).iter();
         let mut ahead = batch.entries();
         let mut failed = false;
@@ -513,10 +513,12 @@ impl<S: StateMachine> Applier<S> {
             }
             match (waiter, outcome) {
                 // [class-2] Durability is more than the client requested.
-                (Waiter::Front(tag) | Waiter::Early(tag), outcome) => self.tell(tag, outcome, to),
+                (Waiter::Front(tag) | Waiter::Early(tag), outcome) => {
+                    self.complete_request(tag, outcome, to)
+                }
                 (Waiter::Lasting(tag), Ok(())) => {
                     let until = item.map_or(to.now, |item| item.deadline);
-                    self.hold(tag, slot, until, to);
+                    self.hold_reply(tag, slot, until, to);
                 }
                 (Waiter::Lasting(tag), Err(failure)) => to.completions.failed(tag, failure),
                 (Waiter::Operator(_) | Waiter::Stream(_), Err(failure)) => {
@@ -532,7 +534,7 @@ impl<S: StateMachine> Applier<S> {
 
     /// Completes the client's request with the reply or the failure. A reply beyond the memory
     /// limit is dropped, and the outcome reported as unknown.
-    fn tell(&self, tag: Tag, outcome: Result<(), Failure>, to: &mut Listeners<'_>) {
+    fn complete_request(&self, tag: Tag, outcome: Result<(), Failure>, to: &mut Listeners<'_>) {
         let reply = &self.reply;
         match outcome {
             Ok(())
@@ -550,13 +552,13 @@ impl<S: StateMachine> Applier<S> {
 
     /// [class-2] Holds back the reply to a command until the command is durable, because its client
     /// waits for more than the decision.
-    fn hold(&self, tag: Tag, slot: Slot, until: Time, to: &mut Listeners<'_>) {
+    fn hold_reply(&self, tag: Tag, slot: Slot, until: Time, to: &mut Listeners<'_>) {
         let held = to.completions.outlasting().bytes();
         if self.reply.len() > SHORT_REPLY && held > self.reply_bytes_max {
             to.counters.replies_dropped += 1;
             return to.completions.failed(tag, Failure::Unknown);
         }
-        to.completions.hold(tag, slot, until, &self.reply);
+        to.completions.hold_reply(tag, slot, until, &self.reply);
     }
 
     /// Returns the next command of a batch of this node, after running the reads that precede it. A
@@ -669,7 +671,7 @@ impl<S: StateMachine> Applier<S> {
             return;
         }
         self.sessions.take_changes(&mut self.changes);
-        if let Some(digest) = self.digest.now() {
+        if let Some(digest) = self.digest.current() {
             self.changes.push(MetaChange {
                 key: DIGEST_KEY.to_vec(),
                 value: Some(digest.to_le_bytes().to_vec()),

@@ -15,7 +15,7 @@ use crate::ports::service::CommandId;
 
 /// Number of values whose digests are retained. A node is rarely further ahead of its peers than
 /// this.
-const KEPT: usize = 1024;
+const RETAINED_VALUES: usize = 1024;
 
 /// A node's claim: the digest of everything that it applied below a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +27,11 @@ pub(crate) struct Claim {
 #[derive(Debug)]
 pub(crate) struct Digest {
     /// Current digest; `None` if the service's state was stored by a version without digests.
-    now: Option<u64>,
+    current: Option<u64>,
     /// Sum over the executed commands of the slot being applied.
     executed: u64,
     /// Digest after each of the latest values.
-    kept: VecDeque<Claim>,
+    recent_claims: VecDeque<Claim>,
 }
 
 impl Digest {
@@ -39,16 +39,16 @@ impl Digest {
     /// value, if known.
     pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
         let first = digest.map(|digest| Claim { to: applied_to, digest });
-        Self { now: digest, executed: 0, kept: first.into_iter().collect() }
+        Self { current: digest, executed: 0, recent_claims: first.into_iter().collect() }
     }
 
-    pub(crate) fn now(&self) -> Option<u64> {
-        self.now
+    pub(crate) fn current(&self) -> Option<u64> {
+        self.current
     }
 
     /// Returns the latest claim, to be sent to other nodes.
-    pub(crate) fn claim(&self) -> Option<Claim> {
-        self.kept.back().copied()
+    pub(crate) fn latest_claim(&self) -> Option<Claim> {
+        self.recent_claims.back().copied()
     }
 
     pub(crate) fn executed(&mut self, id: CommandId, reply: &[u8]) {
@@ -64,25 +64,25 @@ impl Digest {
     /// Adds applied slots to the digest. Called in slot order.
     pub(crate) fn applied(&mut self, range: SlotRange, value: &Value) {
         let executed = std::mem::take(&mut self.executed);
-        let Some(now) = &mut self.now else { return };
+        let Some(now) = &mut self.current else { return };
         *now = now.wrapping_add(range_check(range, value)).wrapping_add(executed);
-        if self.kept.len() == KEPT {
-            self.kept.pop_front();
+        if self.recent_claims.len() == RETAINED_VALUES {
+            self.recent_claims.pop_front();
         }
         let (to, digest) = (range.to, *now);
-        self.kept.push_back(Claim { to, digest });
+        self.recent_claims.push_back(Claim { to, digest });
     }
 
     /// Returns the first slot that has not been applied, if the digest is known.
     pub(crate) fn known_to(&self) -> Option<Slot> {
-        self.kept.back().map(|last| last.to)
+        self.recent_claims.back().map(|last| last.to)
     }
 
     /// Returns whether this node had the same digest at the claim's slot; `None` if it no longer
     /// knows.
     pub(crate) fn agrees(&self, claim: Claim) -> Option<bool> {
-        let at = self.kept.binary_search_by_key(&claim.to, |kept| kept.to).ok()?;
-        Some(self.kept[at].digest == claim.digest)
+        let at = self.recent_claims.binary_search_by_key(&claim.to, |kept| kept.to).ok()?;
+        Some(self.recent_claims[at].digest == claim.digest)
     }
 }
 
@@ -122,15 +122,15 @@ mod tests {
 
     #[test]
     fn what_was_applied_and_replied_is_told_apart() {
-        assert_eq!(applied(&[1, 2]).now(), applied(&[1, 2]).now());
-        assert_ne!(applied(&[1, 2]).now(), applied(&[2, 1]).now());
+        assert_eq!(applied(&[1, 2]).current(), applied(&[1, 2]).current());
+        assert_ne!(applied(&[1, 2]).current(), applied(&[2, 1]).current());
         let replied = |place: CommandId, reply: &[u8]| {
             let mut digest = Digest::new(Slot(1), Some(0));
             digest.executed(id(1, 7), b"of a slot that was not applied in the end");
             digest.abandon();
             digest.executed(place, reply);
             digest.applied(slots(1, 2), &value(1));
-            digest.now()
+            digest.current()
         };
         let one = replied(id(1, 0), b"one");
         assert_eq!(one, replied(id(1, 0), b"one"));
@@ -140,19 +140,19 @@ mod tests {
         whole.applied(slots(2, 9), &Value::NoOp);
         cut.applied(slots(2, 5), &Value::NoOp);
         cut.applied(slots(5, 9), &Value::NoOp);
-        assert_eq!(whole.claim(), cut.claim());
+        assert_eq!(whole.latest_claim(), cut.latest_claim());
     }
 
     #[test]
     fn memory_is_bounded_and_what_is_unknown_does_not_differ() {
         let digest = applied(&(0..3000).collect::<Vec<_>>());
-        assert_eq!(digest.kept.len(), KEPT);
-        let old = applied(&[5]).claim().unwrap();
+        assert_eq!(digest.recent_claims.len(), RETAINED_VALUES);
+        let old = applied(&[5]).latest_claim().unwrap();
         assert_eq!(digest.agrees(old), None, "too old to be known");
         let mut unknown = Digest::new(Slot(9), None);
         unknown.applied(slots(9, 10), &value(1));
         unknown.executed(id(9, 0), b"");
-        assert_eq!((unknown.claim(), unknown.now()), (None, None));
+        assert_eq!((unknown.latest_claim(), unknown.current()), (None, None));
         assert_eq!(unknown.known_to(), None);
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Condition {
     /// Clients have seen effects of slots below this one, and must not see an older state.
     seen_by_clients_to: Slot,
     /// Last reported kind of trouble (none, strained, stuck, down, or in doubt).
-    told: u8,
+    last_reported: u8,
 }
 
 impl Condition {
@@ -36,7 +36,7 @@ impl Condition {
             loading: None,
             doubt: None,
             seen_by_clients_to: Slot::FIRST,
-            told: 0,
+            last_reported: 0,
         }
     }
 
@@ -58,7 +58,7 @@ impl Condition {
         self.doubt = why;
     }
 
-    pub(crate) fn doubt(&self) -> Option<&str> {
+    pub(crate) fn doubt_reason(&self) -> Option<&str> {
         self.doubt.as_deref()
     }
 
@@ -68,12 +68,12 @@ impl Condition {
 
     /// Marks the service as failed. Clients may have seen the effects of slots below `heard_to`.
     pub(super) fn fail(&mut self, heard_to: Slot) {
-        self.hear(heard_to);
+        self.record_seen_by_clients(heard_to);
         self.set(Health::Down(FAILED.to_owned()));
     }
 
     /// Records that clients have seen effects of slots below `to`.
-    pub(super) fn hear(&mut self, to: Slot) {
+    pub(super) fn record_seen_by_clients(&mut self, to: Slot) {
         self.seen_by_clients_to = self.seen_by_clients_to.max(to);
     }
 
@@ -136,10 +136,10 @@ impl Condition {
             Health::Well | Health::Behind | Health::Back(_) => 0,
             Health::Strained(_) => 1,
         };
-        if kind == self.told {
+        if kind == self.last_reported {
             return None;
         }
-        self.told = kind;
+        self.last_reported = kind;
         let strain = || self.strain().map(ToOwned::to_owned);
         let trouble = self.trouble(applied_to).or_else(strain).filter(|_| kind > 0);
         Some(match trouble {

@@ -86,7 +86,7 @@ impl Membership {
     /// [era-2] Applies a value decided in the next slot.
     pub(crate) fn decided(&mut self, slot: Slot, value: &Value) {
         if self.eras.decide(slot, value) {
-            self.table.look(slot, &self.eras);
+            self.table.apply_eras(slot, &self.eras);
             self.note_change();
         }
     }

@@ -19,7 +19,7 @@ impl Pace {
         bytes >= MEASURED_BYTES
     }
 
-    pub(crate) fn note(&mut self, bytes: usize, took_us: u64) {
+    pub(crate) fn record_batch(&mut self, bytes: usize, took_us: u64) {
         let now = took_us.saturating_mul(1000) / (bytes as u64).max(1);
         self.ns_per_byte = (3 * self.ns_per_byte + now) / 4;
     }
@@ -41,19 +41,19 @@ mod tests {
         let mut pace = Pace::default();
         assert_eq!(pace.bytes_max(), usize::MAX, "nothing is known");
         for _ in 0..40 {
-            pace.note(256 << 10, 200_000);
+            pace.record_batch(256 << 10, 200_000);
         }
         let small = pace.bytes_max();
         assert!((24 << 10..28 << 10).contains(&small), "{small}");
         // The limit of even slower batches stays large enough to be measured.
         for _ in 0..40 {
-            pace.note(small, 2_000_000);
+            pace.record_batch(small, 2_000_000);
         }
         assert_eq!(pace.bytes_max(), LEAST_BYTES);
         assert!(Pace::measures(LEAST_BYTES));
         // The machine was slow and has recovered.
         for _ in 0..60 {
-            pace.note(LEAST_BYTES, 10);
+            pace.record_batch(LEAST_BYTES, 10);
         }
         assert!(pace.bytes_max() > 16 << 20);
     }

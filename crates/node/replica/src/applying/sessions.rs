@@ -85,8 +85,8 @@ impl Sessions {
     }
 
     /// Returns the result of [`Self::take_turn`] without changing anything.
-    pub(crate) fn turn(&self, name: &BatchName, header: Header) -> Turn {
-        self.nodes.turn(name, header)
+    pub(crate) fn preview_turn(&self, name: &BatchName, header: Header) -> Turn {
+        self.nodes.preview_turn(name, header)
     }
 
     /// Returns the session that boot `boot` of a node registered, if the registration took effect.
@@ -112,7 +112,7 @@ impl Sessions {
     /// Returns the boot and number of the latest registrations by `origin` whose sessions still
     /// exist: first the node's own session, then a client's.
     pub(crate) fn last_of(&self, origin: NodeId) -> [Option<(u32, u64)>; 2] {
-        [self.nodes.last(origin), self.clients.last(origin)]
+        [self.nodes.newest_session(origin), self.clients.last_registration(origin)]
     }
 
     /// Returns the verdict on a client's numbered command, decided in `slot` ([session-2]).

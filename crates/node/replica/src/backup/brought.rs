@@ -130,7 +130,7 @@ impl<S: Source> Reading<'_, S> {
         };
         if self.content.is_empty() {
             let encoder = self.encoder.take();
-            return Ok(encoder.map_or_else(Vec::new, |encoder| encoder.end().1));
+            return Ok(encoder.map_or_else(Vec::new, |encoder| encoder.finish().1));
         }
         let piece = encoder.chunks(&self.content);
         self.content.clear();

@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use super::file::{Bad, Header, Next, Reader, Summary};
+use super::file::{BadBackup, ContentKind, Header, Reader, Summary};
 use crate::{
     applying::{access, membership},
     group::Group,
@@ -56,15 +56,15 @@ enum Stage {
 
 /// Parts of a snapshot's stream other than the service's items.
 #[derive(Debug, Default)]
-struct Found {
+struct OtherParts {
     header: Option<StreamHeader>,
     group: Option<(Group, Eras)>,
     streams: u64,
     rows: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Found {
-    fn take(&mut self, stage: &mut Stage, item: &Item<'_>) -> Result<(), Malformed> {
+impl OtherParts {
+    fn take_item(&mut self, stage: &mut Stage, item: &Item<'_>) -> Result<(), Malformed> {
         let (here, once) = match item {
             Item::Header(_) => (Stage::Header, self.header.is_none()),
             Item::Meta(..) => (Stage::Meta, self.header.is_some()),
@@ -113,21 +113,22 @@ pub fn check<R: Read>(
     from: R,
     each: &mut Each<'_>,
     tell: &mut dyn FnMut(&Header, u64),
-) -> Result<Checked, Bad> {
+) -> Result<Checked, BadBackup> {
     let mut reader = Reader::open(from)?;
     let header = reader.header().clone();
-    let (mut items, mut found, mut stage) = (Items::default(), Found::default(), Stage::Header);
+    let (mut items, mut found, mut stage) =
+        (Items::default(), OtherParts::default(), Stage::Header);
     let mut content = Vec::new();
     let summary = loop {
         tell(&header, reader.position());
-        match reader.next(&mut content)? {
-            Next::End(summary) => break summary,
+        match reader.read_next(&mut content)? {
+            ContentKind::End(summary) => break summary,
             // The reader verifies checksums, and the header states the number of bytes.
-            Next::OfStreams => continue,
-            Next::OfSnapshot => {}
+            ContentKind::OfStreams => continue,
+            ContentKind::OfSnapshot => {}
         }
         let fed: Result<(), Refused> = items.feed(&content, |item| {
-            found.take(&mut stage, &item)?;
+            found.take_item(&mut stage, &item)?;
             match item {
                 Item::Service(bytes) => each(&header, bytes).map_err(Refused),
                 Item::Header(_) | Item::Meta(..) => Ok(()),
@@ -139,7 +140,7 @@ pub fn check<R: Read>(
     if !items.is_between_items() {
         return Err(wrong("its last item is cut short"));
     }
-    let Found { header: Some(of), group: Some((table, eras)), streams, rows } = found else {
+    let OtherParts { header: Some(of), group: Some((table, eras)), streams, rows } = found else {
         return Err(wrong("the snapshot lacks its header or the group's table"));
     };
     let same = (of.cluster, of.at, of.eras.era()) == (header.cluster, header.slot, header.era);

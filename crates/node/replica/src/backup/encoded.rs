@@ -9,14 +9,14 @@ use std::{
 use quorate_core::value::StreamName;
 use quorate_stream::Table;
 
-use super::{Encoder, Header, Held, Parts, StreamBytes, Unreadable};
+use super::{Encoder, Header, HeldSnapshot, Parts, StreamBytes, Unreadable};
 
 /// Number of stream bytes per read, equal to the size of a chunk in the store.
 const READ_BYTES: u64 = 1 << 20;
 
 /// Encoded backup, produced on demand from a held snapshot.
 pub struct Encoded<'a, P> {
-    held: &'a mut Held,
+    snapshot: &'a mut HeldSnapshot,
     parts: P,
     streams: Option<Streams<'a>>,
     encoder: Option<Encoder>,
@@ -32,7 +32,7 @@ struct Streams<'a> {
 
 impl Streams<'_> {
     /// Returns the next bytes; empty at the end.
-    fn next(&mut self) -> io::Result<Vec<u8>> {
+    fn next_bytes(&mut self) -> io::Result<Vec<u8>> {
         while let Some((stream, range)) = self.ranges.front_mut() {
             if range.is_empty() {
                 self.ranges.pop_front();
@@ -53,14 +53,14 @@ impl Streams<'_> {
 
 impl<'a, P: Parts> Encoded<'a, P> {
     /// Starts encoding. Rewinds the snapshot first, because it may have been read before.
-    pub fn begin(held: &'a mut Held, header: &Header, parts: P) -> Self {
+    pub fn begin(held: &'a mut HeldSnapshot, header: &Header, parts: P) -> Self {
         debug_assert_eq!(header.streams, None, "their bytes are not at hand");
         Self::begin_with(held, header, parts, None)
     }
 
     /// Starts encoding with the bytes of the streams in `table`, the snapshot's table of streams.
     pub fn with_streams(
-        held: &'a mut Held,
+        held: &'a mut HeldSnapshot,
         header: &Header,
         parts: P,
         table: &Table,
@@ -72,14 +72,14 @@ impl<'a, P: Parts> Encoded<'a, P> {
     }
 
     fn begin_with(
-        held: &'a mut Held,
+        held: &'a mut HeldSnapshot,
         header: &Header,
         parts: P,
         streams: Option<Streams<'a>>,
     ) -> Self {
         held.rewind();
         let (encoder, piece) = Encoder::begin(header);
-        Self { held, parts, streams, encoder: Some(encoder), piece, used: 0 }
+        Self { snapshot: held, parts, streams, encoder: Some(encoder), piece, used: 0 }
     }
 
     /// Returns the next bytes; empty at the end.
@@ -92,18 +92,18 @@ impl<'a, P: Parts> Encoded<'a, P> {
         let Some(encoder) = &mut self.encoder else {
             return Ok(Vec::new());
         };
-        let content = match (self.held.next(&mut self.parts)?, &mut self.streams) {
+        let content = match (self.snapshot.next_bytes(&mut self.parts)?, &mut self.streams) {
             (Some(content), Some(streams)) => {
-                streams.from.stay().map_err(Unreadable::Io)?;
+                streams.from.extend_hold().map_err(Unreadable::Io)?;
                 content
             }
             (Some(content), None) => content,
-            (None, Some(streams)) => streams.next().map_err(Unreadable::Io)?,
+            (None, Some(streams)) => streams.next_bytes().map_err(Unreadable::Io)?,
             (None, None) => Vec::new(),
         };
         if content.is_empty() {
             let encoder = self.encoder.take();
-            return Ok(encoder.map_or_else(Vec::new, |encoder| encoder.end().1));
+            return Ok(encoder.map_or_else(Vec::new, |encoder| encoder.finish().1));
         }
         Ok(encoder.chunks(&content))
     }

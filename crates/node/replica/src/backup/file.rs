@@ -189,11 +189,11 @@ impl Encoder {
     pub fn begin(header: &Header) -> (Self, Vec<u8>) {
         let first = header.encode();
         let mut encoder = Self { stream: 0, bytes: 0, hash: Xxh3::new() };
-        encoder.note(&first);
+        encoder.count_bytes(&first);
         (encoder, first)
     }
 
-    fn note(&mut self, bytes: &[u8]) {
+    fn count_bytes(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         self.hash.update(bytes);
     }
@@ -208,12 +208,12 @@ impl Encoder {
             out.extend_from_slice(content);
             self.stream += content.len() as u64;
         }
-        self.note(&out);
+        self.count_bytes(&out);
         out
     }
 
     /// Returns the trailer's fields, and the trailer's bytes to append to the file.
-    pub fn end(self) -> (Summary, Vec<u8>) {
+    pub fn finish(self) -> (Summary, Vec<u8>) {
         let summary =
             Summary { bytes: self.bytes + TRAILER as u64, checksum: self.hash.digest128() };
         (summary, summary.encode())
@@ -230,7 +230,7 @@ fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
 
 /// Reason why a file is not a usable backup.
 #[derive(Debug)]
-pub enum Bad {
+pub enum BadBackup {
     /// The file cannot be read.
     Io(io::Error),
     /// The file does not begin with the magic number of a backup.
@@ -243,7 +243,7 @@ pub enum Bad {
     Damaged { at: u64, what: String },
 }
 
-impl fmt::Display for Bad {
+impl fmt::Display for BadBackup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
@@ -257,11 +257,11 @@ impl fmt::Display for Bad {
     }
 }
 
-impl std::error::Error for Bad {}
+impl std::error::Error for BadBackup {}
 
 /// Kind of content that a reader has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum ContentKind {
     /// Bytes of the snapshot's stream.
     OfSnapshot,
     /// Bytes of byte streams.
@@ -283,7 +283,7 @@ pub struct Reader<R> {
 
 impl<R: Read> Reader<R> {
     /// Reads the header and creates a reader of the rest.
-    pub fn open(from: R) -> Result<Self, Bad> {
+    pub fn open(from: R) -> Result<Self, BadBackup> {
         let mut reader = Self {
             from,
             header: Header {
@@ -306,13 +306,13 @@ impl<R: Read> Reader<R> {
         let filled = reader.fill(&mut all);
         let came = MAGIC.len().min(usize::try_from(reader.bytes).unwrap_or(usize::MAX));
         if !all.starts_with(&MAGIC[..came]) {
-            return Err(Bad::NotABackup);
+            return Err(BadBackup::NotABackup);
         }
         filled?;
         let mut lead = Fields(&all[MAGIC.len()..]);
         let format = lead.u16().unwrap_or_default();
         if !(FORMAT..=FORMAT_STREAMS).contains(&format) {
-            return Err(Bad::Newer(format));
+            return Err(BadBackup::Newer(format));
         }
         let length = usize::from(lead.u16().unwrap_or_default());
         let more = if format == FORMAT { 0 } else { STREAMS };
@@ -340,22 +340,22 @@ impl<R: Read> Reader<R> {
         self.bytes
     }
 
-    pub(super) fn damaged(&self, what: impl Into<String>) -> Bad {
+    pub(super) fn damaged(&self, what: impl Into<String>) -> BadBackup {
         let what = what.into();
-        Bad::Damaged { at: self.bytes, what }
+        BadBackup::Damaged { at: self.bytes, what }
     }
 
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Bad> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), BadBackup> {
         let mut done = 0;
         while done < buffer.len() {
             match self.from.read(&mut buffer[done..]) {
-                Ok(0) => return Err(Bad::Truncated(self.bytes)),
+                Ok(0) => return Err(BadBackup::Truncated(self.bytes)),
                 Ok(count) => {
                     done += count;
                     self.bytes += count as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Bad::Io(error)),
+                Err(error) => return Err(BadBackup::Io(error)),
             }
         }
         Ok(())
@@ -363,12 +363,12 @@ impl<R: Read> Reader<R> {
 
     /// Reads the next bytes of the snapshot's stream, or of byte streams after it, into `content`.
     /// At the end, verifies the trailer instead, which proves the file complete.
-    pub fn next(&mut self, content: &mut Vec<u8>) -> Result<Next, Bad> {
+    pub fn read_next(&mut self, content: &mut Vec<u8>) -> Result<ContentKind, BadBackup> {
         let mut length = [0; 4];
         self.fill(&mut length)?;
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
         if length == 0 {
-            return self.end().map(Next::End);
+            return self.read_trailer().map(ContentKind::End);
         }
         let of_streams = self.stream >= self.header.bytes;
         let end = match of_streams {
@@ -391,13 +391,13 @@ impl<R: Read> Reader<R> {
         self.hash.update(content);
         self.stream += length as u64;
         if of_streams {
-            return Ok(Next::OfStreams);
+            return Ok(ContentKind::OfStreams);
         }
         self.stream_hash.update(content);
-        Ok(Next::OfSnapshot)
+        Ok(ContentKind::OfSnapshot)
     }
 
-    fn end(&mut self) -> Result<Summary, Bad> {
+    fn read_trailer(&mut self) -> Result<Summary, BadBackup> {
         let mut rest = [0; TRAILER - 4];
         self.fill(&mut rest)?;
         let found = Summary { bytes: self.bytes, checksum: self.hash.digest128() };
@@ -411,7 +411,7 @@ impl<R: Read> Reader<R> {
         match self.from.read(&mut [0]) {
             Ok(0) => Ok(found),
             Ok(_) => Err(self.damaged("something follows behind its end")),
-            Err(error) => Err(Bad::Io(error)),
+            Err(error) => Err(BadBackup::Io(error)),
         }
     }
 }

@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     checked::Checked,
-    file::{Bad, Header, Next, Reader},
+    file::{BadBackup, ContentKind, Header, Reader},
 };
 use crate::{
     applying::{
@@ -132,19 +132,19 @@ pub struct Founded {
 }
 
 /// Callback that stores bytes of an inner stream, starting at a position.
-pub type Keep<'a, E> = dyn FnMut(StreamName, u64, &[u8]) -> Result<(), E> + 'a;
+pub type StoreBytes<'a, E> = dyn FnMut(StreamName, u64, &[u8]) -> Result<(), E> + 'a;
 
 /// Reads the backup a second time, and passes the new snapshot's parts to `write` and the bytes of
 /// byte streams to `keep`. The output is valid only if the call succeeds.
 ///
 /// Streams keep their names, inner streams and starts. The new group's nodes have other ids than
 /// the owners of the inner streams, so no name is used twice ([value-2]).
-pub fn founded<R: Read, E: From<Bad>>(
+pub fn founded<R: Read, E: From<BadBackup>>(
     from: R,
     checked: &Checked,
     group: &NewGroup,
     write: &mut dyn FnMut(Part<'_>) -> Result<(), E>,
-    keep: &mut Keep<'_, E>,
+    keep: &mut StoreBytes<'_, E>,
 ) -> Result<Founded, E> {
     let mut reader = Reader::open(from)?;
     let mut cutter = Cutter::new(group.at);
@@ -168,14 +168,14 @@ pub fn founded<R: Read, E: From<Bad>>(
     let mut current = None;
     let (mut items, mut content) = (Items::default(), Vec::new());
     let summary = loop {
-        match reader.next(&mut content)? {
-            Next::End(summary) => break summary,
-            Next::OfStreams => {
+        match reader.read_next(&mut content)? {
+            ContentKind::End(summary) => break summary,
+            ContentKind::OfStreams => {
                 assign_bytes(&content, &mut current, &mut kept, keep)?
                     .ok_or_else(|| reader.damaged("it changed while it was read"))?;
                 continue;
             }
-            Next::OfSnapshot => {}
+            ContentKind::OfSnapshot => {}
         }
         bytes.clear();
         let fed: Result<(), Malformed> = items.feed(&content, |item| {
@@ -208,7 +208,7 @@ fn assign_bytes<E>(
     mut bytes: &[u8],
     current: &mut Option<(StreamName, Range<u64>)>,
     kept: &mut dyn Iterator<Item = (StreamName, Range<u64>)>,
-    keep: &mut Keep<'_, E>,
+    keep: &mut StoreBytes<'_, E>,
 ) -> Result<Option<()>, E> {
     while !bytes.is_empty() {
         let Some((stream, range)) = current.as_mut().filter(|(_, range)| !range.is_empty()) else {

@@ -29,7 +29,7 @@ pub trait StreamBytes {
     /// # Errors
     ///
     /// The hold has expired.
-    fn stay(&mut self) -> io::Result<()>;
+    fn extend_hold(&mut self) -> io::Result<()>;
 
     /// Reads at least one and at most `bytes_max` bytes of this stream, starting at `position`.
     ///
@@ -59,19 +59,19 @@ impl std::error::Error for Unreadable {}
 
 /// A snapshot whose files the node retains until this value is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldSnapshot {
     manifest: Manifest,
     hold: Arc<()>,
     next: u64,
 }
 
-impl Held {
+impl HeldSnapshot {
     pub(crate) fn new(manifest: Manifest, hold: Arc<()>) -> Self {
         Self { manifest, hold, next: 0 }
     }
 
     /// Returns the slot of the snapshot. The snapshot covers all lower slots.
-    pub fn at(&self) -> Slot {
+    pub fn slot(&self) -> Slot {
         self.manifest.at
     }
 
@@ -92,7 +92,7 @@ impl Held {
 
     /// Returns the next bytes of the snapshot's stream; `None` at its end. Buffers at most one
     /// chunk, whatever the size of the snapshot.
-    pub fn next(&mut self, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
+    pub fn next_bytes(&mut self, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
         let content = self.read_at(self.next, parts)?;
         self.next += content.as_ref().map_or(0, |content| content.len() as u64);
         Ok(content)

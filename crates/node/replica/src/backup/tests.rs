@@ -15,7 +15,7 @@ use quorate_stream::Table;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
-    file::{Bad, Header, Next, Reader},
+    file::{BadBackup, ContentKind, Header, Reader},
     *,
 };
 use crate::{
@@ -41,7 +41,7 @@ fn sample() -> Vec<u8> {
     file_of(&header_of(&stream), &stream, 1000).0
 }
 
-fn checked(file: &[u8]) -> Result<Checked, Bad> {
+fn checked(file: &[u8]) -> Result<Checked, BadBackup> {
     check(file, &mut |_, _| Ok(()), &mut |_, _| {})
 }
 
@@ -55,10 +55,10 @@ fn a_backup_is_read_back_however_it_is_cut() {
         let mut reader = Reader::open(&file[..]).unwrap();
         let (mut back, mut content) = (Vec::new(), Vec::new());
         let end = loop {
-            match reader.next(&mut content).unwrap() {
-                Next::OfSnapshot => back.extend_from_slice(&content),
-                Next::OfStreams => panic!("there are none"),
-                Next::End(summary) => break summary,
+            match reader.read_next(&mut content).unwrap() {
+                ContentKind::OfSnapshot => back.extend_from_slice(&content),
+                ContentKind::OfStreams => panic!("there are none"),
+                ContentKind::End(summary) => break summary,
             }
         };
         assert!(back == stream, "in pieces of {piece}");
@@ -83,11 +83,11 @@ fn a_backup_cut_short_anywhere_is_refused() {
     let file = sample();
     for length in 0..file.len() {
         let bad = checked(&file[..length]).unwrap_err();
-        assert!(matches!(bad, Bad::Truncated(at) if at == length as u64), "{length}: {bad}");
+        assert!(matches!(bad, BadBackup::Truncated(at) if at == length as u64), "{length}: {bad}");
     }
     let mut longer = file;
     longer.push(0);
-    assert!(matches!(checked(&longer), Err(Bad::Damaged { .. })));
+    assert!(matches!(checked(&longer), Err(BadBackup::Damaged { .. })));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_backup_that_contradicts_itself_is_refused() {
     let refused = |header: &Header, stream: &[u8]| {
         let (file, _) = file_of(header, stream, 5000);
         let bad = checked(&file).unwrap_err();
-        assert!(matches!(bad, Bad::Damaged { .. }), "{bad}");
+        assert!(matches!(bad, BadBackup::Damaged { .. }), "{bad}");
     };
     let spoilt: [fn(&mut Header); 8] = [
         |header| header.cluster = 8,
@@ -184,20 +184,20 @@ fn a_backup_that_contradicts_itself_is_refused() {
     assert!(check(&file[..], &mut refusing, &mut |_, _| {}).is_err());
     let mut later = file;
     later[9] = 2;
-    assert!(matches!(checked(&later), Err(Bad::Damaged { .. })));
+    assert!(matches!(checked(&later), Err(BadBackup::Damaged { .. })));
     later[9] = 3;
-    assert!(matches!(checked(&later), Err(Bad::Newer(3))));
+    assert!(matches!(checked(&later), Err(BadBackup::Newer(3))));
     later[0] = 0;
-    assert!(matches!(checked(&later), Err(Bad::NotABackup)));
-    assert!(matches!(checked(b"notes\n"), Err(Bad::NotABackup)));
-    assert!(matches!(checked(b"qrtb"), Err(Bad::Truncated(4))));
+    assert!(matches!(checked(&later), Err(BadBackup::NotABackup)));
+    assert!(matches!(checked(b"notes\n"), Err(BadBackup::NotABackup)));
+    assert!(matches!(checked(b"qrtb"), Err(BadBackup::Truncated(4))));
 }
 
 /// Returns the start of a new cluster, read from the parts that were written.
 fn restored(file: &[u8], group: &NewGroup) -> (Founded, Vec<u8>) {
     let checked = checked(file).unwrap();
     let mut stream = Vec::new();
-    let mut write = |part: Part<'_>| -> Result<(), Bad> {
+    let mut write = |part: Part<'_>| -> Result<(), BadBackup> {
         assert_eq!((part.at.file.number, part.bytes.len() % 4096), (1, 0));
         let head = Head { at: group.at, offset: stream.len() as u64, first_part: 1 };
         stream.extend_from_slice(layout::open(head, part.bytes).unwrap());
@@ -207,7 +207,7 @@ fn restored(file: &[u8], group: &NewGroup) -> (Founded, Vec<u8>) {
     (founded, stream)
 }
 
-fn none(_: StreamName, _: u64, _: &[u8]) -> Result<(), Bad> {
+fn none(_: StreamName, _: u64, _: &[u8]) -> Result<(), BadBackup> {
     panic!("no bytes of streams were backed up")
 }
 
@@ -317,7 +317,7 @@ fn another_backup_than_was_checked_is_refused() {
     let group = NewGroup::of(&first, 99, "here:1").unwrap();
     let other = stream(&items()[1..]);
     let (other, _) = file_of(&header_of(&other), &other, 1000);
-    let mut write = |_: Part<'_>| -> Result<(), Bad> { Ok(()) };
+    let mut write = |_: Part<'_>| -> Result<(), BadBackup> { Ok(()) };
     assert!(founded(&other[..], &first, &group, &mut write, &mut none).is_err());
     assert!(founded(&file[..], &first, &group, &mut write, &mut none).is_ok());
 }
@@ -343,12 +343,12 @@ fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>
     let checked = checked(file).unwrap();
     let group = NewGroup::of(&checked, 99, "here:1").unwrap();
     let (mut kept, mut stream) = (BTreeMap::new(), Vec::new());
-    let mut write = |part: Part<'_>| -> Result<(), Bad> {
+    let mut write = |part: Part<'_>| -> Result<(), BadBackup> {
         let head = Head { at: group.at, offset: stream.len() as u64, first_part: 1 };
         stream.extend_from_slice(layout::open(head, part.bytes).unwrap());
         Ok(())
     };
-    let mut keep = |name, position, bytes: &[u8]| -> Result<(), Bad> {
+    let mut keep = |name, position, bytes: &[u8]| -> Result<(), BadBackup> {
         let (first, all) = kept.entry(name).or_insert((position, Vec::new()));
         assert_eq!(position, *first + all.len() as u64, "one behind the other");
         all.extend_from_slice(bytes);
@@ -419,7 +419,7 @@ fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
     checked(&file).unwrap();
     let streams = file.len() - 40 - 1270 - 4 * 8;
     for length in streams..file.len() {
-        assert!(matches!(checked(&file[..length]), Err(Bad::Truncated(_))), "{length}");
+        assert!(matches!(checked(&file[..length]), Err(BadBackup::Truncated(_))), "{length}");
     }
     let mut flipped = file.clone();
     for at in (0..100).chain(streams..file.len()) {
@@ -440,8 +440,8 @@ fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
         let mut bytes = bytes.clone();
         bytes.resize(there, 0);
         out.extend(encoder.chunks(&bytes));
-        out.extend(encoder.end().1);
-        assert!(matches!(checked(&out), Err(Bad::Damaged { .. })), "{said} {there}");
+        out.extend(encoder.finish().1);
+        assert!(matches!(checked(&out), Err(BadBackup::Damaged { .. })), "{said} {there}");
     }
 }
 
@@ -453,7 +453,7 @@ fn the_bytes_of_a_backup_with_streams_stay_the_same() {
     let (mut encoder, mut file) = Encoder::begin(&header);
     file.extend(encoder.chunks(b"abc"));
     file.extend(encoder.chunks(b"xy"));
-    file.extend(encoder.end().1);
+    file.extend(encoder.finish().1);
     let hex: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(
         hex,

@@ -15,8 +15,8 @@ use quorate_core::{
 pub(crate) struct Repair {
     /// Missing ranges, ordered and disjoint.
     missing: Vec<SlotRange>,
-    ask_at: Time,
-    asked: usize,
+    next_request_at: Time,
+    requests_made: usize,
     /// Number of requests since the last slot was received.
     unanswered: u32,
     retry_ms: u64,
@@ -26,14 +26,14 @@ impl Repair {
     pub(crate) fn new(retry_ms: u64) -> Self {
         Self {
             missing: Vec::new(),
-            ask_at: Time(0),
-            asked: 0,
+            next_request_at: Time(0),
+            requests_made: 0,
             unanswered: 0,
             retry_ms: retry_ms.max(1),
         }
     }
 
-    pub(crate) fn lost(&mut self, range: SlotRange) {
+    pub(crate) fn add_lost(&mut self, range: SlotRange) {
         let mut whole = range;
         self.missing.retain(|gap| {
             let apart = gap.to < whole.from || whole.to < gap.from;
@@ -44,10 +44,10 @@ impl Repair {
         });
         let at = self.missing.partition_point(|gap| gap.to <= whole.from);
         self.missing.insert(at, whole);
-        self.ask_at = Time(0);
+        self.next_request_at = Time(0);
     }
 
-    pub(crate) fn wants(&self, range: SlotRange) -> bool {
+    pub(crate) fn is_fetching(&self, range: SlotRange) -> bool {
         !range.is_empty() && self.missing.iter().any(|gap| gap.intersect(range) == range)
     }
 
@@ -62,7 +62,7 @@ impl Repair {
             [before, behind].into_iter().filter(|part| !part.is_empty())
         };
         self.missing = self.missing.iter().flat_map(cut).collect();
-        self.ask_at = Time(0);
+        self.next_request_at = Time(0);
         self.unanswered = 0;
     }
 
@@ -72,23 +72,23 @@ impl Repair {
         peers: &[NodeId],
     ) -> Option<(NodeId, SlotRange)> {
         let gap = *self.missing.first()?;
-        if now < self.ask_at {
+        if now < self.next_request_at {
             return None;
         }
         if peers.is_empty() {
             // Without this delay the request would be due in every turn.
-            self.ask_at = now.plus_ms(self.retry_ms);
+            self.next_request_at = now.plus_ms(self.retry_ms);
             return None;
         }
-        let to = peers[self.asked % peers.len()];
-        self.asked += 1;
+        let to = peers[self.requests_made % peers.len()];
+        self.requests_made += 1;
         self.unanswered = self.unanswered.saturating_add(1);
-        self.ask_at = now.plus_ms(self.retry_ms);
+        self.next_request_at = now.plus_ms(self.retry_ms);
         Some((to, gap))
     }
 
     pub(crate) fn wake_at(&self) -> Option<Time> {
-        (!self.missing.is_empty()).then_some(self.ask_at)
+        (!self.missing.is_empty()).then_some(self.next_request_at)
     }
 
     /// Returns the number of consecutive unanswered requests.
@@ -100,7 +100,7 @@ impl Repair {
         self.missing.iter().map(|gap| gap.len()).sum()
     }
 
-    pub(crate) fn first(&self) -> Option<Slot> {
+    pub(crate) fn first_lost(&self) -> Option<Slot> {
         self.missing.first().map(|gap| gap.from)
     }
 }
@@ -117,9 +117,9 @@ mod tests {
     #[test]
     fn missing_slots_are_asked_for_until_they_are_back() {
         let mut repair = Repair::new(10);
-        repair.lost(slots(20, 21));
-        repair.lost(slots(7, 9));
-        repair.lost(slots(5, 7));
+        repair.add_lost(slots(20, 21));
+        repair.add_lost(slots(7, 9));
+        repair.add_lost(slots(5, 7));
         assert_eq!(repair.missing, [slots(5, 9), slots(20, 21)]);
         assert_eq!(repair.next_request(Time(0), &[]), None);
         assert_eq!(repair.wake_at(), Some(Time(10_000)), "it is not due at once");
@@ -129,13 +129,13 @@ mod tests {
         assert_eq!(repair.next_request(Time(10_000), &peers), None);
         assert_eq!(repair.next_request(Time(20_000), &peers), Some((NodeId(3), slots(5, 9))));
         assert_eq!(repair.fruitless(), 2);
-        assert!(repair.wants(slots(6, 8)));
-        assert!(!repair.wants(slots(8, 10)));
+        assert!(repair.is_fetching(slots(6, 8)));
+        assert!(!repair.is_fetching(slots(8, 10)));
         repair.repaired(slots(6, 7));
         assert_eq!(repair.missing, [slots(5, 6), slots(7, 9), slots(20, 21)]);
         repair.repaired(slots(1, 10));
-        assert_eq!((repair.first(), repair.fruitless()), (Some(Slot(20)), 0));
+        assert_eq!((repair.first_lost(), repair.fruitless()), (Some(Slot(20)), 0));
         repair.repaired(slots(20, 21));
-        assert_eq!((repair.first(), repair.wake_at()), (None, None));
+        assert_eq!((repair.first_lost(), repair.wake_at()), (None, None));
     }
 }

@@ -17,12 +17,12 @@ pub(crate) struct Serving {
     /// Peers' requests for payloads that are not in memory.
     payloads: VecDeque<(NodeId, Value, Slot)>,
     /// Peer served last; the next turn starts after it.
-    last: NodeId,
+    last_served: NodeId,
 }
 
 impl Serving {
     /// Queues slots that are decided here to be sent to a peer.
-    pub(crate) fn start(&mut self, to: NodeId, range: SlotRange) {
+    pub(crate) fn queue_slots(&mut self, to: NodeId, range: SlotRange) {
         if !range.is_empty() {
             self.ranges.insert(to, range);
         }
@@ -52,9 +52,9 @@ impl Serving {
     }
 
     pub(crate) fn next_range(&mut self) -> Option<(NodeId, SlotRange)> {
-        let behind = self.ranges.range(NodeId(self.last.0.saturating_add(1))..).next();
+        let behind = self.ranges.range(NodeId(self.last_served.0.saturating_add(1))..).next();
         let (to, range) = behind.or_else(|| self.ranges.iter().next())?;
-        self.last = *to;
+        self.last_served = *to;
         Some((*to, *range))
     }
 
@@ -73,7 +73,7 @@ impl Serving {
     }
 
     /// Drops the slots queued for a peer that disconnected or cannot be served. It will ask again.
-    pub(crate) fn stop(&mut self, node: NodeId) {
+    pub(crate) fn drop_peer(&mut self, node: NodeId) {
         self.ranges.remove(&node);
         self.payloads.retain(|(to, ..)| *to != node);
     }
@@ -94,14 +94,14 @@ mod tests {
     #[test]
     fn peers_take_turns() {
         let mut serving = Serving::default();
-        serving.start(NodeId(3), slots(1, 9));
-        serving.start(NodeId(1), slots(2, 9));
+        serving.queue_slots(NodeId(3), slots(1, 9));
+        serving.queue_slots(NodeId(1), slots(2, 9));
         assert_eq!(serving.next_range(), Some((NodeId(1), slots(2, 9))));
         serving.sent(NodeId(1), Slot(5));
         assert_eq!(serving.next_range(), Some((NodeId(3), slots(1, 9))));
         assert_eq!(serving.next_range(), Some((NodeId(1), slots(5, 9))));
         serving.sent(NodeId(1), Slot(9));
-        serving.stop(NodeId(3));
+        serving.drop_peer(NodeId(3));
         assert!(serving.is_idle());
     }
 }

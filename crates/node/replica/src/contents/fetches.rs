@@ -18,11 +18,11 @@ const OPEN_MAX: usize = 1024;
 struct Fetch {
     /// Missing slots; never empty.
     range: SlotRange,
-    /// Peer that should have the bytes and gets the first request. `asked` then counts through the
-    /// others.
-    first: NodeId,
-    asked: usize,
-    ask_at: Time,
+    /// Peer that should have the bytes and gets the first request. `requests_made` then counts
+    /// through the others.
+    first_peer: NodeId,
+    requests_made: usize,
+    next_request_at: Time,
 }
 
 impl Fetch {
@@ -58,9 +58,9 @@ impl Fetches {
         Self { open: BTreeMap::new(), retry_ms }
     }
 
-    /// Starts fetching the value's bytes in the slots of `range`; `from` should have them. With
-    /// `patience`, the bytes may be in flight, so the first request waits for the retry interval.
-    pub(super) fn start(
+    /// Starts fetching the value's bytes in these slots; `from` should have them. With `patience`,
+    /// the bytes may be in flight, so the first request waits for the retry interval.
+    pub(super) fn start_fetch(
         &mut self,
         now: Time,
         value: Value,
@@ -71,31 +71,31 @@ impl Fetches {
         if self.open.len() < OPEN_MAX || self.open.contains_key(&value) {
             let fresh = Fetch {
                 range,
-                first: from,
-                asked: 0,
-                ask_at: now.plus_ms(if patience { self.retry_ms } else { 0 }),
+                first_peer: from,
+                requests_made: 0,
+                next_request_at: now.plus_ms(if patience { self.retry_ms } else { 0 }),
             };
             let fetch = self.open.entry(value).or_insert(fresh);
             fetch.extend(range, value.may_span());
-            fetch.first = from;
+            fetch.first_peer = from;
         }
     }
 
     /// Returns the slots for which this value's bytes are being fetched, if any.
-    pub(super) fn wanted(&self, value: &Value) -> Option<SlotRange> {
+    pub(super) fn fetching_range(&self, value: &Value) -> Option<SlotRange> {
         self.open.get(value).map(|fetch| fetch.range)
     }
 
     /// Records that the bytes of `value` for slots below `to` are available. If they were
     /// requested, requests the rest immediately from the same peer.
-    pub(super) fn found(&mut self, now: Time, value: &Value, to: Slot) {
+    pub(super) fn record_available(&mut self, now: Time, value: &Value, to: Slot) {
         if let Some(fetch) = self.open.get_mut(value) {
             fetch.range.from = fetch.range.from.max(to);
             if fetch.range.from >= fetch.range.to {
                 self.open.remove(value);
-            } else if fetch.asked > 0 {
-                fetch.asked -= 1;
-                fetch.ask_at = now;
+            } else if fetch.requests_made > 0 {
+                fetch.requests_made -= 1;
+                fetch.next_request_at = now;
             }
         }
     }
@@ -105,7 +105,7 @@ impl Fetches {
         self.open.keys().filter(content).copied().collect()
     }
 
-    pub(super) fn of_stream(&self, wanted: StreamName) -> Vec<Value> {
+    pub(super) fn values_of_stream(&self, wanted: StreamName) -> Vec<Value> {
         let first = Value::Content { stream: wanted, offset: 0 };
         let from_first = self.open.range(first..);
         let values = from_first.map(|(value, _)| *value);
@@ -118,9 +118,9 @@ impl Fetches {
     /// peer immediately, unless all peers have given this response.
     pub(super) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         if let Some(fetch) = self.open.get_mut(value)
-            && !fetch.asked.is_multiple_of(peers.max(1))
+            && !fetch.requests_made.is_multiple_of(peers.max(1))
         {
-            fetch.ask_at = now;
+            fetch.next_request_at = now;
         }
     }
 
@@ -134,24 +134,29 @@ impl Fetches {
 
     /// Appends the requests that are due to `questions`, each for a connected peer. Without
     /// connected peers they are postponed.
-    pub(super) fn due(&mut self, now: Time, peers: &[NodeId], questions: &mut Vec<PeerRequest>) {
+    pub(super) fn append_due_requests(
+        &mut self,
+        now: Time,
+        peers: &[NodeId],
+        questions: &mut Vec<PeerRequest>,
+    ) {
         for (value, fetch) in &mut self.open {
-            if fetch.ask_at > now {
+            if fetch.next_request_at > now {
                 continue;
             }
-            fetch.ask_at = now.plus_ms(self.retry_ms);
+            fetch.next_request_at = now.plus_ms(self.retry_ms);
             if peers.is_empty() {
                 continue;
             }
-            let first = peers.iter().position(|peer| *peer == fetch.first).unwrap_or(0);
-            let to = peers[(first + fetch.asked) % peers.len()];
-            fetch.asked += 1;
+            let first = peers.iter().position(|peer| *peer == fetch.first_peer).unwrap_or(0);
+            let to = peers[(first + fetch.requests_made) % peers.len()];
+            fetch.requests_made += 1;
             questions.push(PeerRequest { to, value: *value, range: fetch.range });
         }
     }
 
     pub(super) fn wake_at(&self) -> Option<Time> {
-        self.open.values().map(|fetch| fetch.ask_at).min()
+        self.open.values().map(|fetch| fetch.next_request_at).min()
     }
 }
 
@@ -167,11 +172,11 @@ mod tests {
 
     fn questions(fetches: &mut Fetches, now: Time) -> Vec<PeerRequest> {
         let mut questions = Vec::new();
-        fetches.due(now, &PEERS, &mut questions);
+        fetches.append_due_requests(now, &PEERS, &mut questions);
         questions
     }
 
-    fn asked(fetches: &mut Fetches, now: Time) -> Vec<u32> {
+    fn due_requests(fetches: &mut Fetches, now: Time) -> Vec<u32> {
         let questions = questions(fetches, now);
         questions.iter().map(|question| question.to.0).collect()
     }
@@ -184,40 +189,44 @@ mod tests {
     #[test]
     fn peers_are_asked_in_turn_until_one_delivers() {
         let mut fetches = Fetches::new(10);
-        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(2), false);
-        assert_eq!(asked(&mut fetches, Time(0)), [2]);
-        assert_eq!(asked(&mut fetches, Time(0)), [0; 0], "one question at a time");
+        fetches.start_fetch(Time(0), BATCH, slots(5, 6), NodeId(2), false);
+        assert_eq!(due_requests(&mut fetches, Time(0)), [2]);
+        assert_eq!(due_requests(&mut fetches, Time(0)), [0; 0], "one question at a time");
         fetches.not_there(Time(1), &BATCH, PEERS.len());
-        assert_eq!(asked(&mut fetches, Time(1)), [4]);
-        assert_eq!(asked(&mut fetches, Time(1).plus_ms(10)), [1]);
+        assert_eq!(due_requests(&mut fetches, Time(1)), [4]);
+        assert_eq!(due_requests(&mut fetches, Time(1).plus_ms(10)), [1]);
         fetches.not_there(Time(2).plus_ms(10), &BATCH, PEERS.len());
-        assert_eq!(asked(&mut fetches, Time(2).plus_ms(10)), [0; 0], "no peer has it: no hot loop");
-        assert_eq!(asked(&mut fetches, Time(1).plus_ms(20)), [2]);
-        assert_eq!(fetches.wanted(&BATCH), Some(slots(5, 6)));
-        fetches.found(Time(3), &BATCH, Slot(6));
-        assert_eq!((fetches.wanted(&BATCH), fetches.wake_at()), (None, None));
+        assert_eq!(
+            due_requests(&mut fetches, Time(2).plus_ms(10)),
+            [0; 0],
+            "no peer has it: no hot loop"
+        );
+        assert_eq!(due_requests(&mut fetches, Time(1).plus_ms(20)), [2]);
+        assert_eq!(fetches.fetching_range(&BATCH), Some(slots(5, 6)));
+        fetches.record_available(Time(3), &BATCH, Slot(6));
+        assert_eq!((fetches.fetching_range(&BATCH), fetches.wake_at()), (None, None));
     }
 
     /// A node without connected peers does not retry in every turn.
     #[test]
     fn who_has_no_peers_waits_for_some() {
         let mut fetches = Fetches::new(10);
-        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(2), false);
-        fetches.due(Time(0), &[], &mut Vec::new());
+        fetches.start_fetch(Time(0), BATCH, slots(5, 6), NodeId(2), false);
+        fetches.append_due_requests(Time(0), &[], &mut Vec::new());
         let later = Time(0).plus_ms(10);
         assert_eq!(fetches.wake_at(), Some(later));
-        assert_eq!(asked(&mut fetches, later), [2]);
+        assert_eq!(due_requests(&mut fetches, later), [2]);
     }
 
     #[test]
     fn what_is_decided_is_not_looked_for() {
         let mut fetches = Fetches::new(10);
-        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(1), false);
-        fetches.start(Time(0), BATCH, slots(3, 4), NodeId(1), false);
+        fetches.start_fetch(Time(0), BATCH, slots(5, 6), NodeId(1), false);
+        fetches.start_fetch(Time(0), BATCH, slots(3, 4), NodeId(1), false);
         fetches.forget_below(Slot(5));
-        assert_eq!(fetches.wanted(&BATCH), Some(slots(5, 6)));
+        assert_eq!(fetches.fetching_range(&BATCH), Some(slots(5, 6)));
         fetches.forget_below(Slot(6));
-        assert_eq!(fetches.wanted(&BATCH), None);
+        assert_eq!(fetches.fetching_range(&BATCH), None);
     }
 
     /// Bytes in flight are requested only if late. One stream's fetches are found among all.
@@ -229,13 +238,13 @@ mod tests {
         };
         let mut fetches = Fetches::new(10);
         for (number, offset) in [(1, 7), (2, 0), (2, 9), (3, 0)] {
-            fetches.start(Time(0), content(number, offset), slots(10, 20), NodeId(2), true);
+            fetches.start_fetch(Time(0), content(number, offset), slots(10, 20), NodeId(2), true);
         }
-        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(1), false);
-        assert_eq!(asked(&mut fetches, Time(0)), [1]);
-        assert_eq!(asked(&mut fetches, Time(0).plus_ms(10)).len(), 5);
+        fetches.start_fetch(Time(0), BATCH, slots(5, 6), NodeId(1), false);
+        assert_eq!(due_requests(&mut fetches, Time(0)), [1]);
+        assert_eq!(due_requests(&mut fetches, Time(0).plus_ms(10)).len(), 5);
         let second = StreamName { number: 2, ..StreamName::default() };
-        assert_eq!(fetches.of_stream(second), [content(2, 0), content(2, 9)]);
+        assert_eq!(fetches.values_of_stream(second), [content(2, 0), content(2, 9)]);
     }
 
     /// Adjacent runs become one, and only missing bytes are requested.
@@ -243,15 +252,15 @@ mod tests {
     fn only_what_is_missing_of_a_run_is_asked_for() {
         let content = Value::Content { stream: StreamName::default(), offset: 1 };
         let mut fetches = Fetches::new(10);
-        fetches.start(Time(0), content, slots(10, 20), NodeId(2), false);
-        fetches.start(Time(0), content, slots(20, 30), NodeId(2), false);
+        fetches.start_fetch(Time(0), content, slots(10, 20), NodeId(2), false);
+        fetches.start_fetch(Time(0), content, slots(20, 30), NodeId(2), false);
         assert_eq!(questions(&mut fetches, Time(0))[0].range, slots(10, 30));
-        fetches.found(Time(1), &content, Slot(14));
+        fetches.record_available(Time(1), &content, Slot(14));
         let next = questions(&mut fetches, Time(1));
         assert_eq!((next[0].range, next[0].to), (slots(14, 30), NodeId(2)), "at once");
         fetches.forget_below(Slot(25));
-        assert_eq!(fetches.wanted(&content), Some(slots(25, 30)));
-        fetches.found(Time(1), &content, Slot(30));
-        assert_eq!(fetches.wanted(&content), None);
+        assert_eq!(fetches.fetching_range(&content), Some(slots(25, 30)));
+        fetches.record_available(Time(1), &content, Slot(30));
+        assert_eq!(fetches.fetching_range(&content), None);
     }
 }

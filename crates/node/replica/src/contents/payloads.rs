@@ -15,7 +15,7 @@ pub(crate) fn matches(name: &BatchName, bytes: &[u8], check: Option<u32>) -> boo
         && name.checksum == check.unwrap_or_else(|| quorate_wire::checksum(bytes))
 }
 
-struct Held {
+struct HeldPayload {
     payload: Payload,
     pins: u32,
     /// Key in `recent`; meaningful only while `pins` is 0.
@@ -24,7 +24,7 @@ struct Held {
 
 /// Payloads of batches, pinned or recent.
 pub(crate) struct Payloads {
-    held: HashMap<BatchName, Held>,
+    by_name: HashMap<BatchName, HeldPayload>,
     /// Batches pinned by each slot: one for each value that a ballot proposed there, so few.
     pins: BTreeMap<Slot, Vec<BatchName>>,
     recent: BTreeMap<u64, BatchName>,
@@ -38,7 +38,7 @@ pub(crate) struct Payloads {
 impl Payloads {
     pub(crate) fn new(pinned_bytes_max: usize, recent_bytes_max: usize) -> Self {
         Self {
-            held: HashMap::new(),
+            by_name: HashMap::new(),
             pins: BTreeMap::new(),
             recent: BTreeMap::new(),
             stamp: 0,
@@ -60,24 +60,24 @@ impl Payloads {
     }
 
     pub(crate) fn get(&self, name: &BatchName) -> Option<&Payload> {
-        self.held.get(name).map(|held| &held.payload)
+        self.by_name.get(name).map(|held| &held.payload)
     }
 
     pub(crate) fn holds(&self, name: &BatchName) -> bool {
-        self.held.contains_key(name)
+        self.by_name.contains_key(name)
     }
 
     /// Stores a payload that was checked against its name. The newest unpinned payload is never
     /// dropped, however large, because the caller is about to vote for it.
     pub(crate) fn insert(&mut self, name: BatchName, payload: Payload) {
-        let Entry::Vacant(vacant) = self.held.entry(name) else {
+        let Entry::Vacant(vacant) = self.by_name.entry(name) else {
             return;
         };
         self.stamp += 1;
         let stamp = self.stamp;
         self.recent_bytes += payload.len();
         self.recent.insert(stamp, name);
-        vacant.insert(Held { payload, pins: 0, stamp });
+        vacant.insert(HeldPayload { payload, pins: 0, stamp });
         self.shrink();
     }
 
@@ -88,7 +88,7 @@ impl Payloads {
         if pinned.is_some_and(|pinned| pinned.contains(&name)) {
             return;
         }
-        let Some(held) = self.held.get_mut(&name) else {
+        let Some(held) = self.by_name.get_mut(&name) else {
             return;
         };
         self.pins.entry(slot).or_default().push(name);
@@ -131,7 +131,7 @@ impl Payloads {
 
     fn release(&mut self, name: BatchName) {
         let stamp = self.next_stamp();
-        let held = self.held.get_mut(&name).expect("a pinned payload is held");
+        let held = self.by_name.get_mut(&name).expect("a pinned payload is held");
         held.pins -= 1;
         if held.pins == 0 {
             held.stamp = stamp;
@@ -146,7 +146,7 @@ impl Payloads {
         while self.recent_bytes > self.recent_bytes_max
             && self.recent.len() > 1
             && let Some((_, name)) = self.recent.pop_first()
-            && let Some(held) = self.held.remove(&name)
+            && let Some(held) = self.by_name.remove(&name)
         {
             self.recent_bytes -= held.payload.len();
         }
@@ -200,7 +200,7 @@ mod tests {
         }
         assert!(payloads.holds(&kept));
         assert!(payloads.recent_bytes <= 20);
-        assert_eq!(payloads.held.len(), 3);
+        assert_eq!(payloads.by_name.len(), 3);
     }
 
     #[test]

@@ -23,11 +23,11 @@ struct Run {
     /// First position that has not been applied.
     next: u64,
     /// Positions on stable storage in the store of streams.
-    placed: Ranges,
+    placed_ranges: Ranges,
     /// Positions that are being written to the store of streams.
     placing: Ranges,
     /// Position up to which bytes were recorded in the log or returned for placing.
-    settled: u64,
+    recorded_to: u64,
 }
 
 /// One or more whole units that may be placed.
@@ -63,12 +63,12 @@ impl Run {
 
     /// Returns where the byte at `position` is stored, and the end, at most `most`, of the bytes
     /// stored there without a gap. Placed bytes take precedence over bytes in memory.
-    fn first(&self, position: u64, most: u64) -> Option<(u64, BytesLocation)> {
-        let placed = self.placed.end_of(position);
+    fn location_at(&self, position: u64, most: u64) -> Option<(u64, BytesLocation)> {
+        let placed = self.placed_ranges.end_of(position);
         if placed > position {
             return Some((placed.min(most), BytesLocation::Placed));
         }
-        let most = self.placed.next(position).map_or(most, |next| next.min(most));
+        let most = self.placed_ranges.next(position).map_or(most, |next| next.min(most));
         let mut end = position;
         while end < most
             && let Some((from, payload)) = self.piece(end)
@@ -82,7 +82,7 @@ impl Run {
     fn here_to(&self, position: u64, most: u64) -> u64 {
         let mut end = position;
         while end < most
-            && let Some((to, _)) = self.first(end, most)
+            && let Some((to, _)) = self.location_at(end, most)
         {
             end = to;
         }
@@ -97,7 +97,7 @@ impl Run {
     }
 
     fn is_empty(&self) -> bool {
-        self.pieces.is_empty() && self.next == 0 && self.placed.is_empty()
+        self.pieces.is_empty() && self.next == 0 && self.placed_ranges.is_empty()
     }
 }
 
@@ -124,7 +124,7 @@ impl Runs {
     /// Stores new bytes that were sent without a request, as far as they fit. Returns whether any
     /// were stored. The next bytes of an `open` stream always fit, since only they let the stream
     /// make progress and free space.
-    pub(crate) fn put(
+    pub(crate) fn store_new_bytes(
         &mut self,
         stream: StreamName,
         position: u64,
@@ -199,13 +199,13 @@ impl Runs {
 
     /// Returns where the first of `positions` is stored, and the end of the bytes stored there;
     /// `None` if it is not available.
-    pub(crate) fn first(
+    pub(crate) fn first_location(
         &self,
         stream: StreamName,
         positions: &Range<u64>,
     ) -> Option<(u64, BytesLocation)> {
         let run = self.streams.get(&stream)?;
-        run.first(positions.start, positions.end)
+        run.location_at(positions.start, positions.end)
     }
 
     /// Returns the next whole units of `unit` bytes that are in memory and may be placed because
@@ -218,9 +218,9 @@ impl Runs {
         chunk: u64,
     ) -> Option<Units> {
         let run = self.streams.get_mut(&stream)?;
-        let from = run.settled.max(run.next).next_multiple_of(unit);
+        let from = run.recorded_to.max(run.next).next_multiple_of(unit);
         let most = (from / chunk + 1) * chunk;
-        let most = run.placed.next(from).map_or(most, |next| next.min(most));
+        let most = run.placed_ranges.next(from).map_or(most, |next| next.min(most));
         let held_to = run.held_to(from, most);
         if held_to < from + unit {
             return None;
@@ -231,11 +231,11 @@ impl Runs {
         if to > from {
             let part = |at: u64| usize::try_from(at - begins).expect("of a piece");
             let units = Units { from, within: part(from)..part(to), payload: payload.clone() };
-            run.settled = to;
+            run.recorded_to = to;
             return Some(units);
         }
         // The unit is split over several pieces.
-        run.settled = from + unit;
+        run.recorded_to = from + unit;
         let payload = self.get(stream, &(from..from + unit))?;
         Some(Units { from, within: 0..payload.len(), payload })
     }
@@ -253,7 +253,7 @@ impl Runs {
         let from = positions.start.max(run.next);
         if from < positions.end {
             run.placing.remove(from..positions.end);
-            run.placed.insert(from..positions.end);
+            run.placed_ranges.insert(from..positions.end);
         }
         self.forget_if_empty(stream);
     }
@@ -261,7 +261,7 @@ impl Runs {
     /// Marks bytes as no longer in the store.
     pub(crate) fn unplaced(&mut self, stream: StreamName, positions: Range<u64>) {
         if let Some(run) = self.streams.get_mut(&stream) {
-            run.placed.remove(positions);
+            run.placed_ranges.remove(positions);
         }
         self.forget_if_empty(stream);
     }
@@ -281,7 +281,7 @@ impl Runs {
     /// Records that the log contains the bytes at positions below `position`.
     pub(crate) fn recorded(&mut self, stream: StreamName, position: u64) {
         if let Some(run) = self.streams.get_mut(&stream) {
-            run.settled = run.settled.max(position);
+            run.recorded_to = run.recorded_to.max(position);
         }
     }
 
@@ -320,7 +320,7 @@ impl Runs {
     pub(crate) fn applied(&mut self, stream: StreamName, next: u64) {
         let run = self.streams.entry(stream).or_default();
         run.next = run.next.max(next);
-        run.placed.remove(0..next);
+        run.placed_ranges.remove(0..next);
         run.placing.remove(0..next);
         while let Some(first) = run.pieces.first_entry()
             && *first.key() + first.get().len() as u64 <= next
@@ -343,7 +343,7 @@ impl Runs {
     }
 
     /// Drops a stream that accepts no more bytes.
-    pub(crate) fn forget(&mut self, stream: StreamName) {
+    pub(crate) fn drop_stream(&mut self, stream: StreamName) {
         if let Some(run) = self.streams.remove(&stream) {
             self.bytes -= run.pieces.values().map(|piece| piece.len()).sum::<usize>();
         }
@@ -352,7 +352,7 @@ impl Runs {
     pub(crate) fn retain(&mut self, keep: impl Fn(StreamName) -> bool) {
         let gone: Vec<_> = self.streams.keys().copied().filter(|s| !keep(*s)).collect();
         for stream in gone {
-            self.forget(stream);
+            self.drop_stream(stream);
         }
     }
 
@@ -391,7 +391,7 @@ mod tests {
             for _ in 0..40 {
                 let from = next + dice.below(60);
                 let to = from + 1 + dice.below(40);
-                runs.put(S, from, &piece(from, to), true);
+                runs.store_new_bytes(S, from, &piece(from, to), true);
                 here.extend((from..to).filter(|at| *at >= next && *at < next + 200));
                 if dice.chance(1, 8) {
                     next += dice.below(30);
@@ -413,7 +413,7 @@ mod tests {
                     assert_eq!(piece[0], byte(at));
                 }
             }
-            runs.forget(S);
+            runs.drop_stream(S);
             assert_eq!(runs.bytes, 0, "seed {seed}");
         }
     }
@@ -421,20 +421,20 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_kept() {
         let mut runs = Runs::new(100, 25);
-        assert!(runs.put(S, 0, &piece(0, 60), true), "as far as the window goes");
+        assert!(runs.store_new_bytes(S, 0, &piece(0, 60), true), "as far as the window goes");
         assert_eq!((runs.bytes, runs.held_to(S, 0, 99)), (50, 50));
-        assert!(!runs.put(S, 50, &piece(50, 60), true));
+        assert!(!runs.store_new_bytes(S, 50, &piece(50, 60), true));
         let other = StreamName { number: 2, ..S };
         let third = StreamName { number: 3, ..S };
-        assert!(runs.put(other, 0, &piece(0, 50), true));
-        assert!(!runs.put(third, 1, &piece(1, 2), true), "100 in all");
+        assert!(runs.store_new_bytes(other, 0, &piece(0, 50), true));
+        assert!(!runs.store_new_bytes(third, 1, &piece(1, 2), true), "100 in all");
         assert!(!runs.streams.contains_key(&third), "it leaves no trace");
-        assert!(!runs.put(third, 0, &piece(0, 1), false), "it is not open");
-        assert!(runs.put(third, 0, &piece(0, 1), true), "what is next always fits");
+        assert!(!runs.store_new_bytes(third, 0, &piece(0, 1), false), "it is not open");
+        assert!(runs.store_new_bytes(third, 0, &piece(0, 1), true), "what is next always fits");
         runs.applied(S, 50);
-        assert!(runs.put(third, 1, &piece(1, 2), true));
-        assert!(!runs.put(S, 20, &piece(20, 40), true), "applied");
-        assert!(runs.put(S, 40, &piece(40, 60), true));
+        assert!(runs.store_new_bytes(third, 1, &piece(1, 2), true));
+        assert!(!runs.store_new_bytes(S, 20, &piece(20, 40), true), "applied");
+        assert!(runs.store_new_bytes(S, 40, &piece(40, 60), true));
         assert_eq!(runs.held_to(S, 50, 99), 60);
         runs.put_needed(third, 500, &piece(500, 600));
         assert_eq!(runs.held_to(third, 500, 999), 600, "open slots need it");

@@ -6,7 +6,7 @@ use quorate_core::{
     quorum::QuorumRule,
 };
 
-use super::{As, Ended, Known};
+use super::{As, Ended, NodeEntry};
 
 /// A request to the group, accepted by any node unless noted. Only the leader knows which nodes are
 /// alive and how far they lag. It immediately refuses a request that would have to wait, and
@@ -62,7 +62,7 @@ impl Ask {
 
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PlanStep {
     /// Change made by the step, as text for operators.
     pub change: String,
     /// Weights after the step, in order of the ids.
@@ -78,7 +78,7 @@ pub enum Answer {
     /// The request had no effect because its result was already in place.
     Already,
     /// Steps of the plan with this id, which is now in progress; without an id in a dry run.
-    Planned(Option<u64>, Vec<Step>),
+    Planned(Option<u64>, Vec<PlanStep>),
 }
 
 /// Reason for refusing a request.
@@ -121,7 +121,7 @@ pub struct Members {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub node: NodeId,
-    pub known: Known,
+    pub known: NodeEntry,
     /// The node's incarnation that has weight; if none has, the one seen last.
     pub member: Member,
     /// Weight of its votes; 0 for a learner.
@@ -142,7 +142,7 @@ pub struct Underway {
     /// The operator's request.
     pub what: String,
     /// Remaining steps, as planned by the node that answers.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlanStep>,
     /// Condition that holds up the plan; known only to the leader.
     pub waits: Option<String>,
 }

@@ -3,7 +3,7 @@
 use quorate_core::{level::Level, node_id::NodeId, slot::Slot};
 
 use super::{
-    Ended, Group, Known, NODES_MAX, Plan,
+    Ended, Group, NODES_MAX, NodeEntry, Plan,
     command::{
         put_changes, put_goal, put_nodes, put_nonce, put_text, put32, role_number, role_numbered,
         take_changes, take_goal, take_nodes, take_nonce, take_text,
@@ -82,7 +82,7 @@ impl Group {
         let mut group = Self { next, level, ..Self::default() };
         for _ in 0..count {
             let node = NodeId(fields.u32()?);
-            let known = Known {
+            let known = NodeEntry {
                 nonce: take_nonce(&mut fields)?,
                 peer: take_text(&mut fields)?,
                 role: role_numbered(fields.u8()?)?,

@@ -22,20 +22,20 @@ use super::Plan;
 
 /// Maximum number of configurations searched. If no path is found within it, the planner first
 /// raises all weights and then lowers them.
-const LOOKED_AT_MAX: usize = 2000;
+const EXPLORED_MAX: usize = 2000;
 /// Maximum number of members with which a search is tried; with more, its checks delay the reactor.
 const SEARCHED_MAX: usize = 7;
 /// Cost, in steps, of each loss that both ends of the path survive and a configuration does not.
-const FRAGILE: u32 = 10_000;
-/// Like [`FRAGILE`], but with members that are down but may recover counted as alive.
-const BARE: u32 = 1_000;
+const LOSS_COST: u32 = 10_000;
+/// Like [`LOSS_COST`], but with members that are down but may recover counted as alive.
+const DOWN_LOSS_COST: u32 = 1_000;
 /// Cost, in steps, of a configuration in which the leader pauses before it moves to the next era.
-const PAUSES: u32 = 100;
+const PAUSE_COST: u32 = 100;
 /// Maximum target weight. Bounds the number of steps, since weights change by one per era, or all
 /// by a factor.
 pub const WEIGHT_WANTED_MAX: u32 = 64;
 /// Factors by which all weights may be multiplied or divided.
-const FACTORS: [u32; 2] = [2, 3];
+const WEIGHT_FACTORS: [u32; 2] = [2, 3];
 
 /// Target weights; an absent member has weight 0.
 pub type Goal = BTreeMap<Member, u32>;
@@ -73,26 +73,26 @@ pub struct Sight<'a> {
     pub lives: &'a dyn Fn(Member) -> bool,
     /// Returns whether a member is gone permanently because its node forgot its votes
     /// ([volatile-1]).
-    pub gone: &'a dyn Fn(Member) -> bool,
+    pub is_gone: &'a dyn Fn(Member) -> bool,
 }
 
 impl Sight<'_> {
     /// Assumes no leader and that all members are alive.
-    pub const NOTHING: Self = Self { leader: None, lives: &|_| true, gone: &|_| false };
+    pub const NOTHING: Self = Self { leader: None, lives: &|_| true, is_gone: &|_| false };
 }
 
 impl Sight<'_> {
     /// Returns the number of losses that a configuration survives once members that are down are
     /// back.
     fn survived_later(&self, at: &Configuration) -> Option<usize> {
-        losses_survived(at, &|member| (self.lives)(member) || !(self.gone)(member))
+        losses_survived(at, &|member| (self.lives)(member) || !(self.is_gone)(member))
     }
 }
 
 /// Weights of all members that have weight at either end of the path, in order of the members.
 type Weights = Vec<u32>;
 /// Configurations reached by the search: cost, previous configuration, and change from it.
-type Reached = BTreeMap<Weights, (u32, Option<(Weights, Change)>)>;
+type ReachedConfigurations = BTreeMap<Weights, (u32, Option<(Weights, Change)>)>;
 
 struct Search<'a> {
     from: &'a Configuration,
@@ -164,7 +164,7 @@ pub fn whole(from: &Configuration, plan: &Plan, sight: Sight<'_>) -> Result<Vec<
     for change in &changes {
         at = at.changed(*change).map_err(|_| NoPath::Invalid)?;
     }
-    for change in plan.left(&at) {
+    for change in plan.remaining_changes(&at) {
         at = at.changed(change).map_err(|_| NoPath::Invalid)?;
         changes.push(change);
     }
@@ -231,7 +231,7 @@ impl Search<'_> {
                 out.push((Change::Decrement(*member), less));
             }
         }
-        for factor in FACTORS {
+        for factor in WEIGHT_FACTORS {
             let more: Weights = at.iter().map(|weight| weight * factor).collect();
             if more.iter().all(|weight| *weight <= self.weight_max) {
                 out.push((Change::Multiply(factor), more));
@@ -250,8 +250,8 @@ impl Search<'_> {
         let later = self.sight.survived_later(configuration).unwrap_or(0);
         let bare = u32::try_from(self.losses_later.saturating_sub(later)).unwrap_or(u32::MAX);
         let pauses = u32::from(self.pauses(configuration));
-        let fragile = missing.saturating_mul(FRAGILE);
-        Some(fragile.saturating_add(bare.saturating_mul(BARE)) + pauses * PAUSES + 1)
+        let fragile = missing.saturating_mul(LOSS_COST);
+        Some(fragile.saturating_add(bare.saturating_mul(DOWN_LOSS_COST)) + pauses * PAUSE_COST + 1)
     }
 
     /// Returns the number of further losses that it would have to survive; `None` without quorum.
@@ -268,7 +268,7 @@ impl Search<'_> {
 
     /// Returns the cheapest path, if the search finds one within its limits.
     fn best(&self, start: &Weights) -> Option<Vec<Change>> {
-        let mut known = Reached::new();
+        let mut known = ReachedConfigurations::new();
         let mut queue = BinaryHeap::from([Reverse((0, start.clone()))]);
         known.insert(start.clone(), (0, None));
         let mut looked_at = 0;
@@ -283,7 +283,7 @@ impl Search<'_> {
                 continue;
             }
             looked_at += 1;
-            if looked_at > LOOKED_AT_MAX {
+            if looked_at > EXPLORED_MAX {
                 return None;
             }
             let here = self.configuration(&at)?;
@@ -351,8 +351,8 @@ impl Search<'_> {
     }
 }
 
-/// Returns the changes on the path found to the weights `at`.
-fn trace(known: &Reached, mut at: Weights) -> Vec<Change> {
+/// Returns the changes on the path found to these weights.
+fn trace(known: &ReachedConfigurations, mut at: Weights) -> Vec<Change> {
     let mut changes = Vec::new();
     while let Some((_, Some((before, change)))) = known.get(&at) {
         changes.push(*change);
@@ -386,7 +386,7 @@ mod tests {
         goal.map(|(node, weight)| (Member::first(node), *weight)).collect()
     }
 
-    fn follow(from: &[u32], to: &[u32], leader: Option<u32>) -> Steps {
+    fn follow_path(from: &[u32], to: &[u32], leader: Option<u32>) -> Steps {
         let sight = Sight { leader: leader.map(Member::first), ..Sight::NOTHING };
         let steps = plan(&weighted(from), &goal(to), sight).unwrap();
         let mut at = weighted(from);
@@ -400,7 +400,7 @@ mod tests {
     /// [cast-6] The protocol's example: no configuration is fragile or causes a pause.
     #[test]
     fn a_member_is_replaced_without_pause_or_risk() {
-        let steps = follow(&[1, 1, 1], &[1, 1, 0, 1], Some(1));
+        let steps = follow_path(&[1, 1, 1], &[1, 1, 0, 1], Some(1));
         assert_eq!((steps.fragile, steps.pauses), (0, 0), "{steps:?}");
         assert!(steps.changes.len() <= 8, "{steps:?}");
         // The plain path is fragile and causes a pause.
@@ -436,7 +436,7 @@ mod tests {
     /// then not survive another loss that it should survive.
     #[test]
     fn a_way_survives_what_its_ends_survive() {
-        let steps = follow(&[1; 5], &[1, 1, 1, 1, 0, 1], Some(1));
+        let steps = follow_path(&[1; 5], &[1, 1, 1, 1, 0, 1], Some(1));
         assert_eq!(steps.fragile, 0, "{steps:?}");
         let lives = |member: Member| member.node.0 != 1;
         let sight = Sight { leader: Some(Member::first(3)), lives: &lives, ..Sight::NOTHING };
@@ -470,7 +470,7 @@ mod tests {
         let mut to = goal(&[1, 0, 1]);
         to.insert(new, 1);
         let (lives, gone) = (|member| member != old, |member| member == old);
-        (sight.lives, sight.gone) = (&lives, &gone);
+        (sight.lives, sight.is_gone) = (&lives, &gone);
         let steps = plan(&from, &to, sight).unwrap();
         let wanted = [Change::Decrement(old), Change::Increment(new)];
         assert_eq!(steps.changes, wanted);
@@ -500,9 +500,9 @@ mod tests {
             (&[1, 1, 1], &[3, 1, 1]),
             (&[1, 1, 1, 1, 1, 1, 1], &[0, 1, 1, 1, 1, 1, 1, 1]),
         ] {
-            follow(from, to, Some(2).filter(|_| to.len() > 1));
+            follow_path(from, to, Some(2).filter(|_| to.len() > 1));
         }
-        assert!(follow(&[1, 1, 1], &[1, 1, 1], None).changes.is_empty());
+        assert!(follow_path(&[1, 1, 1], &[1, 1, 1], None).changes.is_empty());
     }
 
     /// [volatile-2], [aux-1] In a group with an auxiliary, the remaining full replica is raised
@@ -521,7 +521,7 @@ mod tests {
         let sight = Sight {
             leader: Some(member(2, 0)),
             lives: &lives,
-            gone: &|other| other == member(1, 0),
+            is_gone: &|other| other == member(1, 0),
         };
         let steps = plan(&from, &Goal::from(goal), sight).unwrap();
         assert!(!steps.changes.is_empty());
@@ -535,7 +535,7 @@ mod tests {
         assert_eq!(plan(&from, &many, Sight::NOTHING), Err(NoPath::TooMany));
         let heavy = goal(&[1, WEIGHT_WANTED_MAX + 1, 1]);
         assert_eq!(plan(&from, &heavy, Sight::NOTHING), Err(NoPath::TooHeavy));
-        follow(&[1, 1, 1], &[1, WEIGHT_WANTED_MAX, 1], None);
+        follow_path(&[1, 1, 1], &[1, WEIGHT_WANTED_MAX, 1], None);
         let rule = QuorumRule::Flexible { phase1: 2, phase2: 2 };
         let flexible = Configuration::new(from.members().to_vec(), rule, Class::Durable).unwrap();
         let five = goal(&[1, 1, 1, 1, 1]);
@@ -553,7 +553,7 @@ mod tests {
         let sight = Sight {
             leader: Some(Member::first(1)),
             lives: &|member| member != old,
-            gone: &|member| member == old,
+            is_gone: &|member| member == old,
         };
         let steps = plan(&from, &to, sight).unwrap();
         let wanted = [Change::Decrement(old), Change::Increment(new)];
@@ -566,6 +566,6 @@ mod tests {
         let from = [1; 9];
         let mut to = [1; 12];
         to[0] = 0;
-        follow(&from, &to, Some(2));
+        follow_path(&from, &to, Some(2));
     }
 }

@@ -18,7 +18,7 @@ use quorate_core::{
 use crate::{
     group::{
         Denied, Granted, Plan, Reply,
-        asking::{Answer, Ask, Refused, Step},
+        asking::{Answer, Ask, PlanStep, Refused},
         planner::{self, Goal, Sight},
     },
     members::rising::LevelRaises,
@@ -32,7 +32,7 @@ const HAND_OVER_MS: u64 = 2_000;
 /// Minimum interval in milliseconds between commands that a leader proposes on its own.
 const COMMAND_MS: u64 = 1_000;
 /// Interval in milliseconds at which a leader checks for a better leader or a node to readmit.
-const LOOK_MS: u64 = 250;
+const CHECK_INTERVAL_MS: u64 = 250;
 
 /// Remaining changes of a plan, as computed for one era.
 #[derive(Debug)]
@@ -49,15 +49,15 @@ pub(crate) struct MembershipDriver {
     /// ([read-7]). The flag marks a dry run.
     unjudged: BTreeMap<u64, (Ask, bool)>,
     /// Steps to show to each waiting operator, by the number of the request.
-    asked: BTreeMap<u64, Vec<Step>>,
+    waiting_operators: BTreeMap<u64, Vec<PlanStep>>,
     answers: VecDeque<(u64, Result<Answer, Refused>)>,
     way: Option<Way>,
     /// Last era in which a change was tried, and the earliest time of the next attempt in that era.
-    tried: (Era, Time),
+    last_try: (Era, Time),
     /// Minimum time in milliseconds for which leadership stays, unless a request or a plan moves
     /// it.
     bounce_ms: u64,
-    look_at: Time,
+    next_check_at: Time,
     /// Earliest time of the next handover, whatever its reason.
     hand_over_at: Time,
     /// Time until which this node keeps leadership unless a request moves it ([live-4]). A plan
@@ -66,7 +66,7 @@ pub(crate) struct MembershipDriver {
     /// Earliest time of the next command that the leader proposes on its own.
     command_at: Time,
     /// Condition that holds up the plan, for display.
-    waits: Option<String>,
+    wait_reason: Option<String>,
     /// The leader could not propose in the last turn, because it changes the era without a casting
     /// vote.
     pausing: bool,
@@ -85,16 +85,16 @@ impl MembershipDriver {
     pub(crate) fn new(bounce_ms: u64, rising: LevelRaises) -> Self {
         Self {
             unjudged: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            waiting_operators: BTreeMap::new(),
             answers: VecDeque::new(),
             way: None,
-            tried: (Era(0), Time(0)),
+            last_try: (Era(0), Time(0)),
             bounce_ms,
-            look_at: Time(0),
+            next_check_at: Time(0),
             hand_over_at: Time(0),
             stays_until: Time(0),
             command_at: Time(0),
-            waits: None,
+            wait_reason: None,
             pausing: false,
             returned_version: None,
             rising,
@@ -105,20 +105,20 @@ impl MembershipDriver {
 
     /// Returns whether the leader's next check is due. If so, delays the one after it.
     pub(crate) fn take_look(&mut self, now: Time) -> bool {
-        let due = now >= self.look_at;
+        let due = now >= self.next_check_at;
         if due {
-            self.look_at = now.plus_ms(LOOK_MS);
+            self.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
         }
         due
     }
 
-    pub(crate) fn look_at(&self) -> Time {
-        self.look_at
+    pub(crate) fn next_check_at(&self) -> Time {
+        self.next_check_at
     }
 
     /// Makes the leader's next check due as soon as possible.
     pub(crate) fn look_soon(&mut self, now: Time) {
-        self.look_at = now;
+        self.next_check_at = now;
     }
 
     /// Returns whether this node keeps leadership for now, unless a request moves it.
@@ -145,15 +145,15 @@ impl MembershipDriver {
 
     /// Returns whether the next change may be tried in this era.
     pub(crate) fn is_due(&self, now: Time, era: Era) -> bool {
-        era != self.tried.0 || now >= self.tried.1
+        era != self.last_try.0 || now >= self.last_try.1
     }
 
-    pub(crate) fn tried(&mut self, now: Time, era: Era) {
-        self.tried = (era, now.plus_ms(RETRY_MS));
+    pub(crate) fn record_try(&mut self, now: Time, era: Era) {
+        self.last_try = (era, now.plus_ms(RETRY_MS));
     }
 
     pub(crate) fn try_at(&self) -> Time {
-        self.tried.1
+        self.last_try.1
     }
 
     /// Returns whether the leader may propose a command by itself, and if so delays the next.
@@ -176,17 +176,17 @@ impl MembershipDriver {
     }
 
     /// Registers an operator that waits for the result of a command, with the steps to show then.
-    pub(crate) fn wait(&mut self, asked: u64, steps: Vec<Step>) {
-        self.asked.insert(asked, steps);
+    pub(crate) fn add_waiting_operator(&mut self, asked: u64, steps: Vec<PlanStep>) {
+        self.waiting_operators.insert(asked, steps);
     }
 
-    pub(crate) fn answer(&mut self, asked: u64, answer: Result<Answer, Refused>) {
+    pub(crate) fn answer_operator(&mut self, asked: u64, answer: Result<Answer, Refused>) {
         self.answers.push_back((asked, answer));
     }
 
     /// Answers the operator for whom the ended command was proposed.
     pub(crate) fn on_ended(&mut self, asked: u64, ended: Result<Reply, Failure>) {
-        let steps = self.asked.remove(&asked).unwrap_or_default();
+        let steps = self.waiting_operators.remove(&asked).unwrap_or_default();
         let answer = match ended {
             Ok(Ok(Granted::Done)) => Ok(Answer::Done),
             Ok(Ok(Granted::Node(node))) => Ok(Answer::Node(node)),
@@ -194,7 +194,7 @@ impl MembershipDriver {
             Ok(Err(denied)) => Err(denied.into()),
             Err(failure) => Err(failure.into()),
         };
-        self.answer(asked, answer);
+        self.answer_operator(asked, answer);
     }
 
     /// Takes the next answer to a request, with the number of the request.
@@ -202,20 +202,20 @@ impl MembershipDriver {
         self.answers.pop_front()
     }
 
-    pub(crate) fn waits(&self) -> Option<&str> {
-        self.waits.as_deref()
+    pub(crate) fn wait_reason(&self) -> Option<&str> {
+        self.wait_reason.as_deref()
     }
 
     /// Records the condition that holds up the plan. The set of live nodes may change meanwhile, so
     /// the steps will be computed again.
     pub(crate) fn wait_for(&mut self, why: String) {
-        self.waits = Some(why);
+        self.wait_reason = Some(why);
         self.way = None;
     }
 
     /// Records that nothing holds up the plan any longer.
     pub(crate) fn go_on(&mut self) {
-        self.waits = None;
+        self.wait_reason = None;
     }
 
     /// Returns whether proposals are waiting for a change of era ([cast-5]).
@@ -240,15 +240,15 @@ impl MembershipDriver {
     /// Resets the state of a node that has just been elected, because earlier results are void.
     pub(crate) fn restart(&mut self, now: Time) {
         self.way = None;
-        self.waits = None;
-        self.tried = (Era(0), now);
-        self.look_at = now;
+        self.wait_reason = None;
+        self.last_try = (Era(0), now);
+        self.next_check_at = now;
         self.hand_over_at = now;
         self.stays_until = now.plus_ms(self.bounce_ms);
     }
 
-    /// Returns the next change of `plan` in `era`, if any is left.
-    pub(crate) fn next(
+    /// Returns the next change of this plan in this era, if any is left.
+    pub(crate) fn next_change(
         &mut self,
         plan: &Plan,
         era: Era,
@@ -263,8 +263,8 @@ impl MembershipDriver {
         self.way.as_ref()?.changes.front().copied()
     }
 
-    /// Returns the remaining changes computed for `plan` in `era`.
-    pub(crate) fn rest(&self, plan: u64, era: Era) -> Option<Vec<Change>> {
+    /// Returns the remaining changes computed for this plan in this era.
+    pub(crate) fn remaining_changes(&self, plan: u64, era: Era) -> Option<Vec<Change>> {
         let way = self.way.as_ref();
         let way = way.filter(|way| (way.plan, way.era) == (plan, era))?;
         Some(way.changes.iter().copied().collect())
@@ -303,7 +303,7 @@ pub(crate) fn steps_to_show(
     configuration: &Configuration,
     changes: &[Change],
     leaving: &[NodeId],
-) -> Vec<Step> {
+) -> Vec<PlanStep> {
     let mut at = configuration.clone();
     let mut steps = Vec::new();
     let removals = leaving.iter().map(|node| Change::Remove(*node));
@@ -313,7 +313,7 @@ pub(crate) fn steps_to_show(
         };
         at = next;
         let members = at.members().iter();
-        steps.push(Step {
+        steps.push(PlanStep {
             change: describe_change(change),
             weights: members.map(|voter| (voter.member, voter.weight)).collect(),
         });

@@ -21,16 +21,16 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
     ) -> Result<(), Refused> {
         let (level, to) = (self.spine.level(), self.spine.level().next());
         if level >= self.driver.rising.supports() {
-            self.driver.answer(asked, Ok(Answer::Already));
+            self.driver.answer_operator(asked, Ok(Answer::Already));
             return Ok(());
         }
         self.view().check_held_back(now, to)?;
         if dry_run {
             let planned = Answer::Planned(None, Vec::new());
-            self.driver.answer(asked, Ok(planned));
+            self.driver.answer_operator(asked, Ok(planned));
             return Ok(());
         }
-        self.driver.rising.ask(now, asked, to);
+        self.driver.rising.request_level(now, asked, to);
         self.driver.look_soon(now);
         Ok(())
     }
@@ -38,7 +38,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
     /// Returns the raise to propose as leader, if all nodes support the next level and the raise is
     /// due or requested by an operator ([level-5], [level-6]). `has_room` is set if a proposal is
     /// possible now.
-    pub(crate) fn raise(&mut self, now: Time, has_room: bool) -> Option<Value> {
+    pub(crate) fn raise_to_propose(&mut self, now: Time, has_room: bool) -> Option<Value> {
         let to = self.spine.level().next();
         if to > self.driver.rising.supports() {
             return None;
@@ -64,11 +64,11 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
     pub(crate) fn answer_raises(&mut self, now: Time) {
         let level = self.spine.level();
         if self.driver.raised_to.replace(level).is_some_and(|before| before < level) {
-            self.spine.observing.tell(Event::Raised { level });
+            self.spine.observing.queue_event(Event::Raised { level });
             self.driver.rising.on_raised();
         }
         for asked in self.driver.rising.reached(level) {
-            self.driver.answer(asked, Ok(Answer::Done));
+            self.driver.answer_operator(asked, Ok(Answer::Done));
         }
         let leads = self.spine.protocol.leads();
         for asked in self.driver.rising.take_expired(now, leads) {
@@ -80,7 +80,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
                     "check with `quorate member feature`; repeating the request is harmless",
                 )
             });
-            self.driver.answer(asked, Err(refused));
+            self.driver.answer_operator(asked, Err(refused));
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
         command::Denied,
         planner::{NoPath, losses_survived},
     },
-    members::{MembersWork, driver::steps_to_show, view::Wanted},
+    members::{MembersWork, driver::steps_to_show, view::UnproposedPlan},
     ports::service::StateMachine,
     proposing::{batch::Kind, gather::Waiter},
 };
@@ -48,7 +48,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
             Ask::Cancel => match self.spine.group().plan() {
                 Some(plan) => Command::Cancel { plan: plan.id },
                 None => {
-                    self.driver.answer(asked, Ok(Answer::Already));
+                    self.driver.answer_operator(asked, Ok(Answer::Already));
                     return Ok(());
                 }
             },
@@ -68,7 +68,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
             let membership = self.spine.applying.membership();
             let (mut table, at) = (membership.table().clone(), self.spine.applying.applied_to());
             table.execute(at, &command.encode(), membership.eras()).map_err(Refused::from)?;
-            self.driver.answer(asked, Ok(Answer::Planned(None, Vec::new())));
+            self.driver.answer_operator(asked, Ok(Answer::Planned(None, Vec::new())));
             return Ok(());
         }
         self.propose_command(now, Waiter::Operator(asked), &command)
@@ -85,7 +85,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         if dry_run {
             let would = self.spine.applying.access().would(command.clone());
             would.map_err(Denied::Users)?;
-            self.driver.answer(asked, Ok(Answer::Done));
+            self.driver.answer_operator(asked, Ok(Answer::Done));
             return Ok(());
         }
         let origin = self.spine.proposing.origin();
@@ -114,8 +114,8 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
             // The steps depend on which nodes are alive, and only the leader knows that.
             self.view().check_leads()?;
         }
-        let Some(wanted) = self.view().wanted(ask)? else {
-            self.driver.answer(asked, Ok(Answer::Already));
+        let Some(wanted) = self.view().plan_for(ask)? else {
+            self.driver.answer_operator(asked, Ok(Answer::Already));
             return Ok(());
         };
         if let Some(plan) = self.spine.group().plan() {
@@ -125,12 +125,12 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
                 let (id, current) = (plan.id, self.spine.applying.membership().eras().current());
                 let changes = self.view().way(now, current, plan).unwrap_or_default();
                 let steps = steps_to_show(current, &changes, &plan.leaving);
-                self.driver.answer(asked, Ok(Answer::Planned(Some(id), steps)));
+                self.driver.answer_operator(asked, Ok(Answer::Planned(Some(id), steps)));
                 return Ok(());
             }
             return Err(Denied::UnderWay(plan.id).into());
         }
-        let Wanted { plan, rising } = wanted;
+        let UnproposedPlan { plan, rising } = wanted;
         let membership = self.spine.applying.membership();
         // [member-4] Checked at every level, as in `begin_ask`.
         membership.table().check_goal(&plan.goal, membership.eras()).map_err(|denied| {
@@ -166,7 +166,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         }
         let steps = steps_to_show(current, &changes, &plan.leaving);
         if dry_run {
-            self.driver.answer(asked, Ok(Answer::Planned(None, steps)));
+            self.driver.answer_operator(asked, Ok(Answer::Planned(None, steps)));
             return Ok(());
         }
         let command = Command::Plan {
@@ -177,7 +177,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
             what: plan.what,
         };
         self.propose_command(now, Waiter::Operator(asked), &command)?;
-        self.driver.wait(asked, steps);
+        self.driver.add_waiting_operator(asked, steps);
         Ok(())
     }
 }

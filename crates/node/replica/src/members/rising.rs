@@ -20,7 +20,7 @@ const ANSWER_MS: u64 = 10_000;
 /// Boot number of the first process of a folder.
 pub(crate) const FIRST_BOOT: u32 = 1;
 /// Maximum number of disconnected nodes whose levels are remembered.
-const HEARD_MAX: usize = 128;
+const REMEMBERED_MAX: usize = 128;
 
 /// Policy of a leader for raising the level without an operator's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Default for Raising {
 
 impl Raising {
     /// Parses `auto` or `hold`; `None` for other text.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::default()),
             "hold" => Some(Self::Hold),
@@ -54,7 +54,7 @@ impl Raising {
 struct NodeLevel {
     newest: Level,
     /// Time at which this process first saw the node support that level.
-    since: Time,
+    first_seen_at: Time,
     connected: bool,
     /// The process is the first in its folder, so no older release has used the folder.
     is_first: bool,
@@ -67,20 +67,20 @@ pub(crate) struct LevelRaises {
     supports: Level,
     raising: Raising,
     /// Start of this process.
-    begun: Time,
+    started_at: Time,
     /// This process is the first in its folder, which began empty.
     is_first: bool,
-    heard: BTreeMap<NodeId, NodeLevel>,
+    node_levels: BTreeMap<NodeId, NodeLevel>,
     /// All connected nodes understand statements about the end of this node's log ([lie-1]).
-    all_witness: bool,
+    all_support_log_statements: bool,
     /// Level that, according to its mark, the folder may require ([level-8]).
-    marked: Level,
+    marked_level: Level,
     /// Level with which the folder must still be marked.
     to_mark: Option<Level>,
     /// Earliest time of the next proposal.
     retry_at: Time,
     /// Operators' requests for a level: number, level and deadline of each.
-    asked: Vec<(u64, Level, Time)>,
+    level_requests: Vec<(u64, Level, Time)>,
 }
 
 impl LevelRaises {
@@ -94,14 +94,14 @@ impl LevelRaises {
         Self {
             supports,
             raising,
-            begun: now,
+            started_at: now,
             is_first,
-            heard: BTreeMap::new(),
-            all_witness: false,
-            marked,
+            node_levels: BTreeMap::new(),
+            all_support_log_statements: false,
+            marked_level: marked,
             to_mark: None,
             retry_at: now,
-            asked: Vec::new(),
+            level_requests: Vec::new(),
         }
     }
 
@@ -111,36 +111,41 @@ impl LevelRaises {
 
     /// [level-4] Records that the node's process number `boot` connected, and the highest level
     /// that it supports.
-    pub(crate) fn met(&mut self, now: Time, node: NodeId, boot: u32, newest: Level) {
-        let same = self.heard.get(&node).filter(|heard| heard.newest == newest);
-        let since = same.map_or(now, |heard| heard.since);
-        let heard = NodeLevel { newest, since, connected: true, is_first: boot == FIRST_BOOT };
-        self.heard.insert(node, heard);
+    pub(crate) fn record_connection(&mut self, now: Time, node: NodeId, boot: u32, newest: Level) {
+        let same = self.node_levels.get(&node).filter(|heard| heard.newest == newest);
+        let since = same.map_or(now, |heard| heard.first_seen_at);
+        let heard = NodeLevel {
+            newest,
+            first_seen_at: since,
+            connected: true,
+            is_first: boot == FIRST_BOOT,
+        };
+        self.node_levels.insert(node, heard);
         // Bounded, because a client that knows the cluster's id may claim any node's id.
-        if self.heard.len() > HEARD_MAX {
-            self.heard.retain(|_, heard| heard.connected);
+        if self.node_levels.len() > REMEMBERED_MAX {
+            self.node_levels.retain(|_, heard| heard.connected);
         }
         self.look_for_witnesses();
     }
 
     /// Marks a node as disconnected, since it may return with a different release.
-    pub(crate) fn lost(&mut self, node: NodeId) {
-        if let Some(heard) = self.heard.get_mut(&node) {
+    pub(crate) fn record_disconnection(&mut self, node: NodeId) {
+        if let Some(heard) = self.node_levels.get_mut(&node) {
             heard.connected = false;
         }
         self.look_for_witnesses();
     }
 
     fn look_for_witnesses(&mut self) {
-        let mut connected = self.heard.values().filter(|heard| heard.connected);
-        self.all_witness = self.supports >= witness::SINCE
+        let mut connected = self.node_levels.values().filter(|heard| heard.connected);
+        self.all_support_log_statements = self.supports >= witness::SINCE
             && connected.all(|heard| heard.newest >= witness::SINCE);
     }
 
     /// [lie-1] Returns whether all connected nodes understand statements about the end of this
     /// node's log.
-    pub(crate) fn all_witness(&self) -> bool {
-        self.all_witness
+    pub(crate) fn all_support_log_statements(&self) -> bool {
+        self.all_support_log_statements
     }
 
     /// [lie-3] Returns whether this release and the connected process of this node both understand
@@ -152,7 +157,7 @@ impl LevelRaises {
     /// Returns the highest level that this node's connected process supports; `None` if the node is
     /// not connected.
     pub(crate) fn newest_of(&self, node: NodeId) -> Option<Level> {
-        let heard = self.heard.get(&node).filter(|heard| heard.connected)?;
+        let heard = self.node_levels.get(&node).filter(|heard| heard.connected)?;
         Some(heard.newest)
     }
 
@@ -167,42 +172,42 @@ impl LevelRaises {
         let Raising::After(ms) = self.raising else {
             return None;
         };
-        let heard: Vec<_> = others.filter_map(|node| self.heard.get(&node)).collect();
-        let since = heard.iter().map(|node| node.since);
-        let last = since.chain([self.begun]).max()?;
+        let heard: Vec<_> = others.filter_map(|node| self.node_levels.get(&node)).collect();
+        let since = heard.iter().map(|node| node.first_seen_at);
+        let last = since.chain([self.started_at]).max()?;
         let unused = founded && self.is_first && heard.iter().all(|node| node.is_first);
         Some(last.plus_ms(if unused { 0 } else { ms }))
     }
 
     /// Returns whether an operator's request for a level is pending.
     pub(crate) fn is_asked(&self) -> bool {
-        !self.asked.is_empty()
+        !self.level_requests.is_empty()
     }
 
-    pub(crate) fn ask(&mut self, now: Time, asked: u64, to: Level) {
-        self.asked.push((asked, to, now.plus_ms(ANSWER_MS)));
+    pub(crate) fn request_level(&mut self, now: Time, asked: u64, to: Level) {
+        self.level_requests.push((asked, to, now.plus_ms(ANSWER_MS)));
     }
 
     /// Removes and returns the requests whose level has been reached.
     pub(crate) fn reached(&mut self, level: Level) -> Vec<u64> {
-        let done = self.asked.extract_if(.., |(_, to, _)| *to <= level);
+        let done = self.level_requests.extract_if(.., |(_, to, _)| *to <= level);
         done.map(|(asked, ..)| asked).collect()
     }
 
     /// Removes and returns the requests whose level was not reached in time, or all requests if
     /// this node no longer leads.
     pub(crate) fn take_expired(&mut self, now: Time, leads: bool) -> Vec<u64> {
-        let over = self.asked.extract_if(.., |(_, _, until)| !leads || now >= *until);
+        let over = self.level_requests.extract_if(.., |(_, _, until)| !leads || now >= *until);
         over.map(|(asked, ..)| asked).collect()
     }
 
     /// [level-8] Returns whether the folder is marked as possibly requiring this level. If it is
     /// not, requests the mark.
     pub(crate) fn may_store_level(&mut self, level: Level) -> bool {
-        if level > self.marked {
+        if level > self.marked_level {
             self.to_mark = Some(level);
         }
-        level <= self.marked
+        level <= self.marked_level
     }
 
     pub(crate) fn take_to_mark(&mut self) -> Option<Level> {
@@ -210,7 +215,7 @@ impl LevelRaises {
     }
 
     pub(crate) fn marked(&mut self, level: Level) {
-        self.marked = self.marked.max(level);
+        self.marked_level = self.marked_level.max(level);
     }
 
     /// Lets the next raise follow immediately, as one was executed.
@@ -247,11 +252,11 @@ mod tests {
     fn a_word_counts_as_long_as_its_connection() {
         let mut rising = rising(Raising::Hold);
         assert_eq!(rising.newest_of(NODE), None);
-        rising.met(at(1), NODE, 2, Level(9));
+        rising.record_connection(at(1), NODE, 2, Level(9));
         assert_eq!(rising.newest_of(NODE), Some(Level(9)));
-        rising.lost(NODE);
+        rising.record_disconnection(NODE);
         assert_eq!(rising.newest_of(NODE), None);
-        rising.met(at(2), NODE, 2, Level(8));
+        rising.record_connection(at(2), NODE, 2, Level(8));
         assert_eq!(rising.newest_of(NODE), Some(Level(8)));
     }
 
@@ -261,18 +266,18 @@ mod tests {
     fn it_counts_from_the_last_node_that_came_in_another_release() {
         let due = |rising: &LevelRaises| rising.due_at([NODE, NodeId(3)].into_iter(), true);
         let mut held = rising(Raising::Hold);
-        held.met(at(1), NODE, 2, Level(9));
+        held.record_connection(at(1), NODE, 2, Level(9));
         assert_eq!(due(&held), None);
         let mut rising = rising(Raising::After(1_000));
         assert_eq!(due(&rising), Some(at(1_000)), "from its own start");
-        rising.met(at(10), NODE, 2, Level(8));
-        rising.met(at(20), NodeId(3), 2, Level(9));
-        rising.met(at(30), NodeId(4), 2, Level(9));
+        rising.record_connection(at(10), NODE, 2, Level(8));
+        rising.record_connection(at(20), NodeId(3), 2, Level(9));
+        rising.record_connection(at(30), NodeId(4), 2, Level(9));
         assert_eq!(due(&rising), Some(at(1_020)), "node 4 is no node of the group");
-        rising.met(at(500), NODE, 2, Level(9));
+        rising.record_connection(at(500), NODE, 2, Level(9));
         assert_eq!(due(&rising), Some(at(1_500)));
-        rising.lost(NODE);
-        rising.met(at(900), NODE, 2, Level(9));
+        rising.record_disconnection(NODE);
+        rising.record_connection(at(900), NODE, 2, Level(9));
         assert_eq!(due(&rising), Some(at(1_500)));
     }
 
@@ -283,13 +288,13 @@ mod tests {
         let nodes = || [NODE, NodeId(3)].into_iter();
         let mut rising = rising(Raising::After(1_000));
         rising.is_first = true;
-        rising.met(at(10), NODE, 1, Level(9));
-        rising.met(at(20), NodeId(3), 1, Level(9));
+        rising.record_connection(at(10), NODE, 1, Level(9));
+        rising.record_connection(at(20), NodeId(3), 1, Level(9));
         assert_eq!(rising.due_at(nodes(), true), Some(at(20)));
         assert_eq!(rising.due_at(nodes(), false), Some(at(1_020)), "the members have changed");
-        rising.met(at(30), NODE, 2, Level(9));
+        rising.record_connection(at(30), NODE, 2, Level(9));
         assert_eq!(rising.due_at(nodes(), true), Some(at(1_020)), "a process before it is unknown");
-        rising.met(at(30), NODE, 1, Level(9));
+        rising.record_connection(at(30), NODE, 1, Level(9));
         rising.is_first = false;
         assert_eq!(rising.due_at(nodes(), true), Some(at(1_020)));
     }
@@ -309,12 +314,12 @@ mod tests {
     #[test]
     fn operators_hear_of_it_once() {
         let mut rising = rising(Raising::Hold);
-        rising.ask(at(0), 1, Level(9));
-        rising.ask(at(5), 2, Level(9));
+        rising.request_level(at(0), 1, Level(9));
+        rising.request_level(at(5), 2, Level(9));
         assert_eq!(rising.reached(Level(8)), []);
         assert_eq!(rising.take_expired(at(10_000), true), [1]);
         assert_eq!(rising.reached(Level(9)), [2]);
-        rising.ask(at(9), 3, Level(9));
+        rising.request_level(at(9), 3, Level(9));
         assert_eq!(rising.take_expired(at(9), false), [3]);
         assert!(!rising.is_asked());
     }
@@ -323,9 +328,9 @@ mod tests {
     fn who_is_remembered_is_bounded() {
         let mut rising = rising(Raising::Hold);
         for node in 1..10_000 {
-            rising.met(at(1), NodeId(node), 2, Level(9));
-            rising.lost(NodeId(node));
+            rising.record_connection(at(1), NodeId(node), 2, Level(9));
+            rising.record_disconnection(NodeId(node));
         }
-        assert!(rising.heard.len() <= HEARD_MAX + 1);
+        assert!(rising.node_levels.len() <= REMEMBERED_MAX + 1);
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
     /// Returns the next change of the plan for proposing; `None` if the plan cannot continue yet.
     pub(crate) fn follow_plan(&mut self, now: Time) -> Option<Value> {
-        self.driver.tried(now, self.spine.node().era());
+        self.driver.record_try(now, self.spine.node().era());
         match self.change_wanted(now) {
             Ok(Some(change)) => {
                 let era = self.spine.node().era();
@@ -62,9 +62,9 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         let sight = Sight {
             leader: Some(self.spine.own.member),
             lives: &|member| living.contains(&member),
-            gone: &|member| has_forgotten(peers, member),
+            is_gone: &|member| has_forgotten(peers, member),
         };
-        let Some(change) = self.driver.next(&plan, era, &current, sight) else {
+        let Some(change) = self.driver.next_change(&plan, era, &current, sight) else {
             return Err("there is no way any more; cancel it".to_owned());
         };
         if let Change::Increment(member) = change {
@@ -153,7 +153,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
     }
 
     /// Hands leadership to a member that can lead, before this node stops serving for a while.
-    pub(crate) fn give_way(&mut self, now: Time) {
+    pub(crate) fn hand_over_leadership(&mut self, now: Time) {
         let members = self.spine.node().configuration().members().iter();
         let others = members.filter(|voter| {
             let fit = !self.spine.node().is_unfit(voter.member.node);
@@ -173,7 +173,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
             return;
         }
         let table = self.spine.group();
-        let priority = |node| table.known(node).map_or(0, |known| known.priority);
+        let priority = |node| table.entry_of(node).map_or(0, |known| known.priority);
         let own = priority(self.spine.own.member.node);
         let members = self.spine.node().configuration().members().iter();
         let fit = |node| !self.spine.node().is_unfit(node);

@@ -34,7 +34,7 @@ use crate::{
 const AS_LEARNER: &str = "start the new node with `--as learner`; if it already votes, run \
                           'quorate member demote' on it and repeat the command";
 /// A plan that is not proposed yet.
-pub(crate) struct Wanted {
+pub(crate) struct UnproposedPlan {
     pub(super) plan: Plan,
     /// Members that gain weight and therefore must be caught up.
     pub(super) rising: Vec<Member>,
@@ -44,7 +44,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
     /// Returns the condition that holds up the plan in progress, if this node leads.
     pub(crate) fn plan_waits(&self) -> Option<String> {
         let leads = self.spine.protocol.leads();
-        let waits = self.driver.waits().filter(|_| leads);
+        let waits = self.driver.wait_reason().filter(|_| leads);
         waits.map(ToOwned::to_owned)
     }
 
@@ -52,7 +52,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
     pub(crate) fn list(&self, now: Time, peers: &[Peer]) -> Members {
         let membership = self.spine.applying.membership();
         let (table, eras) = (membership.table(), membership.eras());
-        let listed = |(node, known): (NodeId, &crate::group::Known)| {
+        let listed = |(node, known): (NodeId, &crate::group::NodeEntry)| {
             let peer = peers.iter().find(|peer| peer.member.node == node);
             let voter = eras.current().member_of(node);
             Listed {
@@ -71,7 +71,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
         let underway = |plan: &Plan| {
             // Operators call this often, so a plan found earlier is reused; a leader searches once
             // per plan.
-            let known = self.driver.rest(plan.id, eras.era());
+            let known = self.driver.remaining_changes(plan.id, eras.era());
             let changes = known.unwrap_or_else(|| {
                 let changes = self.way(now, eras.current(), plan);
                 changes.unwrap_or_default()
@@ -113,7 +113,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
     }
 
     /// Returns the plan that fulfils a request; `None` if the requested state is already in force.
-    pub(crate) fn wanted(&self, ask: &Ask) -> Result<Option<Wanted>, Refused> {
+    pub(crate) fn plan_for(&self, ask: &Ask) -> Result<Option<UnproposedPlan>, Refused> {
         let current = self.spine.applying.membership().eras().current();
         let goal = goal_of(current);
         let weight = |node| current.member_of(node).map_or(0, |voter| voter.weight);
@@ -122,9 +122,9 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
         let (goal, what) = match *ask {
             Ask::Promote(node) if weight(node) > 0 => return Ok(None),
             Ask::Promote(node) => {
-                let member = self.met(node)?;
+                let member = self.current_incarnation(node)?;
                 rising.push(member);
-                let known = self.spine.group().known(node);
+                let known = self.spine.group().entry_of(node);
                 if known.is_some_and(|known| known.role == As::Auxiliary) {
                     let auxiliary = true;
                     then.push(Change::Role { member, auxiliary });
@@ -140,7 +140,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
             }
             Ask::Weight(node, wanted) if weight(node) == wanted => return Ok(None),
             Ask::Weight(node, wanted) => {
-                let member = self.met(node)?;
+                let member = self.current_incarnation(node)?;
                 if weight(node) < wanted {
                     rising.push(member);
                 }
@@ -208,7 +208,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
                         AS_LEARNER,
                     ));
                 }
-                let member = self.met(new)?;
+                let member = self.current_incarnation(new)?;
                 let gets = weight(old).max(weight(new)).max(1);
                 if weight(new) < gets {
                     rising.push(member);
@@ -233,18 +233,18 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
             ));
         }
         let plan = Plan { id: 0, goal, then, leaving, what };
-        Ok(Some(Wanted { plan, rising }))
+        Ok(Some(UnproposedPlan { plan, rising }))
     }
 
     pub(crate) fn check_known(&self, node: NodeId) -> Result<(), Refused> {
-        match self.spine.group().known(node) {
+        match self.spine.group().entry_of(node) {
             Some(_) => Ok(()),
             None => Err(Denied::UnknownNode(node).into()),
         }
     }
 
     /// Returns the incarnation of this node that has weight or, failing that, the connected one.
-    pub(crate) fn met(&self, node: NodeId) -> Result<Member, Refused> {
+    pub(crate) fn current_incarnation(&self, node: NodeId) -> Result<Member, Refused> {
         self.check_known(node)?;
         let current = self.spine.applying.membership().eras().current();
         if let Some(voter) = current.member_of(node) {
@@ -295,7 +295,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
         let sight = Sight {
             leader: Some(self.spine.own.member),
             lives: &|member| living.contains(&member),
-            gone: &|member| has_forgotten(&self.spine.peers, member),
+            is_gone: &|member| has_forgotten(&self.spine.peers, member),
         };
         planner::whole(from, plan, sight)
     }
@@ -359,7 +359,7 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
     /// Returns when the leader next works on membership, if this node leads.
     pub(crate) fn steer_at(&self) -> Option<Time> {
         let planned = self.spine.group().plan().map(|_| self.driver.try_at());
-        planned.into_iter().chain([self.driver.look_at()]).min()
+        planned.into_iter().chain([self.driver.next_check_at()]).min()
     }
 
     /// Returns the member to which to hand leadership if the plan removes this leader's weight and

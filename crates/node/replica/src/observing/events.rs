@@ -12,7 +12,7 @@ use quorate_core::{
 };
 
 use crate::{
-    clocks::Off,
+    clocks::ClockDeviation,
     ports::{
         scrub_report::Kind,
         status::{Activity, Progress},
@@ -67,7 +67,7 @@ pub enum Event {
     /// The service recovered from a failure, with its note about the recovery.
     ServiceBack { why: String },
     /// [time-3] A wall clock differs from the group's by more than a second, or no longer does.
-    ClockOff(Off),
+    ClockOff(ClockDeviation),
     /// A snapshot of this node's state, which covers all slots below `at`, is complete.
     SnapshotTaken { at: Slot, bytes: u64 },
     /// A snapshot was received from a peer, because this node lacked the state.

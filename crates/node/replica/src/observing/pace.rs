@@ -18,8 +18,8 @@ impl Pace {
         Self { every_ms, samples_max, samples: VecDeque::new() }
     }
 
-    /// Records the total at `now`, if the last sample is old enough.
-    pub(crate) fn note(&mut self, now: Time, total: u64) {
+    /// Records the total at this time, if the last sample is old enough.
+    pub(crate) fn record_total(&mut self, now: Time, total: u64) {
         let last = self.samples.back();
         if last.is_some_and(|(at, _)| now < at.plus_ms(self.every_ms)) {
             return;
@@ -60,13 +60,13 @@ mod tests {
         let mut pace = Pace::new(100, 3);
         assert_eq!(pace.per_second(at_ms(0), 0), None);
         for ms in (0..1000).step_by(10) {
-            pace.note(at_ms(ms), ms * 5);
+            pace.record_total(at_ms(ms), ms * 5);
         }
         assert_eq!(pace.samples.len(), 3);
         assert_eq!(pace.per_second(at_ms(1000), 5000), Some(5000));
         // The total no longer grows: the older the samples, the lower the rate.
         for ms in (1000..2000).step_by(10) {
-            pace.note(at_ms(ms), 5000);
+            pace.record_total(at_ms(ms), 5000);
         }
         assert_eq!(pace.per_second(at_ms(2000), 5000), Some(0));
     }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_moment_is_not_a_rate() {
         let mut pace = Pace::new(100, 3);
-        pace.note(at_ms(50), 7);
+        pace.record_total(at_ms(50), 7);
         assert_eq!(pace.per_second(at_ms(149), 900), None);
         assert_eq!(pace.per_second(at_ms(150), 107), Some(1000));
         assert_eq!(pace.per_second(at_ms(150), 3), Some(0), "a total that fell");

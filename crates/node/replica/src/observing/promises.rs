@@ -20,26 +20,30 @@ const ELECTIONS: u64 = 10;
 pub(crate) struct Promises {
     patience_us: u64,
     /// Newest era in which another node was seen to act, and the last time of that.
-    shown: Option<(Era, Time)>,
+    newest_acting_era: Option<(Era, Time)>,
     /// Promise to an era that this node does not know.
-    beyond: Option<Beyond>,
+    unknown_era_promise: Option<UnknownEraPromise>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Beyond {
+struct UnknownEraPromise {
     ballot: Ballot,
     since: Time,
-    told: bool,
+    is_reported: bool,
 }
 
 impl Promises {
     pub(crate) const fn new(election_max_ms: u64) -> Self {
-        Self { patience_us: election_max_ms * ELECTIONS * 1000, shown: None, beyond: None }
+        Self {
+            patience_us: election_max_ms * ELECTIONS * 1000,
+            newest_acting_era: None,
+            unknown_era_promise: None,
+        }
     }
 
     /// Records a message from a peer; `own` is this node's era. Promises of other nodes are not
     /// evidence, since intruders may have misled those nodes, too.
-    pub(crate) fn heard(&mut self, now: Time, message: &Message, own: Era) {
+    pub(crate) fn record_message(&mut self, now: Time, message: &Message, own: Era) {
         let ballot = match message {
             Message::Phase1a { ballot, .. }
             | Message::Phase2a(Phase2a { ballot, .. })
@@ -66,31 +70,32 @@ impl Promises {
             | Message::EarlyRequest(_)
             | Message::EarlyReply { .. } => return,
         };
-        if ballot.era > own && self.shown.is_none_or(|(era, _)| ballot.era >= era) {
-            self.shown = Some((ballot.era, now));
+        if ballot.era > own && self.newest_acting_era.is_none_or(|(era, _)| ballot.era >= era) {
+            self.newest_acting_era = Some((ballot.era, now));
         }
     }
 
     /// Records this node's current promise. `own` is this node's era.
-    pub(crate) fn look(&mut self, now: Time, promised: Ballot, own: Era) {
+    pub(crate) fn record_promise(&mut self, now: Time, promised: Ballot, own: Era) {
         if promised.era <= own {
-            self.beyond = None;
+            self.unknown_era_promise = None;
             return;
         }
-        if self.beyond.is_none_or(|beyond| beyond.ballot != promised) {
-            self.beyond = Some(Beyond { ballot: promised, since: now, told: false });
+        if self.unknown_era_promise.is_none_or(|beyond| beyond.ballot != promised) {
+            self.unknown_era_promise =
+                Some(UnknownEraPromise { ballot: promised, since: now, is_reported: false });
         }
     }
 
-    fn lost(&self, now: Time) -> Option<Beyond> {
-        let beyond = self.beyond?;
-        let shown = self.shown.filter(|(era, _)| *era >= beyond.ballot.era);
+    fn lasting_promise(&self, now: Time) -> Option<UnknownEraPromise> {
+        let beyond = self.unknown_era_promise?;
+        let shown = self.newest_acting_era.filter(|(era, _)| *era >= beyond.ballot.era);
         let quiet_since = shown.map_or(beyond.since, |(_, at)| at.max(beyond.since));
         (now.since_us(quiet_since) >= self.patience_us).then_some(beyond)
     }
 
     pub(crate) fn notice(&self, now: Time) -> Option<String> {
-        let Beyond { ballot, since, .. } = self.lost(now)?;
+        let UnknownEraPromise { ballot, since, .. } = self.lasting_promise(now)?;
         let Ballot { era, node, .. } = ballot;
         let seconds = now.since_us(since) / 1_000_000;
         Some(format!(
@@ -103,8 +108,8 @@ impl Promises {
 
     /// Returns the notice for the operator the first time that there is one.
     pub(crate) fn take_news(&mut self, now: Time) -> Option<String> {
-        let news = self.lost(now).filter(|beyond| !beyond.told)?;
-        self.beyond = Some(Beyond { told: true, ..news });
+        let news = self.lasting_promise(now).filter(|beyond| !beyond.is_reported)?;
+        self.unknown_era_promise = Some(UnknownEraPromise { is_reported: true, ..news });
         self.notice(now)
     }
 }
@@ -134,8 +139,8 @@ mod tests {
     /// Returns a state that waits for one second.
     fn promised(era: u32) -> Promises {
         let mut promises = Promises::new(100);
-        promises.heard(at(0), &asks(era), Era(0));
-        promises.look(at(0), ballot(era), Era(0));
+        promises.record_message(at(0), &asks(era), Era(0));
+        promises.record_promise(at(0), ballot(era), Era(0));
         promises
     }
 
@@ -144,10 +149,10 @@ mod tests {
         let mut promises = promised(7);
         assert_eq!(promises.notice(at(999)), None);
         // Leaders of other eras do not mention it, nor do nodes that were misled.
-        promises.heard(at(500), &lives(0), Era(0));
-        promises.heard(at(500), &lives(6), Era(0));
+        promises.record_message(at(500), &lives(0), Era(0));
+        promises.record_message(at(500), &lives(6), Era(0));
         let misled = Message::Preempted { ballot: ballot(0), promised: ballot(7) };
-        promises.heard(at(500), &misled, Era(0));
+        promises.record_message(at(500), &misled, Era(0));
         assert_eq!(promises.take_news(at(999)), None);
         let text = promises.take_news(at(1000)).unwrap();
         assert!(text.contains("for at least 1 s"), "{text}");
@@ -163,13 +168,13 @@ mod tests {
     fn it_is_not_noticed_while_somebody_lives_in_the_era_or_in_a_later_one() {
         let mut promises = promised(7);
         for ms in (0..10_000).step_by(500) {
-            promises.heard(at(ms), &lives(7 + u32::from(ms > 5000)), Era(0));
-            promises.look(at(ms), ballot(7), Era(0));
+            promises.record_message(at(ms), &lives(7 + u32::from(ms > 5000)), Era(0));
+            promises.record_promise(at(ms), ballot(7), Era(0));
             assert_eq!(promises.notice(at(ms + 499)), None);
         }
         assert!(promises.notice(at(10_500)).is_some(), "it fell silent");
         // The acceptor has caught up.
-        promises.look(at(10_600), ballot(7), Era(7));
+        promises.record_promise(at(10_600), ballot(7), Era(7));
         assert_eq!(promises.notice(at(20_000)), None);
     }
 
@@ -177,12 +182,12 @@ mod tests {
     #[test]
     fn a_restart_forgets_nothing_of_it() {
         let mut promises = Promises::new(100);
-        promises.look(at(0), ballot(7), Era(0));
+        promises.record_promise(at(0), ballot(7), Era(0));
         assert_eq!(promises.notice(at(999)), None);
         assert!(promises.notice(at(1000)).is_some());
         // A ballot of another intruder restarts the wait.
-        promises.heard(at(2000), &asks(9), Era(0));
-        promises.look(at(2000), ballot(9), Era(0));
+        promises.record_message(at(2000), &asks(9), Era(0));
+        promises.record_promise(at(2000), ballot(9), Era(0));
         assert_eq!(promises.notice(at(2999)), None);
         assert!(promises.notice(at(3000)).unwrap().contains("era 9"));
     }

@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// Duration of a lag in milliseconds after which it is reported. Damage is reported immediately.
-const TELL_AFTER_MS: u64 = 1_000;
+const REPORT_AFTER_MS: u64 = 1_000;
 /// Interval in milliseconds between further reports of a lasting lag.
-const TELL_EVERY_MS: u64 = 10_000;
+const REPORT_INTERVAL_MS: u64 = 10_000;
 /// Sampling interval of the rate in milliseconds, and number of samples: the last two seconds.
-const PACE: (u64, usize) = (250, 8);
+const RATE_SAMPLING: (u64, usize) = (250, 8);
 
 /// Snapshot of a node's positions.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ struct OngoingActivity {
     to: u64,
     began: Time,
     /// Time of the last report about the current activity, if any.
-    told: Option<Time>,
+    last_report_at: Option<Time>,
 }
 
 impl LagTracker {
@@ -70,7 +70,7 @@ impl LagTracker {
             doing: None,
             level_at: now,
             caught_up_reported: false,
-            pace: Pace::new(PACE.0, PACE.1),
+            pace: Pace::new(RATE_SAMPLING.0, RATE_SAMPLING.1),
         }
     }
 
@@ -102,16 +102,21 @@ impl LagTracker {
     }
 
     /// Checks the node's current progress, and reports a lasting lag.
-    pub(crate) fn observe(&mut self, now: Time, standing: &NodeProgress, events: &mut Events) {
+    pub(crate) fn check_progress(
+        &mut self,
+        now: Time,
+        standing: &NodeProgress,
+        events: &mut Events,
+    ) {
         self.missing = self.missing.max(standing.missing);
         let activity = self.activity(standing);
         if self.doing.map(|doing| doing.activity) != activity {
-            self.end(now, standing, events);
+            self.end_activity(now, standing, events);
             self.doing = activity.map(|activity| {
                 let (at, to) = self.position(activity, standing);
                 // Bytes that an earlier process received count as progress.
                 let from = if activity.counts_bytes() { 0 } else { at };
-                OngoingActivity { activity, from, to, began: now, told: None }
+                OngoingActivity { activity, from, to, began: now, last_report_at: None }
             });
             self.pace.restart();
         }
@@ -119,20 +124,20 @@ impl LagTracker {
             None => self.level(now, standing, events),
             Some(doing) => {
                 let activity = doing.activity;
-                let told = doing.told;
+                let told = doing.last_report_at;
                 let due = match told {
                     None if activity == Activity::Repairing => doing.began,
-                    None => doing.began.plus_ms(TELL_AFTER_MS),
-                    Some(at) => at.plus_ms(TELL_EVERY_MS),
+                    None => doing.began.plus_ms(REPORT_AFTER_MS),
+                    Some(at) => at.plus_ms(REPORT_INTERVAL_MS),
                 };
                 if now >= due {
-                    doing.told = Some(now);
+                    doing.last_report_at = Some(now);
                 }
                 let (at, to) = self.position(activity, standing);
                 if let Some(doing) = &mut self.doing {
                     doing.to = to;
                 }
-                self.pace.note(now, at);
+                self.pace.record_total(now, at);
                 if now >= due
                     && let Some(progress) = self.progress(now, standing)
                 {
@@ -146,11 +151,11 @@ impl LagTracker {
     }
 
     /// Ends the current activity, because it is complete or another one replaces it.
-    fn end(&mut self, now: Time, standing: &NodeProgress, events: &mut Events) {
+    fn end_activity(&mut self, now: Time, standing: &NodeProgress, events: &mut Events) {
         let Some(doing) = self.doing.take() else {
             return;
         };
-        if doing.told.is_none() {
+        if doing.last_report_at.is_none() {
             return;
         }
         // A node that has caught up is reported by `level`, and an installed snapshot has an event
@@ -190,7 +195,7 @@ impl LagTracker {
         let (at, to) = self.position(doing.activity, standing);
         let ms = now.since_us(doing.began) / 1000;
         let starting = !self.caught_up_reported;
-        (starting || ms >= TELL_AFTER_MS).then_some(Progress {
+        (starting || ms >= REPORT_AFTER_MS).then_some(Progress {
             activity: doing.activity,
             from: doing.from,
             at,
@@ -243,10 +248,10 @@ mod tests {
         let (mut pursuit, mut events) =
             (LagTracker::new(at_ms(0), Slot(9), 0, 0), Events::default());
         let unled = NodeProgress { led: false, ..standing(9, 9) };
-        pursuit.observe(at_ms(50), &unled, &mut events);
+        pursuit.check_progress(at_ms(50), &unled, &mut events);
         assert_eq!(told(&mut events), [""; 0]);
-        pursuit.observe(at_ms(200), &standing(9, 9), &mut events);
-        pursuit.observe(at_ms(250), &standing(10, 10), &mut events);
+        pursuit.check_progress(at_ms(200), &standing(9, 9), &mut events);
+        pursuit.check_progress(at_ms(250), &standing(10, 10), &mut events);
         assert_eq!(told(&mut events), ["level at 9 after 200 ms"]);
     }
 
@@ -255,12 +260,12 @@ mod tests {
         let mut events = Events::default();
         let mut pursuit = LagTracker::new(at_ms(0), Slot(3000), 0, 0);
         for ms in (0..3000).step_by(50) {
-            pursuit.observe(at_ms(ms), &standing(ms, 3000), &mut events);
+            pursuit.check_progress(at_ms(ms), &standing(ms, 3000), &mut events);
         }
         for ms in (3000..25_000).step_by(50) {
-            pursuit.observe(at_ms(ms), &standing(ms, 25_000), &mut events);
+            pursuit.check_progress(at_ms(ms), &standing(ms, 25_000), &mut events);
         }
-        pursuit.observe(at_ms(25_000), &standing(25_000, 25_000), &mut events);
+        pursuit.check_progress(at_ms(25_000), &standing(25_000, 25_000), &mut events);
         let expected = [
             "Replaying 1000 of 3000",
             "done Replaying, 3000 slots in 3000 ms",
@@ -278,12 +283,12 @@ mod tests {
     fn what_does_not_last_is_not_told_of() {
         let mut events = Events::default();
         let mut pursuit = LagTracker::new(at_ms(0), Slot(1), 0, 0);
-        pursuit.observe(at_ms(0), &standing(1, 50), &mut events);
+        pursuit.check_progress(at_ms(0), &standing(1, 50), &mut events);
         assert!(pursuit.progress(at_ms(0), &standing(1, 50)).is_some());
         for ms in (50..20_000).step_by(100) {
-            pursuit.observe(at_ms(ms), &standing(ms, ms), &mut events);
+            pursuit.check_progress(at_ms(ms), &standing(ms, ms), &mut events);
             let behind = standing(ms, ms + 9);
-            pursuit.observe(at_ms(ms + 50), &behind, &mut events);
+            pursuit.check_progress(at_ms(ms + 50), &behind, &mut events);
             assert_eq!(pursuit.progress(at_ms(ms + 50), &behind), None);
         }
         assert_eq!(told(&mut events), ["level at 50 after 50 ms"]);
@@ -294,12 +299,12 @@ mod tests {
     fn a_snapshot_on_its_way_is_told_of_in_bytes() {
         let mut events = Events::default();
         let mut pursuit = LagTracker::new(at_ms(0), Slot(1), 0, 0);
-        pursuit.observe(at_ms(0), &standing(1, 1), &mut events);
-        pursuit.observe(at_ms(50), &standing(1, 900), &mut events);
+        pursuit.check_progress(at_ms(0), &standing(1, 1), &mut events);
+        pursuit.check_progress(at_ms(50), &standing(1, 900), &mut events);
         let receiving =
             |mib: u64| NodeProgress { receiving: Some((mib << 20, 40 << 20)), ..standing(1, 900) };
         for ms in (2000..6000).step_by(100) {
-            pursuit.observe(at_ms(ms), &receiving(ms / 200), &mut events);
+            pursuit.check_progress(at_ms(ms), &receiving(ms / 200), &mut events);
         }
         let progress = pursuit.progress(at_ms(6000), &receiving(30)).unwrap();
         assert_eq!((progress.from, progress.percent()), (0, 75));
@@ -307,10 +312,10 @@ mod tests {
             progress.to_string(),
             "receiving a snapshot: 30 of 40 MiB, 75 %, 5 MiB/s, about 2 s left"
         );
-        pursuit.observe(at_ms(9000), &standing(700, 900), &mut events);
+        pursuit.check_progress(at_ms(9000), &standing(700, 900), &mut events);
         let then = pursuit.progress(at_ms(9000), &standing(700, 900)).unwrap();
         assert_eq!(then.activity, Activity::CatchingUp, "at once");
-        pursuit.observe(at_ms(9100), &standing(900, 900), &mut events);
+        pursuit.check_progress(at_ms(9100), &standing(900, 900), &mut events);
         let expected = [
             "level at 1 after 0 ms",
             "ReceivingSnapshot 15728640 of 41943040",
@@ -325,11 +330,11 @@ mod tests {
         let mut events = Events::default();
         let mut pursuit = LagTracker::new(at_ms(0), Slot(100), 0, 20);
         let damaged = |missing| NodeProgress { missing, ..standing(40, 100) };
-        pursuit.observe(at_ms(0), &damaged(20), &mut events);
-        pursuit.observe(at_ms(1000), &damaged(15), &mut events);
+        pursuit.check_progress(at_ms(0), &damaged(20), &mut events);
+        pursuit.check_progress(at_ms(1000), &damaged(15), &mut events);
         let progress = pursuit.progress(at_ms(1000), &damaged(15)).unwrap();
         assert_eq!((progress.at, progress.to, progress.ms), (5, 20, 1000));
-        pursuit.observe(at_ms(1500), &damaged(0), &mut events);
+        pursuit.check_progress(at_ms(1500), &damaged(0), &mut events);
         assert_eq!(told(&mut events), ["Repairing 0 of 20", "done Repairing, 20 slots in 1500 ms"]);
         let progress = pursuit.progress(at_ms(1500), &damaged(0)).unwrap();
         assert_eq!(progress.activity, Activity::Replaying);

@@ -12,33 +12,33 @@ const REIGNS_MAX: usize = 32;
 /// The latest changes of leader, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct LeaderHistory {
-    kept: VecDeque<(Time, Option<NodeId>, Ballot)>,
+    changes: VecDeque<(Time, Option<NodeId>, Ballot)>,
 }
 
 impl LeaderHistory {
     /// Records a change of leader. The absence of a leader is recorded with the last ballot.
-    pub(crate) fn look(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
-        let last = self.kept.back();
+    pub(crate) fn record_leader(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
+        let last = self.changes.back();
         let same = last.is_some_and(|(_, known, in_ballot)| {
             *known == leader && (leader.is_none() || *in_ballot == ballot)
         });
         if same || (last.is_none() && leader.is_none()) {
             return;
         }
-        if self.kept.len() >= REIGNS_MAX {
-            self.kept.pop_front();
+        if self.changes.len() >= REIGNS_MAX {
+            self.changes.pop_front();
         }
-        self.kept.push_back((now, leader, ballot));
+        self.changes.push_back((now, leader, ballot));
     }
 
     /// Returns the changes, with the age of each.
-    pub(crate) fn seen(&self, now: Time) -> Vec<LeaderChange> {
+    pub(crate) fn recent_changes(&self, now: Time) -> Vec<LeaderChange> {
         let seen = |(at, leader, ballot): &(Time, Option<NodeId>, Ballot)| LeaderChange {
             leader: *leader,
             ballot: *ballot,
             ago_ms: now.since_us(*at) / 1000,
         };
-        self.kept.iter().map(seen).collect()
+        self.changes.iter().map(seen).collect()
     }
 }
 
@@ -55,23 +55,23 @@ mod tests {
     #[test]
     fn only_changes_are_remembered_and_only_the_last_of_them() {
         let mut reigns = LeaderHistory::default();
-        reigns.look(Time(0), None, ballot(0));
-        assert_eq!(reigns.seen(Time(0)), [], "it starts without a leader");
+        reigns.record_leader(Time(0), None, ballot(0));
+        assert_eq!(reigns.recent_changes(Time(0)), [], "it starts without a leader");
         let led = Some(NodeId(1));
         for (at, leader, round) in [(1, led, 1), (2, led, 1), (3, None, 1), (4, None, 2)] {
-            reigns.look(Time(at * 1000), leader, ballot(round));
+            reigns.record_leader(Time(at * 1000), leader, ballot(round));
         }
-        reigns.look(Time(5000), led, ballot(2));
+        reigns.record_leader(Time(5000), led, ballot(2));
         let seen: Vec<_> = reigns
-            .seen(Time(9000))
+            .recent_changes(Time(9000))
             .iter()
             .map(|reign| (reign.leader, reign.ballot.round, reign.ago_ms))
             .collect();
         assert_eq!(seen, [(led, 1, 8), (None, 1, 6), (led, 2, 4)]);
         for round in 3..100 {
-            reigns.look(Time(9000), led, ballot(round));
+            reigns.record_leader(Time(9000), led, ballot(round));
         }
-        let seen = reigns.seen(Time(9000));
+        let seen = reigns.recent_changes(Time(9000));
         assert_eq!(seen.len(), REIGNS_MAX);
         assert_eq!(seen.last().map(|reign| reign.ballot.round), Some(99));
     }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Interval in milliseconds between checks.
-const LOOK_EVERY_MS: u64 = 50;
+const CHECK_INTERVAL_MS: u64 = 50;
 /// Duration in milliseconds after which a log write is reported as slow. A slow write does not
 /// count as failed ([live-3]). Most disks need a hundredth of this time.
 const SLOW_WRITE_MS: u64 = 200;
@@ -26,7 +26,7 @@ const NO_LEADER_MS: u64 = 1_000;
 const NO_LEADER_SECOND_MS: u64 = 10_000;
 const NO_LEADER_EVERY_MS: u64 = 60_000;
 /// Sampling interval of the log's growth in milliseconds, and number of samples: the last minute.
-const GROWTH: (u64, usize) = (1_000, 60);
+const GROWTH_SAMPLING: (u64, usize) = (1_000, 60);
 
 /// State of a replica at the moment of a check.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct ReplicaView<'a> {
 /// State at the last check, and the conditions already reported.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    next: Time,
+    next_check_at: Time,
     pursuit: LagTracker,
     growth: Pace,
     /// Last time at which a leader was known, or the node's start.
@@ -63,9 +63,9 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn new(now: Time, pursuit: LagTracker) -> Self {
         Self {
-            next: now,
+            next_check_at: now,
             pursuit,
-            growth: Pace::new(GROWTH.0, GROWTH.1),
+            growth: Pace::new(GROWTH_SAMPLING.0, GROWTH_SAMPLING.1),
             led_at: now,
             unled_due_ms: NO_LEADER_MS,
             segments_fail_since: None,
@@ -88,19 +88,24 @@ impl Watch {
     }
 
     pub(crate) fn take_due(&mut self, now: Time) -> bool {
-        let due = now >= self.next;
+        let due = now >= self.next_check_at;
         if due {
-            self.next = now.plus_ms(LOOK_EVERY_MS);
+            self.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
         }
         due
     }
 
     /// Checks the replica, and queues events.
-    pub(crate) fn look(&mut self, now: Time, sight: &ReplicaView<'_>, events: &mut Events) {
+    pub(crate) fn check_replica(
+        &mut self,
+        now: Time,
+        sight: &ReplicaView<'_>,
+        events: &mut Events,
+    ) {
         let unled_ms = self.look_at_leader(now, sight.standing.led || sight.leaves);
-        self.growth.note(now, sight.written_bytes);
+        self.growth.record_total(now, sight.written_bytes);
         if !sight.leaves {
-            self.pursuit.observe(now, &sight.standing, events);
+            self.pursuit.check_progress(now, &sight.standing, events);
         }
         self.look_at_writes(now, sight.oldest_write, events);
         self.look_at_segments(now, sight.segment_failure, events);

@@ -28,7 +28,7 @@ pub(crate) struct Doubt {
 #[derive(Debug)]
 pub(super) struct Comparison {
     /// The first claim of each peer about slots that this node has not applied yet.
-    ahead: BTreeMap<NodeId, Claim>,
+    claims_ahead: BTreeMap<NodeId, Claim>,
     /// Peers whose applied state differs, each with the slot below which the states differ. A
     /// difference is permanent, so it is reported once, until the peer has another state.
     different: BTreeMap<NodeId, Slot>,
@@ -42,7 +42,7 @@ pub(super) struct Comparison {
 impl Comparison {
     pub(super) fn new(now: Time, doubt: Option<Doubt>) -> Self {
         Self {
-            ahead: BTreeMap::new(),
+            claims_ahead: BTreeMap::new(),
             different: BTreeMap::new(),
             same: BTreeMap::new(),
             doubt,
@@ -61,9 +61,14 @@ impl Comparison {
 
     /// Compares a peer's claim with this node's state. Returns an alarm if it newly shows that one
     /// of the two is wrong.
-    pub(super) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
+    pub(super) fn compare_claim(
+        &mut self,
+        from: NodeId,
+        claim: Claim,
+        own: &Digest,
+    ) -> Option<Alarm> {
         if own.known_to().is_none_or(|to| claim.to > to) {
-            self.ahead.entry(from).or_insert(claim);
+            self.claims_ahead.entry(from).or_insert(claim);
             return None;
         }
         self.compare(from, claim, own)
@@ -73,9 +78,9 @@ impl Comparison {
     pub(super) fn caught_up(&mut self, own: &Digest) -> Option<Alarm> {
         let applied_to = own.known_to()?;
         loop {
-            let mut claims = self.ahead.iter();
+            let mut claims = self.claims_ahead.iter();
             let (&from, &claim) = claims.find(|(_, claim)| claim.to <= applied_to)?;
-            self.ahead.remove(&from);
+            self.claims_ahead.remove(&from);
             let alarm = self.compare(from, claim, own);
             if alarm.is_some() {
                 return alarm;
@@ -102,7 +107,11 @@ impl Comparison {
 
     /// [differ-2] Returns why this node's state may be the wrong one: it differs from a peer's, and
     /// full replicas with more than half of the weight have not confirmed it since.
-    pub(super) fn doubt(&mut self, own: Member, members: &Configuration) -> Option<Doubt> {
+    pub(super) fn doubt_own_state(
+        &mut self,
+        own: Member,
+        members: &Configuration,
+    ) -> Option<Doubt> {
         let Doubt { to, .. } = self.doubt?;
         let says_same = |node| self.same.get(&node).is_some_and(|same| *same >= to);
         let (mut all, mut same) = (0, 0);
@@ -120,8 +129,8 @@ impl Comparison {
     }
 
     /// Drops the claims of a peer that disconnected, since it may return as another incarnation.
-    pub(super) fn forget(&mut self, peer: NodeId) {
-        self.ahead.remove(&peer);
+    pub(super) fn drop_claims(&mut self, peer: NodeId) {
+        self.claims_ahead.remove(&peer);
         self.same.remove(&peer);
     }
 }
@@ -148,7 +157,7 @@ mod tests {
     }
 
     fn claim(values: &[u64]) -> Claim {
-        applied(values).claim().unwrap()
+        applied(values).latest_claim().unwrap()
     }
 
     fn comparison() -> Comparison {
@@ -159,7 +168,7 @@ mod tests {
     fn claims_are_compared_when_both_are_there() {
         let differs = |values: &[u64]| {
             let own = applied(&[1, 2, 3]);
-            comparison().heard(NodeId(2), claim(values), &own).is_some()
+            comparison().compare_claim(NodeId(2), claim(values), &own).is_some()
         };
         assert!(!differs(&[1, 2, 3]));
         assert!(differs(&[1, 9, 3]));
@@ -171,12 +180,12 @@ mod tests {
     fn the_first_claim_of_each_peer_waits_until_this_node_is_there() {
         let (mut own, mut comparison) = (applied(&[1]), comparison());
         let (here, there) = (claim(&[1, 2, 3]), claim(&[1, 9, 3]));
-        let mut heard = |from, claim| comparison.heard(NodeId(from), claim, &own);
+        let mut heard = |from, claim| comparison.compare_claim(NodeId(from), claim, &own);
         assert_eq!(heard(2, there), None);
         assert_eq!(heard(2, here), None, "the second is not kept");
         assert_eq!(heard(3, here), None);
         assert_eq!(heard(4, there), None);
-        comparison.forget(NodeId(4));
+        comparison.drop_claims(NodeId(4));
         apply(&mut own, 2, 2);
         assert_eq!(comparison.caught_up(&own), None);
         apply(&mut own, 3, 3);
@@ -184,16 +193,16 @@ mod tests {
         let alarm = Some(Alarm::DifferentHistory { with, to });
         assert_eq!(comparison.caught_up(&own), alarm);
         assert_eq!(comparison.caught_up(&own), None);
-        assert_eq!(comparison.heard(with, there, &own), None, "told once");
+        assert_eq!(comparison.compare_claim(with, there, &own), None, "told once");
     }
 
     #[test]
     fn a_service_that_goes_back_takes_its_digest_with_it() {
         let mut comparison = comparison();
         let own = applied(&[1, 2, 3]);
-        assert_eq!(comparison.heard(NodeId(2), claim(&[1, 2, 3, 4]), &own), None);
-        let mut own = Digest::new(Slot(2), applied(&[1]).now());
-        assert_eq!(own.claim(), applied(&[1]).claim());
+        assert_eq!(comparison.compare_claim(NodeId(2), claim(&[1, 2, 3, 4]), &own), None);
+        let mut own = Digest::new(Slot(2), applied(&[1]).current());
+        assert_eq!(own.latest_claim(), applied(&[1]).latest_claim());
         for (slot, session) in [(2, 2), (3, 3), (4, 5)] {
             apply(&mut own, slot, session);
         }
@@ -207,7 +216,7 @@ mod tests {
         let mut comparison = comparison();
         let mut unknown = Digest::new(Slot(9), None);
         unknown.applied(SlotRange::one(Slot(9)), &Value::NoOp);
-        assert_eq!(comparison.heard(NodeId(2), claim(&[5]), &unknown), None);
+        assert_eq!(comparison.compare_claim(NodeId(2), claim(&[5]), &unknown), None);
         assert_eq!(comparison.caught_up(&unknown), None);
     }
 
@@ -224,22 +233,22 @@ mod tests {
         let digest = applied(&[1, 2, 3]);
         let (here, there) = (claim(&[1, 2, 3]), claim(&[1, 9, 3]));
         let mut comparison = comparison();
-        comparison.heard(NodeId(3), here, &digest);
-        assert_eq!(comparison.doubt(own, &group(3)), None);
-        assert!(comparison.heard(NodeId(2), there, &digest).is_some());
+        comparison.compare_claim(NodeId(3), here, &digest);
+        assert_eq!(comparison.doubt_own_state(own, &group(3)), None);
+        assert!(comparison.compare_claim(NodeId(2), there, &digest).is_some());
         let doubt = Some(Doubt { with: NodeId(2), to: Slot(4) });
-        assert_eq!(comparison.doubt(own, &group(2)), doubt);
-        assert_eq!(comparison.doubt(own, &group(3)), None, "node 3 has the same");
-        assert_eq!(comparison.doubt(own, &group(2)), None, "it is over");
+        assert_eq!(comparison.doubt_own_state(own, &group(2)), doubt);
+        assert_eq!(comparison.doubt_own_state(own, &group(3)), None, "node 3 has the same");
+        assert_eq!(comparison.doubt_own_state(own, &group(2)), None, "it is over");
 
         let mut restarted = Comparison::new(Time(0), doubt);
-        assert_eq!(restarted.doubt(own, &group(3)), doubt);
-        restarted.heard(NodeId(3), claim(&[1, 2]), &digest);
-        assert_eq!(restarted.doubt(own, &group(3)), doubt, "that is from before");
-        restarted.heard(NodeId(3), here, &digest);
-        assert_eq!(restarted.doubt(own, &group(4)), doubt, "a half is not enough");
-        assert_eq!(restarted.doubt(own, &group(3)), None);
+        assert_eq!(restarted.doubt_own_state(own, &group(3)), doubt);
+        restarted.compare_claim(NodeId(3), claim(&[1, 2]), &digest);
+        assert_eq!(restarted.doubt_own_state(own, &group(3)), doubt, "that is from before");
+        restarted.compare_claim(NodeId(3), here, &digest);
+        assert_eq!(restarted.doubt_own_state(own, &group(4)), doubt, "a half is not enough");
+        assert_eq!(restarted.doubt_own_state(own, &group(3)), None);
         let mut alone = Comparison::new(Time(0), doubt);
-        assert_eq!(alone.doubt(own, &group(1)), None, "the others were removed");
+        assert_eq!(alone.doubt_own_state(own, &group(1)), None, "the others were removed");
     }
 }

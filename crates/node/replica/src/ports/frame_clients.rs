@@ -8,7 +8,7 @@ use crate::ports::outcome::Failure;
 /// Requests from device clients. All calls return immediately.
 pub trait FrameClients {
     /// Assigns an unused name.
-    fn lend(&mut self) -> Result<Name, Failure>;
+    fn assign_name(&mut self) -> Result<Name, Failure>;
 
     /// Returns this node's applied position, and the position of the session registered for `name`.
     fn stand(&self, name: Name) -> NodePosition;

@@ -11,10 +11,10 @@ use quorate_stream::store::Bulk;
 
 /// Immutable, reference-counted bytes. A copy is another reference to the same bytes.
 #[derive(Clone)]
-pub struct Payload(Kept);
+pub struct Payload(PayloadBytes);
 
 #[derive(Clone)]
-enum Kept {
+enum PayloadBytes {
     Plain(Arc<Vec<u8>>),
     /// Blocks from which a disk can write directly.
     Bulk(Blocks),
@@ -23,37 +23,37 @@ enum Kept {
 impl Payload {
     /// Creates a payload from `bytes` without copying them.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self(Kept::Plain(Arc::new(bytes)))
+        Self(PayloadBytes::Plain(Arc::new(bytes)))
     }
 
     /// Returns the number of references to the bytes; 1 if they are not shared.
     pub fn holders(&self) -> usize {
         match &self.0 {
-            Kept::Plain(bytes) => Arc::strong_count(bytes),
-            Kept::Bulk(blocks) => blocks.holders(),
+            PayloadBytes::Plain(bytes) => Arc::strong_count(bytes),
+            PayloadBytes::Bulk(blocks) => blocks.holders(),
         }
     }
 
     /// Returns the CRC-32C of the bytes. It is cached for large payloads.
     pub fn checksum(&self) -> u32 {
         match &self.0 {
-            Kept::Plain(bytes) => quorate_wire::checksum(bytes),
-            Kept::Bulk(blocks) => blocks.checksum(),
+            PayloadBytes::Plain(bytes) => quorate_wire::checksum(bytes),
+            PayloadBytes::Bulk(blocks) => blocks.checksum(),
         }
     }
 
     /// Returns whole units for the store of streams, without a copy if aligned for a disk.
     pub(crate) fn bulk(&self, range: Range<usize>) -> Bulk<'_> {
         match &self.0 {
-            Kept::Plain(bytes) => Bulk::copied(&bytes[range]),
-            Kept::Bulk(blocks) => Bulk::of(blocks, range),
+            PayloadBytes::Plain(bytes) => Bulk::copied(&bytes[range]),
+            PayloadBytes::Bulk(blocks) => Bulk::of(blocks, range),
         }
     }
 }
 
 impl From<Blocks> for Payload {
     fn from(blocks: Blocks) -> Self {
-        Self(Kept::Bulk(blocks))
+        Self(PayloadBytes::Bulk(blocks))
     }
 }
 
@@ -62,8 +62,8 @@ impl Deref for Payload {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Kept::Plain(bytes) => bytes,
-            Kept::Bulk(blocks) => blocks,
+            PayloadBytes::Plain(bytes) => bytes,
+            PayloadBytes::Bulk(blocks) => blocks,
         }
     }
 }

@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
@@ -79,7 +79,7 @@ impl Fate {
         }
     }
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fate| fate.name() == name)
     }
 }
@@ -105,7 +105,7 @@ pub(crate) enum Needs {
 
 /// A damaged place found by a scrub.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DamagedPlace {
     pub kind: Kind,
     /// Damaged file, position in it, and kind of damage.
     pub what: String,
@@ -113,7 +113,7 @@ pub struct Found {
     pub(crate) needs: Needs,
 }
 
-impl Found {
+impl DamagedPlace {
     pub(crate) fn new(kind: Kind, what: String, needs: Needs) -> Self {
         Self { kind, what, fate: Fate::default(), needs }
     }
@@ -138,7 +138,7 @@ pub struct ScrubStatus {
     /// Estimated total number of bytes to read while a scrub is in progress.
     pub bytes_all: u64,
     /// The damaged places found first.
-    pub found: Vec<Found>,
+    pub found: Vec<DamagedPlace>,
     /// Number of further damaged places that are not in `found`.
     pub more: u64,
     /// Number of bytes read by all scrubs since the process started.
@@ -158,7 +158,7 @@ impl ScrubStatus {
         self.found.iter().filter(|found| found.fate == fate).count()
     }
 
-    pub(crate) fn begin(&mut self, wall_ms: u64) {
+    pub(crate) fn begin_scrub(&mut self, wall_ms: u64) {
         self.now = Some(Kind::ALL[0]);
         self.begun_ms = Some(wall_ms);
         self.bytes = Default::default();
@@ -166,7 +166,7 @@ impl ScrubStatus {
         self.more = 0;
     }
 
-    pub(crate) fn end(&mut self, wall_ms: u64) {
+    pub(crate) fn end_scrub(&mut self, wall_ms: u64) {
         self.now = None;
         self.ended_ms = Some(wall_ms);
     }
@@ -176,7 +176,7 @@ impl ScrubStatus {
         self.bytes_total += bytes;
     }
 
-    pub(crate) fn found(&mut self, found: Found) -> Option<usize> {
+    pub(crate) fn add_finding(&mut self, found: DamagedPlace) -> Option<usize> {
         self.found_total += 1;
         if self.found.len() >= FOUND_MAX {
             self.more += 1;
@@ -186,13 +186,13 @@ impl ScrubStatus {
         Some(self.found.len() - 1)
     }
 
-    pub(crate) fn needs(&mut self, found: usize, needs: Needs) {
+    pub(crate) fn set_needs(&mut self, found: usize, needs: Needs) {
         if let Some(found) = self.found.get_mut(found) {
             found.needs = needs;
         }
     }
 
-    pub(crate) fn lost(&mut self, found: usize, lost: &[SlotRange]) {
+    pub(crate) fn add_lost_slots(&mut self, found: usize, lost: &[SlotRange]) {
         if let Some(Needs::Slots(slots)) = self.found.get_mut(found).map(|found| &mut found.needs) {
             slots.extend_from_slice(lost);
         }

@@ -74,7 +74,7 @@ impl Way {
     pub const ALL: [Self; 6] =
         [Self::Tcp, Self::Udp, Self::Chain, Self::Multicast, Self::Ethernet, Self::Auto];
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
 
@@ -233,7 +233,7 @@ impl Activity {
         matches!(self, Self::ReceivingSnapshot)
     }
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|activity| activity.name() == name)
     }
 }
@@ -398,9 +398,9 @@ mod tests {
     #[test]
     fn planes_have_names() {
         for way in Way::ALL {
-            assert_eq!(Way::named(way.name()), Some(way));
+            assert_eq!(Way::from_name(way.name()), Some(way));
         }
-        assert_eq!(Way::named("carrier pigeon"), None);
+        assert_eq!(Way::from_name("carrier pigeon"), None);
     }
 
     #[test]

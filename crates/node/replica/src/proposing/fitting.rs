@@ -19,7 +19,7 @@ const BATCH_COST: u64 = 100;
 /// Number of parts into which a batch is divided for counting.
 const PARTS: u64 = 1_000;
 /// Interval between comparisons, in milliseconds.
-const LOOK_MS: u64 = 100;
+const COMPARISON_INTERVAL_MS: u64 = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -33,13 +33,13 @@ pub(crate) struct Fitting {
     /// Number of a batch's bytes that fit into a frame; `None` if there is no device.
     room: Option<usize>,
     choice: Choice<Way>,
-    look_at: Time,
+    next_comparison_at: Time,
     /// Number of frames since the last comparison.
     frames: u64,
     /// Number of batches since the last comparison, in units of 1/[`PARTS`].
     batches: u64,
     /// Number of bytes left over when the limit split a batch. The next frames carry them.
-    rest: usize,
+    leftover_bytes: usize,
 }
 
 impl Fitting {
@@ -47,10 +47,10 @@ impl Fitting {
         Self {
             room: None,
             choice: Choice::new(Way::Frames, moment(Time(0))),
-            look_at: Time(0),
+            next_comparison_at: Time(0),
             frames: 0,
             batches: 0,
-            rest: 0,
+            leftover_bytes: 0,
         }
     }
 
@@ -70,24 +70,24 @@ impl Fitting {
     /// the limit it would have had `wanted` bytes.
     pub(crate) fn formed(&mut self, wanted: usize, taken: usize, in_flight: usize) {
         let Some(room) = self.room else { return };
-        if self.rest == 0 {
+        if self.leftover_bytes == 0 {
             self.batches += PARTS / (1 + in_flight as u64);
-            self.rest = wanted;
+            self.leftover_bytes = wanted;
         }
         self.frames += taken.div_ceil(room.max(1)).max(1) as u64;
-        self.rest = self.rest.saturating_sub(taken);
+        self.leftover_bytes = self.leftover_bytes.saturating_sub(taken);
     }
 
     /// Compares the costs, if that is due. `room` is the number of bytes of a batch that fit into a
     /// frame.
-    pub(crate) fn look(&mut self, now: Time, room: Option<usize>) {
+    pub(crate) fn compare_costs(&mut self, now: Time, room: Option<usize>) {
         if room != self.room {
-            (self.room, self.rest) = (room, 0);
+            (self.room, self.leftover_bytes) = (room, 0);
         }
-        if room.is_none() || now < self.look_at {
+        if room.is_none() || now < self.next_comparison_at {
             return;
         }
-        self.look_at = now.plus_ms(LOOK_MS);
+        self.next_comparison_at = now.plus_ms(COMPARISON_INTERVAL_MS);
         let costs = [
             (Way::Frames, self.frames * FRAME_COST * PARTS),
             (Way::Connections, self.batches * BATCH_COST),
@@ -106,7 +106,7 @@ mod tests {
 
     fn fitting() -> Fitting {
         let mut fitting = Fitting::new();
-        fitting.look(Time(0), Some(ROOM));
+        fitting.compare_costs(Time(0), Some(ROOM));
         fitting
     }
 
@@ -121,7 +121,7 @@ mod tests {
                     left -= taken;
                 }
             }
-            fitting.look(Time(ms * 1000), Some(ROOM));
+            fitting.compare_costs(Time(ms * 1000), Some(ROOM));
         }
         fitting.bound(WANTED)
     }
@@ -145,7 +145,7 @@ mod tests {
             let mut fitting = fitting();
             for ms in 0..4_000 {
                 fitting.formed(1_000, 1_000, in_flight);
-                fitting.look(Time(ms * 1000), Some(ROOM));
+                fitting.compare_costs(Time(ms * 1000), Some(ROOM));
             }
             assert_eq!(fitting.bound(WANTED), bound, "{in_flight}");
         }
@@ -178,7 +178,7 @@ mod tests {
             fitting.formed(3 * ROOM, ROOM, 0);
         }
         assert_eq!((fitting.frames, fitting.batches), (4, 2 * PARTS));
-        fitting.look(Time(1_000_000), None);
+        fitting.compare_costs(Time(1_000_000), None);
         assert_eq!(fitting.bound(WANTED), WANTED);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Forwarded {
 
 impl Forwarded {
     /// Returns whether the value is queued or in flight, so that it need not be repeated.
-    pub(crate) fn knows(&self, value: &Value) -> bool {
+    pub(crate) fn has_pending(&self, value: &Value) -> bool {
         self.in_flight.contains(value) || self.queue.iter().any(|(queued, _)| queued == value)
     }
 
@@ -52,13 +52,13 @@ impl Forwarded {
 
     /// Records this node's vote for the value in a ballot of its own.
     pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
-        self.enter(ballot);
+        self.enter_ballot(ballot);
         if matches!(value, Value::Batch(_) | Value::RegisterSession { .. }) {
             self.in_flight.insert(value);
         }
     }
 
-    fn enter(&mut self, ballot: Ballot) {
+    fn enter_ballot(&mut self, ballot: Ballot) {
         if ballot != self.ballot {
             self.ballot = ballot;
             self.in_flight.clear();
@@ -73,7 +73,7 @@ impl Forwarded {
     /// Restarts with this ballot's leader, if any. Drops values queued in earlier ballots, which
     /// their origins repeat. Only values proposed in this ballot stay in flight.
     pub(crate) fn restart(&mut self, leader: Option<Ballot>) {
-        self.enter(leader.unwrap_or_default());
+        self.enter_ballot(leader.unwrap_or_default());
         self.queue.clear();
         self.bytes = 0;
     }
@@ -95,14 +95,14 @@ mod tests {
         let value = |session| Value::ExpireSession { session };
         let taken = (0..100).filter(|at| forwarded.push(value(*at), None, 640)).count();
         assert_eq!(taken, 640 / COMMAND_OVERHEAD_BYTES);
-        assert!(forwarded.knows(&value(3)));
+        assert!(forwarded.has_pending(&value(3)));
         assert_eq!(forwarded.pop().map(|(value, _)| value), Some(value(0)));
-        assert!(!forwarded.knows(&value(0)));
+        assert!(!forwarded.has_pending(&value(0)));
         let batch = Value::Batch(quorate_core::value::BatchName::default());
         forwarded.proposed(ballot(1), batch);
-        assert!(forwarded.knows(&batch));
+        assert!(forwarded.has_pending(&batch));
         forwarded.decided(&batch);
-        assert!(!forwarded.knows(&batch));
+        assert!(!forwarded.has_pending(&batch));
         forwarded.restart(None);
         assert_eq!(forwarded.next_bytes(), None);
     }
@@ -116,12 +116,12 @@ mod tests {
         forwarded.proposed(ballot(1), value(2));
         forwarded.proposed(ballot(2), value(2));
         forwarded.restart(Some(ballot(2)));
-        assert!(!forwarded.knows(&value(1)), "it lost its slot");
-        assert!(forwarded.knows(&value(2)));
+        assert!(!forwarded.has_pending(&value(1)), "it lost its slot");
+        assert!(forwarded.has_pending(&value(2)));
         forwarded.restart(Some(ballot(2)));
-        assert!(forwarded.knows(&value(2)));
+        assert!(forwarded.has_pending(&value(2)));
         forwarded.restart(Some(ballot(3)));
-        assert!(!forwarded.knows(&value(2)));
+        assert!(!forwarded.has_pending(&value(2)));
     }
 
     fn ballot(round: u32) -> Ballot {

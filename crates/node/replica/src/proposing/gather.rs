@@ -60,7 +60,7 @@ pub(crate) struct Gather {
     /// Number of queued commands that must not share a batch.
     apart: usize,
     bytes: Vec<u8>,
-    taken: usize,
+    removed_bytes: usize,
 }
 
 impl Gather {
@@ -70,7 +70,7 @@ impl Gather {
     }
 
     fn entry_bytes(&self) -> usize {
-        self.bytes.len() - self.taken
+        self.bytes.len() - self.removed_bytes
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -109,10 +109,10 @@ impl Gather {
     /// Returns the total length of the entries that fit into the next batch, and at least that of
     /// the first entry; 0 if only reads are queued.
     pub(crate) fn next_bytes(&self, batch_bytes: usize) -> usize {
-        self.next(batch_bytes).1
+        self.next_batch(batch_bytes).1
     }
 
-    fn next(&self, batch_bytes: usize) -> (usize, usize) {
+    fn next_batch(&self, batch_bytes: usize) -> (usize, usize) {
         let all = self.entry_bytes();
         if all <= batch_bytes && self.apart == 0 {
             return (self.items.len(), all);
@@ -132,13 +132,13 @@ impl Gather {
     }
 
     /// Removes the commands of the next batch, and passes their encoded entries to `build`.
-    pub(crate) fn take<T>(
+    pub(crate) fn take_batch<T>(
         &mut self,
         batch_bytes: usize,
         build: impl FnOnce(&[u8]) -> T,
     ) -> (Vec<Item>, T) {
-        let (count, bytes) = self.next(batch_bytes);
-        let built = build(&self.bytes[self.taken..self.taken + bytes]);
+        let (count, bytes) = self.next_batch(batch_bytes);
+        let built = build(&self.bytes[self.removed_bytes..self.removed_bytes + bytes]);
         let items: Vec<Item> = self.items.drain(..count).collect();
         if self.reads > 0 {
             self.reads -= items.iter().filter(|item| item.is_read()).count();
@@ -149,15 +149,15 @@ impl Gather {
     }
 
     fn consume(&mut self, bytes: usize) {
-        self.taken += bytes;
-        if self.taken == self.bytes.len() {
+        self.removed_bytes += bytes;
+        if self.removed_bytes == self.bytes.len() {
             self.bytes.clear();
-            self.taken = 0;
+            self.removed_bytes = 0;
             self.bytes.shrink_to(1 << 20);
-        } else if self.taken > self.bytes.len() / 2 {
+        } else if self.removed_bytes > self.bytes.len() / 2 {
             // Amortised: no more bytes are moved than were taken since the last move.
-            self.bytes.drain(..self.taken);
-            self.taken = 0;
+            self.bytes.drain(..self.removed_bytes);
+            self.removed_bytes = 0;
         }
     }
 
@@ -171,26 +171,26 @@ impl Gather {
             bytes.extend_from_slice(encoded);
             items.push_back(item);
         }
-        bytes.extend_from_slice(&self.bytes[self.taken..]);
+        bytes.extend_from_slice(&self.bytes[self.removed_bytes..]);
         items.append(&mut self.items);
-        (self.items, self.bytes, self.taken) = (items, bytes, 0);
+        (self.items, self.bytes, self.removed_bytes) = (items, bytes, 0);
     }
 
     /// Returns the index of the first command that may time out. [less-4] A command whose client
     /// was already notified never does, and is retained until it is executed.
-    fn first(&self) -> Option<usize> {
+    fn first_expiring(&self) -> Option<usize> {
         let mut items = self.items.iter();
         items.position(|item| item.waiter != Waiter::Told)
     }
 
     /// Returns the deadline of the first command that may time out.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        Some(self.items[self.first()?].deadline)
+        Some(self.items[self.first_expiring()?].deadline)
     }
 
     /// Removes and returns the first command that may time out, if its deadline has passed.
     pub(crate) fn expire(&mut self, now: Time) -> Option<(Item, Vec<u8>)> {
-        let at = self.first()?;
+        let at = self.first_expiring()?;
         let item = self.items[at];
         if item.deadline > now {
             return None;
@@ -200,7 +200,7 @@ impl Gather {
         self.reads -= usize::from(item.is_read());
         self.apart -= usize::from(item.apart);
         let kept: usize = before.iter().map(|item| item.encoded_bytes).sum();
-        let from = self.taken + kept;
+        let from = self.removed_bytes + kept;
         let bytes = self.bytes[from..from + item.encoded_bytes].to_vec();
         match kept {
             0 => self.consume(item.encoded_bytes),
@@ -220,8 +220,8 @@ mod tests {
         gather.push(Waiter::Front(Tag(tag)), Time(tag), &Entry { kind: Kind::Plain, command });
     }
 
-    fn take(gather: &mut Gather, batch_bytes: usize) -> (Vec<u64>, usize) {
-        let (items, length) = gather.take(batch_bytes, <[u8]>::len);
+    fn take_batch(gather: &mut Gather, batch_bytes: usize) -> (Vec<u64>, usize) {
+        let (items, length) = gather.take_batch(batch_bytes, <[u8]>::len);
         (items.iter().map(|item| item.deadline.0).collect(), length)
     }
 
@@ -232,10 +232,10 @@ mod tests {
         push(&mut gather, 2, &[0; 10]);
         push(&mut gather, 3, &[0; 100]);
         push(&mut gather, 4, &[0; 10]);
-        assert_eq!(take(&mut gather, 40), (vec![1, 2], 30));
+        assert_eq!(take_batch(&mut gather, 40), (vec![1, 2], 30));
         assert_eq!(gather.next_bytes(40), 105);
-        assert_eq!(take(&mut gather, 40), (vec![3], 105));
-        assert_eq!(take(&mut gather, 40), (vec![4], 15));
+        assert_eq!(take_batch(&mut gather, 40), (vec![3], 105));
+        assert_eq!(take_batch(&mut gather, 40), (vec![4], 15));
         assert_eq!(gather.charge(), 0);
     }
 
@@ -249,12 +249,12 @@ mod tests {
                 gather.set_apart();
             }
         }
-        assert_eq!(take(&mut gather, 100).0, [1]);
-        let (items, bytes) = gather.take(100, <[u8]>::to_vec);
+        assert_eq!(take_batch(&mut gather, 100).0, [1]);
+        let (items, bytes) = gather.take_batch(100, <[u8]>::to_vec);
         gather.put_back(vec![(items[0], &bytes)]);
         assert!(gather.expire(Time(2)).is_some_and(|(item, _)| item.apart));
-        assert_eq!(take(&mut gather, 100).0, [3]);
-        assert_eq!(take(&mut gather, 100).0, [4, 5]);
+        assert_eq!(take_batch(&mut gather, 100).0, [3]);
+        assert_eq!(take_batch(&mut gather, 100).0, [4, 5]);
     }
 
     /// [less-4] A command whose client was notified must be executed, however long that takes.
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(gather.expire(Time(2)), None);
         assert!(gather.expire(Time(9)).is_some());
         assert_eq!((gather.deadline(), gather.expire(Time(9))), (None, None));
-        let bytes = gather.take(100, <[u8]>::to_vec).1;
+        let bytes = gather.take_batch(100, <[u8]>::to_vec).1;
         assert!(bytes.ends_with(b"one"));
         assert_eq!(gather.charge(), 0);
     }
@@ -286,11 +286,11 @@ mod tests {
         let mut gather = Gather::default();
         push(&mut gather, 1, b"a");
         push(&mut gather, 2, b"b");
-        let (items, bytes) = gather.take(100, <[u8]>::to_vec);
+        let (items, bytes) = gather.take_batch(100, <[u8]>::to_vec);
         push(&mut gather, 3, b"c");
         let (first, second) = bytes.split_at(items[0].encoded_bytes);
         gather.put_back(vec![(items[0], first), (items[1], second)]);
-        let (items, bytes) = gather.take(100, <[u8]>::to_vec);
+        let (items, bytes) = gather.take_batch(100, <[u8]>::to_vec);
         assert_eq!(items.iter().map(|item| item.deadline.0).collect::<Vec<_>>(), [1, 2, 3]);
         let whole = crate::proposing::batch::assemble(
             crate::proposing::batch::Header { session: 1, sequence: 1 },
@@ -312,16 +312,16 @@ mod tests {
         read(&mut gather, 5);
         push(&mut gather, 6, b"b");
         assert_eq!((gather.len(), gather.next_bytes(22)), (3, 21));
-        assert_eq!(take(&mut gather, 22), (vec![1, 2, 3, 4, 5], 21));
+        assert_eq!(take_batch(&mut gather, 22), (vec![1, 2, 3, 4, 5], 21));
         assert_eq!(gather.len(), 1);
         read(&mut gather, 7);
-        let (items, bytes) = gather.take(100, <[u8]>::to_vec);
+        let (items, bytes) = gather.take_batch(100, <[u8]>::to_vec);
         assert_eq!((gather.len(), gather.is_empty()), (0, true));
         read(&mut gather, 8);
         assert_eq!((gather.next_bytes(100), gather.is_empty()), (0, false));
         gather.put_back(vec![(items[0], &bytes), (items[1], &[])]);
         assert_eq!(gather.len(), 1);
-        assert_eq!(take(&mut gather, 100), (vec![6, 7, 8], 6));
+        assert_eq!(take_batch(&mut gather, 100), (vec![6, 7, 8], 6));
         read(&mut gather, 9);
         assert!(gather.expire(Time(9)).is_some_and(|(item, _)| item.is_read()));
         assert_eq!((gather.len(), gather.charge()), (0, 0));

@@ -25,7 +25,7 @@ pub(crate) struct InFlightBatch {
     /// Number of leading items whose requests timed out with an unknown outcome.
     expired: usize,
     /// Number of items whose clients are to be notified once the batch is in memory at a quorum.
-    early: usize,
+    early_count: usize,
     last_vote: Option<(Ballot, Slot)>,
     pub(super) formed: Time,
 }
@@ -41,7 +41,16 @@ impl InFlightBatch {
     ) -> Self {
         let waits = |item: &&Item| matches!(item.waiter, Waiter::Early(_));
         let early = items.iter().filter(waits).count();
-        Self { name, payload, items, commands, expired: 0, early, last_vote: None, formed }
+        Self {
+            name,
+            payload,
+            items,
+            commands,
+            expired: 0,
+            early_count: early,
+            last_vote: None,
+            formed,
+        }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Item, Entry<'_>)> {
@@ -73,8 +82,8 @@ impl InFlightBatch {
 
     /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum. It is, in
     /// this slot, and so is everything that executes before it. The batch remains in flight.
-    fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
-        if std::mem::take(&mut self.early) == 0 {
+    fn notify_early(&mut self, slot: Slot, completions: &mut Completions) {
+        if std::mem::take(&mut self.early_count) == 0 {
             return;
         }
         for item in &mut self.items {
@@ -153,7 +162,7 @@ impl InFlight {
             return false;
         };
         batch.last_vote = Some((ballot, slot));
-        batch.early > 0
+        batch.early_count > 0
     }
 
     /// [less-2] Records that a quorum has everything below `to` in memory, in this ballot. Batches
@@ -164,7 +173,7 @@ impl InFlight {
             match batch.last_vote {
                 Some((in_ballot, slot)) if in_ballot == ballot && next <= slot && slot < to => {
                     next = slot.next();
-                    batch.tell_early(slot, completions);
+                    batch.notify_early(slot, completions);
                 }
                 _ => return,
             }
@@ -175,7 +184,7 @@ impl InFlight {
         self.batches.push_back(batch);
     }
 
-    pub(super) fn next(&self) -> Option<&InFlightBatch> {
+    pub(super) fn next_to_offer(&self) -> Option<&InFlightBatch> {
         self.batches.get(self.offered)
     }
 
@@ -203,7 +212,7 @@ impl InFlight {
 
     /// Removes the first batch, because it is about to be executed here. Returns `None` if the
     /// first batch has another name.
-    pub(super) fn complete(&mut self, name: &BatchName) -> Option<InFlightBatch> {
+    pub(super) fn complete_first(&mut self, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.batches.pop_front_if(|batch| batch.name == *name)?;
         self.offered = self.offered.saturating_sub(1);
         Some(batch)

@@ -51,8 +51,8 @@ pub(crate) struct Origin {
     registrations: Registrations,
     in_flight: InFlight,
     /// Commands of the service itself that are not applied yet.
-    due: BTreeSet<Vec<u8>>,
-    /// Time of the last offer or completion; silence is measured from then on.
+    housekeeping: BTreeSet<Vec<u8>>,
+    /// Time of the last offer or completion, from which silence is measured.
     progress_at: Time,
     /// Time before which no offers are made.
     hold_until: Time,
@@ -81,7 +81,7 @@ impl Origin {
             gather: Gather::default(),
             registrations: Registrations::new(node, boot),
             in_flight: InFlight::default(),
-            due: BTreeSet::new(),
+            housekeeping: BTreeSet::new(),
             progress_at: Time(0),
             hold_until: Time(0),
             anticipation: Anticipation::default(),
@@ -110,7 +110,7 @@ impl Origin {
         }
         let before = self.batch_bytes();
         let room = room.map(|room| room.saturating_sub(batch::HEADER_BYTES));
-        self.fitting.look(now, room);
+        self.fitting.compare_costs(now, room);
         before != self.batch_bytes()
     }
 
@@ -150,7 +150,7 @@ impl Origin {
     }
 
     /// Accepts a command; fails if the queue is full.
-    pub(crate) fn accept(
+    pub(crate) fn accept_command(
         &mut self,
         now: Time,
         waiter: Waiter,
@@ -180,12 +180,12 @@ impl Origin {
     /// Accepts a command that the service itself submits. Returns `false` if the queue is full. A
     /// command that is already queued or in flight is not queued again.
     pub(crate) fn accept_due(&mut self, now: Time, command: &[u8]) -> bool {
-        if self.due.contains(command) {
+        if self.housekeeping.contains(command) {
             return true;
         }
         let taken = self.push(now, Waiter::Service, &Entry { kind: Kind::Plain, command });
         if taken {
-            self.due.insert(command.to_vec());
+            self.housekeeping.insert(command.to_vec());
         }
         taken
     }
@@ -227,7 +227,7 @@ impl Origin {
     }
 
     /// Ends the wait for further commands if it is over. Must be called before offers are taken.
-    pub(crate) fn look(&mut self, now: Time) {
+    pub(crate) fn end_wait_if_over(&mut self, now: Time) {
         let full = self.gather.is_full(self.batch_bytes());
         self.anticipation.end_wait_if_over(moment(now), self.gather.len(), full);
     }
@@ -240,7 +240,7 @@ impl Origin {
         if self.registrations.is_waiting() {
             return Some(0);
         }
-        if let Some(batch) = self.in_flight.next() {
+        if let Some(batch) = self.in_flight.next_to_offer() {
             return Some(batch.payload.len());
         }
         let room = self.in_flight.len() < self.limits.window_batches
@@ -254,10 +254,10 @@ impl Origin {
     pub(crate) fn take_offer(&mut self, now: Time) -> Option<Offer> {
         self.next_bytes(now)?;
         self.progress_at = now;
-        if let Some(value) = self.registrations.take() {
+        if let Some(value) = self.registrations.take_next() {
             return Some(Offer { value, payload: None });
         }
-        if self.in_flight.next().is_none() {
+        if self.in_flight.next_to_offer().is_none() {
             self.form_batch(now);
         }
         let batch = self.in_flight.take_next()?;
@@ -276,7 +276,7 @@ impl Origin {
             let taken = self.gather.next_bytes(batch_bytes);
             self.fitting.formed(wanted, taken, self.in_flight.len());
         }
-        let (items, bytes) = self.gather.take(batch_bytes, assemble);
+        let (items, bytes) = self.gather.take_batch(batch_bytes, assemble);
         let commands = waiting - self.gather.len();
         self.totals.batches += 1;
         self.totals.commands += commands as u64;
@@ -292,8 +292,8 @@ impl Origin {
         self.in_flight.push(InFlightBatch::new(name, Payload::new(bytes), items, commands, now));
     }
 
-    /// Holds offers back until `until`, since the path to the leader has no free space.
-    pub(crate) fn hold(&mut self, until: Time) {
+    /// Holds offers back until this time, since the path to the leader has no free space.
+    pub(crate) fn hold_offers(&mut self, until: Time) {
         self.hold_until = until;
     }
 
@@ -336,7 +336,7 @@ impl Origin {
     /// Returns the numbers of the latest registrations by this process: of the node's own session,
     /// and of a client's session.
     pub(crate) fn registered(&self) -> [u64; 2] {
-        self.registrations.given()
+        self.registrations.last_numbers()
     }
 
     /// Handles a registration by this process that took effect in `slot`.
@@ -353,8 +353,8 @@ impl Origin {
 
     /// Removes a batch that is about to be executed here. If this process formed the batch, returns
     /// the record that assigns the replies to clients.
-    pub(crate) fn complete(&mut self, now: Time, name: &BatchName) -> Option<InFlightBatch> {
-        let batch = self.in_flight.complete(name)?;
+    pub(crate) fn complete_batch(&mut self, now: Time, name: &BatchName) -> Option<InFlightBatch> {
+        let batch = self.in_flight.complete_first(name)?;
         self.progress_at = now;
         if self.in_flight.is_empty() && self.limits.window_batches == 1 {
             let (formed, commands) = (moment(batch.formed), batch.commands);
@@ -362,10 +362,10 @@ impl Origin {
         }
         let completed = self.completed(&batch);
         self.completed.push(completed);
-        if !self.due.is_empty() {
+        if !self.housekeeping.is_empty() {
             for (item, entry) in batch.entries() {
                 if item.waiter == Waiter::Service {
-                    self.due.remove(entry.command);
+                    self.housekeeping.remove(entry.command);
                 }
             }
         }
@@ -397,7 +397,7 @@ impl Origin {
         completions: &mut Completions,
     ) {
         self.progress_at = now;
-        for number in self.registrations.open() {
+        for number in self.registrations.open_numbers() {
             let (node, boot) = (self.node, self.boot);
             let client = || Some(sessions.client_session(node, boot, number)?.slot);
             let slot = sessions.node_session(node, boot, number).or_else(client);
@@ -405,11 +405,11 @@ impl Origin {
                 self.registrations.on_registered(number, slot, completions);
             }
         }
-        let is_past = |name: &BatchName, header| sessions.turn(name, header) == Turn::Past;
+        let is_past = |name: &BatchName, header| sessions.preview_turn(name, header) == Turn::Past;
         for mut batch in self.in_flight.take_past(is_past) {
             for (item, entry) in batch.entries() {
                 if item.waiter == Waiter::Service {
-                    self.due.remove(entry.command);
+                    self.housekeeping.remove(entry.command);
                 }
             }
             batch.end_all(completions);
@@ -473,7 +473,7 @@ impl Origin {
     fn forget_due(&mut self, encoded: &[u8]) {
         let whole = batch::assemble(Header { session: 0, sequence: 0 }, encoded);
         for entry in Batch::parse(&whole).iter().flat_map(Batch::entries) {
-            self.due.remove(entry.command);
+            self.housekeeping.remove(entry.command);
         }
     }
 
@@ -519,7 +519,7 @@ mod tests {
     fn write(origin: &mut Origin, completions: &mut Completions, tag: u64, command: &[u8]) {
         completions.opened();
         origin
-            .accept(Time(0), Waiter::Front(Tag(tag)), &Entry { kind: Kind::Plain, command })
+            .accept_command(Time(0), Waiter::Front(Tag(tag)), &Entry { kind: Kind::Plain, command })
             .unwrap();
     }
 
@@ -544,7 +544,7 @@ mod tests {
     }
 
     fn failures(completions: &mut Completions) -> Vec<(u64, Failure)> {
-        let Some(mut ended) = completions.take() else {
+        let Some(mut ended) = completions.take_ended() else {
             return Vec::new();
         };
         let mut list = Vec::new();
@@ -567,7 +567,7 @@ mod tests {
         }
         assert_eq!(offers(&mut origin), [""; 0]);
         let first = name(&origin, 0);
-        assert!(origin.complete(Time(0), &first).is_some());
+        assert!(origin.complete_batch(Time(0), &first).is_some());
         assert_eq!(offers(&mut origin), ["40.3: b c d"]);
     }
 
@@ -581,21 +581,21 @@ mod tests {
             assert_eq!(offers(&mut origin), ["40.1: first"]);
             write(&mut origin, &mut completions, 1, b"a");
             let first = name(&origin, 0);
-            assert!(origin.complete(Time(400), &first).is_some());
-            origin.look(Time(400));
+            assert!(origin.complete_batch(Time(400), &first).is_some());
+            origin.end_wait_if_over(Time(400));
             assert_eq!(offers(&mut origin), [""; 0]);
             assert_eq!(origin.wake_at(Time(400)), Some(Time(500)));
             (origin, completions)
         };
         let (mut origin, mut completions) = completed();
         write(&mut origin, &mut completions, 2, b"b");
-        origin.look(Time(401));
+        origin.end_wait_if_over(Time(401));
         assert_eq!(offers(&mut origin), ["40.2: a b"]);
 
         let (mut origin, _) = completed();
-        origin.look(Time(499));
+        origin.end_wait_if_over(Time(499));
         assert_eq!(offers(&mut origin), [""; 0]);
-        origin.look(Time(500));
+        origin.end_wait_if_over(Time(500));
         assert_eq!(offers(&mut origin), ["40.2: a"]);
 
         let (mut origin, _) = completed();
@@ -604,7 +604,7 @@ mod tests {
 
         let (mut origin, _) = completed();
         origin.set_batching(1, 1);
-        origin.look(Time(401));
+        origin.end_wait_if_over(Time(401));
         assert_eq!(offers(&mut origin), ["40.2: a"]);
     }
 
@@ -618,10 +618,10 @@ mod tests {
         origin.on_new_ballot();
         assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
         assert_eq!([name(&origin, 0), name(&origin, 1)], names);
-        origin.complete(Time(0), &names[0]).unwrap();
+        origin.complete_batch(Time(0), &names[0]).unwrap();
         origin.on_out_of_order(&names[1]);
         assert_eq!(offers(&mut origin), ["40.2: a"]);
-        assert!(origin.complete(Time(0), &names[0]).is_none(), "answered once");
+        assert!(origin.complete_batch(Time(0), &names[0]).is_none(), "answered once");
     }
 
     #[test]
@@ -633,7 +633,7 @@ mod tests {
         let values = [0, 1].map(|at| Value::Batch(name(&origin, at)));
         origin.on_refused(&values[1], Time(5));
         assert_eq!(origin.next_bytes(Time(4)), None);
-        origin.hold(Time(0));
+        origin.hold_offers(Time(0));
         assert_eq!(offers(&mut origin), ["40.2: a"]);
         origin.on_refused(&values[0], Time(0));
         origin.on_refused(&values[1], Time(0));
@@ -700,11 +700,11 @@ mod tests {
     fn write_early(origin: &mut Origin, completions: &mut Completions, tag: u64) {
         completions.opened();
         let entry = Entry { kind: Kind::Plain, command: b"early" };
-        origin.accept(Time(0), Waiter::Early(Tag(tag)), &entry).unwrap();
+        origin.accept_command(Time(0), Waiter::Early(Tag(tag)), &entry).unwrap();
     }
 
     fn told(completions: &mut Completions) -> Vec<(u64, u64)> {
-        let Some(mut ended) = completions.take() else {
+        let Some(mut ended) = completions.take_ended() else {
             return Vec::new();
         };
         let mut list = Vec::new();
@@ -754,7 +754,7 @@ mod tests {
         write_early(&mut origin, &mut completions, 1);
         offers(&mut origin);
         let first = name(&origin, 0);
-        origin.complete(Time(0), &first).unwrap();
+        origin.complete_batch(Time(0), &first).unwrap();
         let second = name(&origin, 0);
         origin.voted(&second, Ballot::ZERO, Slot(6));
         origin.in_memory(Ballot::ZERO, Slot(7), &mut completions);
@@ -777,7 +777,11 @@ mod tests {
         assert_eq!(failures(&mut completions), [(0, Failure::Unknown)]);
         completions.opened();
         origin
-            .accept(Time(1), Waiter::Front(Tag(1)), &Entry { kind: Kind::Plain, command: b"a" })
+            .accept_command(
+                Time(1),
+                Waiter::Front(Tag(1)),
+                &Entry { kind: Kind::Plain, command: b"a" },
+            )
             .unwrap();
         offers(&mut origin);
         write(&mut origin, &mut completions, 2, b"b");
@@ -796,7 +800,9 @@ mod tests {
         let mut origin = origin();
         let entry = Entry { kind: Kind::Plain, command: b"" };
         let taken = (0..100)
-            .take_while(|tag| origin.accept(Time(0), Waiter::Front(Tag(*tag)), &entry).is_ok())
+            .take_while(|tag| {
+                origin.accept_command(Time(0), Waiter::Front(Tag(*tag)), &entry).is_ok()
+            })
             .count();
         assert_eq!(taken, 500 / (COMMAND_OVERHEAD_BYTES + entry.encoded_bytes()));
     }
@@ -810,7 +816,7 @@ mod tests {
         assert_eq!(offers(&mut origin), ["40.2: expire k"]);
         assert!(origin.accept_due(Time(0), b"expire k"));
         let names = [name(&origin, 0), name(&origin, 1)];
-        assert!(names.iter().all(|name| origin.complete(Time(0), name).is_some()));
+        assert!(names.iter().all(|name| origin.complete_batch(Time(0), name).is_some()));
         assert_eq!(offers(&mut origin), [""; 0]);
         assert!(origin.accept_due(Time(0), b"expire k"));
         assert_eq!(offers(&mut origin), ["40.3: expire k"]);

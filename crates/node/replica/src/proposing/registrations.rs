@@ -26,7 +26,7 @@ enum Own {
 
 /// A client's session that is not registered yet.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct WaitingSession {
     tag: Tag,
     deadline: Time,
     /// The registration was offered to the current leader.
@@ -44,7 +44,7 @@ pub(super) struct Registrations {
     own_count: u64,
     /// Waiting registrations by number, which is the order of acceptance and thus of their
     /// deadlines.
-    clients: BTreeMap<u64, Waiting>,
+    clients: BTreeMap<u64, WaitingSession>,
     clients_count: u64,
 }
 
@@ -95,13 +95,13 @@ impl Registrations {
         self.clients_count += 1;
         self.clients.insert(
             self.clients_count,
-            Waiting { tag, deadline, offered: false, offered_once: false },
+            WaitingSession { tag, deadline, offered: false, offered_once: false },
         );
     }
 
     /// Returns the numbers of the last registrations: of this node's own session, and of a
     /// client's.
-    pub(super) fn given(&self) -> [u64; 2] {
+    pub(super) fn last_numbers(&self) -> [u64; 2] {
         [self.own_number(), self.clients_count]
     }
 
@@ -121,7 +121,7 @@ impl Registrations {
     }
 
     /// Returns the next registration to offer, and marks it as offered.
-    pub(super) fn take(&mut self) -> Option<Value> {
+    pub(super) fn take_next(&mut self) -> Option<Value> {
         if self.own == (Own::Asked { offered: false }) {
             self.own = Own::Asked { offered: true };
             return Some(self.value(self.own_number()));
@@ -174,7 +174,7 @@ impl Registrations {
     }
 
     /// Returns the numbers of registrations not known to have taken effect.
-    pub(super) fn open(&self) -> Vec<u64> {
+    pub(super) fn open_numbers(&self) -> Vec<u64> {
         let own = matches!(self.own, Own::Asked { .. }).then(|| self.own_number());
         own.into_iter().chain(self.clients.keys().copied()).collect()
     }

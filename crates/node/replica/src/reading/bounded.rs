@@ -19,7 +19,7 @@ use crate::{
 const PENDING_MAX: usize = 8;
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRead {
     tag: Tag,
     most_us: u64,
     deadline: Time,
@@ -32,29 +32,29 @@ type Answer = (Time, Slot);
 /// Waiting reads with a bound, and the freshness of this node.
 #[derive(Debug, Default)]
 pub(crate) struct Bounded {
-    waiting: VecDeque<Waiting>,
+    waiting_reads: VecDeque<WaitingRead>,
     /// Latest answer whose slots are all applied.
-    applied: Option<Answer>,
+    applied_answer: Option<Answer>,
     /// Later answers, whose slots have not all been applied yet.
     pending: VecDeque<Answer>,
     /// A read with a bound has been requested. Until then, answers are not retained.
-    used: bool,
+    is_used: bool,
 }
 
 impl Bounded {
     /// Returns the number of reads that have not completed.
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting_reads.len()
     }
 
     pub(crate) fn push(&mut self, tag: Tag, most_us: u64, deadline: Time) {
-        self.used = true;
-        self.waiting.push_back(Waiting { tag, most_us, deadline });
+        self.is_used = true;
+        self.waiting_reads.push_back(WaitingRead { tag, most_us, deadline });
     }
 
     /// Records the answer to a request that was sent at `asked_at`.
     pub(crate) fn confirmed(&mut self, asked_at: Time, slot: Slot) {
-        if self.used {
+        if self.is_used {
             if self.pending.len() >= PENDING_MAX {
                 self.pending.pop_front();
             }
@@ -70,29 +70,30 @@ impl Bounded {
     /// Returns whether to query the leader: no pending answer is recent enough for a read.
     pub(crate) fn wants_question(&self, now: Time) -> bool {
         let newest = self.pending.back();
-        let fresh = |waiting: &Waiting| {
+        let fresh = |waiting: &WaitingRead| {
             newest.is_some_and(|(asked_at, _)| now.since_us(*asked_at) <= waiting.most_us)
         };
-        self.waiting.iter().any(|waiting| !fresh(waiting))
+        self.waiting_reads.iter().any(|waiting| !fresh(waiting))
     }
 
     /// Releases the reads for which this node's applied state is fresh enough.
     pub(crate) fn release(&mut self, now: Time, applied_to: Slot, completions: &mut Completions) {
-        if !self.used {
+        if !self.is_used {
             return;
         }
         while let Some(answer) = self.pending.pop_front_if(|(_, slot)| *slot <= applied_to) {
-            self.applied = Some(answer);
+            self.applied_answer = Some(answer);
         }
-        let Some((asked_at, slot)) = self.applied.filter(|(_, slot)| *slot <= applied_to) else {
+        let Some((asked_at, slot)) = self.applied_answer.filter(|(_, slot)| *slot <= applied_to)
+        else {
             return;
         };
-        self.waiting.retain(|waiting| {
+        self.waiting_reads.retain(|waiting| {
             let most_us = waiting.most_us;
             if now.since_us(asked_at) > most_us {
                 return true;
             }
-            let evidence = Evidence::Within { asked_at, slot, most_us };
+            let evidence = Evidence::Within { requested_at: asked_at, slot, most_us };
             completions.readable(waiting.tag, evidence);
             false
         });
@@ -100,20 +101,20 @@ impl Bounded {
 
     /// Fails the reads that have timed out, and returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
-        let before = self.waiting.len();
-        self.waiting.retain(|waiting| {
+        let before = self.waiting_reads.len();
+        self.waiting_reads.retain(|waiting| {
             let late = waiting.deadline <= now;
             if late {
                 completions.failed(waiting.tag, Failure::Stale);
             }
             !late
         });
-        (before - self.waiting.len()) as u64
+        (before - self.waiting_reads.len()) as u64
     }
 
     /// Returns the time at which reads with a bound next need a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
-        let first = self.waiting.iter().map(|waiting| waiting.deadline).min();
+        let first = self.waiting_reads.iter().map(|waiting| waiting.deadline).min();
         earliest([first])
     }
 }
@@ -125,7 +126,7 @@ mod tests {
 
     fn ended(completions: &mut Completions) -> Vec<String> {
         let mut list = Vec::new();
-        let Some(mut ended) = completions.take() else {
+        let Some(mut ended) = completions.take_ended() else {
             return list;
         };
         while let Some(completion) = ended.next_completion() {

@@ -9,14 +9,14 @@ use crate::{
     completions::Completions, ports::front::Failure, proposing::gather::Waiter, wake::earliest,
 };
 
-type Waiting = VecDeque<(Waiter, Time)>;
+type WaitingReads = VecDeque<(Waiter, Time)>;
 
 /// The request for confirmation in flight, with the reads that wait for it.
 #[derive(Debug)]
-struct Asked {
+struct PendingConfirmation {
     token: ReadToken,
-    since: Time,
-    waiters: Waiting,
+    sent_at: Time,
+    waiters: WaitingReads,
 }
 
 /// Confirmed reads, which may run once enough slots are applied.
@@ -24,15 +24,15 @@ struct Asked {
 struct Confirmed {
     slot: Slot,
     evidence: Evidence,
-    waiters: Waiting,
+    waiters: WaitingReads,
 }
 
 /// All linearizable reads of this node.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     /// Reads that arrived after the last request was sent and thus need the next one ([read-2]).
-    waiting: Waiting,
-    asked: Option<Asked>,
+    waiting: WaitingReads,
+    pending: Option<PendingConfirmation>,
     confirmed: Vec<Confirmed>,
     last_token: u64,
     retry_at: Time,
@@ -56,7 +56,7 @@ impl Reads {
 
     /// Returns when the next request may be sent; `None` if one is in flight.
     pub(crate) fn may_ask_at(&self) -> Option<Time> {
-        self.asked.is_none().then_some(self.retry_at)
+        self.pending.is_none().then_some(self.retry_at)
     }
 
     /// [read-4] Releases the waiting reads under the leader's lease, so that they need no request,
@@ -81,23 +81,27 @@ impl Reads {
         patience_ms: u64,
         wanted: bool,
     ) -> Option<ReadToken> {
-        if self.asked.as_ref().is_some_and(|asked| now >= asked.since.plus_ms(patience_ms)) {
+        if self.pending.as_ref().is_some_and(|asked| now >= asked.sent_at.plus_ms(patience_ms)) {
             self.ask_again();
         }
         let idle = self.waiting.is_empty() && !wanted;
-        if self.asked.is_some() || idle || now < self.retry_at {
+        if self.pending.is_some() || idle || now < self.retry_at {
             return None;
         }
         self.last_token += 1;
         let token = ReadToken(self.last_token);
-        self.asked = Some(Asked { token, since: now, waiters: std::mem::take(&mut self.waiting) });
+        self.pending = Some(PendingConfirmation {
+            token,
+            sent_at: now,
+            waiters: std::mem::take(&mut self.waiting),
+        });
         Some(token)
     }
 
     /// Handles a confirmation. The confirmed reads may run once everything below `slot` is applied.
     /// Returns when the request was sent, if the confirmation is for the request in flight.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> Option<Time> {
-        let asked = self.asked.take_if(|asked| asked.token == token)?;
+        let asked = self.pending.take_if(|asked| asked.token == token)?;
         if !asked.waiters.is_empty() {
             self.confirmed.push(Confirmed {
                 slot,
@@ -105,13 +109,13 @@ impl Reads {
                 waiters: asked.waiters,
             });
         }
-        Some(asked.since)
+        Some(asked.sent_at)
     }
 
     /// Handles a refused request for confirmation. Another request for the same reads is sent at
     /// `retry_at` at the earliest.
     pub(crate) fn failed(&mut self, token: ReadToken, retry_at: Time) {
-        if self.asked.as_ref().is_some_and(|asked| asked.token == token) {
+        if self.pending.as_ref().is_some_and(|asked| asked.token == token) {
             self.ask_again();
             self.retry_at = retry_at;
         }
@@ -121,7 +125,7 @@ impl Reads {
     /// wait for slots that the previous leader had proposed and that may never be decided.
     pub(crate) fn on_new_ballot(&mut self) {
         self.retry_at = Time(0);
-        let mut again = Waiting::new();
+        let mut again = WaitingReads::new();
         for mut confirmed in self.confirmed.drain(..) {
             again.append(&mut confirmed.waiters);
         }
@@ -130,7 +134,7 @@ impl Reads {
     }
 
     fn ask_again(&mut self) {
-        if let Some(mut asked) = self.asked.take() {
+        if let Some(mut asked) = self.pending.take() {
             asked.waiters.append(&mut self.waiting);
             self.waiting = asked.waiters;
         }
@@ -163,7 +167,7 @@ impl Reads {
 
     /// Fails the reads that have timed out, and returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
-        let asked = self.asked.iter_mut().map(|asked| &mut asked.waiters);
+        let asked = self.pending.iter_mut().map(|asked| &mut asked.waiters);
         let confirmed = self.confirmed.iter_mut().map(|one| &mut one.waiters);
         let mut expired = 0;
         for waiters in asked.chain(confirmed).chain([&mut self.waiting]) {
@@ -179,14 +183,14 @@ impl Reads {
 
     /// Returns the time at which linearizable reads next need a turn, even without further input.
     pub(crate) fn wake_at(&self, patience_ms: u64) -> Option<Time> {
-        let asked = self.asked.as_ref().map(|asked| asked.since.plus_ms(patience_ms));
-        let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);
-        let first = |waiters: &Waiting| waiters.front().map(|(_, deadline)| *deadline);
+        let asked = self.pending.as_ref().map(|asked| asked.sent_at.plus_ms(patience_ms));
+        let retry = (!self.waiting.is_empty() && self.pending.is_none()).then_some(self.retry_at);
+        let first = |waiters: &WaitingReads| waiters.front().map(|(_, deadline)| *deadline);
         let confirmed = self.confirmed.iter().filter_map(|one| first(&one.waiters));
         earliest([
             asked,
             retry,
-            self.asked.as_ref().and_then(|asked| first(&asked.waiters)),
+            self.pending.as_ref().and_then(|asked| first(&asked.waiters)),
             confirmed.min(),
             first(&self.waiting),
         ])
@@ -205,7 +209,7 @@ mod tests {
     }
 
     fn ended(completions: &mut Completions) -> Vec<String> {
-        let Some(mut ended) = completions.take() else {
+        let Some(mut ended) = completions.take_ended() else {
             return Vec::new();
         };
         let mut list = Vec::new();

@@ -19,7 +19,7 @@ pub(crate) enum Evidence {
     /// request for confirmation was sent.
     Within {
         /// Time at which the confirmed request was sent.
-        asked_at: Time,
+        requested_at: Time,
         /// First slot that the answer to the request does not cover.
         slot: Slot,
         /// Maximum age of the request in microseconds, by this node's clock.
@@ -37,7 +37,7 @@ impl Evidence {
             Self::Leased(ballot) => now()
                 .and_then(|now| node.leased_read(now))
                 .is_some_and(|leased| leased.ballot == ballot),
-            Self::Within { asked_at, slot, most_us } => {
+            Self::Within { requested_at: asked_at, slot, most_us } => {
                 slot <= applied_to && now().is_some_and(|now| now.since_us(asked_at) <= most_us)
             }
         }

@@ -53,7 +53,7 @@ pub(crate) struct Probe {
     stage: Stage,
     deadline: Time,
     last_token: u64,
-    ended: Option<Probed>,
+    result: Option<Probed>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Probe {
 
     /// Creates a probe whose success shows that this node has caught up since its restart
     /// ([access-4]).
-    pub(crate) fn of_access(round_ms: u64) -> Self {
+    pub(crate) fn for_access(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
     }
 
@@ -83,19 +83,19 @@ impl Probe {
             stage: Stage::Idle,
             deadline: Time(0),
             last_token: first,
-            ended: None,
+            result: None,
         }
     }
 
-    /// Starts a probe, unless one is in flight. If `refused` is set, it ends at once with that.
-    pub(crate) fn begin(&mut self, now: Time, refused: Option<Probed>) {
+    /// Starts a probe, unless one is in flight. With `refused`, it ends at once with this result.
+    pub(crate) fn begin_probe(&mut self, now: Time, refused: Option<Probed>) {
         if refused.is_some() {
             self.stage = Stage::Idle;
-            self.ended = refused;
+            self.result = refused;
         } else if self.stage == Stage::Idle {
             self.stage = Stage::Ask(now);
             self.deadline = now.plus_ms(self.patience_ms);
-            self.ended = None;
+            self.result = None;
         }
     }
 
@@ -127,7 +127,7 @@ impl Probe {
     }
 
     /// Ends the probe if its read could be served, or if it timed out.
-    pub(crate) fn settle(&mut self, now: Time, applied_to: Slot) {
+    pub(crate) fn end_if_done(&mut self, now: Time, applied_to: Slot) {
         let late = now >= self.deadline;
         let ended = match self.stage {
             Stage::Idle => return,
@@ -137,11 +137,11 @@ impl Probe {
             Stage::Ask(_) | Stage::Asked(_) | Stage::Confirmed(_) => return,
         };
         self.stage = Stage::Idle;
-        self.ended = Some(ended);
+        self.result = Some(ended);
     }
 
-    pub(crate) fn take(&mut self) -> Option<Probed> {
-        self.ended.take()
+    pub(crate) fn take_result(&mut self) -> Option<Probed> {
+        self.result.take()
     }
 
     /// Returns the time at which the probe next needs a turn, even without further input.
@@ -160,7 +160,7 @@ mod tests {
 
     fn begun() -> (Probe, ReadToken) {
         let mut probe = Probe::new(400);
-        probe.begin(Time(0), None);
+        probe.begin_probe(Time(0), None);
         let token = probe.next_question(Time(0)).unwrap();
         (probe, token)
     }
@@ -173,36 +173,40 @@ mod tests {
     fn a_read_is_served_once_enough_is_applied() {
         let (mut probe, token) = begun();
         probe.confirmed(token, Slot(7));
-        probe.settle(at_ms(499), Slot(6));
-        assert_eq!(probe.take(), None);
-        probe.settle(at_ms(499), Slot(7));
-        assert_eq!(probe.take(), Some(Probed::Served));
-        assert_eq!((probe.take(), probe.wake_at()), (None, None));
-        probe.begin(at_ms(600), Some(Probed::Closed));
-        assert_eq!(probe.take(), Some(Probed::Closed));
+        probe.end_if_done(at_ms(499), Slot(6));
+        assert_eq!(probe.take_result(), None);
+        probe.end_if_done(at_ms(499), Slot(7));
+        assert_eq!(probe.take_result(), Some(Probed::Served));
+        assert_eq!((probe.take_result(), probe.wake_at()), (None, None));
+        probe.begin_probe(at_ms(600), Some(Probed::Closed));
+        assert_eq!(probe.take_result(), Some(Probed::Closed));
     }
 
     #[test]
     fn what_is_not_applied_in_time_is_behind() {
         let (mut probe, token) = begun();
         probe.confirmed(token, Slot(7));
-        probe.settle(at_ms(500), Slot(6));
+        probe.end_if_done(at_ms(500), Slot(6));
         let (applied_to, needed) = (Slot(6), Slot(7));
-        assert_eq!(probe.take(), Some(Probed::Behind { applied_to, needed }));
+        assert_eq!(probe.take_result(), Some(Probed::Behind { applied_to, needed }));
     }
 
     #[test]
     fn a_question_is_asked_again_until_time_is_up() {
         let (mut probe, token) = begun();
-        probe.begin(at_ms(1), None);
+        probe.begin_probe(at_ms(1), None);
         assert_eq!(probe.next_question(at_ms(1)), None, "one at a time");
         probe.failed(at_ms(1), token);
         assert_eq!(probe.wake_at(), Some(at_ms(1 + RETRY_MS)));
         let again = probe.next_question(at_ms(10)).unwrap();
         assert_ne!(token, again);
         probe.confirmed(token, Slot(1));
-        probe.settle(at_ms(500), Slot(1));
-        assert_eq!(probe.take(), Some(Probed::Unconfirmed), "an old answer confirms no read");
+        probe.end_if_done(at_ms(500), Slot(1));
+        assert_eq!(
+            probe.take_result(),
+            Some(Probed::Unconfirmed),
+            "an old answer confirms no read"
+        );
         assert!(again.0 > FIRST_TOKEN);
     }
 }

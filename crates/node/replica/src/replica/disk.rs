@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Interval in milliseconds between checks of the disk's free space.
-const LOOK_MS: u64 = 100;
+const CHECK_INTERVAL_MS: u64 = 100;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn poll_log(
@@ -97,12 +97,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
         front: &mut dyn Front,
     ) {
-        self.catching_up.lose(&done.lost, &mut self.spine.protocol, &mut self.spine.counters);
+        self.catching_up.record_lost(
+            &done.lost,
+            &mut self.spine.protocol,
+            &mut self.spine.counters,
+        );
         if purpose == Purpose::Scrub {
             return self.scrubbing.answered(&done.lost, done.result.is_err());
         }
         if let Some(why) = self.spine.storing.note_read(&done) {
-            self.spine.observing.tell(Event::Unreadable { why });
+            self.spine.observing.queue_event(Event::Unreadable { why });
         }
         let values = match done.result {
             Ok(values) => values,
@@ -126,7 +130,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
             Purpose::Streams => self.streams_work().on_read(values),
             Purpose::Scrub => {}
-            Purpose::Payload(to, value, _) => catching_up::answer(to, value, &values, &mut out),
+            Purpose::Payload(to, value, _) => {
+                catching_up::answer_request(to, value, &values, &mut out)
+            }
         }
     }
 
@@ -143,7 +149,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let bare = applying.run_from_log(decided_to, values, &mut listeners);
         self.applied(now, front);
         if let Some(bare) = bare {
-            self.catching_up.lose(&[bare], &mut self.spine.protocol, &mut self.spine.counters);
+            self.catching_up.record_lost(
+                &[bare],
+                &mut self.spine.protocol,
+                &mut self.spine.counters,
+            );
         }
     }
 
@@ -151,7 +161,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// clients immediately, since their requests cannot succeed here.
     pub(super) fn fail_storage(&mut self, why: String) {
         if self.spine.storing.fail(format!("the log failed: {why}")) {
-            self.spine.observing.tell(Event::LogFailed { why });
+            self.spine.observing.queue_event(Event::LogFailed { why });
             self.spine.protocol.later(Input::StorageFailed);
             self.end_requests(Failure::Voteless);
         }
@@ -171,13 +181,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [room-1] Checks, if that is due, whether this node's disk is full except for its reserve.
     /// Returns the result of the last check.
     pub(super) fn look_at_disk(&mut self, now: Time) -> bool {
-        if now >= self.fitness.room.look_at {
-            self.fitness.room.look_at = now.plus_ms(LOOK_MS);
+        if now >= self.fitness.room.next_check_at {
+            self.fitness.room.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
             let log = self.spine.storing.log();
             let free = log.disk().free_bytes(Family::Log);
-            if self.fitness.room.look(free, log.segment_bytes()) {
+            if self.fitness.room.update_free_space(free, log.segment_bytes()) {
                 let (full, free) = (self.fitness.room.full, free.unwrap_or(0));
-                self.spine.observing.tell(Event::DiskFull { full, free });
+                self.spine.observing.queue_event(Event::DiskFull { full, free });
             }
         }
         self.fitness.room.full
@@ -188,7 +198,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// nodes, returns what the last leader reported.
     pub(super) fn full_disk(&self, now: Time) -> Option<NodeId> {
         if !self.spine.protocol.leads() {
-            return self.fitness.room.named;
+            return self.fitness.room.full_member;
         }
         let (own, room) = (self.spine.own.member.node, &self.fitness.room);
         if !room.full && room.full_peers.is_empty() {

@@ -25,7 +25,7 @@ use crate::{
     observing::events::Event,
     outbox::RETRY_MS,
     ports::{plane::Plane, service::StateMachine},
-    storing::Written,
+    storing::RecordForm,
 };
 
 /// Maximum number of bytes of a stream in one record. Reading any of them reads the whole record.
@@ -65,8 +65,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     self.snapshots.on_learner(now, to, range.from);
                     self.catching_up.start_serving(to, range);
                 }
-                Effect::NeedSnapshot { log_start, .. } => self.snapshots.need(log_start),
-                Effect::Forget { to } => self.snapshots.forget(to),
+                Effect::NeedSnapshot { log_start, .. } => {
+                    self.snapshots.request_from_peers(log_start)
+                }
+                Effect::Forget { to } => self.snapshots.trim_to(to),
                 Effect::ReadReady { token, slot } => {
                     if self.reading.confirmed(token, slot) {
                         self.spine.counters.reads_confirmed += 1;
@@ -81,7 +83,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Device(Order::Submit { value }) => {
                     self.submit_to_device(now, value, plane);
                 }
-                Effect::Device(order) => self.devices.order(&order),
+                Effect::Device(order) => self.devices.execute_order(&order),
                 Effect::Refused { value, why } => self.on_refused(now, value, why, plane),
                 Effect::TransferEnded(result) => self.on_transfer_ended(result),
                 Effect::Role { role, leader } => self.on_role(now, role, leader),
@@ -92,7 +94,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     self.spine.observing.explain(now, explanation, &mut self.spine.counters);
                 }
                 Effect::WakeAt(at) => self.spine.protocol.set_wake(at),
-                Effect::Alarm(alarm) => self.spine.observing.raise(alarm, &mut self.spine.counters),
+                Effect::Alarm(alarm) => {
+                    self.spine.observing.raise_alarm(alarm, &mut self.spine.counters)
+                }
             }
         }
         // Learned values count as decided in the same step, before their records are written.
@@ -130,7 +134,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 reply.clock_ms = self.spine.clocks.own_ms(now);
                 reply.disk_full = self.look_at_disk(now);
                 // Releases from before [lie-1] also leave these bytes zero.
-                let all = self.members.rising().all_witness();
+                let all = self.members.rising().all_support_log_statements();
                 reply.group_ms = if all { self.spine.clocks.group_ms(now) } else { 0 };
             }
             Message::Phase2a(proposal) => {
@@ -191,7 +195,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Record::Round { .. } | Record::Promise { .. } => None,
         };
         let appended = match content {
-            None => self.spine.storing.append(seq, &record, None, Written::Bytes(&[]), hard),
+            None => self.spine.storing.append(seq, &record, None, RecordForm::Bytes(&[]), hard),
             Some((range, value)) => {
                 self.spine.contents.pin(&value, range);
                 let early = HardState { decided_to: before.decided_to, ..hard };
@@ -225,7 +229,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let (mut part, bytes) = self.spine.contents.first_part(value, rest, streams);
             let places;
             let written = match &bytes {
-                Bytes::None => Written::Bytes(&[]),
+                Bytes::None => RecordForm::Bytes(&[]),
                 Bytes::Here(payload) => {
                     let most = self.spine.storing.log().record_bytes_max().min(RUN_BYTES_MAX);
                     let spans = payload.len() as u64 == part.len();
@@ -234,7 +238,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                         part.to = part.from.plus(length as u64);
                         self.note_recorded(value, part);
                     }
-                    Written::Bytes(&payload[..length])
+                    RecordForm::Bytes(&payload[..length])
                 }
                 Bytes::Placed => {
                     places = self.places_of(value, part);
@@ -244,12 +248,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                         continue;
                     }
                     self.spine.counters.stream_bytes_placed += part.len();
-                    Written::Places(&places)
+                    RecordForm::Places(&places)
                 }
                 // [snap-5] The value is decided, so the store fetches whatever peers still retain.
                 Bytes::Missing if is_learned(&record) => {
                     self.learns_bare(part.to);
-                    Written::Places(&[])
+                    RecordForm::Places(&[])
                 }
                 // [value-3] A vote without its bytes would be void. This should be unreachable; if
                 // it happens, the node stops voting.
@@ -324,7 +328,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         if held != range {
             // The part of the run that follows the needless one may also be available.
-            self.spine.found(now, value);
+            self.spine.handle_arrival(now, value);
         }
     }
 
@@ -336,7 +340,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         if let Value::Content { stream, .. } = value {
-            return self.streaming.offering.refused(stream);
+            return self.streaming.offering.record_refusal(stream);
         }
         let Some((origin, _)) = origin_of(&value) else {
             return;
@@ -345,7 +349,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let until = now.plus_ms(RETRY_MS);
             self.spine.proposing.origin().on_refused(&value, until);
         } else {
-            self.spine.refuse(origin, value, why, plane);
+            self.spine.refuse_value(origin, value, why, plane);
         }
     }
 
@@ -354,7 +358,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             && to != self.spine.own.member.node
         {
             let why = why.to_owned();
-            self.spine.observing.tell(Event::HandedOver { to, why });
+            self.spine.observing.queue_event(Event::HandedOver { to, why });
         }
         self.ending.on_transfer_ended(result);
     }
@@ -363,7 +367,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let led = self.spine.protocol.set_role(role);
         let node = self.spine.protocol.node();
         let (leads, ballot) = (node.leader(), node.ballot());
-        self.spine.observing.tell(Event::Role { role, leader: leads, ballot });
+        self.spine.observing.queue_event(Event::Role { role, leader: leads, ballot });
         self.spine.observing.led(now, leads, ballot);
         self.tuning.on_peers_changed();
         self.tuning.set_nodes(node.configuration().members().len());

@@ -18,7 +18,7 @@ use crate::ports::{
 };
 
 impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
-    fn lend(&mut self) -> Result<Name, Failure> {
+    fn assign_name(&mut self) -> Result<Name, Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
         let own = replica.spine.own;
@@ -80,7 +80,7 @@ impl<D: Disk, S: StateMachine> Requester<'_, D, S> {
         if replica.spine.node().role() != Role::Leader {
             return Err(Failure::NoQuorum);
         }
-        if replica.spine.proposing.knows(&value) || replica.spine.is_past(&value, bytes) {
+        if replica.spine.proposing.has_pending(&value) || replica.spine.is_past(&value, bytes) {
             replica.spine.counters.forwards_repeated += 1;
             return Ok(());
         }

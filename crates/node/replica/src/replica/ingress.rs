@@ -24,7 +24,7 @@ use crate::{
         service::StateMachine,
     },
     snapshots::{fetching::Offer, turn::offer_frame},
-    storing::Written,
+    storing::RecordForm,
 };
 
 /// Delay in milliseconds before the next offer to a leader that was busy or does not lead.
@@ -50,8 +50,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.spine.counters.frames_overload += 1;
             return;
         }
-        self.rollback.remind(&mut self.spine, plane);
-        self.spine.clocks.turn(now, wall_ms);
+        self.rollback.send_reminders(&mut self.spine, plane);
+        self.spine.clocks.update_own_reading(now, wall_ms);
         self.begin_turn(now);
         self.spine.stamp(Hop::Frame, None);
         self.drain_inbox(now, plane);
@@ -130,7 +130,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         if let Message::Learn { range, value } = message
-            && self.catching_up.wants(range)
+            && self.catching_up.is_fetching(range)
         {
             self.take_repair(range, value, brought);
             return;
@@ -154,8 +154,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let (now, message) = self.spine.received_at(now, message);
         self.tuning.on_message(now, from.node, &message);
-        self.spine.observing.heard(now, &message, self.spine.node().era());
-        let Some(held) = self.spine.admit(now, &message, brought) else {
+        self.spine.observing.record_message(now, &message, self.spine.node().era());
+        let Some(held) = self.spine.admit_value(now, &message, brought) else {
             return;
         };
         let beat = match &message {
@@ -200,9 +200,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         }
         if self.spine.node().role() != Role::Leader {
-            return self.spine.refuse(from, value, Refusal::NotLeader, plane);
+            return self.spine.refuse_value(from, value, Refusal::NotLeader, plane);
         }
-        if self.spine.proposing.knows(&value) || self.spine.is_past(&value, brought.bytes) {
+        if self.spine.proposing.has_pending(&value) || self.spine.is_past(&value, brought.bytes) {
             self.spine.counters.forwards_repeated += 1;
             return;
         }
@@ -215,7 +215,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         };
         if !self.spine.proposing.take_forwarded(value, payload) {
-            return self.spine.refuse(from, value, Refusal::Busy, plane);
+            return self.spine.refuse_value(from, value, Refusal::Busy, plane);
         }
         self.spine.counters.forwards_taken += 1;
         self.propose_forwarded(now, plane);
@@ -233,7 +233,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let keeping = &mut self.streaming.keeping;
             keeping.missing_not_there(now, stream, self.spine.peers.len());
         }
-        let Some(range) = self.spine.contents.wanted(&value) else {
+        let Some(range) = self.spine.contents.fetching_range(&value) else {
             return;
         };
         match brought {
@@ -243,8 +243,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     || self.spine.contents.has_room(brought.bytes.len()) =>
             {
                 let streams = self.spine.applying.streams();
-                let held = self.spine.contents.holds(&value, range, streams);
-                self.spine.keep(now, value, range, held, brought);
+                let held = self.spine.contents.holds_all(&value, range, streams);
+                self.spine.store_bytes(now, value, range, held, brought);
             }
             Some(_) => self.spine.counters.frames_overload += 1,
             None => self.spine.contents.not_there(now, &value, self.spine.peers.len()),
@@ -255,15 +255,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn take_repair(&mut self, range: SlotRange, value: Value, brought: Option<ReceivedBytes<'_>>) {
         let is_content = matches!(value, Value::Content { .. });
         let written = match brought {
-            _ if !value.has_bytes() => Written::Bytes(&[]),
+            _ if !value.has_bytes() => RecordForm::Bytes(&[]),
             Some(brought) if brought.is_of(&value, range) && !brought.bytes.is_empty() => {
-                Written::Bytes(brought.bytes)
+                RecordForm::Bytes(brought.bytes)
             }
             // [snap-5] The store already has the bytes, or it fetches those that peers still
             // retain.
             _ if is_content => {
                 self.learns_bare(range.to);
-                Written::Places(&[])
+                RecordForm::Places(&[])
             }
             _ => return,
         };
@@ -314,9 +314,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn on_claim(&mut self, from: NodeId, claim: Claim) {
-        if let Some(alarm) = self.spine.peers.heard(from, claim, self.spine.applying.digest()) {
-            self.spine.observing.raise(alarm, &mut self.spine.counters);
-            self.suspicion.look(&mut self.spine);
+        if let Some(alarm) =
+            self.spine.peers.compare_claim(from, claim, self.spine.applying.digest())
+        {
+            self.spine.observing.raise_alarm(alarm, &mut self.spine.counters);
+            self.suspicion.update_record(&mut self.spine);
         }
     }
 }

@@ -14,7 +14,7 @@ use quorate_log::disk::Disk;
 use quorate_tuner::Setting;
 
 use crate::{
-    backup::Held,
+    backup::HeldSnapshot,
     group::{
         Group,
         asking::{Answer, Ask, Members, PeerTable, Refused},
@@ -36,7 +36,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             false => self.begin_ask(now, asked, ask, dry_run),
         };
         if let Err(refused) = begun {
-            self.members.answer(asked, Err(refused));
+            self.members.answer_operator(asked, Err(refused));
         }
     }
 
@@ -49,7 +49,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         dry_run: bool,
     ) -> Result<(), Refused> {
         self.is_open()?;
-        self.reading.accept(now, Waiter::Operator(asked))?;
+        self.reading.queue_read(now, Waiter::Operator(asked))?;
         self.members.judge_later(asked, ask, dry_run);
         Ok(())
     }
@@ -65,7 +65,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             if let Some((ask, dry_run)) = self.members.take_unjudged(asked)
                 && let Err(refused) = self.begin_ask(now, asked, ask, dry_run)
             {
-                self.members.answer(asked, Err(refused));
+                self.members.answer_operator(asked, Err(refused));
             }
         }
     }
@@ -77,7 +77,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let left = standing.known_to.0.saturating_sub(standing.applied_to.0);
             match ended {
                 Err(Failure::NoQuorum) if unjudged && left > 0 => {
-                    self.members.answer(
+                    self.members.answer_operator(
                         asked,
                         Err(Refused::new(
                             "unavailable",
@@ -161,7 +161,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let refused = if self.is_open().is_err() {
             Some(Probed::Closed)
         } else {
-            let cannot = condition.is_stuck() || condition.doubt().is_some();
+            let cannot = condition.is_stuck() || condition.doubt_reason().is_some();
             cannot.then_some(Probed::Unavailable)
         };
         self.reading.probe(now, refused);
@@ -174,7 +174,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Begins a clean stop; from now on no requests are accepted. The caller continues to drive the
     /// replica until [`Replica::is_stopped`], and only then marks the stop as clean.
     pub fn stop(&mut self, now: Time) {
-        self.ending.begin(now);
+        self.ending.begin_stop(now);
     }
 
     /// Returns whether the clean stop is complete, with every vote and promise on disk.
@@ -215,7 +215,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Some(why) => self.snapshots.refuse_ask(why),
             None => {
                 let at = at.map_or(applied_to, |at| at.min(applied_to));
-                self.snapshots.ask(at);
+                self.snapshots.record_request(at);
             }
         }
     }
@@ -227,19 +227,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns this node's snapshot, if it has one, for another thread to read. Its files are
     /// retained until the value is dropped.
-    pub fn hold_snapshot(&mut self) -> Option<Held> {
-        self.snapshots.hold()
+    pub fn hold_snapshot(&mut self) -> Option<HeldSnapshot> {
+        self.snapshots.hold_snapshot()
     }
 
     /// Fixes batch size and window until `until` at the possible values nearest to these,
     /// overriding the tuner; `None` gives control back to the tuner.
     pub fn hold_setting(&mut self, now: Time, setting: Option<Setting>, until: Time) {
-        self.tuning.hold(now, setting, until);
+        self.tuning.fix_setting(now, setting, until);
     }
 
     /// [lie-3] Returns what this node remembers about another node's log and starts.
-    pub fn recall(&self, node: NodeId) -> Memory {
-        self.rollback.recall(node)
+    pub fn memory_of(&self, node: NodeId) -> Memory {
+        self.rollback.memory_of(node)
     }
 
     /// Takes the statement about this node's log that the log does not fulfil, if any. The folder
@@ -265,7 +265,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         now: Time,
         earlier: Option<StreamHold>,
     ) -> Result<StreamHold, String> {
-        self.streams_work().hold(now, earlier)
+        self.streams_work().hold_bytes(now, earlier)
     }
 
     /// Reads up to `bytes_max` held bytes of an inner stream. [`Replica::take_held_bytes`] returns

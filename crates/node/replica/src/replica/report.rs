@@ -58,7 +58,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             class: self.spine.node().configuration().class(),
             log_bytes: self.spine.storing.log().size_bytes(),
             log_start: self.spine.storing.log().start(),
-            snapshot: self.snapshots.own(),
+            snapshot: self.snapshots.own_snapshot(),
             snapshot_taking: self.snapshots.taking(),
             ring: self.spine.node().ring(),
             choices: self.choices(),
@@ -177,7 +177,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let clocks = self
             .spine
             .clocks
-            .off()
+            .reported_deviations()
             .map(|off| format!("clock: node {} is {}", off.node, off.text()));
         self.spine
             .observing
@@ -195,7 +195,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Returns the number of wall clocks reported as wrong. A leader knows the clocks of all
     /// members.
     pub fn clocks_off(&self) -> usize {
-        self.spine.clocks.off().count()
+        self.spine.clocks.reported_deviations().count()
     }
 
     pub fn streams(&self) -> &Table {
@@ -217,7 +217,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns the most serious reason for this node not to vote or serve, if any.
     pub fn error(&self) -> Option<String> {
-        if let Some(why) = self.spine.applying.condition().doubt() {
+        if let Some(why) = self.spine.applying.condition().doubt_reason() {
             return Some(why.to_owned());
         }
         if let Some(alarm) = self.spine.observing.alarm().filter(|alarm| !is_of_others(alarm)) {
@@ -241,7 +241,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "{why}{cause}; this node cannot vote or lead until the log is written again"
             ));
         }
-        if let Some(why) = self.devices.late() {
+        if let Some(why) = self.devices.late_reason() {
             return Some(format!(
                 "{why}; this node neither votes nor leads until it does, and has lost nothing"
             ));
@@ -397,10 +397,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
              repair {:?}, log {:?}, write {:?}",
             self.ending,
             self.has_work(),
-            self.spine.protocol.wake(),
+            self.spine.protocol.next_wake_at(),
             self.spine.proposing.due_at(),
             self.catching_up.retry_at(),
-            self.spine.proposing.own().wake_at(now),
+            self.spine.proposing.own_origin().wake_at(now),
             self.reading.wake_at(now),
             self.spine.contents.wake_at(),
             self.catching_up.repair_at(),
@@ -411,14 +411,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     pub fn counters(&self) -> Counters {
         Counters {
-            batches_formed: self.spine.proposing.own().totals().batches,
-            batches_repeated: self.spine.proposing.own().repeated(),
+            batches_formed: self.spine.proposing.own_origin().totals().batches,
+            batches_repeated: self.spine.proposing.own_origin().repeated(),
             ..self.spine.counters
         }
     }
 
     pub fn snapshot(&self) -> Option<Snapshot> {
-        self.snapshots.own()
+        self.snapshots.own_snapshot()
     }
 
     /// Returns the size of the log in bytes above which it is trimmed even if nodes lag.

@@ -36,7 +36,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.deliver_streams(now, wall_ms, front) {
             return true;
         }
-        let Some(mut ended) = self.spine.completions.take() else {
+        let Some(mut ended) = self.spine.completions.take_ended() else {
             return false;
         };
         let wall_ms = self.spine.look_at_clocks(now, wall_ms);
@@ -54,7 +54,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Notifies a front of all stream events. Returns whether there were any.
     fn deliver_streams(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
         while let Some((tag, result)) = self.spine.completions.take_stream() {
-            self.streaming.tell(match result {
+            self.streaming.queue_event(match result {
                 Ok(()) => FrontEvent::Looked(tag),
                 Err(failure) => FrontEvent::Failed(tag, failure),
             });
@@ -100,7 +100,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         Self { replica, now, wall_ms, evidence }
     }
 
-    fn accept(
+    fn accept_command(
         &mut self,
         waiter: Waiter,
         at: Option<Sequenced>,
@@ -127,11 +127,11 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
             return Err(Failure::TooBig);
         }
         let heavy = weight == Weight::Heavy;
-        let taken = replica.spine.proposing.accept(self.now, waiter, at, (command, heavy));
-        self.count(taken)
+        let taken = replica.spine.proposing.accept_command(self.now, waiter, at, (command, heavy));
+        self.count_accepted(taken)
     }
 
-    fn count(&mut self, taken: Result<(), Failure>) -> Result<(), Failure> {
+    fn count_accepted(&mut self, taken: Result<(), Failure>) -> Result<(), Failure> {
         let counters = &mut self.replica.spine.counters;
         match taken {
             Ok(()) => {
@@ -147,11 +147,11 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
 
 impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
-        self.accept(Waiter::Front(tag), None, command)
+        self.accept_command(Waiter::Front(tag), None, command)
     }
 
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure> {
-        self.accept(Waiter::Front(tag), Some(at), command)
+        self.accept_command(Waiter::Front(tag), Some(at), command)
     }
 
     fn write_lasting(
@@ -165,7 +165,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
             Confirmation::Asked => Waiter::Lasting(tag),
             Confirmation::Closed => return Err(Failure::Level),
         };
-        self.accept(waiter, at, command)
+        self.accept_command(waiter, at, command)
     }
 
     fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
@@ -174,21 +174,21 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
             Confirmation::Asked => Waiter::Early(tag),
             Confirmation::Closed => return Err(Failure::Level),
         };
-        self.accept(waiter, None, command)
+        self.accept_command(waiter, None, command)
     }
 
     fn register(&mut self, tag: Tag) -> Result<(), Failure> {
         self.replica.takes_requests()?;
         self.replica.spine.applying.takes_commands()?;
         let taken = self.replica.spine.proposing.origin().register(self.now, tag);
-        self.count(taken)
+        self.count_accepted(taken)
     }
 
     fn read(&mut self, tag: Tag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
         replica.spine.applying.takes_reads()?;
-        let taken = replica.reading.accept(self.now, Waiter::Front(tag));
+        let taken = replica.reading.queue_read(self.now, Waiter::Front(tag));
         match taken {
             Ok(()) => {
                 replica.spine.counters.reads_asked += 1;
@@ -230,7 +230,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     }
 
     fn forget(&mut self, tag: Tag) {
-        self.replica.spine.completions.forget(tag);
+        self.replica.spine.completions.drop_request(tag);
     }
 
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
@@ -251,7 +251,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
             return Err(Failure::Overtaken);
         }
         self.query(query, reply)?;
-        self.replica.reading.spend(self.replica.spine.applying.service().query_visits());
+        self.replica.reading.count_visits(self.replica.spine.applying.service().query_visits());
         // [read-4] The check comes last, because the process may be suspended during the query.
         let replica = &mut *self.replica;
         let (node, applied_to) = (replica.spine.node(), replica.spine.applying.applied_to());
@@ -329,7 +329,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.is_removed() {
             return Err(Failure::Removed);
         }
-        match self.spine.applying.condition().doubt() {
+        match self.spine.applying.condition().doubt_reason() {
             Some(_) => Err(Failure::Diverged),
             None => Ok(()),
         }

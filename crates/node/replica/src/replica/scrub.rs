@@ -13,12 +13,12 @@ use crate::{
     observing::events::Event,
     ports::{
         plane::Plane,
-        scrub_report::{Fate, Found, Kind, Needs, ScrubStatus},
+        scrub_report::{DamagedPlace, Fate, Kind, Needs, ScrubStatus},
         service::StateMachine,
     },
-    scrubbing::{PIECE_BYTES, Since, Step, files::Keeper},
+    scrubbing::{IntervalStart, PIECE_BYTES, ScrubStep, files::Keeper},
     snapshots::{Renewal, turn::Scrubbed},
-    storing::Asked,
+    storing::LostSlotsOutcome,
 };
 
 /// Name of the small file that records when the last scrub ended, or when the wait for the first
@@ -28,14 +28,14 @@ const FIRST_LINE: &str = "quorate scrubbed 1";
 
 /// Returns the recorded start of the current interval; `None` if there is no record, in which case
 /// the first interval starts now.
-pub(super) fn since(disk: &mut impl Source) -> Option<Since> {
+pub(super) fn read_interval_start(disk: &mut impl Source) -> Option<IntervalStart> {
     let bytes = disk.kept(ENDED_FILE).ok()??;
     let mut lines = sealed::open(str::from_utf8(&bytes).ok()?).ok()?.lines();
     let known = lines.next() == Some(FIRST_LINE);
     let (what, ms) = lines.next()?.split_once(' ')?;
     let ended = what == "ended";
     let ms = ms.parse().ok().filter(|_| known)?;
-    Some(Since { ms, ended })
+    Some(IntervalStart { ms, after_scrub: ended })
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -43,7 +43,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// progress continues at this rate. [`Replica::scrub_status`] returns the findings.
     pub fn begin_scrub(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
         if !self.ending.is_silent() {
-            self.scrubbing.begin(now, wall_ms, bytes_per_second);
+            self.scrubbing.start_scrub(now, wall_ms, bytes_per_second);
         }
     }
 
@@ -52,7 +52,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let mut status = self.scrubbing.status(|needs| self.fate(needs));
         if status.now.is_some() {
             let log = self.spine.storing.log().written_bytes();
-            let snapshot = self.snapshots.own().map_or(0, |own| own.bytes);
+            let snapshot = self.snapshots.own_snapshot().map_or(0, |own| own.bytes);
             let all = log
                 + self.streaming.keeping.bytes().0
                 + snapshot
@@ -100,22 +100,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.scrubbing.rests(wall_ms) {
             return;
         }
-        if self.scrubbing.look(now, wall_ms) {
+        if self.scrubbing.start_if_due(now, wall_ms) {
             self.note_scrubbed("counts", wall_ms);
         }
-        self.hear_scrubbed(now);
+        self.process_scrubbed(now);
         if let Some((name, read)) = self.scrubbing.recalled.take() {
             self.look_at_file(now, name, read, plane);
         }
         loop {
-            match self.scrubbing.step(now) {
+            match self.scrubbing.next_step(now) {
                 None => return,
-                Some(Step::Begin(kind)) => {
+                Some(ScrubStep::Begin(kind)) => {
                     self.begin_to_scrub(kind);
                     self.scrubbing.begun();
                 }
-                Some(Step::Read(kind)) if self.scrub_more(now, kind) => return,
-                Some(Step::Read(_)) => {
+                Some(ScrubStep::Read(kind)) if self.scrub_more(now, kind) => return,
+                Some(ScrubStep::Read(_)) => {
                     if self.scrubbing.end_kind(wall_ms) {
                         return self.end_scrub(wall_ms);
                     }
@@ -134,7 +134,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 let pace = self.scrubbing.report().bytes_per_second;
                 self.spine.applying.service_mut().start_scrub(pace);
             }
-            Kind::Files => self.scrubbing.files.begin(),
+            Kind::Files => self.scrubbing.files.begin_pass(),
         }
     }
 
@@ -146,13 +146,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 // Repeats until a request is in flight, since nothing else would wake this node.
                 while let Some(slots) = self.scrubbing.doubtful() {
                     match self.spine.storing.ask_whether_lost(now, slots) {
-                        Asked::Yes => self.scrubbing.asked(),
-                        Asked::NotNow => {
-                            self.scrubbing.wait(now);
+                        LostSlotsOutcome::Yes => self.scrubbing.mark_being_read(),
+                        LostSlotsOutcome::NotNow => {
+                            self.scrubbing.pause_briefly(now);
                             break;
                         }
-                        Asked::Needless => {
-                            self.scrubbing.asked();
+                        LostSlotsOutcome::Needless => {
+                            self.scrubbing.mark_being_read();
                             self.scrubbing.answered(&[], false);
                         }
                     }
@@ -170,7 +170,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
             Kind::Store => {
                 // The service's thread limits its own rate; its progress is checked occasionally.
-                self.scrubbing.wait(now);
+                self.scrubbing.pause_briefly(now);
                 let scrubbed = self.spine.applying.service_mut().take_scrubbed();
                 self.scrubbing.count_unpaced(Kind::Store, scrubbed.bytes);
                 // [scrub-8] A group of one has no peer to fetch the data from.
@@ -187,9 +187,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 scrubbed.goes_on
             }
             Kind::Files => {
-                if let Some(looked) = self.scrubbing.files.next() {
-                    if looked.again.is_some() {
-                        self.scrubbing.wait(now);
+                if let Some(looked) = self.scrubbing.files.next_file() {
+                    if looked.recheck.is_some() {
+                        self.scrubbing.pause_briefly(now);
                     }
                     let must_be_there = self.must_be_there(looked.file.keeper);
                     self.scrubbing.files.began(must_be_there);
@@ -202,11 +202,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Processes the data read since the last turn.
-    fn hear_scrubbed(&mut self, now: Time) {
+    fn process_scrubbed(&mut self, now: Time) {
         if let Some(piece) = self.spine.storing.log_mut().next_scrubbed() {
             self.scrubbing.read(Kind::Log, piece.bytes);
             if piece.not_now {
-                self.scrubbing.wait(now);
+                self.scrubbing.pause_briefly(now);
             }
             if !piece.damaged.is_empty() {
                 // [scrub-1] The damaged place may have contained the only record of promises.
@@ -217,7 +217,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 let what = format!("{}: {}", damaged.place, damaged.reason);
                 let needs = Needs::Slots(Vec::new());
                 let found = self.damage_found(Kind::Log, what, needs);
-                self.scrubbing.doubt(found, damaged.slots);
+                self.scrubbing.queue_doubtful_slots(found, damaged.slots);
             }
         }
         if let Some(done) = self.streaming.keeping.take_scrubbed() {
@@ -235,7 +235,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
                 // The stream was dropped in the meantime.
                 Err(ReadError::Missing) => {}
-                Err(ReadError::NotNow(_)) => self.scrubbing.wait(now),
+                Err(ReadError::NotNow(_)) => self.scrubbing.pause_briefly(now),
             }
             self.scrubbing.streams_at = Some((stream, position));
         }
@@ -245,7 +245,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.scrubbing.read(Kind::Snapshot, bytes);
                 self.scrubbing.snapshot_to += bytes;
             }
-            Some(Scrubbed::NotNow) => self.scrubbing.wait(now),
+            Some(Scrubbed::NotNow) => self.scrubbing.pause_briefly(now),
             Some(Scrubbed::Damaged(why)) => {
                 self.damage_found(Kind::Snapshot, why, Needs::Snapshot);
                 self.scrubbing.snapshot_to = u64::MAX;
@@ -259,7 +259,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn must_be_there(&self, keeper: Keeper) -> bool {
         match keeper {
             Keeper::Base => {
-                self.spine.storing.log().start() > Slot::FIRST || self.snapshots.own().is_some()
+                self.spine.storing.log().start() > Slot::FIRST
+                    || self.snapshots.own_snapshot().is_some()
             }
             Keeper::Catalogue => self.streaming.keeping.has_catalogue(),
             Keeper::Identity => self.scrubbing.has_identity,
@@ -285,15 +286,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         let bytes = read.ok().flatten().map_or(0, |bytes| bytes.len() as u64);
         self.scrubbing.read(Kind::Files, bytes);
-        let again = looked.again.map(|(found, _)| found);
+        let again = looked.recheck.map(|(found, _)| found);
         match (fault, again) {
             (None, None) => {}
-            (None, Some(found)) => self.scrubbing.needs(found, Needs::Nothing),
+            (None, Some(found)) => self.scrubbing.update_needs(found, Needs::Nothing),
             (Some(_), Some(found)) if looked.is_in_vain() => {
-                self.scrubbing.needs(found, Needs::Person);
+                self.scrubbing.update_needs(found, Needs::Person);
             }
             (Some(why), _) => {
-                let mends = self.mend(now, looked.file.keeper, plane);
+                let mends = self.rewrite_small_file(now, looked.file.keeper, plane);
                 let (needs, out) = match mends {
                     true => (Needs::File, ""),
                     false => (Needs::Person, "; it is written anew with the next file of its kind"),
@@ -304,14 +305,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     None => self.damage_found(Kind::Files, what, needs),
                 };
                 if mends {
-                    self.scrubbing.files.mend(looked, found);
+                    self.scrubbing.files.queue_reread(looked, found);
                 }
             }
         }
     }
 
     /// Makes the responsible part rewrite a small file. Returns `false` if no part can do so.
-    fn mend(&mut self, now: Time, keeper: Keeper, plane: &mut dyn Plane) -> bool {
+    fn rewrite_small_file(&mut self, now: Time, keeper: Keeper, plane: &mut dyn Plane) -> bool {
         match keeper {
             Keeper::Base => {
                 let mut mends = false;
@@ -349,11 +350,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Reports damage, once per place. Returns the index of the finding, if it is listed.
     fn damage_found(&mut self, kind: Kind, what: String, needs: Needs) -> Option<usize> {
-        let found = Found::new(kind, what.clone(), needs);
-        let (at, news) = self.scrubbing.found(found);
+        let found = DamagedPlace::new(kind, what.clone(), needs);
+        let (at, news) = self.scrubbing.record_damage(found);
         // The damage of an abandoned snapshot is reported when it is abandoned.
         if news && kind != Kind::Snapshot {
-            self.spine.observing.tell(Event::DamageFound { kind, what });
+            self.spine.observing.queue_event(Event::DamageFound { kind, what });
         }
         at
     }
@@ -362,7 +363,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.note_scrubbed("ended", wall_ms);
         let report = self.scrubbing.report();
         let begun_ms = report.begun_ms.unwrap_or(wall_ms);
-        self.spine.observing.tell(Event::Scrubbed {
+        self.spine.observing.queue_event(Event::Scrubbed {
             bytes: report.bytes_read(),
             found: report.found.len() as u64 + report.more,
             ms: wall_ms.saturating_sub(begun_ms),

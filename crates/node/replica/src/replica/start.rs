@@ -18,7 +18,7 @@ use quorate_log::{Log, Recovery};
 use quorate_stream::store::{Layout, Place, Store, StoreError, StoreLimits};
 use quorate_tuner::{Bounds, Setting, Settings};
 
-use super::{Replica, scrub::since};
+use super::{Replica, scrub::read_interval_start};
 use crate::{
     applying::{Applying, applier::Applier, membership::Membership},
     catching_up::CatchingUp,
@@ -49,7 +49,9 @@ use crate::{
     snapshots::{self, Snapshots},
     spine::{Identity, Spine},
     storing::{Storing, batch_bytes_max, largest_command},
-    streaming::{Streaming, keeping::Keeping, offering::Offering, open::Cut, owning::Owning},
+    streaming::{
+        Streaming, keeping::Keeping, offering::Offering, open::PieceBounds, owning::Owning,
+    },
     tuning::Tuning,
     turns::Turns,
 };
@@ -89,7 +91,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .map_err(OpenError::Metadata)?;
         let mut store = open_store(log.disk_mut(), options.stream_limits, options.stream_layout)?;
         claim_placed(&mut store, &recovery, log.disk_mut());
-        let doubt = differing::recall(log.disk_mut());
+        let doubt = differing::read_recorded_doubt(log.disk_mut());
         let bare_to = bare_to(&recovery);
         let lost = take_unplaced_votes(&store, &mut recovery);
         let owned_up = recovery.incarnation < Some(member.incarnation);
@@ -129,7 +131,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             silent_us: options.silent_us,
             alone_us: options.alone_us,
             thrifty: options.thrifty,
-            route: options.votes.first(),
+            route: options.votes.initial_route(),
             seed: options.seed,
         };
         // Longer than a usual election, after which the new leader already has everything.
@@ -148,7 +150,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let streams = applier.streams();
         let ends = (start, log_end);
         let keeping = Keeping::new(store, ends, bare_to, applied_to, streams, fetch_ms);
-        let cut = Cut::of(keeping.layout());
+        let cut = PieceBounds::of(keeping.layout());
         let mut runs = Runs::new(limits.stream_bytes, limits.stream_window_bytes);
         for stream in applier.streams().open() {
             runs.applied(stream, applier.streams().next(stream).unwrap_or(0));
@@ -164,7 +166,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             &mut log,
         )
         .map_err(OpenError::Snapshots)?;
-        let scrubbed = since(log.disk_mut());
+        let scrubbed = read_interval_start(log.disk_mut());
         let is_first = boot == FIRST_BOOT && start == Slot::FIRST;
         let (supports, marked) = (options.supports, options.marked);
         let rising = LevelRaises::new(now, supports, marked, options.raising, is_first);

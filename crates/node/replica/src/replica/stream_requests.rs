@@ -19,7 +19,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         self.replica.takes_requests()?;
         let name = name.clone();
         let command = Command::Retain { name, keep };
-        self.replica.streams_work().ask(self.now, tag, &command)
+        self.replica.streams_work().request_command(self.now, tag, &command)
     }
 
     fn open(
@@ -39,7 +39,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
             stream: stream.ok_or(Failure::Busy)?,
             now_ms: self.wall_ms,
         };
-        replica.streams_work().ask(self.now, tag, &command)
+        replica.streams_work().request_command(self.now, tag, &command)
     }
 
     fn room(&self, piece: StreamName) -> usize {
@@ -53,7 +53,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize {
         let replica = &mut *self.replica;
         let runs = replica.spine.contents.runs_mut();
-        let taken = replica.streaming.owning.put(self.now, piece, bytes, runs);
+        let taken = replica.streaming.owning.put_bytes(self.now, piece, bytes, runs);
         if taken > 0 {
             replica.streaming.note_fresh();
         }
@@ -69,7 +69,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         let replica = &mut *self.replica;
         let runs = replica.spine.contents.runs_mut();
         let owning = &mut replica.streaming.owning;
-        let taken = owning.fill(self.now, piece, bytes_max, runs, read);
+        let taken = owning.fill_bytes(self.now, piece, bytes_max, runs, read);
         if taken > 0 {
             replica.streaming.note_fresh();
         }
@@ -78,7 +78,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
 
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure> {
         self.replica.takes_requests()?;
-        let known = self.replica.streaming.owning.close(tag, piece, finish);
+        let known = self.replica.streaming.owning.request_close(tag, piece, finish);
         self.replica.streaming.note_fresh();
         known.then_some(()).ok_or(Failure::Unknown)
     }
@@ -92,20 +92,20 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         self.replica.takes_requests()?;
         let name = name.clone();
         let command = Command::Trim { name, before };
-        self.replica.streams_work().ask(self.now, tag, &command)
+        self.replica.streams_work().request_command(self.now, tag, &command)
     }
 
     fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure> {
         self.replica.takes_requests()?;
         let command = Command::Remove { name: name.clone() };
-        self.replica.streams_work().ask(self.now, tag, &command)
+        self.replica.streams_work().request_command(self.now, tag, &command)
     }
 
     fn look(&mut self, tag: StreamTag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
         replica.spine.applying.takes_reads()?;
-        replica.reading.accept(self.now, Waiter::Stream(tag))
+        replica.reading.queue_read(self.now, Waiter::Stream(tag))
     }
 
     fn info(&self, name: &Name) -> Option<StreamInfo> {
@@ -134,18 +134,18 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
     fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure> {
         self.replica.takes_requests()?;
         let streams = self.replica.spine.applying.streams();
-        self.replica.streaming.wait(tag, name, position, streams)
+        self.replica.streaming.wait_for_position(tag, name, position, streams)
     }
 
     fn forget(&mut self, tag: StreamTag) {
-        self.replica.streaming.forget(tag);
+        self.replica.streaming.drop_request(tag);
     }
 
     fn leader(&self) -> Option<&str> {
         let replica = &*self.replica;
         let leader = replica.spine.node().leader()?;
         let elsewhere = leader != replica.spine.own.member.node;
-        let addresses = replica.spine.peers.known(leader).filter(|_| elsewhere)?;
+        let addresses = replica.spine.peers.addresses_of(leader).filter(|_| elsewhere)?;
         Some(addresses.stream.as_str()).filter(|address| !address.is_empty())
     }
 }

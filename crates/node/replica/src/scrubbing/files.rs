@@ -66,7 +66,7 @@ impl SmallFile {
 
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    left: VecDeque<SmallFile>,
+    remaining: VecDeque<SmallFile>,
     /// Damaged files that are being rewritten, each with the index of the finding and the number of
     /// reads since the file was found damaged.
     mended: VecDeque<(SmallFile, Option<usize>, u32)>,
@@ -80,34 +80,37 @@ pub(crate) struct Looked {
     /// The file existed when the read began. A file created during the read is not missed.
     pub(crate) must_be_there: bool,
     /// Index of the finding and number of reads since, if the file was found damaged before.
-    pub(crate) again: Option<(Option<usize>, u32)>,
+    pub(crate) recheck: Option<(Option<usize>, u32)>,
 }
 
 impl Looked {
     /// Returns whether rewriting the file has failed too often.
     pub(crate) fn is_in_vain(&self) -> bool {
-        self.again.is_some_and(|(_, tries)| tries >= TRIES_MAX)
+        self.recheck.is_some_and(|(_, tries)| tries >= TRIES_MAX)
     }
 }
 
 impl Files {
-    pub(crate) fn begin(&mut self) {
-        self.left = all().collect();
+    pub(crate) fn begin_pass(&mut self) {
+        self.remaining = all().collect();
         self.mended.clear();
         self.out = None;
     }
 
     /// Returns the next file to read, unless a read is in flight.
-    pub(crate) fn next(&mut self) -> Option<Looked> {
+    pub(crate) fn next_file(&mut self) -> Option<Looked> {
         if self.out.is_some() {
             return None;
         }
-        let first =
-            self.left.pop_front().map(|file| Looked { file, must_be_there: false, again: None });
+        let first = self.remaining.pop_front().map(|file| Looked {
+            file,
+            must_be_there: false,
+            recheck: None,
+        });
         self.out = first.or_else(|| {
             let (file, found, tries) = self.mended.pop_front()?;
             let again = Some((found, tries));
-            Some(Looked { file, must_be_there: false, again })
+            Some(Looked { file, must_be_there: false, recheck: again })
         });
         self.out
     }
@@ -120,7 +123,7 @@ impl Files {
     }
 
     pub(crate) fn goes_on(&self) -> bool {
-        self.out.is_some() || !self.left.is_empty() || !self.mended.is_empty()
+        self.out.is_some() || !self.remaining.is_empty() || !self.mended.is_empty()
     }
 
     pub(crate) fn ended(&mut self, name: &str) -> Option<Looked> {
@@ -128,8 +131,8 @@ impl Files {
     }
 
     /// Queues a file that is being rewritten to be read again.
-    pub(crate) fn mend(&mut self, looked: Looked, found: Option<usize>) {
-        let (found, tries) = looked.again.unwrap_or((found, 0));
+    pub(crate) fn queue_reread(&mut self, looked: Looked, found: Option<usize>) {
+        let (found, tries) = looked.recheck.unwrap_or((found, 0));
         self.mended.push_back((looked.file, found, tries + 1));
     }
 }

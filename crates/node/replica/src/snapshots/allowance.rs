@@ -11,18 +11,18 @@ pub(crate) struct Allowance {
     /// Rate limit in bytes per second; `None` if unlimited.
     bytes_per_second: Option<u64>,
     /// Number of bytes that may be transferred now. Work must pause while it is negative.
-    left: i64,
+    bytes_left: i64,
     at: Time,
 }
 
 impl Allowance {
     pub(crate) fn new(now: Time, bytes_per_second: Option<u64>) -> Self {
-        Self { bytes_per_second: bytes_per_second.map(|rate| rate.max(1)), left: 0, at: now }
+        Self { bytes_per_second: bytes_per_second.map(|rate| rate.max(1)), bytes_left: 0, at: now }
     }
 
     /// Returns whether bytes may be transferred now, in any number: an excess is paid for by
     /// waiting.
-    pub(crate) fn may(&mut self, now: Time) -> bool {
+    pub(crate) fn may_transfer(&mut self, now: Time) -> bool {
         let Some(rate) = self.bytes_per_second else {
             return true;
         };
@@ -32,22 +32,22 @@ impl Allowance {
             self.at = now;
             let most = i64::try_from(rate / (1000 / SAVED_MS)).unwrap_or(i64::MAX);
             let earned = i64::try_from(earned).unwrap_or(i64::MAX);
-            self.left = self.left.saturating_add(earned).min(most.max(1));
+            self.bytes_left = self.bytes_left.saturating_add(earned).min(most.max(1));
         }
-        self.left > 0
+        self.bytes_left > 0
     }
 
-    pub(crate) fn spend(&mut self, bytes: usize) {
+    pub(crate) fn spend_bytes(&mut self, bytes: usize) {
         if self.bytes_per_second.is_some() {
             let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-            self.left = self.left.saturating_sub(bytes);
+            self.bytes_left = self.bytes_left.saturating_sub(bytes);
         }
     }
 
     /// Returns the time at which bytes may be transferred again; `None` if they may be now.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let rate = self.bytes_per_second?;
-        let missing = u128::try_from(1 - self.left).ok().filter(|missing| *missing > 0)?;
+        let missing = u128::try_from(1 - self.bytes_left).ok().filter(|missing| *missing > 0)?;
         let us = u64::try_from(missing * 1_000_000 / u128::from(rate)).unwrap_or(u64::MAX);
         Some(self.at.plus_us(us.saturating_add(1)))
     }
@@ -63,8 +63,8 @@ mod tests {
             let mut allowance = Allowance::new(Time(0), Some(1_000_000));
             let mut moved = 0;
             for us in (0..10_000_000).step_by(50) {
-                if allowance.may(Time(us)) {
-                    allowance.spend(piece);
+                if allowance.may_transfer(Time(us)) {
+                    allowance.spend_bytes(piece);
                     moved += piece;
                 } else {
                     let at = allowance.wake_at().expect("it waits for something");
@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn without_a_rate_nothing_waits() {
         let mut allowance = Allowance::new(Time(0), None);
-        allowance.spend(usize::MAX);
-        assert!(allowance.may(Time(0)));
+        allowance.spend_bytes(usize::MAX);
+        assert!(allowance.may_transfer(Time(0)));
         assert_eq!(allowance.wake_at(), None);
     }
 }

@@ -12,25 +12,25 @@ const VAIN_MS: u64 = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct OperatorRequest {
     /// Slot at or after which a snapshot is requested.
-    wanted: Option<Slot>,
+    requested_slot: Option<Slot>,
     answer: Option<Result<Snapshot, String>>,
     /// Time since when the disk has prevented progress.
     vain_since: Option<Time>,
 }
 
 impl OperatorRequest {
-    pub(super) fn ask(&mut self, at: Slot) {
-        self.wanted = self.wanted.max(Some(at));
+    pub(super) fn set_request(&mut self, at: Slot) {
+        self.requested_slot = self.requested_slot.max(Some(at));
     }
 
-    pub(super) fn wanted(&self) -> Option<Slot> {
-        self.wanted
+    pub(super) fn requested_slot(&self) -> Option<Slot> {
+        self.requested_slot
     }
 
     /// Records that the disk prevents progress. Returns whether it has done so for long enough to
     /// fail.
     pub(super) fn is_in_vain(&mut self, now: Time) -> bool {
-        let asked = self.wanted.is_some();
+        let asked = self.requested_slot.is_some();
         asked && now.since_us(*self.vain_since.get_or_insert(now)) >= VAIN_MS * 1000
     }
 
@@ -42,7 +42,7 @@ impl OperatorRequest {
     /// Completes the request with this snapshot, which the base of the log now references, if it is
     /// recent enough.
     pub(super) fn have(&mut self, own: Snapshot) {
-        if self.wanted.take_if(|wanted| *wanted <= own.at).is_some() {
+        if self.requested_slot.take_if(|wanted| *wanted <= own.at).is_some() {
             self.answer = Some(Ok(own));
             self.vain_since = None;
         }
@@ -50,7 +50,7 @@ impl OperatorRequest {
 
     /// Fails the request. Operators may repeat it.
     pub(super) fn fail(&mut self, why: String) {
-        self.wanted = None;
+        self.requested_slot = None;
         self.vain_since = None;
         self.answer = Some(Err(why));
     }
@@ -73,12 +73,12 @@ mod tests {
         let mut asking = OperatorRequest::default();
         asking.have(at(5));
         assert_eq!(asking.take_answer(), None, "no caller asks");
-        asking.ask(Slot(7));
-        asking.ask(Slot(6));
+        asking.set_request(Slot(7));
+        asking.set_request(Slot(6));
         asking.have(at(6));
-        assert_eq!((asking.wanted(), asking.take_answer()), (Some(Slot(7)), None));
+        assert_eq!((asking.requested_slot(), asking.take_answer()), (Some(Slot(7)), None));
         asking.have(at(7));
-        assert_eq!((asking.wanted(), asking.take_answer()), (None, Some(Ok(at(7)))));
+        assert_eq!((asking.requested_slot(), asking.take_answer()), (None, Some(Ok(at(7)))));
         assert_eq!(asking.take_answer(), None, "told once");
     }
 
@@ -86,22 +86,22 @@ mod tests {
     fn a_disk_in_the_way_is_waited_for_a_while() {
         let mut asking = OperatorRequest::default();
         assert!(!asking.is_in_vain(Time(0)), "no caller asks");
-        asking.ask(Slot(7));
+        asking.set_request(Slot(7));
         let later = |ms: u64| Time(5).plus_ms(ms);
         assert!(!asking.is_in_vain(later(0)));
         assert!(!asking.is_in_vain(later(VAIN_MS - 1)));
         assert!(asking.is_in_vain(later(VAIN_MS)));
         asking.fail("no room".to_owned());
-        asking.ask(Slot(7));
+        asking.set_request(Slot(7));
         assert!(!asking.is_in_vain(later(2 * VAIN_MS)), "the next one, too");
     }
 
     #[test]
     fn a_failure_is_told_and_ends_it() {
         let mut asking = OperatorRequest::default();
-        asking.ask(Slot(7));
+        asking.set_request(Slot(7));
         asking.fail("no room".to_owned());
-        assert_eq!(asking.wanted(), None);
+        assert_eq!(asking.requested_slot(), None);
         assert_eq!(asking.take_answer(), Some(Err("no room".to_owned())));
     }
 }

@@ -67,8 +67,8 @@ pub(crate) struct Fetching {
     /// Transfer in progress, with its sender.
     receiving: Option<(NodeId, Target)>,
     /// End of the bytes that were acknowledged to the peer.
-    told: u64,
-    asked: Option<Time>,
+    acknowledged_to: u64,
+    last_request_at: Option<Time>,
     fruitless: u32,
 }
 
@@ -82,13 +82,13 @@ impl Fetching {
             first_offer: None,
             fruitless_peers: BTreeMap::new(),
             receiving: None,
-            told: 0,
-            asked: None,
+            acknowledged_to: 0,
+            last_request_at: None,
             fruitless: 0,
         }
     }
 
-    pub(crate) fn need(&mut self, from: Slot) {
+    pub(crate) fn need_from(&mut self, from: Slot) {
         self.needed = Some(self.needed.map_or(from, |needed| needed.max(from)));
     }
 
@@ -118,14 +118,14 @@ impl Fetching {
             if self.source() == Some(from) {
                 // The peer now has another snapshot, or has lost this one.
                 self.receiving = None;
-                self.asked = None;
+                self.last_request_at = None;
             }
             return;
         }
         self.offers.insert(from, offer);
         if self.source() == Some(from) && self.target() != Some(offer.into()) {
             self.receiving = None;
-            self.asked = None;
+            self.last_request_at = None;
         }
         self.first_offer.get_or_insert(now);
     }
@@ -133,14 +133,14 @@ impl Fetching {
     /// Lowers the preference of a peer whose data was refused or did not arrive.
     pub(crate) fn mark_as_worse(&mut self, node: NodeId) {
         *self.fruitless_peers.entry(node).or_default() += 1;
-        self.lose(node);
+        self.drop_peer(node);
     }
 
-    pub(crate) fn lose(&mut self, node: NodeId) {
+    pub(crate) fn drop_peer(&mut self, node: NodeId) {
         self.offers.remove(&node);
         if self.source() == Some(node) {
             self.receiving = None;
-            self.asked = None;
+            self.last_request_at = None;
         }
     }
 
@@ -157,7 +157,7 @@ impl Fetching {
         });
         let next = wanted && offset == received;
         if next {
-            self.asked = Some(now);
+            self.last_request_at = Some(now);
             self.fruitless = 0;
         }
         next
@@ -178,20 +178,21 @@ impl Fetching {
             if received >= target.bytes {
                 return None;
             }
-            let silent = self.asked.is_none_or(|at| now.since_us(at) >= self.retry_ms * 1000);
-            let more = received >= self.told + ACK_BYTES;
+            let silent =
+                self.last_request_at.is_none_or(|at| now.since_us(at) >= self.retry_ms * 1000);
+            let more = received >= self.acknowledged_to + ACK_BYTES;
             if !silent && !more {
                 return None;
             }
-            if silent && self.asked.is_some() {
+            if silent && self.last_request_at.is_some() {
                 self.fruitless += 1;
                 if self.fruitless > FRUITLESS_MAX {
                     self.mark_as_worse(source);
                     return None;
                 }
             }
-            self.asked = Some(now);
-            self.told = received;
+            self.last_request_at = Some(now);
+            self.acknowledged_to = received;
             return Some(Question::More(source, target, received));
         }
         if let Some(first) = self.first_offer
@@ -200,13 +201,13 @@ impl Fetching {
             self.first_offer = None;
             if let Some((source, offer)) = self.best(leader, known) {
                 self.receiving = Some((source, offer.into()));
-                (self.asked, self.fruitless) = (None, 0);
+                (self.last_request_at, self.fruitless) = (None, 0);
                 return self.question(now, leader, known, received_of(offer, known, received));
             }
         }
-        let due = self.asked.is_none_or(|at| now.since_us(at) >= self.retry_ms * 1000);
+        let due = self.last_request_at.is_none_or(|at| now.since_us(at) >= self.retry_ms * 1000);
         due.then(|| {
-            self.asked = Some(now);
+            self.last_request_at = Some(now);
             Question::Offers
         })
     }
@@ -229,7 +230,7 @@ impl Fetching {
             // Only the disk still has work to do.
             return None;
         }
-        let retry = self.asked.map_or(Time(0), |at| at.plus_ms(self.retry_ms));
+        let retry = self.last_request_at.map_or(Time(0), |at| at.plus_ms(self.retry_ms));
         let gathered = self.first_offer.map(|first| first.plus_ms(GATHER_MS));
         match (self.receiving, gathered) {
             (None, Some(gathered)) => Some(retry.min(gathered)),
@@ -256,7 +257,7 @@ mod tests {
     fn fetching(offers: &[(u32, Offer)]) -> (Fetching, Option<Question>) {
         let mut fetching = Fetching::new(100);
         assert_eq!(fetching.question(Time(0), None, None, 0), None, "nothing is needed");
-        fetching.need(Slot(10));
+        fetching.need_from(Slot(10));
         let asked = fetching.question(Time(0), Some(LEADER), None, 0);
         assert_eq!(asked, Some(Question::Offers));
         for (node, offer) in offers {

@@ -16,7 +16,7 @@ pub(crate) struct Loading {
     /// Number of bytes of the stream that have been loaded.
     bytes: u64,
     /// End of the bytes of the stream that are loaded or being read.
-    asked: u64,
+    requested_to: u64,
     meta: Metadata,
     header: bool,
 }
@@ -46,7 +46,7 @@ impl From<LoadError> for Failed {
 
 impl Loading {
     /// Starts loading a snapshot. The service drops its current state.
-    pub(crate) fn begin<S: StateMachine>(
+    pub(crate) fn begin_load<S: StateMachine>(
         manifest: Manifest,
         service: &mut S,
     ) -> Result<Self, LoadError> {
@@ -55,7 +55,7 @@ impl Loading {
             manifest,
             items: Items::default(),
             bytes: 0,
-            asked: 0,
+            requested_to: 0,
             meta: Metadata::new(),
             header: false,
         })
@@ -70,11 +70,12 @@ impl Loading {
     }
 
     pub(crate) fn read<D: Disk>(&mut self, reads: &mut Reads, disk: &mut D) {
-        self.asked = self.asked.max(self.bytes);
-        while self.asked < self.manifest.bytes
-            && reads.count(|purpose| purpose == Purpose::Load) < READS_MAX
+        self.requested_to = self.requested_to.max(self.bytes);
+        while self.requested_to < self.manifest.bytes
+            && reads.count_reads(|purpose| purpose == Purpose::Load) < READS_MAX
         {
-            self.asked = reads.start(Purpose::Load, self.manifest, self.asked, disk);
+            self.requested_to =
+                reads.start_read(Purpose::Load, self.manifest, self.requested_to, disk);
         }
     }
 
@@ -91,7 +92,7 @@ impl Loading {
         let content = chunk.content.map_err(|unread| match unread {
             Unread::NotNow => {
                 // The reads in flight after this chunk are useless.
-                self.asked = self.bytes;
+                self.requested_to = self.bytes;
                 Failed::NotNow
             }
             Unread::Damaged(why) => Failed::Snapshot(why),

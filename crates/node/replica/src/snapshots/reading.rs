@@ -30,7 +30,7 @@ pub(crate) enum Purpose {
 
 /// A read in flight, or a completed one that waits for earlier reads of the same purpose.
 #[derive(Debug)]
-struct Open {
+struct PendingRead {
     token: u64,
     purpose: Purpose,
     manifest: Manifest,
@@ -38,7 +38,7 @@ struct Open {
     content: Option<Result<Vec<u8>, Unread>>,
 }
 
-impl Open {
+impl PendingRead {
     /// Returns the offset of the chunk's content in the stream.
     fn offset(&self) -> u64 {
         self.chunk * self.manifest.layout.content_bytes() as u64
@@ -68,13 +68,13 @@ pub(crate) enum Unread {
 /// Reads in flight, in the order in which they were started.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    next: u64,
-    open: VecDeque<Open>,
+    next_token: u64,
+    open: VecDeque<PendingRead>,
 }
 
 impl Reads {
     /// Returns the number of reads in flight whose purpose is `wanted`.
-    pub(crate) fn count(&self, wanted: impl Fn(Purpose) -> bool) -> usize {
+    pub(crate) fn count_reads(&self, wanted: impl Fn(Purpose) -> bool) -> usize {
         self.open.iter().filter(|open| wanted(open.purpose)).count()
     }
 
@@ -84,7 +84,7 @@ impl Reads {
 
     /// Starts reading the chunk that contains this offset of the stream. Returns the end of the
     /// chunk's content in the stream.
-    pub(crate) fn start<D: Disk>(
+    pub(crate) fn start_read<D: Disk>(
         &mut self,
         purpose: Purpose,
         manifest: Manifest,
@@ -95,15 +95,15 @@ impl Reads {
         let used = (manifest.bytes - begins).min(manifest.layout.content_bytes() as u64);
         let content = usize::try_from(used).expect("a chunk fits in memory");
         let bytes = super::layout::blocks(content);
-        let (token, at) = (self.next, manifest.layout.place(manifest.first_part, chunk));
-        self.next += 1;
-        self.open.push_back(Open { token, purpose, manifest, chunk, content: None });
+        let (token, at) = (self.next_token, manifest.layout.place(manifest.first_part, chunk));
+        self.next_token += 1;
+        self.open.push_back(PendingRead { token, purpose, manifest, chunk, content: None });
         let buffer = disk.allocate(bytes);
         disk.start_read(token, at, buffer, bytes);
         begins + used
     }
 
-    /// Handles the completion of a read. [`Reads::take`] returns the chunks that are ready.
+    /// Handles the completion of a read. [`Reads::take_chunk`] returns the chunks that are ready.
     pub(crate) fn ended<D: Disk>(
         &mut self,
         token: u64,
@@ -131,8 +131,8 @@ impl Reads {
     }
 
     /// Takes the next chunk that was read, once all earlier reads of its purpose are complete.
-    pub(crate) fn take(&mut self) -> Option<Chunk> {
-        let first = |open: &Open| {
+    pub(crate) fn take_chunk(&mut self) -> Option<Chunk> {
+        let first = |open: &PendingRead| {
             let mut reads = self.open.iter();
             let first = reads.find(|other| other.purpose == open.purpose);
             first.is_some_and(|first| first.token == open.token)

@@ -95,7 +95,7 @@ impl Receiving {
 
     /// Adds the content of a chunk that an earlier process received.
     pub(crate) fn have(&mut self, cluster: u128, content: &[u8]) -> Result<(), Wrong> {
-        self.look(cluster, content)?;
+        self.check_bytes(cluster, content)?;
         self.writer.have(content);
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Receiving {
         if bytes.len() as u64 > left {
             return Err(Wrong("it is longer than it was said to be"));
         }
-        self.look(cluster, bytes)?;
+        self.check_bytes(cluster, bytes)?;
         self.writer.push(bytes, disk);
         if self.writer.bytes() == self.target.bytes {
             self.writer.finish(disk);
@@ -120,7 +120,7 @@ impl Receiving {
     }
 
     /// Checks bytes from a peer; peers are not trusted. The stream must begin with a valid header.
-    fn look(&mut self, cluster: u128, bytes: &[u8]) -> Result<(), Wrong> {
+    fn check_bytes(&mut self, cluster: u128, bytes: &[u8]) -> Result<(), Wrong> {
         let (at, known) = (self.target.at, &mut self.header);
         self.items.feed(bytes, |item| match (item, &known) {
             (Item::Header(bytes), None) => {
@@ -136,8 +136,8 @@ impl Receiving {
     }
 
     /// Returns the received snapshot once it is durable, or an error if it is not the one offered.
-    pub(crate) fn done(&self) -> Option<Result<(Manifest, Header), Wrong>> {
-        let manifest = self.writer.done()?;
+    pub(crate) fn received_snapshot(&self) -> Option<Result<(Manifest, Header), Wrong>> {
+        let manifest = self.writer.finished_manifest()?;
         if manifest.digest != self.target.digest || !self.items.is_between_items() {
             return Some(Err(Wrong("its digest is another than was offered")));
         }

@@ -20,37 +20,37 @@ struct Transfer {
     at: Slot,
     digest: u128,
     /// Offset that the peer requested last. The peer has everything below it.
-    asked: u64,
+    requested_offset: u64,
     /// Offset of the next byte to send.
-    next: u64,
-    /// Offset of the next byte to read. Bytes from `next` to this offset are being read.
-    read: u64,
+    next_to_send: u64,
+    /// Offset of the next byte to read. Bytes from `next_to_send` to this offset are being read.
+    next_to_read: u64,
     /// Time of the peer's last request.
-    heard: Time,
+    last_request_at: Time,
     /// Highest offset that the peer has requested, and the highest offset that it has been sent.
     furthest: (u64, u64),
     /// Time at which the transfer last made progress.
-    moved: Time,
+    last_progress_at: Time,
     /// The connection was lost. The peer will ask again if it can.
-    lost: bool,
+    is_disconnected: bool,
 }
 
 impl Transfer {
     /// Returns the end of the bytes that may be sent now; 0 if the peer requested another snapshot.
-    fn end(&self, manifest: &Manifest) -> u64 {
+    fn sendable_end(&self, manifest: &Manifest) -> u64 {
         let this = (self.at, self.digest) == (manifest.at, manifest.digest);
         // The peer may request any offset, even beyond the end.
-        let end = manifest.bytes.min(self.asked.saturating_add(WINDOW_BYTES));
+        let end = manifest.bytes.min(self.requested_offset.saturating_add(WINDOW_BYTES));
         if this { end } else { 0 }
     }
 
     /// Updates the highest offsets requested and sent.
-    fn reach(&mut self, now: Time) {
+    fn record_progress(&mut self, now: Time) {
         let (asked, sent) = self.furthest;
-        if self.asked > asked || self.next > sent {
-            self.moved = now;
+        if self.requested_offset > asked || self.next_to_send > sent {
+            self.last_progress_at = now;
         }
-        self.furthest = (asked.max(self.asked), sent.max(self.next));
+        self.furthest = (asked.max(self.requested_offset), sent.max(self.next_to_send));
     }
 }
 
@@ -65,14 +65,14 @@ pub(crate) struct Serving {
     /// Peers that catch up from the log, with the start and time of each one's last request.
     learning: BTreeMap<NodeId, (Slot, Time)>,
     /// Peer served last; the next turn starts after it.
-    last: NodeId,
+    last_served: NodeId,
 }
 
 impl Serving {
     /// Handles a request from a peer that has everything below `offset` of a snapshot. Returns
     /// `false` if no further peer can be served. A repeated request, or one after a lost
     /// connection, means that bytes in flight were lost.
-    pub(crate) fn ask(
+    pub(crate) fn handle_request(
         &mut self,
         now: Time,
         from: NodeId,
@@ -84,29 +84,32 @@ impl Serving {
         let full = self.is_full();
         match self.transfers.get_mut(&from) {
             Some(transfer) if (transfer.at, transfer.digest) == (at, digest) => {
-                transfer.heard = now;
-                if transfer.lost || offset <= transfer.asked || offset > transfer.next {
-                    (transfer.next, transfer.read) = (offset, offset);
+                transfer.last_request_at = now;
+                if transfer.is_disconnected
+                    || offset <= transfer.requested_offset
+                    || offset > transfer.next_to_send
+                {
+                    (transfer.next_to_send, transfer.next_to_read) = (offset, offset);
                 }
-                transfer.asked = offset;
-                transfer.lost = false;
-                transfer.reach(now);
+                transfer.requested_offset = offset;
+                transfer.is_disconnected = false;
+                transfer.record_progress(now);
             }
             None if full => return false,
             Some(_) | None => {
                 if self.transfers.len() >= PEERS_MAX {
-                    self.transfers.retain(|_, transfer| !transfer.lost);
+                    self.transfers.retain(|_, transfer| !transfer.is_disconnected);
                 }
                 let transfer = Transfer {
                     at,
                     digest,
-                    asked: offset,
-                    next: offset,
-                    read: offset,
-                    heard: now,
+                    requested_offset: offset,
+                    next_to_send: offset,
+                    next_to_read: offset,
+                    last_request_at: now,
                     furthest: (offset, offset),
-                    moved: now,
-                    lost: false,
+                    last_progress_at: now,
+                    is_disconnected: false,
                 };
                 self.transfers.insert(from, transfer);
             }
@@ -115,7 +118,9 @@ impl Serving {
     }
 
     fn forget_silent(&mut self, now: Time) {
-        self.transfers.retain(|_, transfer| lately(now, transfer.heard.max(transfer.moved)));
+        self.transfers.retain(|_, transfer| {
+            lately(now, transfer.last_request_at.max(transfer.last_progress_at))
+        });
         self.learning.retain(|_, (_, at)| lately(now, *at));
     }
 
@@ -135,10 +140,15 @@ impl Serving {
     /// [snap-4] Returns the first slot of the log that must be retained for peers that are making
     /// progress with a snapshot or with catching up. `holds` returns the slot below which a peer
     /// has reported everything.
-    pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
+    pub(crate) fn first_needed_slot(
+        &self,
+        now: Time,
+        holds: impl Fn(NodeId) -> Slot,
+    ) -> Option<Slot> {
         let transfers = self.transfers.values();
-        let sent =
-            transfers.filter(|transfer| lately(now, transfer.moved)).map(|transfer| transfer.at);
+        let sent = transfers
+            .filter(|transfer| lately(now, transfer.last_progress_at))
+            .map(|transfer| transfer.at);
         let learning = self.learning.iter();
         let learned = learning
             .filter(|(_, (_, at))| lately(now, *at))
@@ -151,7 +161,7 @@ impl Serving {
         let mut transfers = self.transfers.values();
         transfers.any(|transfer| {
             (transfer.at, transfer.digest) == (manifest.at, manifest.digest)
-                && lately(now, transfer.moved)
+                && lately(now, transfer.last_progress_at)
         })
     }
 
@@ -170,37 +180,38 @@ impl Serving {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        let here = self.transfers.values().filter(|transfer| !transfer.lost);
+        let here = self.transfers.values().filter(|transfer| !transfer.is_disconnected);
         here.count() >= PEERS_MAX
     }
 
     /// Returns the next peer for which to read, and the offset to read from. Considers only peers
     /// that requested this snapshot.
-    pub(crate) fn next(&mut self, now: Time, manifest: &Manifest) -> Option<(NodeId, u64)> {
+    pub(crate) fn next_read(&mut self, now: Time, manifest: &Manifest) -> Option<(NodeId, u64)> {
         self.forget_silent(now);
         let wants = |(node, transfer): (&NodeId, &Transfer)| {
-            let more = !transfer.lost && transfer.read < transfer.end(manifest);
-            more.then_some((*node, transfer.read))
+            let more = !transfer.is_disconnected
+                && transfer.next_to_read < transfer.sendable_end(manifest);
+            more.then_some((*node, transfer.next_to_read))
         };
-        let behind = NodeId(self.last.0.saturating_add(1))..;
+        let behind = NodeId(self.last_served.0.saturating_add(1))..;
         let mut turns = self.transfers.range(behind).chain(&self.transfers);
         let next = turns.find_map(wants)?;
-        self.last = next.0;
+        self.last_served = next.0;
         Some(next)
     }
 
     /// Records that bytes below `end` are being read for a peer.
     pub(crate) fn reads(&mut self, to: NodeId, end: u64) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
-            transfer.read = end;
+            transfer.next_to_read = end;
         }
     }
 
     /// Restarts reading for a peer after a failed read or send, since later bytes are useless
     /// without these.
-    pub(crate) fn missed(&mut self, to: NodeId) {
+    pub(crate) fn restart_reading(&mut self, to: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
-            transfer.read = transfer.next;
+            transfer.next_to_read = transfer.next_to_send;
         }
     }
 
@@ -215,30 +226,30 @@ impl Serving {
     ) -> Option<(u64, &'a [u8])> {
         let transfer = self.transfers.get(&to)?;
         let this = (transfer.at, transfer.digest) == (manifest.at, manifest.digest);
-        let skipped = usize::try_from(transfer.next.checked_sub(offset)?).ok()?;
+        let skipped = usize::try_from(transfer.next_to_send.checked_sub(offset)?).ok()?;
         let piece = content.get(skipped..).filter(|piece| !piece.is_empty())?;
-        this.then_some((transfer.next, piece))
+        this.then_some((transfer.next_to_send, piece))
     }
 
     /// Records that `bytes` more bytes were sent to the peer.
     pub(crate) fn sent(&mut self, now: Time, to: NodeId, bytes: usize) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
-            transfer.next += bytes as u64;
-            transfer.read = transfer.read.max(transfer.next);
-            transfer.reach(now);
+            transfer.next_to_send += bytes as u64;
+            transfer.next_to_read = transfer.next_to_read.max(transfer.next_to_send);
+            transfer.record_progress(now);
         }
     }
 
     /// Pauses the transfer to a disconnected peer. The peer may return soon.
-    pub(crate) fn stop(&mut self, node: NodeId) {
+    pub(crate) fn pause_transfer(&mut self, node: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&node) {
-            transfer.lost = true;
+            transfer.is_disconnected = true;
         }
     }
 
     /// Drops all transfers because the snapshot can no longer be sent. Peers will request another
     /// one.
-    pub(crate) fn clear(&mut self) {
+    pub(crate) fn drop_all(&mut self) {
         self.transfers.clear();
     }
 }
@@ -256,55 +267,55 @@ mod tests {
         Manifest { at: Slot(9), layout: Layout::USUAL, first_part: 1, bytes, digest: 5 }
     }
 
-    fn ask(serving: &mut Serving, from: NodeId, offset: u64) -> bool {
-        serving.ask(Time(0), from, Slot(9), 5, offset)
+    fn handle_request(serving: &mut Serving, from: NodeId, offset: u64) -> bool {
+        serving.handle_request(Time(0), from, Slot(9), 5, offset)
     }
 
     #[test]
     fn a_peer_is_sent_a_window_beyond_what_it_has() {
         let (mut serving, all) = (Serving::default(), manifest(10 << 20));
-        assert!(ask(&mut serving, ONE, 0));
-        assert_eq!(serving.next(Time(0), &all), Some((ONE, 0)));
+        assert!(handle_request(&mut serving, ONE, 0));
+        assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 0)));
         serving.sent(Time(0), ONE, 4 << 20);
-        assert_eq!(serving.next(Time(0), &all), None, "the window is full");
-        ask(&mut serving, ONE, 1 << 20);
-        assert_eq!(serving.next(Time(0), &all), Some((ONE, 4 << 20)));
-        ask(&mut serving, ONE, 1 << 20);
-        assert_eq!(serving.next(Time(0), &all), Some((ONE, 1 << 20)), "it was lost");
-        ask(&mut serving, ONE, 10 << 20);
-        assert_eq!(serving.next(Time(0), &all), None, "all is there");
-        ask(&mut serving, ONE, u64::MAX);
-        assert_eq!(serving.next(Time(0), &all), None, "more than there is");
+        assert_eq!(serving.next_read(Time(0), &all), None, "the window is full");
+        handle_request(&mut serving, ONE, 1 << 20);
+        assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 4 << 20)));
+        handle_request(&mut serving, ONE, 1 << 20);
+        assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 1 << 20)), "it was lost");
+        handle_request(&mut serving, ONE, 10 << 20);
+        assert_eq!(serving.next_read(Time(0), &all), None, "all is there");
+        handle_request(&mut serving, ONE, u64::MAX);
+        assert_eq!(serving.next_read(Time(0), &all), None, "more than there is");
     }
 
     /// Pieces are sent in order. If a send fails, the later reads in flight are repeated.
     #[test]
     fn what_was_read_ahead_is_read_again_if_it_cannot_be_sent() {
         let (mut serving, all) = (Serving::default(), manifest(1000));
-        ask(&mut serving, ONE, 0);
+        handle_request(&mut serving, ONE, 0);
         for (from, end) in [(0, 100), (100, 200), (200, 300)] {
-            assert_eq!(serving.next(Time(0), &all), Some((ONE, from)));
+            assert_eq!(serving.next_read(Time(0), &all), Some((ONE, from)));
             serving.reads(ONE, end);
         }
         serving.sent(Time(0), ONE, 100);
-        assert_eq!(serving.next(Time(0), &all), Some((ONE, 300)));
+        assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 300)));
         // There is no space for the second piece.
         assert!(serving.piece(ONE, &all, 100, &[7; 100]).is_some());
-        serving.missed(ONE);
+        serving.restart_reading(ONE);
         assert_eq!(serving.piece(ONE, &all, 200, &[7; 100]), None);
-        assert_eq!(serving.next(Time(0), &all), Some((ONE, 100)));
+        assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 100)));
     }
 
     #[test]
     fn peers_take_turns_and_another_snapshot_is_not_mixed_in() {
         let (mut serving, all) = (Serving::default(), manifest(10 << 20));
-        ask(&mut serving, ONE, 0);
-        ask(&mut serving, TWO, 100);
-        assert_eq!(serving.next(Time(0), &all), Some((ONE, 0)));
-        assert_eq!(serving.next(Time(0), &all), Some((TWO, 100)));
-        assert_eq!(serving.next(Time(0), &all), Some((ONE, 0)));
+        handle_request(&mut serving, ONE, 0);
+        handle_request(&mut serving, TWO, 100);
+        assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 0)));
+        assert_eq!(serving.next_read(Time(0), &all), Some((TWO, 100)));
+        assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 0)));
         let other = Manifest { digest: 6, ..all };
-        assert_eq!(serving.next(Time(0), &other), None);
+        assert_eq!(serving.next_read(Time(0), &other), None);
         assert_eq!(serving.piece(TWO, &all, 96, b"0123456"), Some((100, &b"456"[..])));
         assert_eq!(serving.piece(TWO, &other, 96, b"0123456"), None);
         assert_eq!(serving.piece(TWO, &all, 101, b"0123456"), None);
@@ -315,20 +326,20 @@ mod tests {
     fn peers_are_bounded_and_silent_ones_forgotten() {
         let mut serving = Serving::default();
         for node in 0..PEERS_MAX as u32 {
-            assert!(ask(&mut serving, NodeId(node), 0));
+            assert!(handle_request(&mut serving, NodeId(node), 0));
         }
-        assert!(!ask(&mut serving, NodeId(99), 0));
+        assert!(!handle_request(&mut serving, NodeId(99), 0));
         let later = Time(SILENCE_MS * 1000);
-        assert!(serving.ask(later, NodeId(99), Slot(9), 5, 0));
+        assert!(serving.handle_request(later, NodeId(99), Slot(9), 5, 0));
         assert_eq!(serving.len(), 1);
 
         // A peer that lost its connection does not prevent others from being served.
         for node in 0..PEERS_MAX as u32 - 1 {
-            assert!(serving.ask(later, NodeId(node), Slot(9), 5, 0));
+            assert!(serving.handle_request(later, NodeId(node), Slot(9), 5, 0));
         }
-        assert!(!serving.ask(later, TWENTY, Slot(9), 5, 0));
-        serving.stop(NodeId(3));
-        assert!(serving.ask(later, TWENTY, Slot(9), 5, 0));
+        assert!(!serving.handle_request(later, TWENTY, Slot(9), 5, 0));
+        serving.pause_transfer(NodeId(3));
+        assert!(serving.handle_request(later, TWENTY, Slot(9), 5, 0));
         assert_eq!(serving.len(), PEERS_MAX);
     }
 
@@ -340,33 +351,34 @@ mod tests {
         let state = |serving: &Serving, seconds| {
             (
                 serving.moves(at(seconds), &all),
-                serving.needs(at(seconds), |_| Slot(0)).map(|slot| slot.0),
+                serving.first_needed_slot(at(seconds), |_| Slot(0)).map(|slot| slot.0),
             )
         };
         assert_eq!(state(&serving, 0), (false, None));
-        serving.ask(at(0), ONE, Slot(9), 5, 0);
+        serving.handle_request(at(0), ONE, Slot(9), 5, 0);
         assert_eq!(state(&serving, 29), (true, Some(9)));
-        serving.ask(at(20), ONE, Slot(9), 5, 0);
+        serving.handle_request(at(20), ONE, Slot(9), 5, 0);
         assert_eq!(state(&serving, 30), (false, None), "it has got nothing");
         // The log is retained for a slow peer as long as it makes progress.
         for seconds in (20..200).step_by(20) {
             serving.sent(at(seconds), ONE, 100);
-            assert_eq!(serving.next(at(seconds), &all).unwrap().0, ONE);
+            assert_eq!(serving.next_read(at(seconds), &all).unwrap().0, ONE);
             assert_eq!(state(&serving, seconds + 29), (true, Some(9)));
         }
         // The connection is lost and restored.
-        serving.stop(ONE);
-        assert_eq!(serving.next(at(200), &all), None);
+        serving.pause_transfer(ONE);
+        assert_eq!(serving.next_read(at(200), &all), None);
         assert_eq!(state(&serving, 200), (true, Some(9)));
-        serving.ask(at(200), ONE, Slot(9), 5, 500);
-        assert_eq!(serving.next(at(200), &all), Some((ONE, 500)));
+        serving.handle_request(at(200), ONE, Slot(9), 5, 500);
+        assert_eq!(serving.next_read(at(200), &all), Some((ONE, 500)));
         // The peer has the whole snapshot, and needs the log after it.
         serving.learns(at(201), ONE, Slot(9));
         assert_eq!(state(&serving, 201), (false, Some(9)));
         serving.learns(at(210), ONE, Slot(70));
         assert_eq!(state(&serving, 239), (false, Some(70)));
         // The peer reports its progress.
-        let needs = serving.needs(at(239), |peer| Slot(if peer == ONE { 90 } else { 99 }));
+        let needs =
+            serving.first_needed_slot(at(239), |peer| Slot(if peer == ONE { 90 } else { 99 }));
         assert_eq!(needs, Some(Slot(90)));
         assert_eq!(state(&serving, 240), (false, None));
     }

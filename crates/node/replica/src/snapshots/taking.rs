@@ -11,7 +11,7 @@ use crate::ports::service::{Imaged, Metadata, StateMachine};
 const STEP_BYTES: usize = 64 << 10;
 
 /// A snapshot that is being taken.
-pub(crate) struct Taking {
+pub(crate) struct SnapshotInProgress {
     pub(crate) writer: Writer,
     /// Metadata of the replica as of the snapshot's start.
     meta: VecDeque<(Vec<u8>, Vec<u8>)>,
@@ -23,7 +23,7 @@ pub(crate) struct Taking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageFailed;
 
-impl Taking {
+impl SnapshotInProgress {
     /// Creates the state with the metadata `meta`, after the service has started its image.
     pub(crate) fn new(header: &Header, meta: Metadata, layout: Layout, first_part: u64) -> Self {
         let mut scratch = Vec::with_capacity(STEP_BYTES);
@@ -37,7 +37,7 @@ impl Taking {
     }
 
     /// Writes the next items. Returns the number of bytes written.
-    pub(crate) fn step<D: Disk, S: StateMachine>(
+    pub(crate) fn write_next_items<D: Disk, S: StateMachine>(
         &mut self,
         service: &mut S,
         disk: &mut D,

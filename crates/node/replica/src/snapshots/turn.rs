@@ -20,7 +20,7 @@ use self::around::SHORT_MS;
 pub(crate) use self::{around::ReplicaParts, scrub::Scrubbed, transfer::offer_frame};
 
 /// Minimum interval in milliseconds between checks for due work while no work is in progress.
-const LOOK_MS: u64 = 5;
+const CHECK_INTERVAL_MS: u64 = 5;
 
 impl Snapshots {
     /// Runs a turn. The slots applied in this turn must be committed. `done` contains the completed
@@ -41,24 +41,24 @@ impl Snapshots {
         }
         // While no work is in progress, check for due work only at intervals.
         if self.is_quiet() {
-            if around.now < self.look_at {
+            if around.now < self.next_check_at {
                 return;
             }
-            self.look_at = around.now.plus_ms(LOOK_MS);
+            self.next_check_at = around.now.plus_ms(CHECK_INTERVAL_MS);
         }
         self.end_job(around);
         if self.switch.is_none()
-            && let Some(own) = self.own()
+            && let Some(own) = self.own_snapshot()
         {
             self.asking.have(own);
         }
         self.go_on_renewing(around);
-        self.decide(around);
-        self.take(around);
-        self.fetch(around);
-        self.serve(around);
+        self.start_due_work(around);
+        self.take_snapshot(around);
+        self.request_snapshot(around);
+        self.serve_peers(around);
         self.load(around);
-        self.sweep(around.disk());
+        self.delete_unused_files(around.disk());
         // Work that lacked file descriptors is retried, because no event reports when it can start.
         if self.job.as_ref().is_some_and(|job| !job.writer().is_busy()) {
             let at = around.now.plus_ms(SHORT_MS);
@@ -75,7 +75,7 @@ impl Snapshots {
         let file = match completed {
             Completed::Read { token, buffer, result, .. } => {
                 self.reads.ended(token, buffer, result, disk);
-                while let Some(chunk) = self.reads.take() {
+                while let Some(chunk) = self.reads.take_chunk() {
                     self.on_chunk(chunk, around);
                 }
                 return;

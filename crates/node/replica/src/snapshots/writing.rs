@@ -239,7 +239,7 @@ impl Writer {
     }
 
     /// Retries the operations that could not be started.
-    pub(crate) fn tend<D: Disk>(&mut self, disk: &mut D) {
+    pub(crate) fn retry_operations<D: Disk>(&mut self, disk: &mut D) {
         self.advance(disk);
     }
 
@@ -249,7 +249,7 @@ impl Writer {
     }
 
     /// Returns the manifest once everything is durable.
-    pub(crate) fn done(&self) -> Option<Manifest> {
+    pub(crate) fn finished_manifest(&self) -> Option<Manifest> {
         let written = self.finished && self.sealed.is_empty() && !self.is_busy();
         (written && self.unflushed.is_empty()).then(|| Manifest {
             at: self.at,
@@ -288,7 +288,7 @@ mod tests {
         let mut writer = Writer::new(Slot(5), layout(), first_part);
         for piece in stream.chunks(1000) {
             writer.push(piece, disk);
-            assert!(writer.done().is_none(), "it is not finished");
+            assert!(writer.finished_manifest().is_none(), "it is not finished");
             while !writer.has_room() {
                 drive(&mut writer, disk);
             }
@@ -297,17 +297,17 @@ mod tests {
         while writer.is_busy() {
             drive(&mut writer, disk);
         }
-        writer.done().expect("all is written and flushed")
+        writer.finished_manifest().expect("all is written and flushed")
     }
 
     fn read(manifest: Manifest, disk: &mut MemoryDisk) -> Result<Vec<u8>, Unread> {
         let (mut reads, mut out) = (Reads::default(), Vec::new());
         while (out.len() as u64) < manifest.bytes {
-            reads.start(Purpose::Load, manifest, out.len() as u64, disk);
+            reads.start_read(Purpose::Load, manifest, out.len() as u64, disk);
             while !reads.is_idle() {
                 if let Some(Completed::Read { token, buffer, result, .. }) = disk.poll() {
                     reads.ended(token, buffer, result, disk);
-                    let chunk = reads.take().unwrap();
+                    let chunk = reads.take_chunk().unwrap();
                     assert_eq!(chunk.offset, out.len() as u64);
                     out.extend(chunk.content?);
                 }
@@ -347,7 +347,7 @@ mod tests {
             most = most.max(writer.in_flight);
         }
         assert_eq!(most, CHUNKS_MAX);
-        let manifest = writer.done().expect("all is written and flushed");
+        let manifest = writer.finished_manifest().expect("all is written and flushed");
         assert_eq!(read(manifest, &mut disk).as_ref(), Ok(&stream));
     }
 
@@ -368,9 +368,9 @@ mod tests {
         let other = Purpose::Serve(NodeId(7));
         let mut ended = Vec::new();
         for _ in 0..3 {
-            end = reads.start(Purpose::Load, manifest, end, &mut disk);
+            end = reads.start_read(Purpose::Load, manifest, end, &mut disk);
         }
-        reads.start(other, manifest, 50_000, &mut disk);
+        reads.start_read(other, manifest, 50_000, &mut disk);
         while ended.len() < 4 {
             ended.extend(disk.poll());
         }
@@ -380,7 +380,7 @@ mod tests {
                 panic!("{completed:?}");
             };
             reads.ended(token, buffer, result, &mut disk);
-            let ready: Vec<_> = std::iter::from_fn(|| reads.take()).collect();
+            let ready: Vec<_> = std::iter::from_fn(|| reads.take_chunk()).collect();
             taken.push(ready.len());
             for chunk in ready {
                 let from = chunk.offset as usize;

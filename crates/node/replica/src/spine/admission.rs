@@ -55,7 +55,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
     }
 
     /// Returns whether the value's bytes are available; `None` if the frame must be dropped.
-    pub(crate) fn admit(
+    pub(crate) fn admit_value(
         &mut self,
         now: Time,
         message: &Message,
@@ -71,7 +71,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
             return None;
         }
         // A frame that would grow a queue beyond its bound is dropped; its sender repeats it.
-        let held = self.contents.holds(&value, range, self.applying.streams());
+        let held = self.contents.holds_all(&value, range, self.applying.streams());
         let more = brought.filter(|_| !held).map_or(0, |brought| brought.bytes.len());
         if self.is_overloaded() || !self.has_room_for(message, range.from, more) {
             self.counters.frames_overload += 1;
@@ -81,7 +81,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
             return Some(false);
         }
         if let Some(brought) = brought
-            && !self.keep(now, value, range, held, brought)
+            && !self.store_bytes(now, value, range, held, brought)
         {
             return None;
         }
@@ -97,10 +97,10 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
             return Some(true);
         }
         if let Value::Content { .. } = value {
-            // [stream-4] Content may arrive without bytes that are not needed, which `holds` takes
-            // into account.
+            // [stream-4] Content may arrive without bytes that are not needed, which `holds_all`
+            // takes into account.
             let streams = self.applying.streams();
-            return Some(self.contents.holds(&value, range, streams));
+            return Some(self.contents.holds_all(&value, range, streams));
         }
         // Bytes that were just stored are available, since the newest bytes are never dropped.
         Some(held || brought.is_some())
@@ -127,7 +127,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
 
     /// Stores bytes of the value that are not `held` yet, and notifies the core if it waits for
     /// them. Returns `false` if they do not match the value.
-    pub(crate) fn keep(
+    pub(crate) fn store_bytes(
         &mut self,
         now: Time,
         value: Value,
@@ -137,19 +137,20 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
     ) -> bool {
         let kept = match held {
             true => Ok(()),
-            false => self.contents.keep(&value, range, brought),
+            false => self.contents.store_bytes(&value, range, brought),
         };
         match kept {
-            Ok(()) => self.found(now, value),
+            Ok(()) => self.handle_arrival(now, value),
             Err(Mismatched) => self.counters.frames_mismatched += 1,
         }
         kept.is_ok()
     }
 
     /// Handles the arrival of a value's bytes, for which the core may be waiting.
-    pub(crate) fn found(&mut self, now: Time, value: Value) {
+    pub(crate) fn handle_arrival(&mut self, now: Time, value: Value) {
         // Parts of a run that are not needed are reported separately.
-        while let Some(range) = self.contents.found(now, &value, self.applying.streams()) {
+        while let Some(range) = self.contents.record_available(now, &value, self.applying.streams())
+        {
             self.counters.payloads_fetched += 1;
             self.protocol.later(Input::Held { value, range });
         }
@@ -160,7 +161,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         let sessions = self.applying.sessions();
         match *value {
             Value::Batch(name) => Batch::header(bytes)
-                .is_some_and(|header| sessions.turn(&name, header) == Turn::Past),
+                .is_some_and(|header| sessions.preview_turn(&name, header) == Turn::Past),
             Value::RegisterSession { origin, boot, number } => {
                 sessions.node_session(origin, boot, number).is_some()
                     || sessions.client_session(origin, boot, number).is_some()
@@ -176,7 +177,13 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         }
     }
 
-    pub(crate) fn refuse(&mut self, to: NodeId, value: Value, why: Refusal, plane: &mut dyn Plane) {
+    pub(crate) fn refuse_value(
+        &mut self,
+        to: NodeId,
+        value: Value,
+        why: Refusal,
+        plane: &mut dyn Plane,
+    ) {
         self.counters.forwards_refused += 1;
         let leader = self.protocol.node().leader();
         let frame = Frame::NotTaken { value, why, leader };

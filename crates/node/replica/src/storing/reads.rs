@@ -111,7 +111,7 @@ impl LogReads {
     }
 
     /// Starts a read, unless too many are queued; the caller then retries.
-    pub(crate) fn start<D: Disk>(
+    pub(crate) fn start_read<D: Disk>(
         &mut self,
         log: &mut Log<D>,
         purpose: Purpose,
@@ -129,7 +129,7 @@ impl LogReads {
         self.open.get_mut(usize::try_from(token).ok()?)?.take()
     }
 
-    pub(crate) fn wait(&mut self, kind: Kind, until: Time) {
+    pub(crate) fn postpone_reads(&mut self, kind: Kind, until: Time) {
         self.retry_at[kind as usize] = until;
     }
 

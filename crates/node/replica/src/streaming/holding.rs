@@ -40,12 +40,12 @@ pub(crate) struct Holding {
     current: Option<(u64, Weak<()>, Time)>,
     last_id: u64,
     /// A release of bytes was postponed because of the hold.
-    late: bool,
+    is_release_postponed: bool,
 }
 
 impl Holding {
     /// Begins a hold, and ends any earlier one. No bytes are released during a hold.
-    pub(crate) fn begin(&mut self, now: Time, applied_to: Slot) -> StreamHold {
+    pub(crate) fn begin_hold(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.last_id += 1;
         let hold = Arc::new(());
         let until = now.plus_ms(IDLE_MS);
@@ -54,7 +54,7 @@ impl Holding {
     }
 
     /// Extends the hold because its reader made a request. Returns `false` if the hold has ended.
-    pub(crate) fn touch(&mut self, now: Time, id: u64) -> bool {
+    pub(crate) fn extend_hold(&mut self, now: Time, id: u64) -> bool {
         match &mut self.current {
             Some((current, _, until)) if *current == id => {
                 *until = now.plus_ms(IDLE_MS);
@@ -65,17 +65,17 @@ impl Holding {
     }
 
     /// Returns whether a hold prevents the release of bytes.
-    pub(crate) fn holds(&self) -> bool {
+    pub(crate) fn is_holding(&self) -> bool {
         self.current.is_some()
     }
 
     /// Records that a release of bytes was postponed.
     pub(crate) fn note_late(&mut self) {
-        self.late = true;
+        self.is_release_postponed = true;
     }
 
     /// Ends the hold if its reader was dropped or is idle, or the disk is full.
-    pub(crate) fn look(&mut self, now: Time, is_full: bool) {
+    pub(crate) fn end_if_over(&mut self, now: Time, is_full: bool) {
         let over = |(_, hold, until): &(u64, Weak<()>, Time)| {
             is_full || now >= *until || hold.strong_count() == 0
         };
@@ -84,7 +84,7 @@ impl Holding {
 
     /// Returns whether a postponed release is possible now. The release is reported only once.
     pub(crate) fn take_late(&mut self) -> bool {
-        !self.holds() && std::mem::take(&mut self.late)
+        !self.is_holding() && std::mem::take(&mut self.is_release_postponed)
     }
 }
 
@@ -95,28 +95,28 @@ mod tests {
     #[test]
     fn a_hold_ends_with_its_reader_its_patience_or_the_room() {
         let mut holding = Holding::default();
-        assert!(!holding.holds() && !holding.take_late());
+        assert!(!holding.is_holding() && !holding.take_late());
         // The reader was dropped.
-        let hold = holding.begin(Time(0), Slot(7));
+        let hold = holding.begin_hold(Time(0), Slot(7));
         holding.note_late();
-        holding.look(Time(1), false);
-        assert!(holding.holds() && !holding.take_late());
+        holding.end_if_over(Time(1), false);
+        assert!(holding.is_holding() && !holding.take_late());
         drop(hold);
-        holding.look(Time(2), false);
-        assert!(!holding.holds() && holding.take_late() && !holding.take_late());
+        holding.end_if_over(Time(2), false);
+        assert!(!holding.is_holding() && holding.take_late() && !holding.take_late());
         // The reader requests nothing.
-        let hold = holding.begin(Time(0), Slot(7));
+        let hold = holding.begin_hold(Time(0), Slot(7));
         let idle = Time(0).plus_ms(IDLE_MS);
-        assert!(holding.touch(Time(1), hold.id));
-        holding.look(idle, false);
-        assert!(holding.holds(), "it asked meanwhile");
-        holding.look(Time(1).plus_ms(IDLE_MS), false);
-        assert!(!holding.holds() && !holding.touch(idle, hold.id));
+        assert!(holding.extend_hold(Time(1), hold.id));
+        holding.end_if_over(idle, false);
+        assert!(holding.is_holding(), "it asked meanwhile");
+        holding.end_if_over(Time(1).plus_ms(IDLE_MS), false);
+        assert!(!holding.is_holding() && !holding.extend_hold(idle, hold.id));
         // The disk is full.
-        let other = holding.begin(Time(0), Slot(9));
-        assert!(!holding.touch(Time(0), hold.id), "it is another one");
-        assert!(holding.touch(Time(0), other.id));
-        holding.look(Time(0), true);
-        assert!(!holding.holds());
+        let other = holding.begin_hold(Time(0), Slot(9));
+        assert!(!holding.extend_hold(Time(0), hold.id), "it is another one");
+        assert!(holding.extend_hold(Time(0), other.id));
+        holding.end_if_over(Time(0), true);
+        assert!(!holding.is_holding());
     }
 }

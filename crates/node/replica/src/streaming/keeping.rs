@@ -36,14 +36,14 @@ use crate::{
 /// Maximum number of reads that wait for the store's queue.
 const READS_WAITING_MAX: usize = 1024;
 /// Maximum number of requests for missing bytes in flight.
-const ASKED_MAX: u64 = 16;
+const REQUESTS_MAX: u64 = 16;
 /// Maximum size of a reply to a request for missing bytes. No chunk of a store is smaller, and a
 /// read never crosses the end of its chunk.
-const ASKED_BYTES: usize = 64 << 10;
+const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// Delay in milliseconds before a store that lacks free space or file descriptors retries.
 const SHORT_MS: u64 = 20;
 /// Interval in milliseconds between checks for missing bytes.
-const LOOK_MS: u64 = 50;
+const CHECK_INTERVAL_MS: u64 = 50;
 /// Minimum interval in milliseconds between checkpoints for bytes that no record contains, since
 /// each checkpoint writes a whole catalogue.
 const SAVE_MS: u64 = 1000;
@@ -67,7 +67,7 @@ pub(crate) enum Fetched {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRead {
     reader: Reader,
     stream: StreamName,
     position: u64,
@@ -79,15 +79,15 @@ struct Waiting {
 struct Lack {
     ranges: VecDeque<(StreamName, Range<u64>)>,
     /// End of the requested positions in the first missing range.
-    asked_to: u64,
+    requested_to: u64,
     /// Peer that last sent missing bytes. The next request goes to it.
     source: Option<NodeId>,
     /// Number of failed requests for the first missing byte.
-    asked: usize,
+    failed_requests: usize,
     /// A request for the first missing byte is in flight.
-    waiting: bool,
-    ask_at: Time,
-    look_at: Time,
+    is_requested: bool,
+    next_request_at: Time,
+    next_check_at: Time,
     /// `ranges` is out of date and must be recomputed from the table and the store.
     unknown: bool,
 }
@@ -102,7 +102,7 @@ struct Unrecorded {
     saving: u64,
     /// Slot below which content may have been learned without its bytes, even if they arrived
     /// later.
-    bare_to: Slot,
+    without_bytes_to: Slot,
     /// Earliest time of the next checkpoint for these bytes.
     save_at: Time,
 }
@@ -114,10 +114,10 @@ pub(crate) struct Keeping {
     /// Result of [`Keeping::lacks`] that was last reported to the core.
     noted_lacking: bool,
     /// The store has the bytes of all decided slots below this one.
-    put_to: Slot,
+    stored_to: Slot,
     replay_to: Slot,
     readers: BTreeMap<u64, Reader>,
-    waiting: VecDeque<Waiting>,
+    waiting_reads: VecDeque<WaitingRead>,
     next_token: u64,
     lack: Lack,
     retry_ms: u64,
@@ -132,7 +132,7 @@ pub(crate) struct Keeping {
     /// A backup's hold on retained bytes, which delays their release.
     holding: Holding,
     /// Results of reads for backups.
-    held: VecDeque<(u64, Result<Vec<u8>, NotRead>)>,
+    backup_reads: VecDeque<(u64, Result<Vec<u8>, NotRead>)>,
     /// A read for a scrub is in flight.
     scrubs: bool,
     scrubbed: Option<ReadDone>,
@@ -151,12 +151,12 @@ impl Keeping {
         retry_ms: u64,
     ) -> Self {
         let mut keeping = Self {
-            unrecorded: Unrecorded { bare_to, ..Unrecorded::default() },
+            unrecorded: Unrecorded { without_bytes_to: bare_to, ..Unrecorded::default() },
             noted_lacking: false,
-            put_to: applied_to,
+            stored_to: applied_to,
             replay_to: applied_to,
             readers: BTreeMap::new(),
-            waiting: VecDeque::new(),
+            waiting_reads: VecDeque::new(),
             next_token: 0,
             lack: Lack { unknown: true, ..Lack::default() },
             retry_ms,
@@ -164,7 +164,7 @@ impl Keeping {
             later: VecDeque::new(),
             retry_at: None,
             holding: Holding::default(),
-            held: VecDeque::new(),
+            backup_reads: VecDeque::new(),
             scrubs: false,
             scrubbed: None,
             store,
@@ -179,19 +179,19 @@ impl Keeping {
         let from = self.store.checkpointed_to().max(log_start);
         // Without streams there are no bytes to put.
         let nothing = streams.is_empty();
-        self.put_to = if nothing { at } else { from.min(at) };
+        self.stored_to = if nothing { at } else { from.min(at) };
         self.replay_to = at;
     }
 
     /// Returns the slots that must be replayed before other bytes are put into the store.
     pub(crate) fn replays(&self) -> Option<SlotRange> {
-        (self.put_to < self.replay_to).then(|| SlotRange::new(self.put_to, self.replay_to))
+        (self.stored_to < self.replay_to).then(|| SlotRange::new(self.stored_to, self.replay_to))
     }
 
     /// Puts values, as read from the log, into the store.
     pub(crate) fn replayed<D: Disk>(&mut self, values: Values, streams: &Table, disk: &mut D) {
         for (range, value, body) in values {
-            if range.from > self.put_to || range.to <= self.put_to {
+            if range.from > self.stored_to || range.to <= self.stored_to {
                 continue;
             }
             // Placed bytes need no replay: they were claimed when the store was opened.
@@ -203,13 +203,13 @@ impl Keeping {
                 let position = positions(offset, range).start;
                 self.store.put(stream, position, &bytes, disk);
             }
-            self.put_to = range.to.min(self.replay_to);
+            self.stored_to = range.to.min(self.replay_to);
         }
     }
 
     /// Skips slots that the log no longer has. Their content is fetched by position.
     pub(crate) fn skip_replay(&mut self) {
-        self.put_to = self.replay_to;
+        self.stored_to = self.replay_to;
         self.lack.unknown = true;
     }
 
@@ -263,7 +263,7 @@ impl Keeping {
         self.later.extend(changes.into_iter().map(|change| (voted_to, change)));
         while let Some((_, change)) = self.later.pop_front_if(|(slot, _)| *slot <= applied_to) {
             match change {
-                Change::Trimmed { .. } | Change::Removed { .. } if self.holding.holds() => {
+                Change::Trimmed { .. } | Change::Removed { .. } if self.holding.is_holding() => {
                     self.holding.note_late();
                 }
                 Change::Trimmed { stream, below } => self.store.drop_below(stream, below),
@@ -273,8 +273,8 @@ impl Keeping {
             }
         }
         if self.replays().is_none() {
-            self.put_to = self.put_to.max(applied_to);
-            self.replay_to = self.put_to;
+            self.stored_to = self.stored_to.max(applied_to);
+            self.replay_to = self.stored_to;
         }
         let known = self.known_to.take_if(|known_to| *known_to <= applied_to);
         self.lack.unknown |= known.is_some();
@@ -282,7 +282,7 @@ impl Keeping {
 
     /// [disk-5] Starts writing whole units of a stream immediately. Returns `false` if that is not
     /// possible now, so that the record must contain the bytes.
-    pub(crate) fn place<D: Disk>(
+    pub(crate) fn place_units<D: Disk>(
         &mut self,
         stream: StreamName,
         position: u64,
@@ -350,21 +350,21 @@ impl Keeping {
     pub(crate) fn kept_to(&self, streams: &Table) -> Slot {
         let nothing = streams.is_empty() && self.store.streams().next().is_none();
         match nothing {
-            true => self.put_to,
+            true => self.stored_to,
             false => self.store.checkpointed_to(),
         }
     }
 
     /// Starts a checkpoint. Once it is complete, the stored bytes no longer depend on the log.
     pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
-        if self.replays().is_none() && self.store.start_checkpoint(self.put_to, disk) {
+        if self.replays().is_none() && self.store.start_checkpoint(self.stored_to, disk) {
             self.unrecorded.saving = std::mem::take(&mut self.unrecorded.fetched);
         }
     }
 
     /// [here-2] Starts a checkpoint for bytes that no record contains, once no bytes are missing or
     /// enough chunks have accumulated.
-    fn save<D: Disk>(&mut self, now: Time, disk: &mut D) {
+    fn checkpoint_unrecorded<D: Disk>(&mut self, now: Time, disk: &mut D) {
         let due = self.store.is_worth_saving(self.unrecorded.fetched) || self.has_all_to_save();
         if due && !self.store.is_checkpointing() && now >= self.unrecorded.save_at {
             self.unrecorded.save_at = now.plus_ms(SAVE_MS);
@@ -374,9 +374,9 @@ impl Keeping {
 
     /// Returns whether bytes that no record contains await a checkpoint and no more are expected.
     fn has_all_to_save(&self) -> bool {
-        let Unrecorded { fetched, bare_to, .. } = self.unrecorded;
+        let Unrecorded { fetched, without_bytes_to: bare_to, .. } = self.unrecorded;
         let waits = fetched > 0 || self.store.checkpointed_to() < bare_to;
-        waits && !self.misses_any() && self.replays().is_none() && self.put_to >= bare_to
+        waits && !self.misses_any() && self.replays().is_none() && self.stored_to >= bare_to
     }
 
     pub(crate) fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
@@ -388,7 +388,7 @@ impl Keeping {
 
     /// [here-1] Records that content decided below `to` was learned without its bytes.
     pub(crate) fn learns_bare(&mut self, to: Slot) {
-        self.unrecorded.bare_to = self.unrecorded.bare_to.max(to);
+        self.unrecorded.without_bytes_to = self.unrecorded.without_bytes_to.max(to);
     }
 
     /// Reads retained bytes for a front. Returns `false` if too many reads are queued.
@@ -415,7 +415,7 @@ impl Keeping {
             return false;
         }
         // If too many reads are queued, the peer repeats its request.
-        self.read_for(Reader::Peer(to), stream, position, ASKED_BYTES, disk);
+        self.read_for(Reader::Peer(to), stream, position, REQUEST_BYTES_MAX, disk);
         true
     }
 
@@ -427,16 +427,16 @@ impl Keeping {
         bytes_max: usize,
         disk: &mut D,
     ) -> bool {
-        if self.waiting.len() >= READS_WAITING_MAX {
+        if self.waiting_reads.len() >= READS_WAITING_MAX {
             return false;
         }
-        self.waiting.push_back(Waiting { reader, stream, position, bytes_max });
+        self.waiting_reads.push_back(WaitingRead { reader, stream, position, bytes_max });
         self.start_reads(disk);
         true
     }
 
     fn start_reads<D: Disk>(&mut self, disk: &mut D) {
-        while let Some(next) = self.waiting.front() {
+        while let Some(next) = self.waiting_reads.front() {
             let token = self.next_token;
             let (stream, position, most) = (next.stream, next.position, next.bytes_max);
             let started = self.store.start_read(token, stream, position, most, disk);
@@ -445,12 +445,12 @@ impl Keeping {
             }
             self.readers.insert(token, next.reader);
             self.next_token += 1;
-            self.waiting.pop_front();
+            self.waiting_reads.pop_front();
         }
     }
 
     /// Continues all work, and sends fronts and peers the bytes that were read for them.
-    pub(crate) fn advance<D: Disk>(
+    pub(crate) fn continue_work<D: Disk>(
         &mut self,
         now: Time,
         disk: &mut D,
@@ -458,11 +458,11 @@ impl Keeping {
         mut tell: impl FnMut(StreamTag, Fetched),
     ) {
         self.store.advance(disk);
-        self.holding.look(now, self.store.is_full());
+        self.holding.end_if_over(now, self.store.is_full());
         if self.store.is_due() {
             self.start_checkpoint(disk);
         }
-        self.save(now, disk);
+        self.checkpoint_unrecorded(now, disk);
         // The store does not report when space becomes free; it retries whenever it is called.
         let short = self.store.short().is_some() || self.store.is_checkpointing();
         self.retry_at = short.then(|| now.plus_ms(SHORT_MS));
@@ -490,10 +490,10 @@ impl Keeping {
                 }
                 (Reader::Peer(_), Err(_)) => {}
                 (Reader::Backup(asked), Ok(bytes)) => {
-                    self.held.push_back((asked, Ok(bytes.to_vec())));
+                    self.backup_reads.push_back((asked, Ok(bytes.to_vec())));
                 }
                 (Reader::Backup(asked), Err(_)) => {
-                    self.held.push_back((asked, Err(NotRead::NotHere)));
+                    self.backup_reads.push_back((asked, Err(NotRead::NotHere)));
                 }
             }
         }
@@ -507,7 +507,7 @@ impl Keeping {
 
     /// [here-1] Returns whether this node may lack retained bytes, now or after a restart.
     pub(crate) fn lacks(&self) -> bool {
-        let Unrecorded { fetched, saving, bare_to, .. } = self.unrecorded;
+        let Unrecorded { fetched, saving, without_bytes_to: bare_to, .. } = self.unrecorded;
         self.misses_any() || fetched + saving > 0 || self.store.checkpointed_to() < bare_to
     }
 
@@ -549,13 +549,13 @@ impl Keeping {
         self.store.put(stream, position, bytes.get(..taken).unwrap_or_default(), disk);
         range.start = self.store.held_to(stream, range.start).min(range.end);
         self.lack.source = Some(from);
-        self.lack.asked = 0;
-        self.lack.ask_at = now.plus_ms(self.retry_ms);
+        self.lack.failed_requests = 0;
+        self.lack.next_request_at = now.plus_ms(self.retry_ms);
         if self.lack.ranges.front().is_some_and(|(_, range)| range.is_empty()) {
             self.lack.ranges.pop_front();
-            self.lack.asked_to = 0;
-            self.lack.ask_at = Time(0);
-            self.lack.waiting = false;
+            self.lack.requested_to = 0;
+            self.lack.next_request_at = Time(0);
+            self.lack.is_requested = false;
         }
     }
 
@@ -563,9 +563,9 @@ impl Keeping {
     /// `peers` connected peers at once, unless all of them have already answered so.
     pub(crate) fn missing_not_there(&mut self, now: Time, stream: StreamName, peers: usize) {
         let first = self.lack.ranges.front();
-        let wanted = self.lack.waiting && first.is_some_and(|(name, _)| *name == stream);
-        if wanted && !(self.lack.asked + 1).is_multiple_of(peers.max(1)) {
-            self.lack.ask_at = now;
+        let wanted = self.lack.is_requested && first.is_some_and(|(name, _)| *name == stream);
+        if wanted && !(self.lack.failed_requests + 1).is_multiple_of(peers.max(1)) {
+            self.lack.next_request_at = now;
         }
     }
 
@@ -580,37 +580,37 @@ impl Keeping {
         if self.replays().is_some() {
             return;
         }
-        if self.known_to.is_none() && self.follows() && self.holding.take_late() {
+        if self.known_to.is_none() && self.is_table_recent() && self.holding.take_late() {
             self.forget_unknown(streams);
             self.drop_trimmed(streams);
         }
         if !self.misses_any() {
             return;
         }
-        if self.lack.unknown || (now >= self.lack.look_at && self.lack.asked > 0) {
-            self.look(now, streams);
+        if self.lack.unknown || (now >= self.lack.next_check_at && self.lack.failed_requests > 0) {
+            self.check_missing(now, streams);
         }
         let Some((stream, range)) = self.lack.ranges.front().cloned() else {
             return;
         };
         if peers.is_empty() {
             // Without this delay the request would be due in every turn.
-            self.lack.ask_at = self.lack.ask_at.max(now.plus_ms(self.retry_ms));
+            self.lack.next_request_at = self.lack.next_request_at.max(now.plus_ms(self.retry_ms));
             return;
         }
-        if now >= self.lack.ask_at {
+        if now >= self.lack.next_request_at {
             // No reply: request everything from the first missing byte on from another peer.
-            self.lack.asked_to = range.start;
-            self.lack.asked += usize::from(self.lack.waiting);
-            self.lack.waiting = true;
-            self.lack.ask_at = now.plus_ms(self.retry_ms);
+            self.lack.requested_to = range.start;
+            self.lack.failed_requests += usize::from(self.lack.is_requested);
+            self.lack.is_requested = true;
+            self.lack.next_request_at = now.plus_ms(self.retry_ms);
         }
-        let piece = ASKED_BYTES as u64;
-        let most = range.end.min(range.start.saturating_add(ASKED_MAX * piece));
+        let piece = REQUEST_BYTES_MAX as u64;
+        let most = range.end.min(range.start.saturating_add(REQUESTS_MAX * piece));
         let source = peers.iter().position(|peer| Some(*peer) == self.lack.source);
-        let to = peers[(source.unwrap_or(0) + self.lack.asked) % peers.len()];
-        while self.lack.asked_to < most {
-            let position = self.lack.asked_to.max(range.start);
+        let to = peers[(source.unwrap_or(0) + self.lack.failed_requests) % peers.len()];
+        while self.lack.requested_to < most {
+            let position = self.lack.requested_to.max(range.start);
             let frame = Frame::FetchRequest {
                 value: Value::Content { stream, offset: 0 },
                 slot: Slot(position),
@@ -619,12 +619,12 @@ impl Keeping {
                 return;
             }
             // A peer's read ends with the chunk, whose size is a multiple of this piece size.
-            self.lack.asked_to = (position / piece + 1) * piece;
+            self.lack.requested_to = (position / piece + 1) * piece;
         }
     }
 
-    fn look(&mut self, now: Time, streams: &Table) {
-        if self.known_to.is_none() && self.follows() {
+    fn check_missing(&mut self, now: Time, streams: &Table) {
+        if self.known_to.is_none() && self.is_table_recent() {
             self.forget_unknown(streams);
         }
         let store = &self.store;
@@ -634,17 +634,17 @@ impl Keeping {
         };
         self.lack.ranges = streams.kept().flat_map(missing).collect();
         self.lack.unknown = false;
-        self.lack.asked_to = 0;
-        self.lack.look_at = now.plus_ms(LOOK_MS);
-        if self.follows() {
+        self.lack.requested_to = 0;
+        self.lack.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
+        if self.is_table_recent() {
             self.drop_trimmed(streams);
         }
     }
 
     /// Returns whether the table is at least as recent as the store, so that the store may drop
     /// streams unknown to the table.
-    fn follows(&self) -> bool {
-        self.later.is_empty() && !self.holding.holds()
+    fn is_table_recent(&self) -> bool {
+        self.later.is_empty() && !self.holding.is_holding()
     }
 
     fn drop_trimmed(&mut self, streams: &Table) {
@@ -656,13 +656,13 @@ impl Keeping {
     }
 
     /// [trim-2] Begins a hold for a backup on all bytes retained as of the last applied slot.
-    pub(crate) fn hold(&mut self, now: Time, applied_to: Slot) -> StreamHold {
-        self.holding.begin(now, applied_to)
+    pub(crate) fn begin_hold(&mut self, now: Time, applied_to: Slot) -> StreamHold {
+        self.holding.begin_hold(now, applied_to)
     }
 
     /// Returns whether a hold is still in place. If so, extends it.
     pub(crate) fn goes_on(&mut self, now: Time, hold: &StreamHold) -> bool {
-        self.holding.touch(now, hold.id)
+        self.holding.extend_hold(now, hold.id)
     }
 
     /// Reads held bytes for a backup. [`Keeping::next_held`] returns them.
@@ -673,18 +673,18 @@ impl Keeping {
         (stream, position, bytes_max): (StreamName, u64, usize),
         disk: &mut D,
     ) {
-        let why = if !self.holding.touch(now, hold) {
+        let why = if !self.holding.extend_hold(now, hold) {
             NotRead::LetGo
         } else if self.read_for(Reader::Backup(asked), stream, position, bytes_max, disk) {
             return;
         } else {
             NotRead::Busy
         };
-        self.held.push_back((asked, Err(why)));
+        self.backup_reads.push_back((asked, Err(why)));
     }
 
     pub(crate) fn next_held(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
-        self.held.pop_front()
+        self.backup_reads.pop_front()
     }
 
     /// Starts reading the stored bytes at a position, or those of the next stream, to check them
@@ -720,7 +720,7 @@ impl Keeping {
         let scrubbed = (self.scrubs && self.store.has_read()).then_some(Time(0));
         let saves = self.has_all_to_save() && !self.store.is_checkpointing();
         let save_at = saves.then_some(self.unrecorded.save_at);
-        earliest([missing.then_some(self.lack.ask_at), self.retry_at, scrubbed, save_at])
+        earliest([missing.then_some(self.lack.next_request_at), self.retry_at, scrubbed, save_at])
     }
 
     /// Returns the size of the chunks in use and of all files, in bytes.
@@ -811,19 +811,19 @@ mod tests {
             disk.set_manual(true);
             let (at, streams) = (Slot(12), table());
             let mut keeping = Keeping::new(store, (at, at), Slot(0), at, &streams, 10);
-            keeping.look(Time(0), &streams);
+            keeping.check_missing(Time(0), &streams);
             if fetched {
                 keeping.take_missing(Time(0), NodeId(2), (S, 0, &[7; 10]), &mut disk);
             } else {
                 keeping.learns_bare(at);
                 keeping.applied((at, at), vec![ten_bytes()], Vec::new(), &mut disk);
-                keeping.look(Time(0), &streams);
+                keeping.check_missing(Time(0), &streams);
             }
             let (mut plane, mut counters) = (NoPeers, Counters::default());
             let mut steps = 0;
             while keeping.lacks() {
                 let mut out = Outbox::new(Member::first(1), &mut plane, &mut counters);
-                keeping.advance(Time(0), &mut disk, &mut out, |_, _| {});
+                keeping.continue_work(Time(0), &mut disk, &mut out, |_, _| {});
                 let next = disk.pending().first().expect("it goes on").id;
                 assert!(disk.complete(next));
                 while let Some(completed) = disk.poll() {
@@ -849,7 +849,7 @@ mod tests {
         keeping.applied((Slot(12), Slot(20)), vec![ten_bytes()], Vec::new(), &mut disk);
         let removed = vec![Change::Removed { stream: S }];
         keeping.applied((Slot(13), Slot(20)), Vec::new(), removed, &mut disk);
-        keeping.look(Time(0), &nothing);
+        keeping.check_missing(Time(0), &nothing);
         assert_eq!(keeping.store.held_to(S, 0), 10, "slots 13 to 20 may name it");
         keeping.applied((Slot(19), Slot(40)), Vec::new(), Vec::new(), &mut disk);
         assert_eq!(keeping.store.held_to(S, 0), 10);
@@ -872,13 +872,13 @@ mod tests {
         keeping.applied((Slot(12), Slot(12)), put, Vec::new(), &mut disk);
         let mut turn = |keeping: &mut Keeping, now, streams: &Table| {
             let mut out = Outbox::new(Member::first(1), &mut plane, &mut counters);
-            keeping.advance(now, &mut disk, &mut out, |_, _| {});
+            keeping.continue_work(now, &mut disk, &mut out, |_, _| {});
             keeping.look_for_missing(now, streams, &[], &mut out);
         };
         turn(&mut keeping, Time(0), &streams);
         let trim = Command::Trim { name: "s".parse().unwrap(), before: 4 };
         for (number, remove) in [(1, false), (2, true)] {
-            let hold = keeping.hold(Time(0), Slot(12));
+            let hold = keeping.begin_hold(Time(0), Slot(12));
             assert_eq!(hold.id, number);
             let (change, after) = match remove {
                 false => {
@@ -913,17 +913,17 @@ mod tests {
         keeping.applied((Slot(12), Slot(12)), vec![ten_bytes()], Vec::new(), &mut disk);
         assert_eq!(keeping.known_to, None, "it has looked");
         keeping.went_back();
-        keeping.look(Time(0), &nothing);
+        keeping.check_missing(Time(0), &nothing);
         assert_eq!(keeping.store.held_to(S, 0), 10);
         // The service is reset once more, this time to load a snapshot.
         keeping.loaded(Slot(1), Slot(1), &nothing);
-        keeping.look(Time(0), &nothing);
+        keeping.check_missing(Time(0), &nothing);
         assert_eq!(keeping.store.held_to(S, 0), 10);
         // Once everything is applied again, the table knows all streams that still exist.
         keeping.applied((Slot(12), Slot(12)), Vec::new(), Vec::new(), &mut disk);
-        keeping.look(Time(0), &streams);
+        keeping.check_missing(Time(0), &streams);
         assert_eq!(keeping.missing_bytes(), 0);
-        keeping.look(Time(0), &nothing);
+        keeping.check_missing(Time(0), &nothing);
         assert_eq!(keeping.store.held_to(S, 0), 0);
     }
 }

@@ -73,12 +73,12 @@ impl Offering {
     /// Restarts for a ballot in which this node leads and has proposed everything below `next`
     /// again; `None` if this node does not lead.
     pub(crate) fn restart(&mut self, next: Option<Slot>) {
-        self.forget();
+        self.drop_progress();
         self.wait_for = next;
     }
 
     /// Drops the progress because the table was replaced and may not match the proposals.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn drop_progress(&mut self) {
         self.offers.clear();
         self.closing.clear();
     }
@@ -100,12 +100,12 @@ impl Offering {
     }
 
     /// Records that a run of this stream was not proposed after all.
-    pub(crate) fn refused(&mut self, stream: StreamName) {
+    pub(crate) fn record_refusal(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
         self.ready.insert(stream);
     }
 
-    pub(crate) fn closed(&mut self, stream: StreamName) {
+    pub(crate) fn remove_stream(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
         self.ready.remove(&stream);
         self.closing.remove(&stream);
@@ -124,7 +124,7 @@ impl Offering {
             return None;
         }
         loop {
-            let stream = self.ready.turn()?;
+            let stream = self.ready.take_turn()?;
             let Some(next) = streams.next(stream) else {
                 // The stream is not open, or not yet. Bytes that arrive later make it ready again.
                 self.ready.remove(&stream);
@@ -210,7 +210,7 @@ impl Offering {
 fn end_of_run(stream: StreamName, position: u64, runs: &Runs) -> u64 {
     let boundary = |bytes: u64| (position / bytes + 1).saturating_mul(bytes);
     let long = boundary(STREAM_PIECE_BYTES_MAX as u64);
-    match runs.first(stream, &(position..long)) {
+    match runs.first_location(stream, &(position..long)) {
         Some((end, BytesLocation::Placed)) => end,
         _ => runs.held_to(stream, position, boundary(SLICE_BYTES)),
     }

@@ -15,14 +15,14 @@ const FREE_MAX: usize = 32;
 
 /// Boundaries of pieces, and the memory from which pieces are allocated.
 #[derive(Debug)]
-pub(crate) struct Cut {
+pub(crate) struct PieceBounds {
     unit: u64,
     piece: u64,
     pool: BlockPool,
 }
 
-impl Cut {
-    /// Returns the boundaries of pieces for a store with layout `layout`.
+impl PieceBounds {
+    /// Returns the boundaries of pieces for a store with this layout.
     pub(crate) fn of(layout: Layout) -> Self {
         let piece = (layout.chunk_bytes as usize).min(STREAM_PIECE_BYTES_MAX);
         Self {
@@ -51,19 +51,19 @@ impl Cut {
 
 /// Bytes of the piece that is being filled.
 #[derive(Debug)]
-pub(crate) enum Open {
+pub(crate) enum OpenPiece {
     /// At most one unit, in a vector.
     Few(Vec<u8>),
     Many(Filling),
 }
 
-impl Default for Open {
+impl Default for OpenPiece {
     fn default() -> Self {
         Self::Few(Vec::new())
     }
 }
 
-impl Open {
+impl OpenPiece {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Few(bytes) => bytes.len(),
@@ -76,7 +76,7 @@ impl Open {
     }
 
     /// Adds bytes to the piece at `position`, up to its end. Returns the number of bytes added.
-    pub(crate) fn put(&mut self, position: u64, bytes: &[u8], cut: &Cut) -> usize {
+    pub(crate) fn add_bytes(&mut self, position: u64, bytes: &[u8], cut: &PieceBounds) -> usize {
         let most = cut.most(position);
         match self {
             Self::Few(few) => {
@@ -88,15 +88,15 @@ impl Open {
                 let mut filling = cut.pool.fill(position, most);
                 filling.put(few);
                 *self = Self::Many(filling);
-                self.put(position, bytes, cut)
+                self.add_bytes(position, bytes, cut)
             }
             Self::Many(filling) => filling.put(bytes),
         }
     }
 
     /// Returns memory for the next bytes, up to the end of the piece. The caller must then call
-    /// [`Self::came`] with the number of bytes written to it.
-    pub(crate) fn spare(&mut self, position: u64, cut: &Cut) -> &mut [u8] {
+    /// [`Self::record_written`] with the number of bytes written to it.
+    pub(crate) fn spare_memory(&mut self, position: u64, cut: &PieceBounds) -> &mut [u8] {
         if let Self::Few(few) = self {
             let mut filling = cut.pool.fill(position, cut.most(position));
             filling.put(few);
@@ -108,9 +108,9 @@ impl Open {
         }
     }
 
-    /// Records that `count` bytes were written to [`Self::spare`]. If none were, and the piece has
-    /// at most one unit, releases the memory for a whole piece.
-    pub(crate) fn came(&mut self, count: usize, cut: &Cut) {
+    /// Records that `count` bytes were written to [`Self::spare_memory`]. If none were, and the
+    /// piece has at most one unit, releases the memory for a whole piece.
+    pub(crate) fn record_written(&mut self, count: usize, cut: &PieceBounds) {
         if let Self::Many(filling) = self {
             filling.came(count);
             let bytes = filling.bytes();
@@ -121,7 +121,7 @@ impl Open {
     }
 
     /// Takes a payload at `position`: the whole units if there are any, otherwise all bytes.
-    pub(crate) fn take(&mut self, position: u64, cut: &Cut) -> Payload {
+    pub(crate) fn take_payload(&mut self, position: u64, cut: &PieceBounds) -> Payload {
         match std::mem::take(self) {
             Self::Few(few) => Payload::new(few),
             Self::Many(filling) if filling.free_bytes() == 0 => filling.done().into(),
@@ -151,18 +151,22 @@ mod tests {
     const UNIT: usize = 2 * 4096;
     const PIECE: usize = 4 * UNIT;
 
-    fn cut() -> Cut {
-        Cut::of(Layout { unit_bytes: UNIT as u32, chunk_bytes: PIECE as u32, file_chunks: 4 })
+    fn cut() -> PieceBounds {
+        PieceBounds::of(Layout {
+            unit_bytes: UNIT as u32,
+            chunk_bytes: PIECE as u32,
+            file_chunks: 4,
+        })
     }
 
     /// Puts bytes in writes of the lengths in `writes`, and takes a piece when it is full and, if
     /// `early`, after each write. Returns the pieces' lengths.
     fn pieces(writes: &[usize], early: bool) -> Vec<usize> {
-        let (cut, mut open) = (cut(), Open::default());
+        let (cut, mut open) = (cut(), OpenPiece::default());
         let (mut sealed, mut given, mut pieces) = (0, 0_u64, Vec::new());
         let byte = |at: u64| (at % 251) as u8;
-        let mut take = |open: &mut Open, sealed: &mut u64| {
-            let piece = open.take(*sealed, &cut);
+        let mut take = |open: &mut OpenPiece, sealed: &mut u64| {
+            let piece = open.take_payload(*sealed, &cut);
             let expected: Vec<u8> = (*sealed..*sealed + piece.len() as u64).map(byte).collect();
             assert!(*piece == *expected, "a piece of {} at {sealed}", piece.len());
             *sealed += piece.len() as u64;
@@ -172,7 +176,7 @@ mod tests {
             let bytes: Vec<u8> = (given..given + *write as u64).map(byte).collect();
             let mut rest = &bytes[..];
             while !rest.is_empty() {
-                let used = open.put(sealed, rest, &cut);
+                let used = open.add_bytes(sealed, rest, &cut);
                 (rest, given) = (&rest[used..], given + used as u64);
                 assert_eq!(open.len() as u64, given - sealed);
                 if cut.is_end(given) {
@@ -189,22 +193,22 @@ mod tests {
 
     #[test]
     fn memory_for_bytes_that_do_not_come_is_given_back() {
-        let (cut, mut open) = (cut(), Open::default());
-        open.put(0, &[1, 2], &cut);
-        assert_eq!(open.spare(0, &cut).len(), PIECE - 2);
-        open.came(0, &cut);
-        assert!(matches!(&open, Open::Few(few) if *few == [1, 2]));
-        open.spare(0, &cut)[..3].copy_from_slice(&[3, 4, 5]);
-        open.came(3, &cut);
-        assert!(matches!(open, Open::Many(_)));
+        let (cut, mut open) = (cut(), OpenPiece::default());
+        open.add_bytes(0, &[1, 2], &cut);
+        assert_eq!(open.spare_memory(0, &cut).len(), PIECE - 2);
+        open.record_written(0, &cut);
+        assert!(matches!(&open, OpenPiece::Few(few) if *few == [1, 2]));
+        open.spare_memory(0, &cut)[..3].copy_from_slice(&[3, 4, 5]);
+        open.record_written(3, &cut);
+        assert!(matches!(open, OpenPiece::Many(_)));
         assert_eq!(open.len(), 5);
-        assert_eq!(*open.take(0, &cut), [1, 2, 3, 4, 5], "no whole unit");
+        assert_eq!(*open.take_payload(0, &cut), [1, 2, 3, 4, 5], "no whole unit");
         assert!(open.is_empty());
-        let spare = open.spare(5, &cut);
+        let spare = open.spare_memory(5, &cut);
         assert_eq!(spare.len(), PIECE - 5);
         spare.fill(6);
-        open.came(PIECE - 5, &cut);
-        assert_eq!(open.take(5, &cut).len(), PIECE - 5);
+        open.record_written(PIECE - 5, &cut);
+        assert_eq!(open.take_payload(5, &cut).len(), PIECE - 5);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{
     outbox::{Outbox, RETRY_MS},
     ports::stream_front::StreamTag,
     streaming::{
-        open::{Cut, Open},
+        open::{OpenPiece, PieceBounds},
         unsent::Unsent,
     },
     wake::earliest,
@@ -44,7 +44,7 @@ struct Closing {
     tag: StreamTag,
     finish: bool,
     /// The command to close the piece was proposed and has no result yet.
-    asked: bool,
+    is_proposed: bool,
 }
 
 #[derive(Debug)]
@@ -52,18 +52,19 @@ struct Owned {
     /// Position of the piece's first byte in the named stream.
     first: u64,
     /// Bytes that wait to be sealed, because enough runs are in flight.
-    open: Open,
+    open: OpenPiece,
     /// End of the bytes that are sealed and may therefore be sent.
     sealed_to: u64,
     /// Ends of the sealed runs in flight, in order.
     under_way: VecDeque<u64>,
     /// End of the bytes sent to each node over its current connection.
-    sent: BTreeMap<NodeId, u64>,
+    sent_to: BTreeMap<NodeId, u64>,
     /// First position that has not been applied here.
-    next: u64,
-    /// Last time that `next` advanced or bytes were offered again.
+    next_unapplied: u64,
+    /// Last time that `next_unapplied` advanced or bytes were offered again.
     progress_at: Time,
-    /// Last time that `next` advanced, or that bytes arrived when no earlier bytes were undecided.
+    /// Last time that `next_unapplied` advanced, or that bytes arrived when no earlier bytes were
+    /// undecided.
     moved_at: Time,
     closing: Option<Closing>,
     /// No front uses the piece any longer; it only has to be closed.
@@ -72,13 +73,13 @@ struct Owned {
 
 impl Owned {
     /// Returns the position that the next byte put into the piece will have.
-    fn given(&self) -> u64 {
+    fn next_position(&self) -> u64 {
         self.sealed_to + self.open.len() as u64
     }
 
     /// Restarts the progress timers if no bytes are undecided, since new ones are about to be put.
     fn begins(&mut self, now: Time) {
-        if self.given() == self.next {
+        if self.next_position() == self.next_unapplied {
             self.progress_at = now;
             self.moved_at = now;
         }
@@ -86,7 +87,7 @@ impl Owned {
 
     /// Returns the position below which a node was sent all bytes or needs none.
     fn sent_to(&self, node: NodeId) -> u64 {
-        self.sent.get(&node).map_or(self.next, |sent| self.next.max(*sent))
+        self.sent_to.get(&node).map_or(self.next_unapplied, |sent| self.next_unapplied.max(*sent))
     }
 
     /// Returns the nodes among `nodes` that have not been sent all sealed bytes.
@@ -97,7 +98,7 @@ impl Owned {
 
     /// Returns the number of bytes that were put and are not decided yet.
     fn undecided(&self) -> u64 {
-        self.given().saturating_sub(self.next)
+        self.next_position().saturating_sub(self.next_unapplied)
     }
 }
 
@@ -124,7 +125,7 @@ pub(crate) struct Owning {
     /// Pieces for which the command to close them must still be proposed.
     ending: BTreeSet<StreamName>,
     /// Time of the next check of all pieces for progress.
-    look_at: Option<Time>,
+    next_check_at: Option<Time>,
     /// Maximum number of undecided bytes per piece ([stream-8]).
     window: u64,
     /// Maximum number of undecided bytes of all pieces together. Other nodes have capacity for them
@@ -136,7 +137,7 @@ pub(crate) struct Owning {
     repeat_ms: u64,
     /// Time at which sending continues after connections were full.
     retry_at: Option<Time>,
-    cut: Cut,
+    cut: PieceBounds,
 }
 
 impl Owning {
@@ -146,7 +147,7 @@ impl Owning {
         window: usize,
         total_max: usize,
         repeat_ms: u64,
-        cut: Cut,
+        cut: PieceBounds,
     ) -> Self {
         Self {
             cut,
@@ -157,7 +158,7 @@ impl Owning {
             active: BTreeSet::new(),
             unsent: Unsent::default(),
             ending: BTreeSet::new(),
-            look_at: None,
+            next_check_at: None,
             window: window as u64,
             total_max: total_max as u64,
             total: 0,
@@ -183,11 +184,11 @@ impl Owning {
         }
         let owned = Owned {
             first,
-            open: Open::default(),
+            open: OpenPiece::default(),
             sealed_to: 0,
             under_way: VecDeque::new(),
-            sent: BTreeMap::new(),
-            next: 0,
+            sent_to: BTreeMap::new(),
+            next_unapplied: 0,
             progress_at: now,
             moved_at: now,
             closing: None,
@@ -207,7 +208,7 @@ impl Owning {
         }
         self.opened(now, stream, first, false);
         if let Some(owned) = self.pieces.get_mut(&stream) {
-            (owned.sealed_to, owned.next) = (next, next);
+            (owned.sealed_to, owned.next_unapplied) = (next, next);
         }
     }
 
@@ -235,7 +236,7 @@ impl Owning {
     }
 
     /// Adds the next bytes of the piece. Returns the number of bytes accepted.
-    pub(crate) fn put(
+    pub(crate) fn put_bytes(
         &mut self,
         now: Time,
         stream: StreamName,
@@ -249,9 +250,9 @@ impl Owning {
         owned.begins(now);
         let mut rest = &bytes[..taken];
         while !rest.is_empty() {
-            let used = owned.open.put(owned.sealed_to, rest, &self.cut);
+            let used = owned.open.add_bytes(owned.sealed_to, rest, &self.cut);
             rest = &rest[used..];
-            if self.cut.is_end(owned.given()) {
+            if self.cut.is_end(owned.next_position()) {
                 seal(stream, owned, &self.cut, runs);
             }
         }
@@ -262,7 +263,7 @@ impl Owning {
     /// Adds the next bytes of the piece, at most `bytes_max`. Calls `read` to write them directly
     /// into a buffer, which may be shorter than `bytes_max` or empty. Returns the number of bytes
     /// added.
-    pub(crate) fn fill(
+    pub(crate) fn fill_bytes(
         &mut self,
         now: Time,
         stream: StreamName,
@@ -275,11 +276,11 @@ impl Owning {
             return 0;
         };
         owned.begins(now);
-        let spare = owned.open.spare(owned.sealed_to, &self.cut);
+        let spare = owned.open.spare_memory(owned.sealed_to, &self.cut);
         let room = spare.len().min(most);
         let taken = read(&mut spare[..room]).min(room);
-        owned.open.came(taken, &self.cut);
-        if taken > 0 && self.cut.is_end(owned.given()) {
+        owned.open.record_written(taken, &self.cut);
+        if taken > 0 && self.cut.is_end(owned.next_position()) {
             seal(stream, owned, &self.cut, runs);
         }
         self.took(stream, taken);
@@ -304,12 +305,17 @@ impl Owning {
 
     /// Requests that the piece be closed once all its bytes are decided. Returns `false` if it is
     /// not open.
-    pub(crate) fn close(&mut self, tag: StreamTag, stream: StreamName, finish: bool) -> bool {
+    pub(crate) fn request_close(
+        &mut self,
+        tag: StreamTag,
+        stream: StreamName,
+        finish: bool,
+    ) -> bool {
         let Some(owned) = self.pieces.get_mut(&stream) else {
             return false;
         };
         let asked = false;
-        owned.closing = Some(Closing { tag, finish, asked });
+        owned.closing = Some(Closing { tag, finish, is_proposed: asked });
         self.ending.insert(stream);
         true
     }
@@ -319,7 +325,7 @@ impl Owning {
     pub(crate) fn abandon(&mut self, stream: StreamName) {
         let tag = StreamTag(OWN_TAGS | u64::from(stream.number));
         if self.pieces.get(&stream).is_some_and(|owned| owned.closing.is_none()) {
-            self.close(tag, stream, false);
+            self.request_close(tag, stream, false);
         }
     }
 
@@ -330,10 +336,10 @@ impl Owning {
         for (stream, owned) in &mut self.pieces {
             if let Some(closing) = &mut owned.closing
                 && closing.tag == tag
-                && closing.asked
+                && closing.is_proposed
             {
                 // The waiting front is notified of the failure, but the piece must still be closed.
-                closing.asked = false;
+                closing.is_proposed = false;
                 again = is_own(tag);
                 closing.tag = StreamTag(OWN_TAGS | u64::from(stream.number));
                 self.ending.insert(*stream);
@@ -346,11 +352,11 @@ impl Owning {
     /// of this node, returns the applied position in the named stream.
     pub(crate) fn applied(&mut self, now: Time, stream: StreamName, next: u64) -> Option<u64> {
         let owned = self.pieces.get_mut(&stream)?;
-        if next <= owned.next {
+        if next <= owned.next_unapplied {
             return None;
         }
         let before = owned.undecided();
-        owned.next = next;
+        owned.next_unapplied = next;
         self.total = self.total.saturating_sub(before - owned.undecided());
         if owned.orphan {
             // Bytes put before the service restarted are either decided or void.
@@ -366,39 +372,43 @@ impl Owning {
     }
 
     /// Records that a piece was closed after `end` bytes; `None` if no client here used it.
-    pub(crate) fn closed(&mut self, stream: StreamName, end: u64) -> Option<Ended> {
+    pub(crate) fn record_closed(&mut self, stream: StreamName, end: u64) -> Option<Ended> {
         let owned = self.pieces.remove(&stream)?;
         self.active.remove(&stream);
-        self.unsent.forget(stream);
+        self.unsent.drop_stream(stream);
         self.ending.remove(&stream);
         self.total = self.total.saturating_sub(owned.undecided());
         if owned.orphan {
             return None;
         }
-        let wanted = owned.closing.is_some_and(|closing| closing.asked) && owned.given() == end;
+        let wanted = owned.closing.is_some_and(|closing| closing.is_proposed)
+            && owned.next_position() == end;
         Some(Ended { at: owned.first + end, unasked: !wanted })
     }
 
     /// Returns the pieces that are closed according to the table, with their applied positions.
     /// They were closed in slots that a snapshot replaced, so the final positions are not known. A
     /// piece that the table does not know was opened later.
-    pub(crate) fn lost(&self, may_be_open: impl Fn(StreamName) -> bool) -> Vec<(StreamName, u64)> {
+    pub(crate) fn lost_pieces(
+        &self,
+        may_be_open: impl Fn(StreamName) -> bool,
+    ) -> Vec<(StreamName, u64)> {
         let pieces = self.pieces.iter();
         let gone = pieces.filter(|(stream, _)| !may_be_open(**stream));
-        gone.map(|(stream, owned)| (*stream, owned.next)).collect()
+        gone.map(|(stream, owned)| (*stream, owned.next_unapplied)).collect()
     }
 
     /// Returns the next command to close a piece whose bytes are all decided.
     pub(crate) fn next_close(&mut self) -> Option<(StreamTag, Command)> {
         let due = |stream: &&StreamName| {
             let owned = &self.pieces[*stream];
-            let all = owned.given() == owned.next;
-            all && owned.closing.is_some_and(|closing| !closing.asked)
+            let all = owned.next_position() == owned.next_unapplied;
+            all && owned.closing.is_some_and(|closing| !closing.is_proposed)
         };
         let stream = *self.ending.iter().find(due)?;
         self.ending.remove(&stream);
         let closing = self.pieces.get_mut(&stream)?.closing.as_mut()?;
-        closing.asked = true;
+        closing.is_proposed = true;
         let finish = closing.finish;
         Some((closing.tag, Command::Close { stream, finish }))
     }
@@ -418,14 +428,14 @@ impl Owning {
     /// Handles a new connection to a peer. Bytes sent over the old one may be lost.
     pub(crate) fn peer_up(&mut self, node: NodeId) {
         for (stream, owned) in &mut self.pieces {
-            owned.sent.remove(&node);
+            owned.sent_to.remove(&node);
             self.active.insert(*stream);
         }
     }
 
     /// Seals bytes, reports their streams to `each`, and sends the nodes in `to` the bytes that
     /// they lack.
-    pub(crate) fn send(
+    pub(crate) fn send_bytes(
         &mut self,
         now: Time,
         to: &[NodeId],
@@ -435,7 +445,7 @@ impl Owning {
         mut each: impl FnMut(StreamName),
     ) {
         self.retry_at.take_if(|at| *at <= now);
-        self.look(now, leader, out);
+        self.check_progress(now, leader, out);
         for stream in std::mem::take(&mut self.active) {
             let Some(owned) = self.pieces.get_mut(&stream) else {
                 continue;
@@ -443,10 +453,10 @@ impl Owning {
             if !owned.open.is_empty() && owned.under_way.len() < RUNS_IN_FLIGHT_MAX {
                 seal(stream, owned, &self.cut, runs);
             }
-            if owned.sealed_to > owned.next {
+            if owned.sealed_to > owned.next_unapplied {
                 each(stream);
                 let look_at = now.plus_ms(self.repeat_ms);
-                self.look_at.get_or_insert(look_at);
+                self.next_check_at.get_or_insert(look_at);
             }
             self.unsent.add(stream, &owned.lacking(to));
         }
@@ -473,18 +483,18 @@ impl Owning {
             if full.contains(&node) {
                 return;
             }
-            let Some(stream) = self.unsent.next(node) else {
+            let Some(stream) = self.unsent.next_piece(node) else {
                 return;
             };
             let Some(owned) = self.pieces.get_mut(&stream) else {
-                self.unsent.forget(stream);
+                self.unsent.drop_stream(stream);
                 continue;
             };
             let before = owned.sent_to(node);
             let left = send_piece(stream, owned, to, runs, out, full);
             // If nothing could be sent, the next attempt starts with this piece.
             if owned.sent_to(node) > before || !full.contains(&node) {
-                self.unsent.over(stream, node);
+                self.unsent.end_turn(stream, node);
             }
             self.unsent.sent(stream, &left);
         }
@@ -492,12 +502,12 @@ impl Owning {
 
     /// Checks the bytes in flight at intervals. Offers bytes without progress to the `leader`
     /// again, and sends all missing bytes to nodes whose connections were full.
-    fn look(&mut self, now: Time, leader: Option<NodeId>, out: &mut Outbox<'_>) {
-        if self.look_at.take_if(|at| *at <= now).is_none() {
+    fn check_progress(&mut self, now: Time, leader: Option<NodeId>, out: &mut Outbox<'_>) {
+        if self.next_check_at.take_if(|at| *at <= now).is_none() {
             return;
         }
         for (stream, owned) in &mut self.pieces {
-            if owned.sealed_to <= owned.next {
+            if owned.sealed_to <= owned.next_unapplied {
                 continue;
             }
             self.active.insert(*stream);
@@ -507,21 +517,21 @@ impl Owning {
             }
             owned.progress_at = now;
             if let Some(leader) = leader {
-                owned.sent.remove(&leader);
-                out.counters.stream_bytes_repeated += owned.sealed_to - owned.next;
+                owned.sent_to.remove(&leader);
+                out.counters.stream_bytes_repeated += owned.sealed_to - owned.next_unapplied;
             }
         }
     }
 
     /// Returns the time at which the owner next needs a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
-        earliest([self.retry_at, self.look_at])
+        earliest([self.retry_at, self.next_check_at])
     }
 }
 
 /// Seals the bytes that were put, so that they are sent as one run.
-fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
-    let payload = owned.open.take(owned.sealed_to, cut);
+fn seal(stream: StreamName, owned: &mut Owned, cut: &PieceBounds, runs: &mut Runs) {
+    let payload = owned.open.take_payload(owned.sealed_to, cut);
     // The owner's window is not larger than that of the runs, so the bytes fit.
     runs.put_needed(stream, owned.sealed_to, &payload);
     owned.sealed_to += payload.len() as u64;
@@ -566,7 +576,7 @@ fn send_piece(
         let took = out.send_all(set, Lane::Bulk, &frame, Some(&payload));
         for node in set.iter() {
             if took.contains(node) {
-                owned.sent.insert(node, from + payload.len() as u64);
+                owned.sent_to.insert(node, from + payload.len() as u64);
             } else {
                 full.push(node);
             }
@@ -596,13 +606,13 @@ mod tests {
     #[derive(Default)]
     struct Connections {
         room: BTreeMap<NodeId, usize>,
-        asked: RefCell<usize>,
+        space_checks: RefCell<usize>,
         sent: Vec<NodeId>,
     }
 
     impl Plane for Connections {
         fn has_room(&self, to: NodeId, _: Lane, _: usize) -> bool {
-            *self.asked.borrow_mut() += 1;
+            *self.space_checks.borrow_mut() += 1;
             self.room[&to] > 0
         }
 
@@ -630,7 +640,8 @@ mod tests {
     impl Owner {
         /// Creates pieces with bytes to send.
         fn new() -> Self {
-            let cut = Cut::of(Layout { unit_bytes: 8192, chunk_bytes: 65536, file_chunks: 4 });
+            let cut =
+                PieceBounds::of(Layout { unit_bytes: 8192, chunk_bytes: 65536, file_chunks: 4 });
             let mut owner = Self {
                 owning: Owning::new(NodeId(1), 1, 1 << 20, 1 << 20, 1000, cut),
                 runs: Runs::new(1 << 22, 1 << 20),
@@ -639,13 +650,13 @@ mod tests {
             for _ in 0..PIECES {
                 let stream = owner.owning.next_name().unwrap();
                 owner.owning.opened(Time(0), stream, 0, true);
-                owner.give(stream);
+                owner.put_bytes(stream);
             }
             owner
         }
 
-        fn give(&mut self, stream: StreamName) {
-            let taken = self.owning.put(Time(0), stream, &[7; BYTES], &mut self.runs);
+        fn put_bytes(&mut self, stream: StreamName) {
+            let taken = self.owning.put_bytes(Time(0), stream, &[7; BYTES], &mut self.runs);
             assert_eq!(taken, BYTES);
         }
 
@@ -658,8 +669,8 @@ mod tests {
             let from = Member::first(1);
             let mut out = Outbox::new(from, &mut self.connections, &mut counters);
             let each = |_| ();
-            self.owning.send(Time(0), &[A, B], None, &mut self.runs, &mut out, each);
-            let asked = *self.connections.asked.borrow();
+            self.owning.send_bytes(Time(0), &[A, B], None, &mut self.runs, &mut out, each);
+            let asked = *self.connections.space_checks.borrow();
             (asked, std::mem::take(&mut self.connections.sent))
         }
 
@@ -686,7 +697,7 @@ mod tests {
         let first = *owner.owning.pieces.keys().next().unwrap();
         for _ in 0..PIECES {
             // A piece that always has more bytes must not prevent the others from being sent.
-            owner.give(first);
+            owner.put_bytes(first);
             owner.turn(1, 0);
         }
         assert!(owner.sent_to(A).iter().all(|to| *to >= BYTES as u64));

@@ -27,14 +27,14 @@ impl Unsent {
     }
 
     /// Returns the next piece for a node. The caller reports the result with [`Self::sent`], and
-    /// the end of the piece's turn with [`Self::over`].
-    pub(super) fn next(&self, node: NodeId) -> Option<StreamName> {
-        self.0.get(&node)?.next()
+    /// the end of the piece's turn with [`Self::end_turn`].
+    pub(super) fn next_piece(&self, node: NodeId) -> Option<StreamName> {
+        self.0.get(&node)?.peek_next()
     }
 
-    pub(super) fn over(&mut self, stream: StreamName, node: NodeId) {
+    pub(super) fn end_turn(&mut self, stream: StreamName, node: NodeId) {
         if let Some(streams) = self.0.get_mut(&node) {
-            streams.over(stream);
+            streams.end_turn(stream);
         }
     }
 
@@ -49,7 +49,7 @@ impl Unsent {
         self.add(stream, but);
     }
 
-    pub(super) fn forget(&mut self, stream: StreamName) {
+    pub(super) fn drop_stream(&mut self, stream: StreamName) {
         self.sent(stream, &[]);
     }
 }

@@ -51,7 +51,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         // An unknown stream may only use the regular capacity.
         let open = self.spine.applying.streams().next(stream).is_some();
         let runs = self.spine.contents.runs_mut();
-        let kept = runs.put(stream, position, &payload, open);
+        let kept = runs.store_new_bytes(stream, position, &payload, open);
         if !kept && !wanted.is_empty() && self.spine.contents.has_room(payload.len()) {
             let runs = self.spine.contents.runs_mut();
             runs.put_needed(stream, position, &payload);
@@ -60,7 +60,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         }
         self.place_units(stream);
         for value in wanted {
-            self.spine.found(now, value);
+            self.spine.handle_arrival(now, value);
         }
         self.own.offering.arrived(stream);
     }
@@ -80,14 +80,14 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         let disk = self.spine.storing.log_mut().disk_mut();
         while let Some(units) = runs.next_units(stream, unit, chunk) {
             let bulk = units.payload.bulk(units.within.clone());
-            if keeping.place(stream, units.from, bulk, disk) {
+            if keeping.place_units(stream, units.from, bulk, disk) {
                 runs.placing(stream, units.positions());
             }
         }
     }
 
     /// Handles units that reached stable storage: they may now get slots and votes.
-    fn hear_placed(&mut self, now: Time) {
+    fn process_placed(&mut self, now: Time) {
         while let Some((stream, positions)) = self.own.keeping.next_placed() {
             if self.spine.applying.streams().may_be_open(stream) {
                 self.spine.contents.runs_mut().placed(stream, positions);
@@ -105,7 +105,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
 
     fn offer_again(&mut self, now: Time, stream: StreamName) {
         for value in self.spine.contents.wanted_of(stream) {
-            self.spine.found(now, value);
+            self.spine.handle_arrival(now, value);
         }
         self.own.offering.arrived(stream);
     }
@@ -150,9 +150,9 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         if !self.spine.node().is_auxiliary() {
             return;
         }
-        for value in self.spine.contents.settle(stream, below, from) {
+        for value in self.spine.contents.record_not_needed(stream, below, from) {
             self.spine.counters.stream_bytes_needless += 1;
-            self.spine.found(now, value);
+            self.spine.handle_arrival(now, value);
         }
     }
 
@@ -179,7 +179,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         let leader = self.spine.node().leader();
         let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
         let mut arrived = Vec::new();
-        self.own.owning.send(
+        self.own.owning.send_bytes(
             now,
             &to,
             leader.filter(|leader| *leader != self.spine.own.member.node),
@@ -201,7 +201,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         let streams = self.spine.applying.streams();
         for command in self.own.take_retention(now, wall_ms, streams) {
             // If the queue is full, a later turn retries.
-            let _ = self.ask(now, NO_FRONT, &command);
+            let _ = self.request_command(now, NO_FRONT, &command);
         }
     }
 
@@ -218,14 +218,14 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
     /// Proposes to close inner streams whose bytes are all decided and whose clients have finished.
     fn close_owned(&mut self, now: Time) {
         while let Some((tag, command)) = self.own.owning.next_close() {
-            if self.ask(now, tag, &command).is_err() {
+            if self.request_command(now, tag, &command).is_err() {
                 self.own.owning.retry_close(now, tag);
                 return;
             }
         }
     }
 
-    pub(crate) fn ask(
+    pub(crate) fn request_command(
         &mut self,
         now: Time,
         tag: StreamTag,
@@ -269,7 +269,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
     }
 
     /// Processes applied slots: moves their bytes to the store, and notifies owners and readers.
-    pub(crate) fn follow(&mut self, now: Time) {
+    pub(crate) fn process_applied(&mut self, now: Time) {
         let more = self.own.has_applied(self.spine.applying.streams());
         let changes = self.own.applied(
             now,
@@ -280,7 +280,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         if more {
             // [stream-4] Content that is being fetched may no longer be needed.
             for value in self.spine.contents.wanted_content() {
-                self.spine.found(now, value);
+                self.spine.handle_arrival(now, value);
             }
         }
     }
@@ -297,13 +297,13 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
 
     /// Advances the store, and fetches bytes that it lacks. Returns the reason if the store has
     /// failed.
-    pub(crate) fn keep(&mut self, now: Time, plane: &mut dyn Plane) -> Option<String> {
-        self.hear_placed(now);
+    pub(crate) fn advance_store(&mut self, now: Time, plane: &mut dyn Plane) -> Option<String> {
+        self.process_placed(now);
         let mut read = Vec::new();
         let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
         let disk = self.spine.storing.log_mut().disk_mut();
         let keeping = &mut self.own.keeping;
-        keeping.advance(now, disk, &mut out, |tag, fetched| read.push((tag, fetched)));
+        keeping.continue_work(now, disk, &mut out, |tag, fetched| read.push((tag, fetched)));
         keeping.look_for_missing(
             now,
             self.spine.applying.streams(),
@@ -311,7 +311,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
             &mut out,
         );
         for (tag, fetched) in read {
-            self.own.tell(match fetched {
+            self.own.queue_event(match fetched {
                 Fetched::Bytes(bytes) => FrontEvent::Bytes(tag, bytes),
                 Fetched::NotHere => FrontEvent::Failed(tag, Failure::Unavailable),
             });
@@ -370,7 +370,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
 
     /// [trim-2] Holds the stream bytes to which snapshots taken from now on refer. Fails if this
     /// node does not have all of them.
-    pub(crate) fn hold(
+    pub(crate) fn hold_bytes(
         &mut self,
         now: Time,
         earlier: Option<StreamHold>,
@@ -390,7 +390,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
                 "it is still looking for bytes of streams, of which it knows {missing} to be missing"
             ));
         }
-        Ok(keeping.hold(now, self.spine.applying.applied_to()))
+        Ok(keeping.begin_hold(now, self.spine.applying.applied_to()))
     }
 
     /// Reads bytes at a position of a named stream, in the state after the applied slots.
@@ -404,7 +404,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         let located = match self.spine.applying.streams().locate(name, position) {
             Ok(located) => located,
             Err(nowhere) => {
-                self.own.tell(FrontEvent::Nowhere(tag, nowhere));
+                self.own.queue_event(FrontEvent::Nowhere(tag, nowhere));
                 return Ok(());
             }
         };

@@ -98,7 +98,7 @@ pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
             out.extend(encoder.chunks(bytes));
         }
     }
-    out.extend(encoder.end().1);
+    out.extend(encoder.finish().1);
     out
 }
 
@@ -144,7 +144,7 @@ pub fn file_of(header: &Header, stream: &[u8], piece: usize) -> (Vec<u8>, Summar
     for piece in stream.chunks(piece) {
         out.extend(encoder.chunks(piece));
     }
-    let (summary, end) = encoder.end();
+    let (summary, end) = encoder.finish();
     out.extend(end);
     (out, summary)
 }

@@ -26,7 +26,7 @@ pub enum Outcome {
 
 /// Copies of [`StreamEvent`]s, as delivered to a front.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum DeliveredEvent {
     Done(StreamTag, StreamOutcome),
     Refused(StreamTag, Denied),
     Failed(StreamTag, Failure),
@@ -45,19 +45,19 @@ pub(super) struct Ledger {
     answers: BTreeMap<Tag, Result<Vec<u8>, Failure>>,
     outcomes: BTreeMap<Tag, Outcome>,
     /// Stream events that were not taken yet.
-    heard: Vec<Heard>,
+    stream_events: Vec<DeliveredEvent>,
     /// Messages of the service's notices.
     notices: Vec<Vec<u8>>,
 }
 
 impl Ledger {
     /// Records a request that was refused immediately.
-    pub(super) fn refused(&mut self, tag: Tag, failure: Failure) {
+    pub(super) fn record_refusal(&mut self, tag: Tag, failure: Failure) {
         self.outcomes.insert(tag, Outcome::Failed(failure));
     }
 
     /// Stores the query of a read until the read may run.
-    pub(super) fn asks(&mut self, tag: Tag, query: &[u8]) {
+    pub(super) fn store_query(&mut self, tag: Tag, query: &[u8]) {
         self.queries.insert(tag, query.to_vec());
     }
 
@@ -65,8 +65,8 @@ impl Ledger {
         &self.notices
     }
 
-    pub(super) fn take_heard(&mut self) -> Vec<Heard> {
-        std::mem::take(&mut self.heard)
+    pub(super) fn take_heard(&mut self) -> Vec<DeliveredEvent> {
+        std::mem::take(&mut self.stream_events)
     }
 
     pub(super) fn outcome(&self, tag: Tag) -> Option<&Outcome> {
@@ -124,15 +124,15 @@ impl Front for Ledger {
     }
 
     fn streamed(&mut self, event: StreamEvent<'_>, _: &mut dyn Requests) {
-        self.heard.push(match event {
-            StreamEvent::Done(tag, done) => Heard::Done(tag, done),
-            StreamEvent::Refused(tag, denied) => Heard::Refused(tag, denied),
-            StreamEvent::Failed(tag, failure) => Heard::Failed(tag, failure),
-            StreamEvent::Looked(tag) => Heard::Looked(tag),
-            StreamEvent::Bytes(tag, bytes) => Heard::Bytes(tag, bytes.to_vec()),
-            StreamEvent::Nowhere(tag, nowhere) => Heard::Nowhere(tag, nowhere),
-            StreamEvent::Durable(piece, position) => Heard::Durable(piece, position),
-            StreamEvent::Ended(piece, position) => Heard::Ended(piece, position),
+        self.stream_events.push(match event {
+            StreamEvent::Done(tag, done) => DeliveredEvent::Done(tag, done),
+            StreamEvent::Refused(tag, denied) => DeliveredEvent::Refused(tag, denied),
+            StreamEvent::Failed(tag, failure) => DeliveredEvent::Failed(tag, failure),
+            StreamEvent::Looked(tag) => DeliveredEvent::Looked(tag),
+            StreamEvent::Bytes(tag, bytes) => DeliveredEvent::Bytes(tag, bytes.to_vec()),
+            StreamEvent::Nowhere(tag, nowhere) => DeliveredEvent::Nowhere(tag, nowhere),
+            StreamEvent::Durable(piece, position) => DeliveredEvent::Durable(piece, position),
+            StreamEvent::Ended(piece, position) => DeliveredEvent::Ended(piece, position),
         });
     }
 

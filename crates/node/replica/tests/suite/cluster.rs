@@ -829,7 +829,7 @@ fn node_that_forgot_its_votes_learns_and_says_so() {
 
 /// State of a persistent service, committed as one unit.
 #[derive(Default)]
-struct Kept {
+struct StoredState {
     pages: Vec<Vec<u8>>,
     applied_to: Slot,
     meta: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -838,7 +838,7 @@ struct Kept {
 /// A book that survives crashes up to its last commit.
 struct Chronicle {
     book: Book,
-    kept: Rc<RefCell<Kept>>,
+    stored: Rc<RefCell<StoredState>>,
     executed: Rc<RefCell<u64>>,
 }
 
@@ -857,7 +857,7 @@ impl StateMachine for Chronicle {
     }
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
-        let mut kept = self.kept.borrow_mut();
+        let mut kept = self.stored.borrow_mut();
         kept.applied_to = applied_to;
         kept.pages = self.book.pages.clone();
         for MetaChange { key, value } in meta {
@@ -869,7 +869,7 @@ impl StateMachine for Chronicle {
     }
 
     fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
-        let kept = self.kept.borrow();
+        let kept = self.stored.borrow();
         self.book.pages = kept.pages.clone();
         (kept.applied_to, kept.meta.clone().into_iter().collect())
     }
@@ -895,13 +895,13 @@ impl StateMachine for Chronicle {
     }
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
-        self.kept.borrow_mut().meta.clear();
+        self.stored.borrow_mut().meta.clear();
         self.commit(at, meta);
         Ok(())
     }
 
     fn synced_to(&mut self) -> Option<Slot> {
-        Some(self.kept.borrow().applied_to)
+        Some(self.stored.borrow().applied_to)
     }
 }
 
@@ -909,11 +909,11 @@ impl StateMachine for Chronicle {
 /// command still gets its reply.
 #[test]
 fn persistent_service_goes_on_where_it_was() {
-    let (kept, executed) = (Rc::<RefCell<Kept>>::default(), Rc::<RefCell<u64>>::default());
+    let (kept, executed) = (Rc::<RefCell<StoredState>>::default(), Rc::<RefCell<u64>>::default());
     let (k, e) = (Rc::clone(&kept), Rc::clone(&executed));
     let mut cluster = Cluster::new(1, Class::Durable, 14, move |_| Chronicle {
         book: Book::default(),
-        kept: Rc::clone(&k),
+        stored: Rc::clone(&k),
         executed: Rc::clone(&e),
     });
     let finish = |cluster: &mut Cluster<Chronicle>, tag| {

@@ -47,7 +47,7 @@ type Books = Cluster<Book>;
 fn lend(cluster: &mut Books, node: NodeId) -> Name {
     let mut lent = None;
     cluster.request(node, |requests, _| {
-        lent = requests.frame_clients().unwrap().lend().ok();
+        lent = requests.frame_clients().unwrap().assign_name().ok();
         Ok(())
     });
     lent.unwrap()

@@ -53,7 +53,7 @@ fn name(origin: u32, bytes: &[u8]) -> BatchName {
     }
 }
 
-fn tell(cluster: &mut Cluster<Tally>, node: NodeId, from: u32, frame: Frame<'_>) {
+fn deliver_frame(cluster: &mut Cluster<Tally>, node: NodeId, from: u32, frame: Frame<'_>) {
     let now = cluster.now();
     let replica = cluster.replica_mut(node);
     let received = Received::plain(Member::first(from), frame);
@@ -76,11 +76,11 @@ fn name_bound_to_other_bytes_is_dropped() {
     let other = 1 + leader.0 % 3;
     let value = Value::Batch(name(other, b"abc"));
     let before = cluster.replica(leader).counters().frames_mismatched;
-    tell(&mut cluster, leader, other, Frame::Forward { value, bytes: b"abd" });
-    tell(&mut cluster, leader, other, Frame::Forward { value, bytes: b"abcd" });
+    deliver_frame(&mut cluster, leader, other, Frame::Forward { value, bytes: b"abd" });
+    deliver_frame(&mut cluster, leader, other, Frame::Forward { value, bytes: b"abcd" });
     let foreign = Value::Batch(name(leader.0, b"abc"));
-    tell(&mut cluster, leader, other, Frame::Forward { value: foreign, bytes: b"abc" });
-    tell(&mut cluster, leader, other, Frame::Forward { value: Value::NoOp, bytes: b"" });
+    deliver_frame(&mut cluster, leader, other, Frame::Forward { value: foreign, bytes: b"abc" });
+    deliver_frame(&mut cluster, leader, other, Frame::Forward { value: Value::NoOp, bytes: b"" });
     assert_eq!(cluster.replica(leader).counters().frames_mismatched, before + 4);
 }
 
@@ -93,7 +93,7 @@ fn garbage_that_is_decided_is_executed_nowhere() {
     let unregistered = [&[1][..], &99_u64.to_le_bytes(), &1_u64.to_le_bytes()].concat();
     for bytes in [&b"garbage"[..], b"", &unregistered] {
         let value = Value::Batch(name(other, bytes));
-        tell(&mut cluster, leader, other, Frame::Forward { value, bytes });
+        deliver_frame(&mut cluster, leader, other, Frame::Forward { value, bytes });
     }
     let tag = cluster.write(leader, b"honest");
     assert!(cluster.run_until(1_000, |cluster| cluster.outcome(leader, tag).is_some()));
@@ -145,24 +145,39 @@ fn impossible_frames_change_nothing() {
                     // Learned values are trusted ([model-1]), so only absurd ones are sent here.
                     Message::Learn { range: SlotRange::new(Slot(u64::MAX), Slot(to)), value },
                 ] {
-                    tell(&mut cluster, leader, other, Frame::Protocol { message, bytes });
+                    deliver_frame(&mut cluster, leader, other, Frame::Protocol { message, bytes });
                 }
             }
-            tell(&mut cluster, leader, other, Frame::FetchRequest { value, slot: Slot(from) });
-            tell(&mut cluster, leader, other, Frame::FetchReply { value, bytes: Some(b"abc") });
-            tell(&mut cluster, leader, other, Frame::FetchReply { value, bytes: None });
+            deliver_frame(
+                &mut cluster,
+                leader,
+                other,
+                Frame::FetchRequest { value, slot: Slot(from) },
+            );
+            deliver_frame(
+                &mut cluster,
+                leader,
+                other,
+                Frame::FetchReply { value, bytes: Some(b"abc") },
+            );
+            deliver_frame(&mut cluster, leader, other, Frame::FetchReply { value, bytes: None });
             let stream = StreamName::default();
             for below in [0, 1, u64::MAX] {
                 let from = Slot(from);
-                tell(&mut cluster, leader, other, Frame::Needless { stream, below, from });
+                deliver_frame(&mut cluster, leader, other, Frame::Needless { stream, below, from });
             }
             let to = Slot(u64::MAX);
-            tell(&mut cluster, leader, other, Frame::Applied { to, digest: 7 });
+            deliver_frame(&mut cluster, leader, other, Frame::Applied { to, digest: 7 });
             let why = Refusal::Busy;
-            tell(&mut cluster, leader, other, Frame::NotTaken { value, why, leader: None });
+            deliver_frame(
+                &mut cluster,
+                leader,
+                other,
+                Frame::NotTaken { value, why, leader: None },
+            );
         }
     }
-    tell(&mut cluster, leader, leader.0, Frame::Forward { value: batch, bytes: b"abc" });
+    deliver_frame(&mut cluster, leader, leader.0, Frame::Forward { value: batch, bytes: b"abc" });
     cluster.run_ms(2_000);
     assert!(cluster.run_until(1_000, |cluster| cluster.leader().is_some()));
     let leader = cluster.leader().unwrap();
@@ -183,7 +198,7 @@ fn promise_to_an_era_that_nobody_knows_is_told() {
     let say = |cluster: &mut Cluster<Tally>, message| {
         let bytes = None;
         let frame = Frame::Protocol { message, bytes };
-        tell(cluster, victim, other, frame);
+        deliver_frame(cluster, victim, other, frame);
     };
     let from = Slot(1);
     say(&mut cluster, Message::Phase1a { ballot, from });

@@ -156,7 +156,7 @@ fn a_group_of_one_grows_to_three_and_five_and_shrinks_again() {
     write(&mut cluster, leader, b"shrunk");
     assert_same(&mut cluster, &[3, 4, 5]);
     assert!(cluster.run_until(10_000, |cluster| cluster.replica(one).is_removed()));
-    let known = cluster.replica(leader).group().known(one);
+    let known = cluster.replica(leader).group().entry_of(one);
     assert_eq!(known, None, "its id is spent");
     let last = cluster.replica(leader).members(cluster.now()).last.unwrap();
     assert!(last.ended.reached);

@@ -61,9 +61,9 @@ impl StateMachine for Count {
 
 /// Stores the replica's frames.
 #[derive(Default)]
-struct Heard(Vec<u8>);
+struct RecordedFrames(Vec<u8>);
 
-impl Plane for Heard {
+impl Plane for RecordedFrames {
     fn has_room(&self, _: NodeId, _: Lane, _: usize) -> bool {
         true
     }
@@ -83,7 +83,7 @@ impl Plane for Heard {
     }
 }
 
-impl Heard {
+impl RecordedFrames {
     fn frames(&self) -> Vec<Frame<'_>> {
         let (mut frames, mut rest) = (Vec::new(), &self.0[..]);
         while !rest.is_empty() {
@@ -132,8 +132,8 @@ impl Stage {
     }
 
     /// Delivers a peer's frame. Returns the frames that the replica sends in response, to any node.
-    fn hears(&mut self, from: u32, frame: Frame<'_>) -> Heard {
-        let (now, mut heard) = (self.0.now(), Heard::default());
+    fn deliver_frame(&mut self, from: u32, frame: Frame<'_>) -> RecordedFrames {
+        let (now, mut heard) = (self.0.now(), RecordedFrames::default());
         let replica = self.0.replica_mut(ONE);
         let received = Received::plain(Member::first(from), frame);
         replica.on_frame(now, 0, received, &mut heard);
@@ -141,13 +141,13 @@ impl Stage {
         heard
     }
 
-    fn tell(&mut self, from: u32, message: Message) -> Heard {
+    fn deliver_message(&mut self, from: u32, message: Message) -> RecordedFrames {
         let bytes = None;
-        self.hears(from, Frame::Protocol { message, bytes })
+        self.deliver_frame(from, Frame::Protocol { message, bytes })
     }
 
     /// Makes a peer follow the leader of `of`, with the promise `promised`.
-    fn follows(&mut self, from: u32, of: Ballot, promised: Ballot, decided_to: Slot) {
+    fn make_follow(&mut self, from: u32, of: Ballot, promised: Ballot, decided_to: Slot) {
         let reply = HeartbeatReply {
             ballot: of,
             promised,
@@ -164,7 +164,7 @@ impl Stage {
             late_us: 0,
             disk_full: false,
         };
-        self.tell(from, Message::HeartbeatReply(reply));
+        self.deliver_message(from, Message::HeartbeatReply(reply));
     }
 
     /// Makes a peer vote for everything that node 1 has voted for.
@@ -177,7 +177,7 @@ impl Stage {
             durable_to: run.to,
             check: run.check,
         };
-        self.tell(from, Message::Phase2b(vote));
+        self.deliver_message(from, Message::Phase2b(vote));
     }
 
     fn promises(&mut self, from: u32, ballot: Ballot, at: Slot, extents: Vec<Extent>) {
@@ -189,7 +189,7 @@ impl Stage {
             decided_to: at,
             extents,
         };
-        self.tell(from, Message::Phase1b(promise));
+        self.deliver_message(from, Message::Phase1b(promise));
     }
 
     fn leading(&self) -> Option<&Leading> {
@@ -212,7 +212,7 @@ impl Stage {
                 granted: true,
                 promised: Ballot::ZERO,
             };
-            self.tell(2, granted);
+            self.deliver_message(2, granted);
             self.0.run_ms(10);
             self.promises(2, ballot(1, 1), Slot(1), Vec::new());
             if self.leads_in() == Some(ballot(1, 1)) {
@@ -227,8 +227,8 @@ impl Stage {
     /// ballot. No other node voted.
     fn loses_a_slot(&mut self) {
         let at = self.decided_to();
-        self.follows(2, ballot(1, 1), ballot(1, 1), at);
-        self.follows(3, ballot(1, 1), ballot(2, 3), at);
+        self.make_follow(2, ballot(1, 1), ballot(1, 1), at);
+        self.make_follow(3, ballot(1, 1), ballot(2, 3), at);
         self.0.run_ms(30);
         let phase1 = self.0.replica(ONE).node().phase1();
         let next = phase1.expect("a leader takes a stray node in again").ballot;
@@ -250,8 +250,8 @@ impl Stage {
         let first = self.0.write(ONE, b"first");
         self.healthy_until(|stage| stage.ended(first).is_some());
         let at = self.decided_to();
-        self.follows(2, ballot(1, 1), ballot(1, 1), at);
-        self.follows(3, ballot(1, 1), ballot(2, 3), at);
+        self.make_follow(2, ballot(1, 1), ballot(1, 1), at);
+        self.make_follow(3, ballot(1, 1), ballot(2, 3), at);
         self.0.run_ms(30);
         let next = self.0.replica(ONE).node().phase1().unwrap().ballot;
         let extent = Extent {
@@ -274,7 +274,7 @@ impl Stage {
             self.0.run_ms(5);
             let (ballot, at) = (self.leads_in().expect("leads"), self.decided_to());
             for peer in PEERS {
-                self.follows(peer, ballot, ballot, at);
+                self.make_follow(peer, ballot, ballot, at);
                 self.votes(peer);
             }
         }
@@ -316,15 +316,15 @@ fn forwarded_value_that_lost_its_slot_is_taken_again() {
         value: Value::RegisterSession { origin: NodeId(2), boot: 1, number: 1 },
         bytes: &[],
     };
-    stage.hears(2, registration.clone());
-    stage.hears(2, registration.clone());
+    stage.deliver_frame(2, registration.clone());
+    stage.deliver_frame(2, registration.clone());
     let counted = |stage: &Stage| {
         let counters = stage.0.replica(ONE).counters();
         (counters.forwards_taken, counters.forwards_repeated)
     };
     assert_eq!(counted(&stage), (1, 1));
     stage.loses_a_slot();
-    stage.hears(2, registration);
+    stage.deliver_frame(2, registration);
     assert_eq!(counted(&stage), (2, 1));
     let applied = |stage: &Stage| {
         let sessions = stage.0.replica(ONE).sessions();
@@ -354,24 +354,24 @@ fn confirmed_read_is_asked_again_when_another_leads() {
             full_disk: None,
         })
     };
-    let question = |heard: &Heard| {
+    let question = |heard: &RecordedFrames| {
         heard.frames().into_iter().find_map(|frame| match frame {
             Frame::Protocol { message: Message::ReadRequest { id }, .. } => Some(id),
             _ => None,
         })
     };
-    stage.tell(2, beat(ballot(1, 2), Slot(1)));
+    stage.deliver_message(2, beat(ballot(1, 2), Slot(1)));
     let read = stage.0.read(ONE, b"");
-    let heard = stage.tell(2, beat(ballot(1, 2), Slot(1)));
+    let heard = stage.deliver_message(2, beat(ballot(1, 2), Slot(1)));
     let id = question(&heard).expect("the leader is asked");
     let slot = Slot(100);
-    stage.tell(2, Message::ReadReply { id, slot });
+    stage.deliver_message(2, Message::ReadReply { id, slot });
     stage.0.run_ms(1);
     assert_eq!(stage.ended(read), None, "it waits for slot 100");
-    let heard = stage.tell(3, beat(ballot(2, 3), Slot(1)));
+    let heard = stage.deliver_message(3, beat(ballot(2, 3), Slot(1)));
     let id = question(&heard).expect("the next leader is asked");
     let slot = Slot(1);
-    stage.tell(3, Message::ReadReply { id, slot });
+    stage.deliver_message(3, Message::ReadReply { id, slot });
     stage.0.run_ms(1);
     assert_eq!(stage.ended(read), Some(&Outcome::Read(b"0".to_vec())));
 }
@@ -386,8 +386,8 @@ fn inherited_batch_is_not_proposed_twice() {
     let second = stage.0.write(ONE, b"second");
     let at = stage.decided_to();
     stage.0.run_ms(1);
-    stage.follows(2, ballot(1, 1), ballot(1, 1), at);
-    stage.follows(3, ballot(1, 1), ballot(2, 3), at);
+    stage.make_follow(2, ballot(1, 1), ballot(1, 1), at);
+    stage.make_follow(3, ballot(1, 1), ballot(2, 3), at);
     stage.0.run_ms(30);
     let phase1 = stage.0.replica(ONE).node().phase1();
     let next = phase1.unwrap().ballot;
@@ -427,7 +427,7 @@ fn slots_beyond_the_window_get_no_vote() {
     let mut stage = Stage::new();
     let window = Cluster::<Count>::options(3, Class::Durable).window_slots;
     let (first, second) = (ballot(1, 2), ballot(2, 3));
-    stage.tell(2, proposal(first, SlotRange::one(Slot(1)), Value::NoOp, Slot(1)));
+    stage.deliver_message(2, proposal(first, SlotRange::one(Slot(1)), Value::NoOp, Slot(1)));
     let voted = vec![(1, 2, first)];
     assert_eq!(votes_held(&stage), voted);
     // Nothing is decided here, so the window ends at this slot.
@@ -441,7 +441,7 @@ fn slots_beyond_the_window_get_no_vote() {
     ];
     for range in far {
         let before = range.from;
-        stage.tell(3, proposal(second, range, Value::NoOp, before));
+        stage.deliver_message(3, proposal(second, range, Value::NoOp, before));
         assert_eq!(votes_held(&stage), voted, "{range}");
     }
     stage.0.run_ms(1);
@@ -449,7 +449,7 @@ fn slots_beyond_the_window_get_no_vote() {
     stage.0.start(ONE);
     assert_eq!(votes_held(&stage), voted);
     let last = SlotRange::one(Slot(end.0 - 1));
-    stage.tell(3, proposal(second, last, Value::NoOp, last.from));
+    stage.deliver_message(3, proposal(second, last, Value::NoOp, last.from));
     assert_eq!(votes_held(&stage), [(1, 2, first), (last.from.0, end.0, second)]);
 }
 
@@ -461,24 +461,24 @@ fn decided_slots_get_no_further_vote() {
     let (first, second) = (ballot(1, 2), ballot(2, 3));
     let other = Value::AllocateNode { nonce: 7 };
     let (ten, decided_to) = (SlotRange::new(Slot(1), Slot(11)), Slot(9));
-    stage.tell(2, proposal(first, ten, Value::NoOp, Slot(1)));
-    stage.tell(2, Message::Decided { ballot: first, decided_to });
+    stage.deliver_message(2, proposal(first, ten, Value::NoOp, Slot(1)));
+    stage.deliver_message(2, Message::Decided { ballot: first, decided_to });
     assert_eq!(stage.decided_to(), decided_to);
     let voted = vec![(9, 11, first)];
     assert_eq!(votes_held(&stage), voted);
     for slot in 1..9 {
         let late = SlotRange::one(Slot(slot));
-        stage.tell(2, proposal(first, late, Value::NoOp, Slot(1)));
-        stage.tell(3, proposal(second, late, other, Slot(1)));
+        stage.deliver_message(2, proposal(first, late, Value::NoOp, Slot(1)));
+        stage.deliver_message(3, proposal(second, late, other, Slot(1)));
         assert_eq!(votes_held(&stage), voted, "{late}");
     }
     // If only a part of the proposal is late, that part is ignored.
-    stage.tell(3, proposal(second, ten, Value::NoOp, Slot(1)));
+    stage.deliver_message(3, proposal(second, ten, Value::NoOp, Slot(1)));
     assert_eq!(votes_held(&stage), [(9, 11, second)]);
     let ballot = ballot(3, 2);
-    stage.tell(2, Message::Phase1a { ballot, from: Slot(1) });
+    stage.deliver_message(2, Message::Phase1a { ballot, from: Slot(1) });
     stage.0.run_ms(1);
-    let heard = stage.tell(2, Message::Phase1a { ballot, from: Slot(1) });
+    let heard = stage.deliver_message(2, Message::Phase1a { ballot, from: Slot(1) });
     let promise = heard.frames().into_iter().find_map(|frame| match frame {
         Frame::Protocol { message: Message::Phase1b(promise), .. } => Some(promise),
         _ => None,
@@ -506,17 +506,17 @@ fn reports_of_far_and_decided_slots_decide_nothing() {
     let alarms = |stage: &Stage| stage.0.replica(ONE).counters().alarms;
     let vote = |from, to| Phase2b { ballot: leads, from, volatile_to: to, durable_to: to, check };
     for late in [vote(Slot(1), at), vote(Slot(0), Slot(1)), vote(at, at), vote(next, at)] {
-        stage.tell(2, Message::Phase2b(late));
+        stage.deliver_message(2, Message::Phase2b(late));
         assert_eq!((stage.decided_to(), alarms(&stage)), (at, 0), "{late:?}");
     }
     for (count, to) in (1..).zip([next.next(), Slot(1 << 40), Slot(u64::MAX)]) {
-        stage.tell(2, Message::Phase2b(vote(at, to)));
+        stage.deliver_message(2, Message::Phase2b(vote(at, to)));
         assert_eq!((stage.decided_to(), alarms(&stage)), (at, count), "{to}");
     }
     for slot in [1, next.0, 1 << 40, u64::MAX - 2].map(Slot) {
         let range = SlotRange::one(slot);
         let value = Value::AllocateNode { nonce: 7 };
-        stage.tell(2, Message::Learn { range, value });
+        stage.deliver_message(2, Message::Learn { range, value });
         assert_eq!(stage.decided_to(), at, "{range}");
     }
     assert_eq!(stage.leads_in(), Some(leads));
@@ -535,11 +535,11 @@ fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     for counter in 1..=3 {
         let (value, bytes) = batch(2, counter, b"forwarded");
         let bytes = &bytes;
-        stage.hears(2, Frame::Forward { value, bytes });
+        stage.deliver_frame(2, Frame::Forward { value, bytes });
     }
     let proposed = stage.leading().unwrap().tally.next();
     assert!(proposed >= at.plus(5), "{proposed:?}");
-    stage.hears(3, Frame::FetchReply { value: inherited.0, bytes: Some(&inherited.1) });
+    stage.deliver_frame(3, Frame::FetchReply { value: inherited.0, bytes: Some(&inherited.1) });
     stage.healthy_until(|stage| stage.decided_to() >= proposed);
     assert_eq!(stage.0.replica(ONE).error(), None);
     stage.healthy_until(|stage| stage.ended(second).is_some());
@@ -559,12 +559,12 @@ fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
     for counter in 1..=8 {
         let (value, bytes) = batch(2, counter, &[b'f'; 500]);
         let bytes = &bytes;
-        stage.hears(2, Frame::Forward { value, bytes });
+        stage.deliver_frame(2, Frame::Forward { value, bytes });
     }
     let behind = |stage: &Stage| stage.leading().unwrap().tally.next().0 - at.0 - 1;
     assert!((1..9).contains(&behind(&stage)), "they do not all fit");
     let (value, bytes) = (inherited.0, Some(&inherited.1[..]));
-    stage.hears(3, Frame::FetchReply { value, bytes });
+    stage.deliver_frame(3, Frame::FetchReply { value, bytes });
     stage.healthy_until(|stage| stage.ended(second).is_some());
     assert_eq!(stage.0.replica(ONE).error(), None);
 }
@@ -597,7 +597,7 @@ fn proposals_in_slots_that_the_service_has_applied_keep_their_bytes() {
     proposals.rotate_left(1);
     for (message, bytes) in proposals {
         let bytes = Some(&bytes[..]);
-        stage.hears(2, Frame::Protocol { message, bytes });
+        stage.deliver_frame(2, Frame::Protocol { message, bytes });
     }
     stage.0.run_ms(10);
     assert_eq!(stage.0.replica(ONE).error(), None);
@@ -637,7 +637,7 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     let learn = |stage: &mut Stage, slot: u64, (value, bytes): (Value, Option<&[u8]>)| {
         let range = SlotRange::one(Slot(slot));
         let message = Message::Learn { range, value };
-        stage.hears(3, Frame::Protocol { message, bytes });
+        stage.deliver_frame(3, Frame::Protocol { message, bytes });
     };
     let session = Value::RegisterSession { origin: NodeId(2), boot: 1, number: 1 << 63 | 1 };
     learn(&mut stage, 1, (session, None));
@@ -651,7 +651,7 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     };
     let message = Message::Phase2a(Phase2a { with_bytes: true, ..asked });
     let bytes = Some(&voted.1[..]);
-    stage.hears(2, Frame::Protocol { message, bytes });
+    stage.deliver_frame(2, Frame::Protocol { message, bytes });
     stage.0.run_ms(10);
     assert_eq!(votes_held(&stage), [(2, 3, ballot(1, 2))]);
     // Another value is decided while the service is stuck. Its bytes are dropped at once.
@@ -663,7 +663,7 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     assert_eq!(stage.decided_to(), Slot(4));
     TAKES.set(true);
     let words = |stage: &Stage| stage.0.replica(ONE).service().1.clone();
-    let mut heard = Heard::default();
+    let mut heard = RecordedFrames::default();
     for _ in 0..10 {
         stage.0.poll_over(ONE, &mut heard);
         assert_eq!(words(&stage), [""; 0]);
@@ -683,7 +683,7 @@ fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
     }));
     let lease = Lease { asked_at: Time(1), us: 90_000 };
     stage.0.set_stall(ONE, 50);
-    let heard = stage.tell(2, beat(lease));
+    let heard = stage.deliver_message(2, beat(lease));
     let granted = heard.frames().into_iter().any(|frame| {
         matches!(frame, Frame::Protocol { message: Message::HeartbeatReply(reply), .. }
             if reply.lease == lease)
@@ -692,10 +692,10 @@ fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
     let asked = Message::Phase1a { ballot: ballot(6, 3), from: Slot(1) };
     let promised = |stage: &Stage| stage.0.replica(ONE).node().acceptor().promised();
     stage.0.run_ms(100);
-    stage.tell(3, asked.clone());
+    stage.deliver_message(3, asked.clone());
     assert!(promised(&stage) < ballot(6, 3), "140 ms are not over");
     stage.0.run_ms(50);
-    stage.tell(3, asked);
+    stage.deliver_message(3, asked);
     assert_eq!(promised(&stage), ballot(6, 3));
 }
 
@@ -721,11 +721,11 @@ fn beat(lease: Lease) -> Message {
 #[test]
 fn heartbeats_are_no_evidence_of_freshness() {
     let mut stage = Stage::new();
-    stage.tell(2, beat(Lease::default()));
+    stage.deliver_message(2, beat(Lease::default()));
     let tag = stage.0.read_within(ONE, 200, b"");
     for _ in 0..30 {
         stage.0.run_ms(20);
-        stage.tell(2, beat(Lease::default()));
+        stage.deliver_message(2, beat(Lease::default()));
     }
     let refused = Outcome::Failed(Failure::Stale);
     assert_eq!(stage.0.outcome(ONE, tag), Some(&refused));

@@ -175,7 +175,7 @@ impl Stage {
     }
 
     /// Queries this node's own state, however old it is.
-    fn ask(&mut self, node: NodeId) -> Result<String, Failure> {
+    fn query_state(&mut self, node: NodeId) -> Result<String, Failure> {
         let now = self.cluster.now();
         let mut reply = b"before ".to_vec();
         let asked = self.cluster.replica_mut(node).requests(now, 0).query(b"", &mut reply);
@@ -238,7 +238,7 @@ fn stuck_service_takes_nothing_answers_and_its_node_votes() {
     stage.pull(N3, |strings| strings.stuck = true);
     stage.cluster.run_ms(20);
     assert_eq!(stage.write(N3, "refused"), unavailable());
-    assert_eq!(stage.ask(N3), Ok("a".into()));
+    assert_eq!(stage.query_state(N3), Ok("a".into()));
     assert_eq!(stage.probe(N3), Probed::Unavailable);
     let applied = stage.strings[&N3].borrow().applied;
     // Without its votes nothing would be decided, and far more waits than a queue holds.
@@ -250,7 +250,7 @@ fn stuck_service_takes_nothing_answers_and_its_node_votes() {
         assert!(matches!(stage.write(N2, &word), Outcome::Written(_)), "{number}");
     }
     assert_eq!(stage.strings[&N3].borrow().applied, applied, "it was asked all the same");
-    assert_eq!(stage.ask(N3), Ok("a".into()));
+    assert_eq!(stage.query_state(N3), Ok("a".into()));
     // A read that sees the writes of others has to wait until the service has executed them.
     assert_eq!(stage.read(N3), Outcome::Failed(Failure::NoQuorum));
     stage.cluster.start(N1);
@@ -273,7 +273,7 @@ fn service_that_is_down_is_asked_nothing() {
     assert_eq!(stage.end(N3, waiting), Outcome::Failed(Failure::NoQuorum));
     assert_eq!(stage.write(N3, "b"), unavailable());
     assert_eq!(stage.read(N3), unavailable());
-    assert_eq!(stage.ask(N3), Err(Failure::Unavailable));
+    assert_eq!(stage.query_state(N3), Err(Failure::Unavailable));
     assert_eq!(stage.strings[&N3].borrow().queried, queried);
     assert!(matches!(stage.write(N1, "b"), Outcome::Written(_)));
     stage.pull(N3, |strings| strings.down = false);
@@ -289,9 +289,9 @@ fn service_that_went_back_answers_when_it_has_caught_up() {
         assert!(matches!(stage.write(N2, &number.to_string()), Outcome::Written(_)));
     }
     stage.level();
-    let all = stage.ask(N2).unwrap();
+    let all = stage.query_state(N2).unwrap();
     stage.pull(N2, |strings| strings.misreads = true);
-    assert_eq!(stage.ask(N2), Err(Failure::Unavailable), "half an answer");
+    assert_eq!(stage.query_state(N2), Err(Failure::Unavailable), "half an answer");
     let mut behind = 0;
     let begun = |cluster: &mut Cluster<Puppet>| cluster.replica(N2).error().is_some();
     assert!(stage.cluster.run_until(1_000, begun));
@@ -300,7 +300,7 @@ fn service_that_went_back_answers_when_it_has_caught_up() {
         replica.error().is_none() && !replica.service().words.is_empty()
     };
     while !caught_up(&mut stage) {
-        match stage.ask(N2) {
+        match stage.query_state(N2) {
             Ok(words) => assert_eq!(words, all, "an older state was shown"),
             Err(failure) => assert_eq!(failure, Failure::Unavailable),
         }
@@ -310,7 +310,7 @@ fn service_that_went_back_answers_when_it_has_caught_up() {
         stage.cluster.run_until(10, |cluster| cluster.now() > now);
     }
     assert!(behind > 1, "{behind}");
-    assert_eq!(stage.ask(N2), Ok(all));
+    assert_eq!(stage.query_state(N2), Ok(all));
     let back = Event::ServiceBack { why: "with nothing".into() };
     assert!(stage.news(N2).contains(&back));
     stage.level();
@@ -325,9 +325,9 @@ fn service_that_fails_while_it_comes_back_comes_back_again() {
     }
     stage.level();
     stage.pull(N3, |strings| (strings.misreads, strings.stumbles) = (true, true));
-    assert_eq!(stage.ask(N3), Err(Failure::Unavailable));
+    assert_eq!(stage.query_state(N3), Err(Failure::Unavailable));
     stage.level();
-    assert_eq!(stage.ask(N3), Ok("a b".into()));
+    assert_eq!(stage.query_state(N3), Ok("a b".into()));
     stage.cluster.crash(N3);
     stage.pull(N3, |strings| strings.stumbles = true);
     stage.cluster.start(N3);
@@ -414,11 +414,11 @@ fn batch_that_fails_at_a_read_is_executed_whole_later() {
             assert_eq!(stage.end(N3, third), unavailable());
         }
         // A client that saw "b" is not shown a state without it.
-        while stage.ask(N3).is_err() {
+        while stage.query_state(N3).is_err() {
             let now = stage.cluster.now();
             stage.cluster.run_until(10, |cluster| cluster.now() > now);
         }
-        let shown = stage.ask(N3).unwrap();
+        let shown = stage.query_state(N3).unwrap();
         assert!(shown.contains('b'), "{shown}");
         stage.level();
         let now = stage.cluster.replica(N3).service().words.len();
@@ -459,7 +459,7 @@ fn a_node_that_differs_from_a_majority_serves_no_clients() {
     let mut stage = Stage::new(3, 21);
     stage.err(N3, "a");
     assert_eq!((stage.write(N3, "b"), stage.read(N3)), (diverged(), diverged()));
-    assert_eq!(stage.ask(N3), Err(Failure::Diverged), "not even what it has");
+    assert_eq!(stage.query_state(N3), Err(Failure::Diverged), "not even what it has");
     assert_eq!(stage.probe(N3), Probed::Unavailable);
     let error = stage.cluster.replica(N3).error().unwrap();
     assert!(error.contains("docs/operate/divergence.md"), "{error}");

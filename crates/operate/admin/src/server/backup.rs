@@ -176,7 +176,7 @@ struct HeldStreams {
 }
 
 impl StreamBytes for HeldStreams {
-    fn stay(&mut self) -> io::Result<()> {
+    fn extend_hold(&mut self) -> io::Result<()> {
         if self.stayed.elapsed() < STAY {
             return Ok(());
         }

@@ -65,7 +65,7 @@ fn parse_way(text: &str) -> Option<(Way, Device)> {
     if text == "kernel" {
         return Some((Way::Tcp, Device::Kernel));
     }
-    Some((Way::named(text)?, Device::Off))
+    Some((Way::from_name(text)?, Device::Off))
 }
 
 /// Parses a percentage to parts per 10 000. The percentage may have a fraction.

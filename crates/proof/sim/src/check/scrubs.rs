@@ -1,11 +1,11 @@
 //! Scrubs find no damage on an undamaged disk ([scrub-5]), and the damage that they find is
 //! repaired while the rest of the group is intact ([scrub-2]).
 
-use quorate_replica::scrubbing::report::{Fate, Found, Kind, ScrubStatus};
+use quorate_replica::scrubbing::report::{DamagedPlace, Fate, Kind, ScrubStatus};
 
 use super::{Verdict, Violation};
 
-fn broken(node: usize, what: &str, found: &[&Found]) -> Verdict {
+fn broken(node: usize, what: &str, found: &[&DamagedPlace]) -> Verdict {
     let found: Vec<String> = found
         .iter()
         .map(|found| format!("{} {} ({:?})", found.kind, found.what, found.fate))
@@ -19,15 +19,15 @@ pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
     if status.found_total == 0 {
         return Ok(());
     }
-    let found: Vec<&Found> = status.found.iter().collect();
+    let found: Vec<&DamagedPlace> = status.found.iter().collect();
     broken(node, "says that a sound place is damaged", &found)
 }
 
 /// Checks a scrub of a disk that was last damaged long ago. It may find only superseded log writes,
 /// which are not repaired.
 pub fn mended(node: usize, status: &ScrubStatus) -> Verdict {
-    let stays = |found: &&Found| (found.kind, found.fate) != (Kind::Log, Fate::Superseded);
-    let found: Vec<&Found> = status.found.iter().filter(stays).collect();
+    let stays = |found: &&DamagedPlace| (found.kind, found.fate) != (Kind::Log, Fate::Superseded);
+    let found: Vec<&DamagedPlace> = status.found.iter().filter(stays).collect();
     match found.is_empty() {
         true => Ok(()),
         false => broken(node, "does not mend what is damaged", &found),

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{slot::Slot, value::StreamName};
-use quorate_replica::{stream_front::StreamTag, testing::Heard};
+use quorate_replica::{stream_front::StreamTag, testing::DeliveredEvent};
 use quorate_stream::{Name, StreamInfo, StreamOutcome, Table};
 
 use super::{Verdict, Violation};
@@ -232,11 +232,13 @@ impl Streams {
         node: usize,
         table: &Table,
         piece: Option<StreamName>,
-        heard: &Heard,
+        heard: &DeliveredEvent,
     ) -> Verdict {
         match (heard, piece) {
-            (Heard::Durable(piece, position), _) => self.durable(node, table, *piece, *position),
-            (Heard::Ended(piece, position), _) => {
+            (DeliveredEvent::Durable(piece, position), _) => {
+                self.durable(node, table, *piece, *position)
+            }
+            (DeliveredEvent::Ended(piece, position), _) => {
                 let written = self.written.entry(*piece).or_default();
                 written.ended = true;
                 let closed = self.pieces.get(piece).and_then(|piece| piece.closed);
@@ -247,7 +249,7 @@ impl Streams {
                 }
                 Ok(())
             }
-            (Heard::Done(_, StreamOutcome::Opened { stream, at }), _) => {
+            (DeliveredEvent::Done(_, StreamOutcome::Opened { stream, at }), _) => {
                 let known = self.pieces.get(stream);
                 if known.is_some_and(|piece| piece.first != *at) {
                     let detail = format!("{stream:?} was opened at {at}; {known:?}");
@@ -255,7 +257,7 @@ impl Streams {
                 }
                 Ok(())
             }
-            (Heard::Done(_, StreamOutcome::Closed { at }), Some(name)) => {
+            (DeliveredEvent::Done(_, StreamOutcome::Closed { at }), Some(name)) => {
                 let Some(piece) = self.pieces.get_mut(&name) else {
                     return Ok(());
                 };
@@ -266,8 +268,8 @@ impl Streams {
                 }
                 self.durable(node, table, name, *at)
             }
-            (Heard::Bytes(tag, bytes), _) => self.read(node, *tag, bytes),
-            (Heard::Looked(tag), _) => self.looked(node, table, *tag),
+            (DeliveredEvent::Bytes(tag, bytes), _) => self.read(node, *tag, bytes),
+            (DeliveredEvent::Looked(tag), _) => self.looked(node, table, *tag),
             _ => Ok(()),
         }
     }

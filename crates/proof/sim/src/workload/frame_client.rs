@@ -48,7 +48,7 @@ impl Ask {
     /// Executes the request on a node.
     pub fn put(&self, clients: &mut dyn FrameClients) -> Option<Answer> {
         match self {
-            Self::Lend => clients.lend().ok().map(Answer::Name),
+            Self::Lend => clients.assign_name().ok().map(Answer::Name),
             Self::Stand(name) => Some(Answer::Stand(clients.stand(*name))),
             Self::Register(name) => {
                 let _ = clients.register(*name);

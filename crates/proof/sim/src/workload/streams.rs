@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use quorate_core::{time::Time, value::StreamName};
-use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::Heard};
+use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::DeliveredEvent};
 use quorate_stream::{Denied, Name, OpenMode, StreamOutcome, Writer, table::LocateError};
 
 use crate::{
@@ -108,7 +108,7 @@ pub struct Streamer {
     /// Piece to which the client is writing.
     pub piece: Option<Piece>,
     /// Replies to a scenario's requests; `None` marks a broken connection.
-    pub heard: VecDeque<Option<Heard>>,
+    pub heard: VecDeque<Option<DeliveredEvent>>,
     dice: Dice,
     load: Load,
     name: Name,
@@ -333,9 +333,9 @@ impl Streamer {
     }
 
     /// Handles a reply. Fails if it contradicts an earlier one.
-    pub fn receive_reply(&mut self, heard: Heard) -> Verdict {
+    pub fn receive_reply(&mut self, heard: DeliveredEvent) -> Verdict {
         match &heard {
-            Heard::Durable(stream, position) => {
+            DeliveredEvent::Durable(stream, position) => {
                 if let Some(piece) = &mut self.piece
                     && piece.stream == *stream
                 {
@@ -348,7 +348,7 @@ impl Streamer {
                 }
                 return Ok(());
             }
-            Heard::Ended(stream, _) => {
+            DeliveredEvent::Ended(stream, _) => {
                 if self.piece.is_some_and(|piece| piece.stream == *stream) {
                     self.piece = None;
                     self.closing = false;
@@ -359,12 +359,12 @@ impl Streamer {
                 }
                 return Ok(());
             }
-            Heard::Done(tag, _)
-            | Heard::Refused(tag, _)
-            | Heard::Failed(tag, _)
-            | Heard::Looked(tag)
-            | Heard::Bytes(tag, _)
-            | Heard::Nowhere(tag, _) => {
+            DeliveredEvent::Done(tag, _)
+            | DeliveredEvent::Refused(tag, _)
+            | DeliveredEvent::Failed(tag, _)
+            | DeliveredEvent::Looked(tag)
+            | DeliveredEvent::Bytes(tag, _)
+            | DeliveredEvent::Nowhere(tag, _) => {
                 if self.waiting != Some(*tag) {
                     let detail = format!("client {} hears {heard:?}, unasked", self.index);
                     return Err(Violation::new("streams", detail));
@@ -374,12 +374,12 @@ impl Streamer {
         self.waiting = None;
         self.reply_deadline = None;
         match &heard {
-            Heard::Done(_, StreamOutcome::Opened { stream, at }) => {
+            DeliveredEvent::Done(_, StreamOutcome::Opened { stream, at }) => {
                 self.piece = Some(Piece { stream: *stream, first: *at, given: *at, durable: *at });
                 self.owes = true;
                 self.how = OpenMode::Continue;
             }
-            Heard::Done(_, StreamOutcome::Closed { at }) => {
+            DeliveredEvent::Done(_, StreamOutcome::Closed { at }) => {
                 if let Some(piece) = self.piece.take()
                     && *at != piece.given
                 {
@@ -392,16 +392,16 @@ impl Streamer {
                 self.how =
                     self.dice.pick(&[OpenMode::Continue, OpenMode::Append, OpenMode::Create]);
             }
-            Heard::Refused(_, denied) => self.refused(*denied),
-            Heard::Bytes(_, bytes) => {
+            DeliveredEvent::Refused(_, denied) => self.refused(*denied),
+            DeliveredEvent::Bytes(_, bytes) => {
                 self.given += bytes.len() as u64;
                 if let Some((_, position)) = self.audits.front_mut() {
                     *position += bytes.len() as u64;
                 }
             }
-            Heard::Nowhere(_, nowhere) => self.nowhere(*nowhere)?,
+            DeliveredEvent::Nowhere(_, nowhere) => self.nowhere(*nowhere)?,
             // The outcome is unknown, so the piece may or may not exist.
-            Heard::Failed(..) if self.closing => {
+            DeliveredEvent::Failed(..) if self.closing => {
                 self.piece = None;
                 self.closing = false;
             }

@@ -136,7 +136,7 @@ impl World {
             return Ok(());
         };
         let Charter { founded, book, .. } = asked.host.charter();
-        let known = asked.replica().group().known(given);
+        let known = asked.replica().group().entry_of(given);
         let role = known.map_or(As::Voter, |known| known.role);
         let joined = Joined { node: given, founded, book, learns: role == As::Learner };
         if let Err(error) = self.nodes[index].join(index as u64 + 1, role, joined) {
@@ -176,7 +176,9 @@ impl World {
     pub(super) fn belongs(&self, node: usize) -> bool {
         let id = self.nodes[node].id();
         match self.farthest() {
-            Some(farthest) => farthest.replica().group().known(id).is_some() && self.is_there(node),
+            Some(farthest) => {
+                farthest.replica().group().entry_of(id).is_some() && self.is_there(node)
+            }
             None => node < self.settings.nodes,
         }
     }

@@ -2,7 +2,7 @@
 
 use quorate_core::{class::Class, slot::Slot};
 use quorate_node::host::ClientSide as _;
-use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::Heard};
+use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::DeliveredEvent};
 
 use super::{Event, World};
 use crate::{
@@ -129,7 +129,7 @@ impl World {
         &mut self,
         index: usize,
         connection: ConnectionId,
-        heard: Heard,
+        heard: DeliveredEvent,
     ) -> Verdict {
         let streamer = &mut self.streamers[index];
         if streamer.connection.is_none_or(|(known, _)| known != connection) {
@@ -137,14 +137,14 @@ impl World {
         }
         if self.trace.frames {
             let what = match &heard {
-                Heard::Bytes(tag, bytes) => format!("{}: {} bytes", tag.0, bytes.len()),
+                DeliveredEvent::Bytes(tag, bytes) => format!("{}: {} bytes", tag.0, bytes.len()),
                 heard => format!("{heard:?}"),
             };
             let who = format!("s{}", index + 1);
             self.trace.line(self.now, &who, "hears", format_args!("{what}"));
         }
         let waited = streamer.waiting.is_some();
-        let goes_on = matches!(heard, Heard::Durable(..));
+        let goes_on = matches!(heard, DeliveredEvent::Durable(..));
         streamer.receive_reply(heard)?;
         if waited && goes_on {
             // The node is responding, but the awaited notification comes later, so the timeout
@@ -322,7 +322,11 @@ impl World {
     }
 
     /// Sends a client's request and waits for the answer; `None` if the connection is broken.
-    pub fn ask_streams(&mut self, index: usize, ask: Ask) -> Result<Option<Heard>, Violation> {
+    pub fn ask_streams(
+        &mut self,
+        index: usize,
+        ask: Ask,
+    ) -> Result<Option<DeliveredEvent>, Violation> {
         if self.streamers[index].connection.is_none() {
             return Ok(None);
         }

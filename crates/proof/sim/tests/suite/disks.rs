@@ -2,7 +2,7 @@
 //! over, a follower delays no other node, and a node that cannot write is not elected.
 
 use quorate_core::{effect::Role, laying::Route, record::Class};
-use quorate_replica::{group::asking::Ask as GroupAsk, testing::Heard};
+use quorate_replica::{group::asking::Ask as GroupAsk, testing::DeliveredEvent};
 use quorate_sim::{
     check::Violation,
     faults::Settings,
@@ -255,7 +255,10 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
         let name: Name = "s".parse().expect("a name");
         let writer = world.streamers[client].writer();
         let opened = world.ask_streams(client, Ask::Open(name, OpenMode::Create, writer))?;
-        assert!(matches!(opened, Some(Heard::Done(_, StreamOutcome::Opened { .. }))), "{opened:?}");
+        assert!(
+            matches!(opened, Some(DeliveredEvent::Done(_, StreamOutcome::Opened { .. }))),
+            "{opened:?}"
+        );
         trouble.begin(&mut world, leader);
         let (begun, mut last, mut longest) = (world.now, world.now, 0);
         while world.now.since_us(begun) < 4_000_000 {

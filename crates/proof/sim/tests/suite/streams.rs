@@ -9,7 +9,7 @@ use quorate_replica::{
         As,
         asking::{Answer, Ask as GroupAsk},
     },
-    testing::Heard,
+    testing::DeliveredEvent,
 };
 use quorate_sim::{
     check::Violation,
@@ -67,8 +67,8 @@ fn open(world: &mut World, client: usize, node: usize, how: OpenMode) -> Result<
     for _ in 0..100 {
         world.connect_streamer(client, node);
         match world.ask_streams(client, Ask::Open(name(), how, writer))? {
-            Some(Heard::Done(_, StreamOutcome::Opened { at, .. })) => return Ok(at),
-            Some(Heard::Failed(..)) | None => world.run_for(50_000)?,
+            Some(DeliveredEvent::Done(_, StreamOutcome::Opened { at, .. })) => return Ok(at),
+            Some(DeliveredEvent::Failed(..)) | None => world.run_for(50_000)?,
             other => panic!("{other:?}"),
         }
     }
@@ -79,7 +79,7 @@ fn open(world: &mut World, client: usize, node: usize, how: OpenMode) -> Result<
 fn refused(world: &mut World, client: usize, node: usize, how: OpenMode, writer: Writer) -> Denied {
     world.connect_streamer(client, node);
     match world.ask_streams(client, Ask::Open(name(), how, writer)) {
-        Ok(Some(Heard::Refused(_, denied))) => denied,
+        Ok(Some(DeliveredEvent::Refused(_, denied))) => denied,
         other => panic!("{other:?}"),
     }
 }
@@ -100,7 +100,7 @@ fn write(world: &mut World, client: usize, bytes: u64) -> Outcome {
 fn finish(world: &mut World, client: usize) -> Result<u64, Violation> {
     let piece = world.streamers[client].piece.expect("it is open");
     match world.ask_streams(client, Ask::Close(piece.stream, true))? {
-        Some(Heard::Done(_, StreamOutcome::Closed { at })) => Ok(at),
+        Some(DeliveredEvent::Done(_, StreamOutcome::Closed { at })) => Ok(at),
         other => panic!("{other:?}"),
     }
 }
@@ -111,12 +111,14 @@ fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, LocateE
     let mut position = from;
     loop {
         match world.ask_streams(reader, Ask::Read(name(), position, 100_000))? {
-            Some(Heard::Bytes(_, bytes)) => position += bytes.len() as u64,
-            Some(Heard::Nowhere(_, LocateError::BehindEnd { end, .. })) if end == position => {
+            Some(DeliveredEvent::Bytes(_, bytes)) => position += bytes.len() as u64,
+            Some(DeliveredEvent::Nowhere(_, LocateError::BehindEnd { end, .. }))
+                if end == position =>
+            {
                 return Ok(Ok(position));
             }
-            Some(Heard::Nowhere(_, nowhere)) => return Ok(Err(nowhere)),
-            Some(Heard::Failed(..)) => world.run_for(10_000)?,
+            Some(DeliveredEvent::Nowhere(_, nowhere)) => return Ok(Err(nowhere)),
+            Some(DeliveredEvent::Failed(..)) => world.run_for(10_000)?,
             other => panic!("{other:?}"),
         }
     }
@@ -269,7 +271,10 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     // The node reports bytes that it lacks as missing, unless it has fetched them by now.
     let reader = world.streamer(late);
     let asked = world.ask_streams(reader, Ask::Read(name(), 50_000, 1000))?;
-    assert!(matches!(asked, Some(Heard::Failed(..) | Heard::Bytes(..))), "{asked:?}");
+    assert!(
+        matches!(asked, Some(DeliveredEvent::Failed(..) | DeliveredEvent::Bytes(..))),
+        "{asked:?}"
+    );
     check_all(&mut world, written)?;
     // The node now counts as a holder: the stream continues with it and without the other follower.
     world.kill_now(other);
@@ -291,7 +296,10 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     world.isolate(late, true);
     write(&mut world, client, 100_000)?;
     let trimmed = world.ask_streams(client, Ask::Trim(name(), 150_001))?;
-    assert!(matches!(trimmed, Some(Heard::Done(_, StreamOutcome::Trimmed { start: 150_001 }))));
+    assert!(matches!(
+        trimmed,
+        Some(DeliveredEvent::Done(_, StreamOutcome::Trimmed { start: 150_001 }))
+    ));
     while log_start(&world, leader) < 300_000 {
         write(&mut world, client, 100_000)?;
     }
@@ -665,7 +673,7 @@ fn lacking_bytes_hold_up_neither_elections_nor_keys() -> Outcome {
     for node in [second, third] {
         let reader = world.streamer(node);
         let asked = world.ask_streams(reader, Ask::Read(name(), 0, 100_000))?;
-        assert!(matches!(asked, Some(Heard::Failed(..))), "{asked:?}");
+        assert!(matches!(asked, Some(DeliveredEvent::Failed(..))), "{asked:?}");
     }
     world.kill_now(second);
     world.start_now(second);

@@ -309,7 +309,7 @@ fn plane(text: &str) -> Result<PlaneAndDevice, String> {
     if text == "kernel" {
         return Ok(PlaneAndDevice(Way::Tcp, Some(Device::Kernel)));
     }
-    let way = Way::named(text).map(|way| PlaneAndDevice(way, None));
+    let way = Way::from_name(text).map(|way| PlaneAndDevice(way, None));
     way.ok_or_else(|| must_be("tcp, udp, chain, multicast, ethernet, kernel or auto", text))
 }
 

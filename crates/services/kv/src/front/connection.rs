@@ -932,7 +932,7 @@ impl Connection {
         requests: &mut dyn Requests,
     ) {
         let now = Time(requests.wall_ms().saturating_mul(1000));
-        if let Some(untold) = shared.strangers.say(now) {
+        if let Some(untold) = shared.strangers.allow_line(now) {
             let client = self.id.0;
             tracing::warn!(
                 client,

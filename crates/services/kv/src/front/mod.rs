@@ -112,7 +112,7 @@ impl RespFront {
             }
             self.cut(id);
             if let Some(untold) =
-                self.shared.oversized_clients.say(Time(self.shared.tally.now_ms * 1000))
+                self.shared.oversized_clients.allow_line(Time(self.shared.tally.now_ms * 1000))
             {
                 tracing::warn!(
                     client = id.0,

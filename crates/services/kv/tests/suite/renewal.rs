@@ -236,7 +236,7 @@ fn turn_in_the_middle(file: &Path) {
 }
 
 fn is_of_the_store(status: &ScrubStatus, fate: Fate) -> bool {
-    let right = |found: &quorate_replica::scrubbing::report::Found| {
+    let right = |found: &quorate_replica::scrubbing::report::DamagedPlace| {
         (found.kind, found.fate) == (Kind::Store, fate)
     };
     !status.found.is_empty() && status.found.iter().all(right)

@@ -8,7 +8,7 @@ use quorate_node::{
     identity::{Expected, Identity},
     restoring,
 };
-use quorate_replica::backup::{Bad, Checked, NewGroup, check as check_backup};
+use quorate_replica::backup::{BadBackup, Checked, NewGroup, check as check_backup};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Length of a header without the store's name, and the offset of the stream's size and checksum.
@@ -22,7 +22,7 @@ pub(crate) fn check(bytes: &[u8]) {
     read(&sealed(bytes));
 }
 
-fn checked(bytes: &[u8]) -> Result<Checked, Bad> {
+fn checked(bytes: &[u8]) -> Result<Checked, BadBackup> {
     let mut read = 0;
     let result = check_backup(bytes, &mut |_, _| Ok(()), &mut |_, at| {
         assert!(at >= read && at <= bytes.len() as u64, "{at} after {read}");

@@ -42,7 +42,7 @@ pub(super) struct ClientSession {
     pub(super) low: u64,
     /// Executed sequences from `low` on with their replies; `None` if the reply was too large to
     /// store.
-    pub(super) done: BTreeMap<u64, Option<Vec<u8>>>,
+    pub(super) executed: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
 impl ClientSession {
@@ -60,7 +60,7 @@ impl ClientSession {
         let mut rest = Fields(value);
         let request = (NodeId(rest.u32()?), rest.u32()?, rest.u64()?);
         let session =
-            Self { request, last_slot: rest.u64()?, low: rest.u64()?, done: BTreeMap::new() };
+            Self { request, last_slot: rest.u64()?, low: rest.u64()?, executed: BTreeMap::new() };
         rest.0.is_empty().then_some(session)
     }
 }
@@ -92,7 +92,8 @@ impl ClientSessions {
             return;
         }
         let id = SessionId { slot: slot.0, index: 0 };
-        let session = ClientSession { request, last_slot: slot.0, low: 1, done: BTreeMap::new() };
+        let session =
+            ClientSession { request, last_slot: slot.0, low: 1, executed: BTreeMap::new() };
         self.adopt(id, session);
         changed.insert(Key::Client(id));
         self.make_room(id, changed);
@@ -103,8 +104,8 @@ impl ClientSessions {
         self.by_request.get(&request).copied()
     }
 
-    /// Returns the boot and number of the last registration by `origin` whose session still exists.
-    pub(super) fn last(&self, origin: NodeId) -> Option<(u32, u64)> {
+    /// Returns the boot and number of this origin's last registration whose session still exists.
+    pub(super) fn last_registration(&self, origin: NodeId) -> Option<(u32, u64)> {
         let all = (origin, 0, 0)..=(origin, u32::MAX, u64::MAX);
         let ((_, boot, number), _) = self.by_request.range(all).next_back()?;
         Some((*boot, *number))
@@ -136,7 +137,7 @@ impl ClientSessions {
         if at.sequence < session.low {
             return Verdict::Forgotten;
         }
-        match session.done.get(&at.sequence) {
+        match session.executed.get(&at.sequence) {
             None => Verdict::Execute,
             Some(None) => Verdict::Forgotten,
             Some(Some(reply)) => Verdict::Stored(reply),
@@ -152,7 +153,7 @@ impl ClientSessions {
         }
         session.low = low;
         changed.insert(Key::Client(id));
-        while let Some(first) = session.done.first_entry()
+        while let Some(first) = session.executed.first_entry()
             && *first.key() < low
         {
             changed.insert(Key::Reply(id, *first.key()));
@@ -166,7 +167,7 @@ impl ClientSessions {
         };
         let reply = Some(reply.to_vec());
         self.reply_bytes += charge(&reply);
-        session.done.insert(at.sequence, reply);
+        session.executed.insert(at.sequence, reply);
         changed.insert(Key::Reply(at.session, at.sequence));
         self.make_room(at.session, changed);
     }
@@ -187,7 +188,7 @@ impl ClientSessions {
         let Some(session) = self.table.get_mut(&id) else {
             return;
         };
-        for (sequence, reply) in &mut session.done {
+        for (sequence, reply) in &mut session.executed {
             if self.reply_bytes <= self.reply_bytes_max {
                 return;
             }
@@ -206,7 +207,7 @@ impl ClientSessions {
         self.by_request.remove(&session.request);
         self.by_age.remove(&(session.last_slot, id));
         changed.insert(Key::Client(id));
-        for (sequence, reply) in &session.done {
+        for (sequence, reply) in &session.executed {
             self.reply_bytes -= charge(reply);
             changed.insert(Key::Reply(id, *sequence));
         }
@@ -225,7 +226,7 @@ impl ClientSessions {
         let reply = decode_reply(value)?;
         let session = self.table.get_mut(&id)?;
         self.reply_bytes += charge(&reply);
-        session.done.insert(sequence, reply);
+        session.executed.insert(sequence, reply);
         Some(())
     }
 
@@ -234,7 +235,7 @@ impl ClientSessions {
     }
 
     pub(super) fn encoded_reply(&self, id: SessionId, sequence: u64) -> Option<Vec<u8>> {
-        let reply = self.table.get(&id)?.done.get(&sequence)?;
+        let reply = self.table.get(&id)?.executed.get(&sequence)?;
         Some(encode_reply(reply.as_deref()))
     }
 
@@ -242,7 +243,7 @@ impl ClientSessions {
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         let clients = self.table.keys().map(|id| Key::Client(*id));
         let replies = self.table.iter().flat_map(|(id, session)| {
-            session.done.keys().map(|sequence| Key::Reply(*id, *sequence))
+            session.executed.keys().map(|sequence| Key::Reply(*id, *sequence))
         });
         clients.chain(replies)
     }
@@ -260,7 +261,8 @@ impl ClientSessions {
 
 fn done_through(session: &ClientSession, low: u64, to: u64) -> bool {
     let missing = to.saturating_sub(low);
-    missing <= OPEN_SEQUENCES_MAX && session.done.range(low..to.max(low)).count() as u64 == missing
+    missing <= OPEN_SEQUENCES_MAX
+        && session.executed.range(low..to.max(low)).count() as u64 == missing
 }
 
 fn charge(reply: &Option<Vec<u8>>) -> usize {

@@ -107,7 +107,7 @@ impl NodeSessions {
         header: Header,
         changed: &mut BTreeSet<Key>,
     ) -> Turn {
-        let turn = self.turn(name, header);
+        let turn = self.preview_turn(name, header);
         if turn == Turn::Now
             && let Some(session) = self.table.get_mut(&name.origin)
         {
@@ -119,7 +119,7 @@ impl NodeSessions {
     }
 
     /// Returns the result of [`Self::take_turn`] without changing anything.
-    pub(super) fn turn(&self, name: &BatchName, header: Header) -> Turn {
+    pub(super) fn preview_turn(&self, name: &BatchName, header: Header) -> Turn {
         let Some(session) = self.table.get(&name.origin) else {
             return Turn::Never;
         };
@@ -139,8 +139,8 @@ impl NodeSessions {
         (session.boot == boot && session.number == number).then_some(session.slot)
     }
 
-    /// Returns the boot and number of the newest session of `origin`.
-    pub(super) fn last(&self, origin: NodeId) -> Option<(u32, u64)> {
+    /// Returns the boot and number of this origin's newest session.
+    pub(super) fn newest_session(&self, origin: NodeId) -> Option<(u32, u64)> {
         let session = self.table.get(&origin)?;
         Some((session.boot, session.number))
     }

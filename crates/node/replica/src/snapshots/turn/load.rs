@@ -30,7 +30,7 @@ impl Snapshots {
             let needed = applied_to < start || !persistent || bridges;
             own.at > applied_to && own.at >= start && needed
         };
-        self.own.as_ref().is_some_and(usable)
+        self.own_snapshot.as_ref().is_some_and(usable)
     }
 
     /// Makes the service load this node's snapshot if the service is behind it.
@@ -49,7 +49,7 @@ impl Snapshots {
             if let Err(error) = around.applying.begin_again() {
                 self.load_at = around.now.plus_ms(SHORT_MS);
                 let why = error.to_string();
-                around.observing.tell(Event::SnapshotFailed { why });
+                around.observing.queue_event(Event::SnapshotFailed { why });
                 return;
             }
             self.spoiled = false;
@@ -59,7 +59,8 @@ impl Snapshots {
             let applied_to = around.applying.applied_to();
             let persistent = around.applying.service_mut().synced_to().is_some();
             let lost = around.catching_up.lost_value().map(|(lost, _)| lost);
-            let Some(own) = self.own.filter(|_| self.can_load(start, applied_to, persistent, lost))
+            let Some(own) =
+                self.own_snapshot.filter(|_| self.can_load(start, applied_to, persistent, lost))
             else {
                 if applied_to < start && !around.protocol.node().is_auxiliary() {
                     around.applying.set_loading("it waits for a snapshot".to_owned());
@@ -72,14 +73,14 @@ impl Snapshots {
             if let Some(Job::Taking(_)) = self.job
                 && let Some(job) = self.job.take()
             {
-                self.give_up(job, around);
+                self.abandon_job(job, around);
             }
-            match Loading::begin(own, around.applying.service_mut()) {
+            match Loading::begin_load(own, around.applying.service_mut()) {
                 Ok(loading) => self.loading = Some(loading),
                 Err(error) => {
                     self.load_at = around.now.plus_ms(SHORT_MS);
                     let why = error.to_string();
-                    around.observing.tell(Event::SnapshotFailed { why });
+                    around.observing.queue_event(Event::SnapshotFailed { why });
                     return;
                 }
             }
@@ -119,7 +120,7 @@ impl Snapshots {
                 around.applying.loaded(at, meta);
                 let sessions = around.applying.sessions();
                 around.origin.on_skipped(around.now, sessions, around.completions);
-                around.observing.tell(Event::SnapshotLoaded { at });
+                around.observing.queue_event(Event::SnapshotLoaded { at });
             }
             Err(Failed::NotNow) => self.load_at = around.now.plus_ms(SHORT_MS),
             Err(Failed::Snapshot(why)) => {
@@ -131,7 +132,7 @@ impl Snapshots {
             Err(Failed::Service(why)) => {
                 self.loading = None;
                 self.load_at = around.now.plus_ms(SHORT_MS);
-                around.observing.tell(Event::SnapshotFailed { why });
+                around.observing.queue_event(Event::SnapshotFailed { why });
             }
         }
     }

@@ -7,7 +7,7 @@ use quorate_log::disk::Disk;
 use super::{
     super::{
         Job, PAUSE_MS, Renewal, Snapshots, Switch, header::Header, manifest::Manifest, note::Note,
-        taking::Taking, trimming::trim_to,
+        taking::SnapshotInProgress, trimming::trim_to,
     },
     around::ReplicaParts,
 };
@@ -25,19 +25,19 @@ impl Snapshots {
         };
         let Note { eras, snapshot, hollow } = switch.note;
         around.out.counters.trims += u64::from(switch.trims);
-        if let Some(old) = self.own
+        if let Some(old) = self.own_snapshot
             && snapshot != Some(old)
         {
-            self.serving.clear();
-            self.idle.extend(old.parts());
+            self.serving.drop_all();
+            self.deletable_files.extend(old.parts());
         }
-        self.own = snapshot;
+        self.own_snapshot = snapshot;
         self.eras = eras;
         self.changes.retain(|(slot, _)| *slot >= start);
         if let Some(header) = switch.install {
             around.protocol.later(Input::Installed { to: header.at, eras: header.eras });
             around.out.counters.snapshots_installed += 1;
-            around.observing.tell(Event::SnapshotInstalled { at: start });
+            around.observing.queue_event(Event::SnapshotInstalled { at: start });
         }
         around.protocol.later(match hollow {
             true => Input::Forgotten(start),
@@ -90,15 +90,16 @@ impl Snapshots {
         match &mut self.job {
             None => {}
             Some(Job::Taking(taking)) => {
-                taking.writer.tend(around.storing.log_mut().disk_mut());
-                if let Some(manifest) = taking.writer.done() {
+                taking.writer.retry_operations(around.storing.log_mut().disk_mut());
+                if let Some(manifest) = taking.writer.finished_manifest() {
                     self.next_part = taking.writer.parts_end();
                     self.job = None;
                     around.applying.service_mut().end_image();
                     around.out.counters.snapshots_taken += 1;
-                    around
-                        .observing
-                        .tell(Event::SnapshotTaken { at: manifest.at, bytes: manifest.bytes });
+                    around.observing.queue_event(Event::SnapshotTaken {
+                        at: manifest.at,
+                        bytes: manifest.bytes,
+                    });
                     let start = around.log().start();
                     self.rebase(start, Some(manifest), None, around);
                 }
@@ -116,29 +117,29 @@ impl Snapshots {
         let again = around.now.plus_ms(PAUSE_MS);
         if let Some(Job::Taking(_)) = self.job {
             self.take_at = again;
-            if self.asking.wanted().is_some() {
+            if self.asking.requested_slot().is_some() {
                 self.asking.fail(why.clone());
             }
         } else {
             self.not_before = again;
         }
-        around.observing.tell(Event::SnapshotFailed { why });
+        around.observing.queue_event(Event::SnapshotFailed { why });
         if let Some(job) = self.job.take() {
-            self.give_up(job, around);
+            self.abandon_job(job, around);
         }
     }
 
     /// Abandons the snapshot that is being taken. Another one may start at once.
-    fn give_up_taking<D: Disk, S: StateMachine>(
+    fn abandon_snapshot<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         if let Some(job) = self.job.take_if(|job| matches!(job, Job::Taking(_))) {
-            self.give_up(job, around);
+            self.abandon_job(job, around);
         }
     }
 
-    pub(super) fn give_up<D: Disk, S: StateMachine>(
+    pub(super) fn abandon_job<D: Disk, S: StateMachine>(
         &mut self,
         job: Job,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -153,7 +154,7 @@ impl Snapshots {
     }
 
     /// Starts work that is due: a snapshot, or a move of the log's start.
-    pub(super) fn decide<D: Disk, S: StateMachine>(
+    pub(super) fn start_due_work<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
@@ -172,7 +173,7 @@ impl Snapshots {
         }
         self.begin_hollow(around);
         if around.protocol.node().is_hollow() {
-            if self.asking.wanted().is_some() {
+            if self.asking.requested_slot().is_some() {
                 let why = "an auxiliary that has forgotten what it held has no state".to_owned();
                 self.asking.fail(why);
             }
@@ -184,12 +185,12 @@ impl Snapshots {
         let applied_to = around.applying.applied_to();
         let synced = around.applying.service_mut().synced_to();
         self.syncing_to = self.syncing_to.min(applied_to);
-        let size = self.own.map_or(0, |own| own.bytes);
+        let size = self.own_snapshot.map_or(0, |own| own.bytes);
         // [snap-6] Counts the slots that a restart would apply again, not those written. A sync
         // costs the same whether or not there is a snapshot for peers.
         let (covered, cost) = match synced {
             Some(synced) => (synced.max(self.syncing_to), 0),
-            None => (self.own.map_or(Slot(0), |own| own.at), size),
+            None => (self.own_snapshot.map_or(Slot(0), |own| own.at), size),
         };
         let log = around.log();
         let (start, used) = (log.start(), log.used_bytes());
@@ -199,7 +200,7 @@ impl Snapshots {
             around.applying.service_mut().start_sync();
             self.syncing_to = applied_to;
         }
-        let wanted = [self.wanted, self.asking.wanted()];
+        let wanted = [self.needed_from, self.asking.requested_slot()];
         let asked = wanted.into_iter().flatten().any(|at| at <= applied_to);
         // [snap-4] With a new snapshot, a peer that is receiving the current one would have to
         // start over, and a peer that catches up from the log would need a snapshot again. A peer
@@ -209,18 +210,18 @@ impl Snapshots {
             _ if used <= self.options.log_bytes_max => (true, true),
             _ => (false, used <= self.options.moving_bytes_max(size)),
         };
-        let sends = self.own.is_some_and(|own| {
+        let sends = self.own_snapshot.is_some_and(|own| {
             (roomy && self.serving.uses(&own)) || (moving && self.serving.moves(now, &own))
         });
         if sends {
             // Likewise, a snapshot that was started before must not use up the rate limit and then
             // replace the one that is being sent.
-            self.give_up_taking(around);
+            self.abandon_snapshot(around);
         } else if asked || (due && synced.is_none()) {
             self.begin_taking(around);
         }
-        let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
-        let sent = self.own.filter(|_| sends).map(|own| own.at);
+        let own = synced.or(self.own_snapshot.map(|own| own.at)).unwrap_or(Slot(0));
+        let sent = self.own_snapshot.filter(|_| sends).map(|own| own.at);
         // [scrub-8] The snapshot is useful only together with the log that follows it.
         let renewed = match self.renewal {
             Renewal::Wanted { from, .. } if moving => Some(from),
@@ -229,7 +230,7 @@ impl Snapshots {
         let kept = sent.into_iter().chain(renewed).chain(match moving {
             true => {
                 let node = around.protocol.node();
-                self.serving.needs(now, |peer| node.peer_holds_to(peer))
+                self.serving.first_needed_slot(now, |peer| node.peer_holds_to(peer))
             }
             false => None,
         });
@@ -246,7 +247,7 @@ impl Snapshots {
         let to = trim_to(own, held, used, apart, &self.options).min(decided_to);
         if to > start && around.log().freed_by(to) > 0 {
             // A snapshot below the start of the log is useless.
-            let snapshot = self.own.filter(|own| own.at >= to);
+            let snapshot = self.own_snapshot.filter(|own| own.at >= to);
             self.rebase(to, snapshot, None, around);
         }
     }
@@ -257,7 +258,7 @@ impl Snapshots {
     ) {
         if self.fetching.needed().is_none() {
             // An earlier process started to receive a snapshot that is no longer needed.
-            self.give_up_receiving(around);
+            self.abandon_transfer(around);
         }
         let ready = self.job.is_none()
             && self.resuming.is_none()
@@ -268,26 +269,26 @@ impl Snapshots {
         if !ready || at == Slot::FIRST {
             return;
         }
-        if self.own.is_some_and(|own| own.at >= at) {
-            self.wanted = None;
+        if self.own_snapshot.is_some_and(|own| own.at >= at) {
+            self.needed_from = None;
             return;
         }
         if !around.applying.service_mut().begin_image() {
-            if self.asking.wanted().is_some() {
+            if self.asking.requested_slot().is_some() {
                 let why = "the service gives no image of its state, or not now";
                 self.asking.fail(why.to_owned());
             }
             self.take_at = around.now.plus_ms(PAUSE_MS);
             return;
         }
-        self.wanted = None;
+        self.needed_from = None;
         let header = Header { cluster: self.cluster, at, eras: self.eras_at(at) };
         let meta = around.applying.metadata();
-        let taking = Taking::new(&header, meta, self.options.layout, self.next_part);
+        let taking = SnapshotInProgress::new(&header, meta, self.options.layout, self.next_part);
         self.job = Some(Job::Taking(Box::new(taking)));
     }
 
-    pub(super) fn take<D: Disk, S: StateMachine>(
+    pub(super) fn take_snapshot<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
@@ -298,14 +299,14 @@ impl Snapshots {
             return;
         }
         // If the service is behind because of its image, the rate limit must not delay it further.
-        if !self.allowance.may(around.now) && around.applying.service_takes() {
+        if !self.allowance.may_transfer(around.now) && around.applying.service_takes() {
             self.go_on_at = self.allowance.wake_at();
             return;
         }
         let disk = around.storing.log_mut().disk_mut();
-        match taking.step(around.applying.service_mut(), disk) {
+        match taking.write_next_items(around.applying.service_mut(), disk) {
             Ok(bytes) => {
-                self.allowance.spend(bytes);
+                self.allowance.spend_bytes(bytes);
                 // Take one step per turn, to keep turns short.
                 self.go_on_at = Some(around.now);
             }
@@ -320,15 +321,15 @@ impl Snapshots {
         why: &str,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
-        if self.own != Some(lost) {
+        if self.own_snapshot != Some(lost) {
             return;
         }
         let why = format!("the snapshot at slot {} is damaged: {why}", lost.at);
-        around.observing.tell(Event::SnapshotFailed { why });
-        self.own = None;
-        self.serving.clear();
-        self.idle.extend(lost.parts());
-        self.wanted = Some(around.applying.applied_to());
+        around.observing.queue_event(Event::SnapshotFailed { why });
+        self.own_snapshot = None;
+        self.serving.drop_all();
+        self.deletable_files.extend(lost.parts());
+        self.needed_from = Some(around.applying.applied_to());
         (self.take_at, self.not_before) = (around.now, around.now);
     }
 }

@@ -40,7 +40,7 @@ impl Snapshots {
     /// Returns whether the disk has everything to rebuild the service: a snapshot, and the log
     /// after it.
     pub(in crate::snapshots) fn has_replacement(&self, start: Slot) -> bool {
-        self.switch.is_none() && self.own.is_some_and(|own| own.at >= start)
+        self.switch.is_none() && self.own_snapshot.is_some_and(|own| own.at >= start)
     }
 
     /// Returns whether the renewal only waits until this node no longer leads.
@@ -72,7 +72,7 @@ impl Snapshots {
                     // The service has just closed its files, and will open them again.
                     Err(_) if around.applying.service().has_failed() => return,
                     Err(why) => {
-                        around.observing.tell(Event::SnapshotFailed { why });
+                        around.observing.queue_event(Event::SnapshotFailed { why });
                         Renewal::Failed
                     }
                 };

@@ -27,13 +27,15 @@ impl Snapshots {
     /// Starts reading the chunk at `offset` of this node's snapshot. Returns `false` if there is no
     /// snapshot or it ends before the offset.
     pub(crate) fn scrub<D: Disk>(&mut self, offset: u64, disk: &mut D) -> bool {
-        if self.reads.count(|purpose| purpose == Purpose::Scrub) > 0 || self.scrubbed.is_some() {
+        if self.reads.count_reads(|purpose| purpose == Purpose::Scrub) > 0
+            || self.scrubbed.is_some()
+        {
             return true;
         }
-        let Some(own) = self.own.filter(|own| offset < own.bytes) else {
+        let Some(own) = self.own_snapshot.filter(|own| offset < own.bytes) else {
             return false;
         };
-        self.reads.start(Purpose::Scrub, own, offset, disk);
+        self.reads.start_read(Purpose::Scrub, own, offset, disk);
         true
     }
 
@@ -44,7 +46,8 @@ impl Snapshots {
 
     /// Returns whether this node still lacks a snapshot that replaces a damaged one.
     pub(crate) fn lacks(&self) -> bool {
-        self.own.is_none() && (self.wanted.is_some() || self.job.is_some() || self.switch.is_some())
+        self.own_snapshot.is_none()
+            && (self.needed_from.is_some() || self.job.is_some() || self.switch.is_some())
     }
 
     /// Rewrites the damaged base of the log. Returns `false` if that is impossible: the base of an
@@ -59,7 +62,7 @@ impl Snapshots {
         // If a new base is already being written, it will be intact.
         if self.switch.is_none() {
             let start = around.log().start();
-            self.rebase(start, self.own, None, around);
+            self.rebase(start, self.own_snapshot, None, around);
         }
         true
     }
@@ -69,7 +72,7 @@ impl Snapshots {
         chunk: Chunk,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
-        let own = self.own == Some(chunk.manifest);
+        let own = self.own_snapshot == Some(chunk.manifest);
         self.scrubbed = Some(match chunk.content {
             _ if !own => Scrubbed::Gone,
             Ok(content) => Scrubbed::Sound(content.len() as u64),

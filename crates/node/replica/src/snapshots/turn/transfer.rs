@@ -21,7 +21,7 @@ const KEEP_TOKEN: u64 = 0;
 
 impl Snapshots {
     /// Requests a snapshot from peers, if one is needed.
-    pub(super) fn fetch<D: Disk, S: StateMachine>(
+    pub(super) fn request_snapshot<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
@@ -32,12 +32,12 @@ impl Snapshots {
         let small = around.log().used_bytes() <= self.options.log_bytes_max;
         let spared = around.protocol.node().is_auxiliary() && small;
         if applied_to < start && !loads && !spared && self.switch.is_none() {
-            self.fetching.need(start);
+            self.fetching.need_from(start);
         }
         let renews = self.lacks_replacement(start) && !around.protocol.node().is_auxiliary();
         if renews {
             // Any snapshot that reaches the start of this node's log is recent enough.
-            self.fetching.need(start);
+            self.fetching.need_from(start);
         }
         let decided_to = around.protocol.node().decided_to();
         let lost = around.catching_up.lost_value();
@@ -50,16 +50,16 @@ impl Snapshots {
         {
             // This node learned the missing slots in another way.
             self.fetching.stop();
-            self.give_up_receiving(around);
+            self.abandon_transfer(around);
         }
         // Data received by an earlier process is not needed after all.
         if self.fetching.needed().is_none() && around.now >= self.resume_until {
-            self.give_up_receiving(around);
+            self.abandon_transfer(around);
         }
         if self.switch.is_some() || matches!(self.job, Some(Job::Taking(_))) {
             return;
         }
-        self.resume(around);
+        self.resume_receiving(around);
         let (known, received) = match &self.job {
             Some(Job::Receiving(receiving)) => (Some(receiving.target), receiving.writer.bytes()),
             _ => (None, 0),
@@ -84,7 +84,7 @@ impl Snapshots {
                 }
             }
             Some(Question::More(node, target, offset)) => {
-                self.receive(target, around);
+                self.start_receiving(target, around);
                 let frame = Frame::SnapshotAsk { at: target.at, digest: target.digest, offset };
                 around.out.send(node, Lane::Bulk, &frame);
             }
@@ -92,7 +92,7 @@ impl Snapshots {
     }
 
     /// Starts receiving this snapshot, unless it is already being received.
-    pub(super) fn receive<D: Disk, S: StateMachine>(
+    pub(super) fn start_receiving<D: Disk, S: StateMachine>(
         &mut self,
         target: Target,
         around: &mut ReplicaParts<'_, '_, D, S>,
@@ -103,7 +103,7 @@ impl Snapshots {
             return;
         }
         if let Some(job) = self.job.take() {
-            self.give_up(job, around);
+            self.abandon_job(job, around);
         }
         let receiving = Receiving::new(target, self.options.layout, self.next_part);
         around.disk().start_replace_small_file(KEEP_TOKEN, receiving::FILE, receiving.encode());
@@ -130,7 +130,7 @@ impl Snapshots {
         let disk = around.storing.log_mut().disk_mut();
         match receiving.push(self.cluster, bytes, disk) {
             Ok(()) => self.renewal_moves(around.now),
-            Err(wrong) => self.refuse(wrong.0, around),
+            Err(wrong) => self.drop_received(wrong.0, around),
         }
     }
 
@@ -143,10 +143,10 @@ impl Snapshots {
         let Some(Job::Receiving(receiving)) = &mut self.job else {
             return;
         };
-        receiving.writer.tend(around.storing.log_mut().disk_mut());
-        match receiving.done() {
+        receiving.writer.retry_operations(around.storing.log_mut().disk_mut());
+        match receiving.received_snapshot() {
             None => {}
-            Some(Err(wrong)) => self.refuse(wrong.0, around),
+            Some(Err(wrong)) => self.drop_received(wrong.0, around),
             Some(Ok((manifest, header))) => {
                 let node = around.protocol.node();
                 // [snap-2] Slots that are not decided here may be known only to the service.
@@ -159,7 +159,7 @@ impl Snapshots {
                 // The core may not know yet that the log of this auxiliary now begins later.
                 let below = unknown && header.at < around.storing.log().start();
                 if below || (unknown && !node.may_install(header.at, &header.eras)) {
-                    return self.refuse("it contradicts what is known here", around);
+                    return self.drop_received("it contradicts what is known here", around);
                 }
                 self.next_part = receiving.writer.parts_end();
                 self.job = None;
@@ -175,42 +175,42 @@ impl Snapshots {
     }
 
     /// Drops all received data, because it does not match the offer.
-    pub(super) fn refuse<D: Disk, S: StateMachine>(
+    pub(super) fn drop_received<D: Disk, S: StateMachine>(
         &mut self,
         why: &str,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         if let Some(source) = self.fetching.source() {
             let why = format!("node {source}'s snapshot was refused: {why}");
-            around.observing.tell(Event::SnapshotFailed { why });
+            around.observing.queue_event(Event::SnapshotFailed { why });
             self.fetching.mark_as_worse(source);
         }
         if let Some(job) = self.job.take() {
-            self.give_up(job, around);
+            self.abandon_job(job, around);
         }
     }
 
     /// Drops the transfer in progress, if any, because it is not needed.
-    pub(super) fn give_up_receiving<D: Disk, S: StateMachine>(
+    pub(super) fn abandon_transfer<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         if matches!(self.job, Some(Job::Receiving(_)))
             && let Some(job) = self.job.take()
         {
-            self.give_up(job, around);
+            self.abandon_job(job, around);
         }
     }
 
     /// Verifies the data received by an earlier process, chunk by chunk.
-    pub(super) fn resume<D: Disk, S: StateMachine>(
+    pub(super) fn resume_receiving<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let Some(receiving) = &self.resuming else {
             return;
         };
-        if self.reads.count(|purpose| purpose == Purpose::Resume) > 0 {
+        if self.reads.count_reads(|purpose| purpose == Purpose::Resume) > 0 {
             return;
         }
         let manifest = receiving.as_manifest();
@@ -221,7 +221,7 @@ impl Snapshots {
             files.iter().any(|info| info.file == place.file)
         };
         if offset < manifest.bytes && there(around.disk()) {
-            self.reads.start(Purpose::Resume, manifest, offset, around.disk());
+            self.reads.start_read(Purpose::Resume, manifest, offset, around.disk());
         } else {
             self.resumed(around);
         }
@@ -263,23 +263,23 @@ impl Snapshots {
     }
 
     /// Sends peers the bytes that they requested, round-robin.
-    pub(super) fn serve<D: Disk, S: StateMachine>(
+    pub(super) fn serve_peers<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
-        let Some(own) = self.own else { return };
+        let Some(own) = self.own_snapshot else { return };
         let serves = |purpose| matches!(purpose, Purpose::Serve(_));
-        while self.reads.count(serves) < READS_MAX {
-            let Some((to, offset)) = self.serving.next(around.now, &own) else {
+        while self.reads.count_reads(serves) < READS_MAX {
+            let Some((to, offset)) = self.serving.next_read(around.now, &own) else {
                 return;
             };
-            if !self.allowance.may(around.now) {
+            if !self.allowance.may_transfer(around.now) {
                 let at = self.allowance.wake_at();
                 self.go_on_at = crate::wake::earliest([self.go_on_at, at]);
                 return;
             }
             let room = blocks(own.layout.content_bytes());
-            let before = self.reads.count(|purpose| purpose == Purpose::Serve(to));
+            let before = self.reads.count_reads(|purpose| purpose == Purpose::Serve(to));
             if before > 0 && !around.out.fits(to, Lane::Bulk, room * (before + 1)) {
                 // The connection has space only for what is already being read.
                 return;
@@ -290,8 +290,8 @@ impl Snapshots {
                 return;
             }
             let disk = around.disk();
-            let end = self.reads.start(Purpose::Serve(to), own, offset, disk);
-            self.allowance.spend(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            let end = self.reads.start_read(Purpose::Serve(to), own, offset, disk);
+            self.allowance.spend_bytes(usize::try_from(end - offset).unwrap_or(usize::MAX));
             self.serving.reads(to, end);
         }
     }
@@ -306,7 +306,7 @@ impl Snapshots {
         let content = match content {
             Ok(content) => content,
             Err(Unread::NotNow) => {
-                self.serving.missed(to);
+                self.serving.restart_reading(to);
                 self.go_on_at = Some(around.now.plus_ms(SHORT_MS));
                 return;
             }
@@ -319,7 +319,7 @@ impl Snapshots {
             Frame::SnapshotPiece { at: manifest.at, digest: manifest.digest, offset, bytes };
         let sent = around.out.send_all(NodeSet::one(to), Lane::Bulk, &frame, None);
         if sent.is_empty() {
-            self.serving.missed(to);
+            self.serving.restart_reading(to);
         } else {
             around.out.counters.snapshot_bytes_sent += bytes.len() as u64;
             self.serving.sent(around.now, to, bytes.len());

@@ -23,7 +23,7 @@ use quorate_replica::{
 };
 use quorate_wire::{Frame, Lane};
 
-use shelf::{Kept, Shelf, Shelves};
+use shelf::{Shelf, Shelves, StoredPosition};
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 const CHUNK: u32 = BLOCK as u32;
@@ -226,7 +226,7 @@ fn a_crash_loop_shortens_the_next_start() {
 /// beginning, and not twice for the same position.
 #[test]
 fn a_service_on_a_disk_is_synced_while_it_replays() {
-    let kept: Rc<RefCell<Kept>> = Rc::default();
+    let kept: Rc<RefCell<StoredPosition>> = Rc::default();
     let mut options = Shelves::options(1, Class::Durable);
     options.snapshots = small().in_files_of(CHUNK, 4);
     options.snapshots.log_bytes_max = u64::MAX;
@@ -238,12 +238,12 @@ fn a_service_on_a_disk_is_synced_while_it_replays() {
     fill_slots(&mut cluster, node, 300);
     // The disk loses everything that was not synced.
     cluster.crash(node);
-    *kept.borrow_mut() = Kept { synced: Some(Slot::FIRST), ..Kept::default() };
+    *kept.borrow_mut() = StoredPosition { synced: Some(Slot::FIRST), ..StoredPosition::default() };
     cluster.set_slow(node, true);
     cluster.start(node);
     let to = cluster.replica(node).node().decided_to();
     assert!(cluster.run_until(20_000, |cluster| cluster.replica(node).applied_to() >= to));
-    let asked = std::mem::take(&mut kept.borrow_mut().asked);
+    let asked = std::mem::take(&mut kept.borrow_mut().sync_positions);
     assert!(asked.len() > 2 && asked[0] > Slot::FIRST, "{asked:?} of {to}");
     assert!(asked.is_sorted_by(|one, next| one < next), "{asked:?}");
 }
@@ -634,7 +634,7 @@ fn snapshots_at_equal_slots_are_equal_byte_for_byte() {
     level(&mut cluster);
     let at = cluster.replica(leader).applied_to();
     for (from, node) in [(2, 1), (3, 2), (1, 3)] {
-        tell(&mut cluster, NodeId(node), from, ask(0, 0, at.0));
+        deliver_frame(&mut cluster, NodeId(node), from, snapshot_request(0, 0, at.0));
     }
     cluster.run_ms(2_000);
     let first = stream(&cluster, NODES[0]);
@@ -656,7 +656,7 @@ impl Plane for Sink {
     }
 }
 
-fn tell(cluster: &mut Shelves, node: NodeId, from: u32, frame: Frame<'_>) {
+fn deliver_frame(cluster: &mut Shelves, node: NodeId, from: u32, frame: Frame<'_>) {
     let now = cluster.now();
     let replica = cluster.replica_mut(node);
     let received = Received::plain(Member::first(from), frame);
@@ -664,7 +664,7 @@ fn tell(cluster: &mut Shelves, node: NodeId, from: u32, frame: Frame<'_>) {
     cluster.run_ms(0);
 }
 
-fn ask(at: u64, digest: u128, offset: u64) -> Frame<'static> {
+fn snapshot_request(at: u64, digest: u128, offset: u64) -> Frame<'static> {
     let at = Slot(at);
     Frame::SnapshotAsk { at, digest, offset }
 }
@@ -694,7 +694,7 @@ fn absurd_questions_are_answered_and_forgotten() {
     let Snapshot { at, bytes } = cluster.replica(leader).snapshot().unwrap();
     for at in [0, 1, at.0, u64::MAX] {
         for offset in [0, 1, bytes, u64::MAX / 2, u64::MAX - 1, u64::MAX] {
-            tell(&mut cluster, leader, other, ask(at, 0, offset));
+            deliver_frame(&mut cluster, leader, other, snapshot_request(at, 0, offset));
         }
     }
     cluster.run_ms(1_000);
@@ -716,8 +716,8 @@ fn offers_and_pieces_that_nobody_asked_for_change_nothing() {
     let other = 1 + leader.0 % 3;
     for at in [0, 1, 50, u64::MAX] {
         for offset in [0, 100, u64::MAX] {
-            tell(&mut cluster, leader, other, offer(at, 1, offset));
-            tell(&mut cluster, leader, other, piece(at, 1, offset, &[1; 5000]));
+            deliver_frame(&mut cluster, leader, other, offer(at, 1, offset));
+            deliver_frame(&mut cluster, leader, other, piece(at, 1, offset, &[1; 5000]));
         }
     }
     cluster.run_ms(1_000);
@@ -749,13 +749,13 @@ fn a_peer_that_lies_does_not_keep_a_node_from_an_honest_one() {
         for round in 0..400 {
             // The liar's offer is always available when this node chooses a peer.
             for _ in 0..10 {
-                tell(&mut cluster, away, liar.0, offer(at, 7, bytes));
+                deliver_frame(&mut cluster, away, liar.0, offer(at, 7, bytes));
                 cluster.run_ms(2);
             }
             let content = garbage[round % garbage.len()];
-            tell(&mut cluster, away, liar.0, piece(at, 7, 9, content));
-            tell(&mut cluster, away, liar.0, piece(at, 7, 0, content));
-            tell(&mut cluster, away, liar.0, piece(at, 7, u64::MAX, content));
+            deliver_frame(&mut cluster, away, liar.0, piece(at, 7, 9, content));
+            deliver_frame(&mut cluster, away, liar.0, piece(at, 7, 0, content));
+            deliver_frame(&mut cluster, away, liar.0, piece(at, 7, u64::MAX, content));
             most = most.max(parts(&cluster, away));
             if cluster.replica(away).counters().snapshots_installed > 0 {
                 break;
@@ -776,7 +776,7 @@ fn a_node_that_was_offered_too_much_starts_again() {
     let (away, _, liar) = left_behind(&mut cluster);
     cluster.isolate(away, false);
     for _ in 0..5 {
-        tell(&mut cluster, away, liar.0, offer(1 << 40, 7, 1 << 42));
+        deliver_frame(&mut cluster, away, liar.0, offer(1 << 40, 7, 1 << 42));
         cluster.run_ms(5);
     }
     cluster.crash(away);
@@ -800,11 +800,11 @@ fn a_snapshot_that_is_not_what_was_offered_is_not_installed() {
     let length = bytes.len() as u64;
     let mut taken = false;
     for _ in 0..400 {
-        tell(&mut cluster, away, liar.0, offer(at.0, 7, length));
+        deliver_frame(&mut cluster, away, liar.0, offer(at.0, 7, length));
         let before = received(&cluster, away);
         let mut offset = 0;
         for part in bytes.chunks(4000) {
-            tell(&mut cluster, away, liar.0, piece(at.0, 7, offset, part));
+            deliver_frame(&mut cluster, away, liar.0, piece(at.0, 7, offset, part));
             offset += part.len() as u64;
             cluster.run_ms(1);
         }

@@ -36,16 +36,16 @@ fn contents(cluster: &Shelves, node: NodeId) -> Shelf {
 
 /// Number of crashes, and of operations that were in flight at them.
 #[derive(Debug, Default)]
-struct Seen {
+struct CrashCounts {
     crashes: u64,
     writing: u64,
     naming: u64,
     reusing: u64,
 }
 
-impl Seen {
+impl CrashCounts {
     /// Counts operations in flight other than the log's usual writes. Returns whether any are.
-    fn look(&mut self, disk: &MemoryDisk) -> bool {
+    fn count_in_flight(&mut self, disk: &MemoryDisk) -> bool {
         let pending = disk.pending();
         let flies = |kind| pending.iter().any(|pending| pending.kind == kind);
         let of_snapshot = |family| family == Family::Snapshot;
@@ -62,7 +62,7 @@ impl Seen {
 /// node's. Whatever is left on the disk, the node starts twice, with the state after some number of
 /// commands that is not below `known`.
 fn power_cut(
-    seen: &mut Seen,
+    seen: &mut CrashCounts,
     node: NodeId,
     disk: &MemoryDisk,
     known: (u64, Slot),
@@ -116,13 +116,13 @@ fn a_power_cut_in_a_snapshot_or_a_trim_loses_nothing() {
     let node = NODES[0];
     let mut cluster = alone();
     cluster.start(node);
-    let mut seen = Seen::default();
+    let mut seen = CrashCounts::default();
     let mut acknowledged = 0;
     while cluster.replica(node).counters().trims < 3 {
         assert!(acknowledged < 3_000, "no trims");
         let tag = cluster.write(node, &page(acknowledged % PAGES));
         let written = cluster.run_until(20_000, |cluster| {
-            if seen.look(cluster.disk(node)) {
+            if seen.count_in_flight(cluster.disk(node)) {
                 let known = (acknowledged, start_of(cluster, node));
                 power_cut(&mut seen, node, cluster.disk(node), known, alone);
             }
@@ -144,10 +144,10 @@ fn a_power_cut_while_a_snapshot_is_received_loses_nothing() {
     let three = || shelves_at_rest(3, small(), 1);
     let mut cluster = shelves_with(small(), 5);
     let (away, ..) = left_behind(&mut cluster);
-    let mut seen = Seen::default();
+    let mut seen = CrashCounts::default();
     cluster.isolate(away, false);
     let installed = cluster.run_until(60_000, |cluster| {
-        if seen.look(cluster.disk(away)) {
+        if seen.count_in_flight(cluster.disk(away)) {
             let known = (0, start_of(cluster, away));
             power_cut(&mut seen, away, cluster.disk(away), known, three);
         }

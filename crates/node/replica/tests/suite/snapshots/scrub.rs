@@ -115,7 +115,8 @@ fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
         let status = scrub(&mut cluster, N2);
         let repaired = status.count(Fate::Repaired);
         assert!(repaired > 0, "{what}: {status:?}");
-        let of_log = |found: &quorate_replica::scrubbing::report::Found| found.kind == Kind::Log;
+        let of_log =
+            |found: &quorate_replica::scrubbing::report::DamagedPlace| found.kind == Kind::Log;
         assert!(status.found.iter().all(of_log), "{what}: {status:?}");
         assert!(status.found[0].what.contains("segment "), "{status:?}");
         let counters = cluster.replica(N2).counters();

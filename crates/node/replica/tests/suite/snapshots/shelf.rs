@@ -21,17 +21,17 @@ pub(crate) struct Shelf {
     /// Health to report, if not always well.
     pub(crate) health: Option<Rc<RefCell<Health>>>,
     /// Storage for the service's position, if it is to survive the process.
-    pub(crate) kept: Option<Rc<RefCell<Kept>>>,
+    pub(crate) kept: Option<Rc<RefCell<StoredPosition>>>,
 }
 
 /// Position of a service, with its metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct StoredPosition {
     pub(crate) at: Slot,
     /// Position that survives a loss of power, if it differs.
     pub(crate) synced: Option<Slot>,
     /// Positions at which the service was asked to sync.
-    pub(crate) asked: Vec<Slot>,
+    pub(crate) sync_positions: Vec<Slot>,
     pub(crate) meta: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -119,7 +119,7 @@ impl StateMachine for Shelf {
 
     fn recovered(&mut self) -> (Slot, Metadata) {
         let kept = self.kept.as_ref().map(|kept| kept.borrow().clone());
-        let Kept { at, meta, .. } = kept.unwrap_or_default();
+        let StoredPosition { at, meta, .. } = kept.unwrap_or_default();
         (at.max(Slot::FIRST), meta.into_iter().collect())
     }
 
@@ -131,7 +131,7 @@ impl StateMachine for Shelf {
         if let Some(kept) = &self.kept {
             let kept = &mut *kept.borrow_mut();
             kept.synced = Some(kept.at);
-            kept.asked.push(kept.at);
+            kept.sync_positions.push(kept.at);
         }
     }
 

@@ -19,14 +19,14 @@ use quorate_replica::{
     plane::{Body, Plane, Received, TooLarge},
     service::Health,
     stream_front::StreamTag,
-    testing::Heard,
+    testing::DeliveredEvent,
 };
 use quorate_stream::{
     Denied, Name, OpenMode, Retention, StreamOutcome, Writer, store::Layout, table::LocateError,
 };
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
 
-use crate::snapshots::shelf::{Kept, Shelf, Shelves as Group};
+use crate::snapshots::shelf::{Shelf, Shelves as Group, StoredPosition};
 
 const ALL: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
@@ -72,85 +72,90 @@ fn follower(group: &mut Group) -> NodeId {
 /// A client that writes a stream with the bytes of [`byte`], through one node after another.
 struct Client {
     token: u128,
-    how: OpenMode,
+    mode: OpenMode,
     at: Option<(NodeId, StreamName)>,
     /// Position of the piece's first byte in the named stream.
     first: u64,
-    given: u64,
+    given_to: u64,
     acknowledged: u64,
-    heard: BTreeMap<StreamTag, Heard>,
+    events: BTreeMap<StreamTag, DeliveredEvent>,
 }
 
 impl Client {
     fn new(token: u128) -> Self {
         Self {
             token,
-            how: OpenMode::Create,
+            mode: OpenMode::Create,
             at: None,
             first: 0,
-            given: 0,
+            given_to: 0,
             acknowledged: 0,
-            heard: BTreeMap::new(),
+            events: BTreeMap::new(),
         }
     }
 
     /// Processes the events of the node.
-    fn listen(&mut self, group: &mut Group, node: NodeId) {
-        for heard in group.heard(node) {
+    fn process_events(&mut self, group: &mut Group, node: NodeId) {
+        for heard in group.take_stream_events(node) {
             match heard {
-                Heard::Durable(piece, position) if self.at == Some((node, piece)) => {
+                DeliveredEvent::Durable(piece, position) if self.at == Some((node, piece)) => {
                     assert!(position >= self.acknowledged, "a position went back");
-                    assert!(position <= self.given, "more than was given");
+                    assert!(position <= self.given_to, "more than was given");
                     self.acknowledged = position;
                 }
-                Heard::Ended(piece, _) if self.at == Some((node, piece)) => self.at = None,
-                Heard::Durable(..) | Heard::Ended(..) => {}
-                Heard::Done(tag, _)
-                | Heard::Refused(tag, _)
-                | Heard::Failed(tag, _)
-                | Heard::Looked(tag)
-                | Heard::Bytes(tag, _)
-                | Heard::Nowhere(tag, _) => drop(self.heard.insert(tag, heard)),
+                DeliveredEvent::Ended(piece, _) if self.at == Some((node, piece)) => self.at = None,
+                DeliveredEvent::Durable(..) | DeliveredEvent::Ended(..) => {}
+                DeliveredEvent::Done(tag, _)
+                | DeliveredEvent::Refused(tag, _)
+                | DeliveredEvent::Failed(tag, _)
+                | DeliveredEvent::Looked(tag)
+                | DeliveredEvent::Bytes(tag, _)
+                | DeliveredEvent::Nowhere(tag, _) => drop(self.events.insert(tag, heard)),
             }
         }
     }
 
     /// Returns the result of a request.
-    fn wait(&mut self, group: &mut Group, node: NodeId, tag: StreamTag) -> Heard {
+    fn wait_for_result(
+        &mut self,
+        group: &mut Group,
+        node: NodeId,
+        tag: StreamTag,
+    ) -> DeliveredEvent {
         let came = group.run_until(30_000, |group| {
-            self.listen(group, node);
-            self.heard.contains_key(&tag)
+            self.process_events(group, node);
+            self.events.contains_key(&tag)
         });
         assert!(came, "no answer for {tag:?}");
-        self.heard.remove(&tag).unwrap()
+        self.events.remove(&tag).unwrap()
     }
 
-    fn try_open(&mut self, group: &mut Group, node: NodeId) -> Heard {
-        let (how, writer) = (self.how, Writer(self.token));
+    fn try_open(&mut self, group: &mut Group, node: NodeId) -> DeliveredEvent {
+        let (how, writer) = (self.mode, Writer(self.token));
         let (tag, asked) =
             group.streams(node, |streams, tag| streams.open(tag, &name(), how, writer));
         match asked {
-            Ok(()) => self.wait(group, node, tag),
-            Err(failure) => Heard::Failed(tag, failure),
+            Ok(()) => self.wait_for_result(group, node, tag),
+            Err(failure) => DeliveredEvent::Failed(tag, failure),
         }
     }
 
     /// Opens the stream through this node, and continues at the exact position.
-    fn open(&mut self, group: &mut Group, node: NodeId) {
+    fn open_stream(&mut self, group: &mut Group, node: NodeId) {
         let opened = group.run_until(60_000, |group| {
             if !group.runs(node) {
                 return false;
             }
             match self.try_open(group, node) {
-                Heard::Done(_, StreamOutcome::Opened { stream, at }) => {
+                DeliveredEvent::Done(_, StreamOutcome::Opened { stream, at }) => {
                     assert!(at >= self.acknowledged, "{at}: acknowledged bytes are lost");
-                    assert!(at <= self.given, "{at}: bytes that no client gave");
-                    (self.at, self.first, self.given) = (Some((node, stream)), at, at);
+                    assert!(at <= self.given_to, "{at}: bytes that no client gave");
+                    (self.at, self.first, self.given_to) = (Some((node, stream)), at, at);
                     self.acknowledged = at;
                     true
                 }
-                Heard::Failed(..) => {
-                    self.how = if self.how == OpenMode::Create {
+                DeliveredEvent::Failed(..) => {
+                    self.mode = if self.mode == OpenMode::Create {
                         OpenMode::Create
                     } else {
                         OpenMode::Continue
@@ -161,17 +166,17 @@ impl Client {
             }
         });
         assert!(opened, "node {node} does not open the stream");
-        self.how = OpenMode::Continue;
+        self.mode = OpenMode::Continue;
     }
 
-    /// Submits bytes up to stream position `to`, as many as this node accepts.
-    fn give(&mut self, group: &mut Group, to: u64) {
+    /// Puts as many bytes as are allowed, up to this position.
+    fn give_bytes(&mut self, group: &mut Group, to: u64) {
         let Some((node, piece)) = self.at else {
             return;
         };
-        let more = bytes(self.given, to.max(self.given));
+        let more = bytes(self.given_to, to.max(self.given_to));
         let (_, taken) = group.streams(node, |streams, _| streams.put(piece, &more));
-        self.given += taken as u64;
+        self.given_to += taken as u64;
     }
 
     /// Writes up to stream position `to`, in as many pieces as necessary, and waits for completion.
@@ -181,24 +186,24 @@ impl Client {
                 if !group.runs(node) {
                     self.at = None;
                 } else {
-                    self.listen(group, node);
+                    self.process_events(group, node);
                 }
             }
             if self.at.is_none() {
-                self.open(group, through);
+                self.open_stream(group, through);
             }
-            self.give(group, to);
+            self.give_bytes(group, to);
             self.acknowledged >= to
         });
         assert!(done, "{} of {to} are acknowledged", self.acknowledged);
     }
 
-    fn finish(&mut self, group: &mut Group) -> u64 {
+    fn finish_stream(&mut self, group: &mut Group) -> u64 {
         let (node, piece) = self.at.unwrap();
         let (tag, asked) = group.streams(node, |streams, tag| streams.close(tag, piece, true));
         asked.unwrap();
-        match self.wait(group, node, tag) {
-            Heard::Done(_, StreamOutcome::Closed { at }) => at,
+        match self.wait_for_result(group, node, tag) {
+            DeliveredEvent::Done(_, StreamOutcome::Closed { at }) => at,
             other => panic!("{other:?}"),
         }
     }
@@ -214,13 +219,13 @@ fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, LocateErr
         let (tag, asked) =
             group.streams(node, |streams, tag| streams.read(tag, &name(), position, 50_000));
         asked.unwrap();
-        match reader.wait(group, node, tag) {
-            Heard::Bytes(_, mut bytes) => read.append(&mut bytes),
-            Heard::Nowhere(_, LocateError::BehindEnd { end, .. }) if end == position => {
+        match reader.wait_for_result(group, node, tag) {
+            DeliveredEvent::Bytes(_, mut bytes) => read.append(&mut bytes),
+            DeliveredEvent::Nowhere(_, LocateError::BehindEnd { end, .. }) if end == position => {
                 return Ok(read);
             }
-            Heard::Nowhere(_, nowhere) => return Err(nowhere),
-            Heard::Failed(_, Failure::Unavailable) => {
+            DeliveredEvent::Nowhere(_, nowhere) => return Err(nowhere),
+            DeliveredEvent::Failed(_, Failure::Unavailable) => {
                 refused += 1;
                 assert!(refused < 6000, "node {node} never has {position}");
                 group.run_ms(10);
@@ -256,9 +261,12 @@ fn what_is_acknowledged_is_on_every_node() {
         client.write_to(&mut group, 300_000, owner);
         let skipped = group.replica(owner).counters().stream_slots_skipped;
         assert_eq!(skipped, 0, "in health nothing is a no-op");
-        assert_eq!(client.finish(&mut group), 300_000);
+        assert_eq!(client.finish_stream(&mut group), 300_000);
         check_all(&mut group, 300_000);
-        assert!(matches!(client.try_open(&mut group, owner), Heard::Refused(_, Denied::Finished)));
+        assert!(matches!(
+            client.try_open(&mut group, owner),
+            DeliveredEvent::Refused(_, Denied::Finished)
+        ));
     }
 }
 
@@ -274,7 +282,7 @@ fn leader_and_follower_own_streams_beside_commands() {
         let tag = group.write(other, b"page");
         assert!(group.run_until(5000, |group| group.outcome(other, tag).is_some()));
     }
-    assert_eq!(client.finish(&mut group), 100_000);
+    assert_eq!(client.finish_stream(&mut group), 100_000);
     check_all(&mut group, 100_000);
 }
 
@@ -286,25 +294,25 @@ fn second_writer_is_refused_or_takes_over() {
     let mut first = Client::new(1);
     first.write_to(&mut group, 10_000, one);
     let mut second = Client::new(2);
-    assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::Exists)));
-    second.how = OpenMode::Append;
-    assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::InUse)));
+    assert!(matches!(second.try_open(&mut group, two), DeliveredEvent::Refused(_, Denied::Exists)));
+    second.mode = OpenMode::Append;
+    assert!(matches!(second.try_open(&mut group, two), DeliveredEvent::Refused(_, Denied::InUse)));
     // Bytes in flight at the takeover may be lost, but no answer is wrong.
-    first.give(&mut group, 60_000);
-    second.how = OpenMode::Takeover;
-    second.given = 60_000;
-    second.open(&mut group, two);
-    let at = second.given;
+    first.give_bytes(&mut group, 60_000);
+    second.mode = OpenMode::Takeover;
+    second.given_to = 60_000;
+    second.open_stream(&mut group, two);
+    let at = second.given_to;
     assert!((10_000..=60_000).contains(&at));
     assert!(group.run_until(5000, |group| {
-        first.listen(group, one);
+        first.process_events(group, one);
         first.at.is_none()
     }));
     assert!(first.acknowledged <= at);
-    first.how = OpenMode::Continue;
-    assert!(matches!(first.try_open(&mut group, one), Heard::Refused(_, Denied::Fenced)));
+    first.mode = OpenMode::Continue;
+    assert!(matches!(first.try_open(&mut group, one), DeliveredEvent::Refused(_, Denied::Fenced)));
     second.write_to(&mut group, 80_000, two);
-    assert_eq!(second.finish(&mut group), 80_000);
+    assert_eq!(second.finish_stream(&mut group), 80_000);
     check_all(&mut group, 80_000);
 }
 
@@ -317,14 +325,14 @@ fn piece_outlives_a_leader() {
         let mut client = Client::new(7);
         client.write_to(&mut group, 50_000, owner);
         let piece = client.at;
-        client.give(&mut group, 400_000);
+        client.give_bytes(&mut group, 400_000);
         group.run_ms(seed % 5);
         let dead = leader(&mut group);
         group.kill(dead);
         client.write_to(&mut group, 500_000, owner);
         assert_eq!(client.at, piece, "it is the same piece");
         group.start(dead);
-        assert_eq!(client.finish(&mut group), 500_000);
+        assert_eq!(client.finish_stream(&mut group), 500_000);
         check_all(&mut group, 500_000);
     }
 }
@@ -344,7 +352,7 @@ fn inherited_runs_are_recorded_in_parts() {
         client.write_to(&mut group, 50_000, owner);
         let dead = leader(&mut group);
         // The followers' votes no longer arrive.
-        client.give(&mut group, 900_000);
+        client.give_bytes(&mut group, 900_000);
         group.run_until(1_000, |group| {
             let voted_to = group.replica(owner).node().acceptor().voted_to();
             voted_to.0 > 500_000
@@ -352,7 +360,7 @@ fn inherited_runs_are_recorded_in_parts() {
         group.kill(dead);
         client.write_to(&mut group, 1_000_000, owner);
         group.start(dead);
-        assert_eq!(client.finish(&mut group), 1_000_000);
+        assert_eq!(client.finish_stream(&mut group), 1_000_000);
         check_all(&mut group, 1_000_000);
         let failed = ALL.map(|node| group.replica(node).error());
         assert_eq!(failed, [None, None, None]);
@@ -368,13 +376,13 @@ fn client_of_a_dead_owner_continues_elsewhere() {
         let other = follower(&mut group);
         let mut client = Client::new(7);
         client.write_to(&mut group, 50_000, owner);
-        client.give(&mut group, 400_000);
+        client.give_bytes(&mut group, 400_000);
         group.run_ms(seed % 5);
-        client.listen(&mut group, owner);
+        client.process_events(&mut group, owner);
         group.crash(owner);
         client.write_to(&mut group, 500_000, other);
         group.start(owner);
-        assert_eq!(client.finish(&mut group), 500_000);
+        assert_eq!(client.finish_stream(&mut group), 500_000);
         check_all(&mut group, 500_000);
     }
 }
@@ -395,10 +403,10 @@ fn stream_of_a_lost_owner_is_closed() {
     assert!(writing(&mut group).is_some());
     assert!(group.run_until(60_000, |group| writing(group).is_none()));
     let mut second = Client::new(8);
-    second.how = OpenMode::Append;
-    second.given = 50_000;
-    second.open(&mut group, alive);
-    assert_eq!(second.given, 50_000);
+    second.mode = OpenMode::Append;
+    second.given_to = 50_000;
+    second.open_stream(&mut group, alive);
+    assert_eq!(second.given_to, 50_000);
 }
 
 /// [stream-5] The streams of an owner are closed even if its next process starts immediately.
@@ -426,12 +434,12 @@ fn nothing_acknowledged_is_lost_when_all_lose_power() {
         for round in 1..=3 {
             let owner = ALL[usize::try_from((seed + round) % 3).unwrap()];
             client.write_to(&mut group, round * 100_000, owner);
-            client.give(&mut group, round * 100_000 + 70_000);
+            client.give_bytes(&mut group, round * 100_000 + 70_000);
             let before = client.acknowledged;
             // At any moment, or as soon as some bytes are acknowledged.
             let patience_ms = if seed < 5 { seed } else { 5000 };
             group.run_until(patience_ms, |group| {
-                client.listen(group, owner);
+                client.process_events(group, owner);
                 client.acknowledged > before
             });
             for node in ALL {
@@ -443,7 +451,7 @@ fn nothing_acknowledged_is_lost_when_all_lose_power() {
             }
         }
         client.write_to(&mut group, 400_000, ALL[0]);
-        assert_eq!(client.finish(&mut group), 400_000);
+        assert_eq!(client.finish_stream(&mut group), 400_000);
         check_all(&mut group, 400_000);
     }
 }
@@ -460,7 +468,7 @@ fn follower_that_was_away_gets_the_bytes() {
     client.write_to(&mut group, 2_000_000, owner);
     group.isolate(away, false);
     client.write_to(&mut group, 2_100_000, owner);
-    assert_eq!(client.finish(&mut group), 2_100_000);
+    assert_eq!(client.finish_stream(&mut group), 2_100_000);
     check_all(&mut group, 2_100_000);
 }
 
@@ -471,7 +479,10 @@ fn ailing(seed: u64) -> (Group, Rc<RefCell<Health>>) {
 
 /// Creates a group in which the test controls the service of node 1, and `kept`, if set, preserves
 /// that service's position when its process ends.
-fn ailing_and_keeping(seed: u64, kept: Option<Rc<RefCell<Kept>>>) -> (Group, Rc<RefCell<Health>>) {
+fn ailing_and_keeping(
+    seed: u64,
+    kept: Option<Rc<RefCell<StoredPosition>>>,
+) -> (Group, Rc<RefCell<Health>>) {
     let mut options = options(Class::Durable);
     // The state that the service loses is replayed from the log.
     options.snapshots.log_bytes_min = u64::MAX;
@@ -481,7 +492,7 @@ fn ailing_and_keeping(seed: u64, kept: Option<Rc<RefCell<Kept>>>) -> (Group, Rc<
 fn ailing_with(
     options: ReplicaOptions,
     seed: u64,
-    kept: Option<Rc<RefCell<Kept>>>,
+    kept: Option<Rc<RefCell<StoredPosition>>>,
 ) -> (Group, Rc<RefCell<Health>>) {
     let health = Rc::new(RefCell::new(Health::Well));
     let given = Rc::clone(&health);
@@ -508,14 +519,14 @@ fn piece_outlives_the_state_of_the_service() {
         let mut client = Client::new(7);
         client.write_to(&mut group, 50_000, ALL[0]);
         let piece = client.at;
-        client.give(&mut group, 200_000);
+        client.give_bytes(&mut group, 200_000);
         group.run_ms(seed % 3);
         *health.borrow_mut() = Health::Down("it is gone".into());
         group.run_ms(20);
         *health.borrow_mut() = Health::Back(Some("with nothing".into()));
         client.write_to(&mut group, 400_000, ALL[0]);
         assert_eq!(client.at, piece, "it is the same piece");
-        assert_eq!(client.finish(&mut group), 400_000);
+        assert_eq!(client.finish_stream(&mut group), 400_000);
         check_all(&mut group, 400_000);
     }
 }
@@ -544,7 +555,7 @@ fn piece_outlives_a_snapshot_from_before_it_was_opened() {
     client.write_to(&mut group, 500_000, owner);
     assert_eq!(client.at, piece, "it is the same piece");
     assert!(group.replica(owner).counters().snapshots_loaded > 0);
-    assert_eq!(client.finish(&mut group), 500_000);
+    assert_eq!(client.finish_stream(&mut group), 500_000);
     check_all(&mut group, 500_000);
 }
 
@@ -552,13 +563,13 @@ fn piece_outlives_a_snapshot_from_before_it_was_opened() {
 /// bytes. When the service loses its state, too, they are needed, and fetched from peers.
 #[test]
 fn content_learned_again_without_bytes_is_fetched_when_the_service_loses_its_state() {
-    let kept = Rc::new(RefCell::new(Kept::default()));
+    let kept = Rc::new(RefCell::new(StoredPosition::default()));
     let (mut group, health) = ailing_and_keeping(7, Some(Rc::clone(&kept)));
     let owner = ALL[1];
     let mut client = Client::new(7);
     client.write_to(&mut group, 50_000, owner);
     client.write_to(&mut group, 300_000, owner);
-    assert_eq!(client.finish(&mut group), 300_000);
+    assert_eq!(client.finish_stream(&mut group), 300_000);
     check_all(&mut group, 300_000);
     group.run_ms(100);
     group.crash(ALL[0]);
@@ -598,7 +609,7 @@ fn bytes_that_are_learned_are_recorded_while_the_service_is_stuck() {
     });
     assert!(learned, "{:?}", group.replica(ALL[0]).error());
     *health.borrow_mut() = Health::Well;
-    assert_eq!(client.finish(&mut group), 300_000);
+    assert_eq!(client.finish_stream(&mut group), 300_000);
     check_all(&mut group, 300_000);
 }
 
@@ -612,7 +623,7 @@ fn lost_frames_are_made_good() {
         let mut client = Client::new(7);
         client.write_to(&mut group, 1_000_000, owner);
         group.knobs.loss_per_mille = 0;
-        assert_eq!(client.finish(&mut group), 1_000_000);
+        assert_eq!(client.finish_stream(&mut group), 1_000_000);
         check_all(&mut group, 1_000_000);
     }
 }
@@ -641,7 +652,7 @@ fn bytes_outlive_the_log() {
     assert!(group.run_until(20_000, |group| { group.replica(owner).log().start().0 > 1_000_000 }));
     group.isolate(away, false);
     client.write_to(&mut group, 3_100_000, owner);
-    assert_eq!(client.finish(&mut group), 3_100_000);
+    assert_eq!(client.finish_stream(&mut group), 3_100_000);
     check_all(&mut group, 3_100_000);
     let installed = group.replica(away).counters().snapshots_installed;
     assert!(installed > 0, "it learned from the log, which proves nothing here");
@@ -665,8 +676,8 @@ fn streams_are_kept_as_long_and_as_large_as_they_are_to_be() {
         let keep = Retention { bytes, age_ms };
         let (tag, asked) = group.streams(owner, |streams, tag| streams.retain(tag, &name(), keep));
         asked.unwrap();
-        let done = Client::new(0).wait(&mut group, owner, tag);
-        assert_eq!(done, Heard::Done(tag, StreamOutcome::Retained));
+        let done = Client::new(0).wait_for_result(&mut group, owner, tag);
+        assert_eq!(done, DeliveredEvent::Done(tag, StreamOutcome::Retained));
         group.run_ms(30_000);
         ALL.map(|node| {
             let (_, info) = group.streams(node, |streams, _| streams.info(&name()));
@@ -692,27 +703,27 @@ fn trimmed_and_removed_bytes_are_not_there() {
     client.write_to(&mut group, 100_000, owner);
     let (tag, asked) = group.streams(other, |streams, tag| streams.trim(tag, &name(), 60_000));
     asked.unwrap();
-    let done = Client::new(0).wait(&mut group, other, tag);
-    assert_eq!(done, Heard::Done(tag, StreamOutcome::Trimmed { start: 60_000 }));
+    let done = Client::new(0).wait_for_result(&mut group, other, tag);
+    assert_eq!(done, DeliveredEvent::Done(tag, StreamOutcome::Trimmed { start: 60_000 }));
     assert_eq!(read(&mut group, other, 0), Err(LocateError::Trimmed { start: 60_000 }));
     assert_eq!(read(&mut group, other, 60_000), Ok(bytes(60_000, 100_000)));
     client.write_to(&mut group, 120_000, owner);
     let (tag, asked) = group.streams(other, |streams, tag| streams.remove(tag, &name()));
     asked.unwrap();
-    let done = Client::new(0).wait(&mut group, other, tag);
-    assert_eq!(done, Heard::Done(tag, StreamOutcome::Removed));
+    let done = Client::new(0).wait_for_result(&mut group, other, tag);
+    assert_eq!(done, DeliveredEvent::Done(tag, StreamOutcome::Removed));
     assert_eq!(read(&mut group, other, 0), Err(LocateError::Unknown));
     assert!(group.run_until(5000, |group| {
-        client.listen(group, owner);
+        client.process_events(group, owner);
         client.at.is_none()
     }));
 }
 
 /// Stores the frames that a replica sends.
 #[derive(Default)]
-struct Said(Vec<u8>);
+struct RecordedFrames(Vec<u8>);
 
-impl Plane for Said {
+impl Plane for RecordedFrames {
     fn has_room(&self, _: NodeId, _: Lane, _: usize) -> bool {
         true
     }
@@ -738,12 +749,12 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
     let mut group = group(Class::Durable, 5);
     let node = leader(&mut group);
     let mut client = Client::new(1);
-    client.open(&mut group, node);
+    client.open_stream(&mut group, node);
     client.write_to(&mut group, 10_000, node);
     let (_, stream) = client.at.expect("it writes");
     let asks = |group: &mut Group, value, slot| {
         let now = group.now();
-        let mut said = Said::default();
+        let mut said = RecordedFrames::default();
         let asker = ALL.into_iter().find(|other| *other != node).unwrap();
         let frame = Frame::FetchRequest { value, slot };
         let received = Received::plain(Member::first(asker.0), frame);
@@ -767,7 +778,7 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
     assert_eq!(asks(&mut group, unknown, later), None, "it may be opened");
     let before = Slot(applied.0 - 1);
     assert_eq!(asks(&mut group, content(before, 9_999), before), None);
-    client.finish(&mut group);
+    client.finish_stream(&mut group);
     let applied = group.replica(node).applied_to();
     let closed = Some((stream, u64::MAX, applied));
     assert_eq!(asks(&mut group, content(later, 10_000), later), closed);
@@ -780,7 +791,7 @@ fn what_clients_gave_and_nobody_decides_is_told() {
     let mut group = group(Class::Durable, 6);
     let node = leader(&mut group);
     let mut client = Client::new(1);
-    client.open(&mut group, node);
+    client.open_stream(&mut group, node);
     client.write_to(&mut group, 5_000, node);
     let stopped = |group: &Group| {
         let status = group.replica(node).status(group.now());
@@ -790,7 +801,7 @@ fn what_clients_gave_and_nobody_decides_is_told() {
     assert_eq!(stopped(&group), None, "no writer waits");
     let others = ALL.into_iter().filter(|other| *other != node);
     others.clone().for_each(|other| group.crash(other));
-    client.give(&mut group, 6_000);
+    client.give_bytes(&mut group, 6_000);
     group.run_ms(4_000);
     assert_eq!(stopped(&group), None, "it has not been long");
     group.run_ms(4_000);

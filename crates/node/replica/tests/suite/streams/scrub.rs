@@ -26,7 +26,7 @@ fn rotten_chunks_are_found_and_fetched_again() {
     let owner = follower(&mut group);
     let mut client = Client::new(7);
     client.write_to(&mut group, 700_000, owner);
-    assert_eq!(client.finish(&mut group), 700_000);
+    assert_eq!(client.finish_stream(&mut group), 700_000);
     check_all(&mut group, 700_000);
     group.run_ms(1_000);
     for ill in ALL {
@@ -70,7 +70,7 @@ fn alone_a_node_names_what_rotted_and_serves_the_rest() {
     assert!(group.run_until(10_000, |group| group.leader().is_some()));
     let mut client = Client::new(7);
     client.write_to(&mut group, 300_000, one);
-    assert_eq!(client.finish(&mut group), 300_000);
+    assert_eq!(client.finish_stream(&mut group), 300_000);
     group.run_ms(1_000);
     let mut blocks = group.disk(one).written_blocks();
     blocks.retain(|at| at.file.family == Family::Stream);

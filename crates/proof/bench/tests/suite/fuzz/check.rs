@@ -65,7 +65,7 @@ impl Requests for Replica {
 }
 
 impl FrameClients for Replica {
-    fn lend(&mut self) -> Result<Name, Failure> {
+    fn assign_name(&mut self) -> Result<Name, Failure> {
         Name::of(1, 2, 3).ok_or(Failure::Unavailable)
     }
 
