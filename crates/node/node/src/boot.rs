@@ -13,7 +13,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
     value::Value,
-    witness::{Memory, STEPS_MAX, Written},
+    witness::{LogEnd, Memory, STEPS_MAX},
 };
 use quorate_log::{Log, LogError, LogOptions, ReadProgress, Recovery};
 use quorate_replica::{
@@ -288,9 +288,9 @@ fn open_log<H: Home>(
     let (log, recovery) = for_room(starter, |starter| open_once(identity, options, starter))?;
     let damage = recovery.damage.as_ref().filter(|damage| damage.forgotten);
     let mut places = damage.map_or_else(Vec::new, |damage| damage.places.clone());
-    let written = Written { incarnation: identity.incarnation(), to: recovery.whole_to };
+    let written = LogEnd { incarnation: identity.incarnation(), last_write: recovery.whole_to };
     // The current start is excluded, because nothing was sent in it.
-    let own = Memory { written, boot: identity.boot() - 1 };
+    let own = Memory { log_end: written, boot: identity.boot() - 1 };
     let mut heard = own;
     // [lie-3] A folder that claims never to have run may be an older copy.
     for (by, remembered) in recall(identity, starter) {

@@ -332,7 +332,7 @@ impl<H: Home> Identity<H> {
     /// [lie-4] Makes the node a new member, with an incarnation and a boot number above those that
     /// its peers remember and the folder may have forgotten.
     pub fn rise_above(&mut self, remembered: Memory) -> Result<Incarnation, IdentityError> {
-        let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
+        let next = next_incarnation(self.state.incarnation.max(remembered.log_end.incarnation))?;
         let boot = remembered.boot.checked_add(1).ok_or(IdentityError::Exhausted("boot"))?;
         self.change(|state| {
             (state.incarnation, state.boot) = (next, state.boot.max(boot));
@@ -346,7 +346,7 @@ impl<H: Home> Identity<H> {
     /// incarnation, without a vote.
     pub fn reserve_for_next(&mut self, remembered: Memory) -> Result<(), IdentityError> {
         let before = self.owed;
-        let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
+        let next = next_incarnation(self.state.incarnation.max(remembered.log_end.incarnation))?;
         let (incarnation, boot) = before.unwrap_or_default();
         self.owed = Some((incarnation.max(next), boot.max(remembered.boot)));
         let saved = self.save();

@@ -7,7 +7,7 @@ use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::Class,
     slot::Slot,
-    witness::{Memory, Written},
+    witness::{LogEnd, Memory},
 };
 use quorate_log::disk::SmallFiles as _;
 use quorate_replica::group::As;
@@ -43,8 +43,8 @@ fn reopen(folder: &Path) -> Identity<LockedFolder> {
 }
 
 fn memory(incarnation: u32, boot: u32) -> Memory {
-    let written = Written { incarnation: Incarnation(incarnation), to: 1 };
-    Memory { written, boot }
+    let written = LogEnd { incarnation: Incarnation(incarnation), last_write: 1 };
+    Memory { log_end: written, boot }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    witness::{Memory, Written},
+    witness::{LogEnd, Memory},
 };
 use quorate_log::LogOptions;
 use quorate_log::disk::{MemoryDisk, SmallFiles as _};
@@ -180,8 +180,8 @@ impl Starter for Told {
 fn a_folder_that_went_back_starts_in_another_incarnation() {
     let disk = MemoryDisk::new();
     let remembered = |incarnation, to, boot| {
-        let written = Written { incarnation: Incarnation(incarnation), to };
-        Told(Some(Memory { written, boot }))
+        let written = LogEnd { incarnation: Incarnation(incarnation), last_write: to };
+        Told(Some(Memory { log_end: written, boot }))
     };
     let mut starts = [
         (remembered(0, 1_000, 0), Some((1, 1))),
@@ -243,7 +243,7 @@ fn the_folder_is_marked_before_a_raise_is_taken_in() {
         let now = Now { time: Time(10), wall_ms: 0 };
         let received = Received::plain(Member::first(2), frame);
         host.frame(&mut now.turn(&mut NoPeers), Lane::Control, received);
-        host.replica().node().run().voted_to(ballot)
+        host.replica().node().newest_run().voted_to(ballot)
     };
     assert_eq!(hears(11), Slot(0), "no vote for what is not known here");
     assert!(marked().starts_with("quorate identity 1"), "{}", marked());

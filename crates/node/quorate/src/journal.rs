@@ -8,7 +8,7 @@
 use quorate_core::{
     ballot::Ballot,
     effect::{Alarm, Role},
-    explanation::{End, Explanation},
+    explanation::{BallotEnd, Explanation},
     node_id::NodeId,
     time::Time,
 };
@@ -355,7 +355,7 @@ impl Journal {
                 self.leader = None;
                 // Another node leads or campaigns. On this node, a transfer also looks like this.
                 let level = match why {
-                    End::HigherBallot { .. } => Level::INFO,
+                    BallotEnd::HigherBallot { .. } => Level::INFO,
                     _ => Level::WARN,
                 };
                 self.unled = Some(format!("this node stepped down: {why}"));
@@ -471,7 +471,7 @@ mod tests {
         let silent = Explanation::LeaderSilent { leader: NodeId(1), silent_us: 153_400 };
         let campaigns = Explanation::Campaigns { ballot: BALLOT, why: Campaign::PreVotes };
         let leads = Explanation::Leads { ballot: BALLOT };
-        let steps_down = Explanation::StepsDown { ballot: BALLOT, why: End::QuorumSilent };
+        let steps_down = Explanation::StepsDown { ballot: BALLOT, why: BallotEnd::QuorumSilent };
         let events = [
             (0, Event::Leadership(silent)),
             (1, role(Role::Candidate, None)),
@@ -550,7 +550,7 @@ mod tests {
             ms: 2_300,
         };
         let (ballot, why) = (BALLOT, "…".to_owned());
-        let end = End::QuorumSilent;
+        let end = BallotEnd::QuorumSilent;
         let leadership = [
             Explanation::LeaderSilent { leader: NodeId(1), silent_us: 153_000 },
             Explanation::LeaderUnreachable { leader: NodeId(1) },

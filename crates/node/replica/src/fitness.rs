@@ -104,10 +104,10 @@ impl FitnessState {
         } else if let Some(why) = service() {
             self.fitness = Fitness::CannotApply;
             self.reason = why;
-        } else if lag.gives_way() {
+        } else if lag.should_hand_over() {
             self.fitness = lag;
             self.reason = "it has much left to apply".to_owned();
-        } else if before.gives_way() && self.was_fit {
+        } else if before.should_hand_over() && self.was_fit {
             self.fitness = Fitness::Settling;
             self.settled_at = now.plus_ms(SETTLES_MS);
         } else if lag == Fitness::Settling {
@@ -122,7 +122,7 @@ impl FitnessState {
 
     /// Returns why a leader must hand over; `None` if it need not.
     pub(crate) fn handover_reason(&self) -> Option<&str> {
-        self.fitness.gives_way().then_some(&*self.reason)
+        self.fitness.should_hand_over().then_some(&*self.reason)
     }
 
     pub(crate) fn log_trouble(&self) -> Option<&'static str> {

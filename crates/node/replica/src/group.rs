@@ -424,7 +424,7 @@ impl Group {
     /// Applies the eras in force after this slot: drops removed nodes, and ends a plan that reached
     /// its goal.
     pub fn apply_eras(&mut self, at: Slot, eras: &Eras) {
-        let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
+        let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.is_removed);
         let gone = self.nodes.extract_if(.., |node, _| spent(*node));
         let gone = gone.filter_map(|(node, known)| Some((known.nonce?, node)));
         self.removed_nonces.extend(gone);

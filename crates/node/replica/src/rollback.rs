@@ -5,7 +5,7 @@
 use quorate_core::{
     node_id::{Member, NodeId},
     slot::Slot,
-    witness::{Memory, RollbackDetector, Written},
+    witness::{LogEnd, Memory, RollbackDetector},
 };
 use quorate_log::disk::Disk;
 use quorate_wire::{Frame, Lane};
@@ -38,7 +38,7 @@ impl Rollback {
         understands: bool,
     ) {
         self.forget_strangers(spine);
-        let memory = self.detector.meet(member, boot);
+        let memory = self.detector.record_connection(member, boot);
         if understands && memory != Memory::default() {
             self.reminders.push((member.node, memory));
         }
@@ -66,7 +66,7 @@ impl Rollback {
             return true;
         }
         self.forget_strangers(spine);
-        let Err(memory) = self.detector.hear(from, to) else {
+        let Err(memory) = self.detector.record_log_end(from, to) else {
             return true;
         };
         spine.counters.frames_mismatched += 1;
@@ -77,11 +77,11 @@ impl Rollback {
 
     fn forget_strangers<D: Disk, S: StateMachine>(&mut self, spine: &Spine<D, S>) {
         let (peers, table) = (&spine.peers, spine.group());
-        self.detector.keep(|node| peers.has(node) || table.entry_of(node).is_some());
+        self.detector.evict_unknown(|node| peers.has(node) || table.entry_of(node).is_some());
     }
 
     pub(crate) fn memory_of(&self, node: NodeId) -> Memory {
-        self.detector.recall(node)
+        self.detector.memory_of(node)
     }
 
     /// [lie-5] Handles another node's memory of this node's starts, and of its statements about its
@@ -143,6 +143,6 @@ impl Rollback {
 /// Returns the log end and boot number of this node's folder, as far as this process knows.
 fn own_memory<D: Disk, S: StateMachine>(spine: &Spine<D, S>) -> Memory {
     let to = spine.storing.log().whole_to();
-    let written = Written { incarnation: spine.own.member.incarnation, to };
-    Memory { written, boot: spine.own.boot }
+    let written = LogEnd { incarnation: spine.own.member.incarnation, last_write: to };
+    Memory { log_end: written, boot: spine.own.boot }
 }

@@ -30,7 +30,7 @@ impl Votes {
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),
-            name => Route::named(name).map(Self::Set),
+            name => Route::from_name(name).map(Self::Set),
         }
     }
 

@@ -159,7 +159,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
 
     pub(crate) fn is_spent(&self, node: NodeId) -> bool {
         let identity = self.applying.membership().eras().identity(node);
-        identity.is_some_and(|identity| identity.spent)
+        identity.is_some_and(|identity| identity.is_removed)
     }
 
     pub(crate) fn node(&self) -> &Node {

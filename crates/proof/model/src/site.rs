@@ -13,7 +13,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::{StreamName, Value},
-    witness::{Memory, RollbackDetector, Written},
+    witness::{LogEnd, Memory, RollbackDetector},
 };
 
 use crate::{
@@ -136,7 +136,7 @@ impl Site {
     /// nodes.
     pub(crate) fn memory(&self) -> Memory {
         let to = self.disk.persisted() as u64;
-        Memory { written: Written { incarnation: self.member.incarnation, to }, boot: 0 }
+        Memory { log_end: LogEnd { incarnation: self.member.incarnation, last_write: to }, boot: 0 }
     }
 
     /// Rebuilds what a new process has in memory from the log: bytes and decided values.

@@ -217,7 +217,7 @@ impl World {
                 self.step(site, Input::Last { to })
             }
             Event::Early { site } => {
-                let run = self.sites[site].node.as_ref().map(|node| *node.run());
+                let run = self.sites[site].node.as_ref().map(|node| *node.newest_run());
                 let Some(run) = run.filter(|run| run.from < run.to) else {
                     return Ok(());
                 };
@@ -347,7 +347,7 @@ impl World {
         let node = self.sites[at].member.node;
         let eras = self.observer.eras();
         let removed = eras.current().member_of(node).is_none();
-        if !removed || !eras.identity(node).is_some_and(|id| id.spent) {
+        if !removed || !eras.identity(node).is_some_and(|id| id.is_removed) {
             return Ok(());
         }
         self.crash(at, 0)?;
@@ -535,7 +535,7 @@ impl World {
         } else if found.forgotten || recalled.is_some() || site.owes {
             // [disk-8], [lie-4], [volatile-1] The node acknowledges the loss with a new
             // incarnation.
-            let heard = recalled.map_or(0, |memory| memory.written.incarnation.0);
+            let heard = recalled.map_or(0, |memory| memory.log_end.incarnation.0);
             site.owes = false;
             site.memory_from = site.disk.entries().len();
             site.member.incarnation.0 = site.member.incarnation.0.max(heard) + 1;
@@ -571,7 +571,7 @@ impl World {
         for peer in 0..self.sites.len() {
             if peer != at && self.sites[peer].node.is_some() {
                 let (own, member) = (self.sites[at].memory(), self.sites[at].member);
-                let memory = self.sites[peer].witness.meet(member, 0);
+                let memory = self.sites[peer].witness.record_connection(member, 0);
                 let reminded = Some(memory).filter(|memory| own.fell_behind(*memory));
                 self.tell_behind(at, reminded, lied)?;
                 if reminded.is_some() && !self.sites[at].failed {
@@ -594,7 +594,7 @@ impl World {
         let node = self.sites[at].member.node;
         let sites = self.sites.iter().enumerate();
         let asked = sites.filter(|(at, site)| book & 1 << at != 0 && site.node.is_some());
-        let asked = asked.map(|(_, site)| site.witness.recall(node));
+        let asked = asked.map(|(_, site)| site.witness.memory_of(node));
         asked.fold(Memory::default(), Memory::max)
     }
 
@@ -624,7 +624,7 @@ impl World {
         if self.sites[sender].process != process || self.sites[sender].member != from {
             return Ok(true);
         }
-        match self.sites[at].witness.hear(from, to) {
+        match self.sites[at].witness.record_log_end(from, to) {
             Ok(()) => Ok(true),
             Err(remembered) => {
                 // A node whose log is less advanced was notified before it sent a message. A node
@@ -645,13 +645,14 @@ impl World {
     /// Starts a node that was down. If other nodes remember its log, the disk loses the end of that
     /// log first.
     fn lie(&mut self, at: usize, lost: u64, book: u32) -> Result<(), Violation> {
-        let remembered = self.recalled(at, u32::MAX).written;
-        let same = remembered.to > 0 && remembered.incarnation == self.sites[at].member.incarnation;
+        let remembered = self.recalled(at, u32::MAX).log_end;
+        let same = remembered.last_write > 0
+            && remembered.incarnation == self.sites[at].member.incarnation;
         if self.sites[at].node.is_some() || !same {
             return Ok(());
         }
-        let from = remembered.to.saturating_sub(lost.max(1));
-        if from < remembered.to {
+        let from = remembered.last_write.saturating_sub(lost.max(1));
+        if from < remembered.last_write {
             let from = usize::try_from(from).unwrap_or(usize::MAX);
             self.sites[at].disk.lose_from(from);
             self.sites[at].lied = true;

@@ -23,8 +23,8 @@ pub struct ProposalReceivers {
     /// auxiliaries are sent every undecided proposal.
     engaged: Option<Time>,
     /// Nodes that receive no proposals.
-    idle: NodeSet,
-    /// Era whose roles `idle` reflects.
+    without_proposals: NodeSet,
+    /// Era whose roles `without_proposals` reflects.
     era: Era,
     /// End of the decided prefix, and the time of the last progress. The time also advances while
     /// no proposal is outstanding.
@@ -32,13 +32,13 @@ pub struct ProposalReceivers {
     /// Until this time, proposals go to all nodes instead of only a quorum.
     generous_until: Time,
     /// Time of the next check for late replies.
-    look_at: Time,
+    next_check_at: Time,
 }
 
 impl ProposalReceivers {
     /// Starts the term of a new leader. `engaged` means that the leader needs its auxiliaries from
     /// the start.
-    pub fn begin(&mut self, now: Time, decided_to: Slot, engaged: bool) {
+    pub fn begin_term(&mut self, now: Time, decided_to: Slot, engaged: bool) {
         *self = Self {
             engaged: engaged.then_some(now),
             progress: (decided_to, now),
@@ -49,9 +49,9 @@ impl ProposalReceivers {
     /// Returns whether a check for late replies is due, and schedules the next one `every_ms`
     /// later.
     pub fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
-        let due = now >= self.look_at;
+        let due = now >= self.next_check_at;
         if due {
-            self.look_at = now.plus_ms(every_ms);
+            self.next_check_at = now.plus_ms(every_ms);
         }
         due
     }
@@ -98,11 +98,11 @@ impl ProposalReceivers {
     }
 
     /// Returns the nodes that receive no proposals.
-    pub fn idle(&self) -> NodeSet {
-        self.idle
+    pub fn without_proposals(&self) -> NodeSet {
+        self.without_proposals
     }
 
-    /// Returns whether `idle` reflects the roles of `era`.
+    /// Returns whether `without_proposals` reflects the roles of `era`.
     pub fn is_of(&self, era: Era) -> bool {
         self.era == era
     }
@@ -111,7 +111,7 @@ impl ProposalReceivers {
     /// receive proposals again.
     pub fn set_idle(&mut self, era: Era, idle: NodeSet) -> NodeSet {
         self.era = era;
-        let before = core::mem::replace(&mut self.idle, idle);
+        let before = core::mem::replace(&mut self.without_proposals, idle);
         before.filtered(|node| !idle.contains(node))
     }
 }
@@ -122,7 +122,7 @@ pub struct AuxiliaryView {
     /// `Some(true)` if this node is an auxiliary in the leader's configuration; `None` before the
     /// first leader message. An auxiliary decides nothing, so it cannot learn of a role change by
     /// itself.
-    told: Option<bool>,
+    is_auxiliary: Option<bool>,
     /// Full replicas that form a phase-2 quorum of the reporting leader's era hold every slot below
     /// this one ([trim-1]). This node is not one of them.
     held_to: Slot,
@@ -135,21 +135,21 @@ pub struct AuxiliaryView {
 impl AuxiliaryView {
     /// Returns whether this node has never been an auxiliary.
     pub fn is_unused(&self) -> bool {
-        let told = self.told.filter(|auxiliary| !auxiliary);
-        *self == Self { told, announced: self.announced, ..Self::default() }
+        let told = self.is_auxiliary.filter(|auxiliary| !auxiliary);
+        *self == Self { is_auxiliary: told, announced: self.announced, ..Self::default() }
     }
 
     /// Records a leader's report about this node's role and about the prefix that full replicas
     /// hold without it.
     pub fn record_role(&mut self, auxiliary: bool, held_by_quorum: Slot) {
-        self.told = Some(auxiliary);
+        self.is_auxiliary = Some(auxiliary);
         if auxiliary {
             self.held_to = self.held_to.max(held_by_quorum);
         }
     }
 
     /// Records a leader's report that everything below `decided_to` is decided.
-    pub fn announce(&mut self, decided_to: Slot) {
+    pub fn record_announced(&mut self, decided_to: Slot) {
         self.announced = self.announced.max(decided_to);
     }
 
@@ -161,7 +161,7 @@ impl AuxiliaryView {
     /// Returns whether the leader reported this node to be an auxiliary; `None` before the first
     /// report.
     pub fn reported_role(&self) -> Option<bool> {
-        self.told
+        self.is_auxiliary
     }
 
     /// [trim-1] Returns the slot below which this auxiliary may forget everything.
@@ -169,8 +169,8 @@ impl AuxiliaryView {
         self.held_to
     }
 
-    /// Records that the log is being trimmed to start at slot `to`.
-    pub fn forget(&mut self, to: Slot) {
+    /// Records that the log is being trimmed to start at this slot.
+    pub fn begin_trim(&mut self, to: Slot) {
         assert!(
             to <= self.held_to,
             "forgets below {to}, full replicas hold what is below {}",

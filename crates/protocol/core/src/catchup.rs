@@ -25,7 +25,7 @@ pub struct Catchup {
     /// Highest era seen in a ballot of another node before this node knew that era.
     era: Era,
     /// The outstanding request; `None` if there is none.
-    asked: Option<CatchupQuery>,
+    outstanding: Option<CatchupQuery>,
     /// Number of slots in the next request. It doubles after a complete reply. After a partial
     /// reply it falls to the number of slots that arrived. Requesting more than the plane and its
     /// queues can carry would waste the excess every time.
@@ -43,7 +43,7 @@ pub struct Catchup {
     /// Lowest start of a log reported by a peer.
     earliest: Option<Slot>,
     /// Time of the last snapshot request.
-    snapshot_asked: Option<Time>,
+    last_snapshot_request_at: Option<Time>,
     /// Deferred promise: its ballot, and the slot below which all must be decided here
     /// ([ballot-5]).
     entry: Option<(Ballot, Slot)>,
@@ -55,14 +55,14 @@ impl Default for Catchup {
             target: Slot::default(),
             source: NodeId::default(),
             era: Era(0),
-            asked: None,
+            outstanding: None,
             chunk: CHUNK_VALUES_MAX,
             chunk_max: CHUNK_VALUES_MAX,
             unanswered: 0,
             start: None,
             useless: BTreeMap::new(),
             earliest: None,
-            snapshot_asked: None,
+            last_snapshot_request_at: None,
             entry: None,
         }
     }
@@ -70,13 +70,13 @@ impl Default for Catchup {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct CatchupQuery {
-    to: NodeId,
+    peer: NodeId,
     /// Requested slots that are still missing.
     range: SlotRange,
     /// Number of requested slots received.
     arrived: u64,
     /// Time of the request, or of its last partial reply.
-    at: Time,
+    last_activity_at: Time,
 }
 
 impl Catchup {
@@ -86,7 +86,7 @@ impl Catchup {
     }
 
     /// Records that `source` decided everything below `target`.
-    pub fn note(&mut self, target: Slot, source: NodeId) {
+    pub fn record_source(&mut self, target: Slot, source: NodeId) {
         if target > self.target {
             self.target = target;
             self.source = source;
@@ -96,7 +96,7 @@ impl Catchup {
     /// Defers the promise of a ballot until the slots below `from`, which the candidate has
     /// decided, are decided here. Only the promise with the highest ballot is kept.
     pub fn wait_to_enter(&mut self, ballot: Ballot, from: Slot, candidate: NodeId) {
-        self.note(from, candidate);
+        self.record_source(from, candidate);
         if self.entry.is_none_or(|(waiting, _)| waiting < ballot) {
             self.entry = Some((ballot, from));
         }
@@ -116,7 +116,7 @@ impl Catchup {
     /// reconfiguration that began the era, in slot `next` or later.
     pub fn note_era(&mut self, era: Era, next: Slot, source: NodeId) {
         self.era = self.era.max(era);
-        self.note(next.next(), source);
+        self.record_source(next.next(), source);
     }
 
     /// Returns the highest era seen in a ballot of another node before this node knew that era.
@@ -144,7 +144,7 @@ impl Catchup {
     /// otherwise after `retry_us` without progress. In the latter case it goes to the next peer in
     /// turn. A peer whose log starts above the missing slots is used only if no other is left.
     /// Nothing past `gap_to` is requested.
-    pub fn next(
+    pub fn next_request(
         &mut self,
         now: Time,
         decided_to: Slot,
@@ -153,30 +153,30 @@ impl Catchup {
         peers: &[NodeId],
     ) -> Option<(NodeId, SlotRange)> {
         if !self.is_behind(decided_to) || peers.is_empty() {
-            self.asked = None;
+            self.outstanding = None;
             self.unanswered = 0;
             return None;
         }
-        if let Some(asked) = &mut self.asked
+        if let Some(asked) = &mut self.outstanding
             && decided_to < asked.range.to
         {
             if decided_to > asked.range.from {
                 // A partial reply arrived.
                 asked.arrived += decided_to.0 - asked.range.from.0;
                 asked.range.from = decided_to;
-                asked.at = now;
+                asked.last_activity_at = now;
                 self.unanswered = 0;
                 return None;
             }
-            if now.since_us(asked.at) < retry_us {
+            if now.since_us(asked.last_activity_at) < retry_us {
                 return None;
             }
             self.chunk = asked.arrived.max(1);
             self.unanswered = self.unanswered.saturating_add(1);
-            self.useless.insert(asked.to, decided_to.next());
+            self.useless.insert(asked.peer, decided_to.next());
             let behind = peers.iter().find(|peer| **peer > self.source);
             self.source = *behind.unwrap_or(&peers[0]);
-        } else if self.asked.is_some() {
+        } else if self.outstanding.is_some() {
             self.chunk = (self.chunk * 2).min(self.chunk_max);
             self.unanswered = 0;
         }
@@ -190,12 +190,13 @@ impl Catchup {
         }
         let to = self.target.min(decided_to.plus(self.chunk));
         let range = SlotRange::new(decided_to, gap_to.map_or(to, |gap| gap.min(to)));
-        self.asked = Some(CatchupQuery { to: self.source, range, arrived: 0, at: now });
+        self.outstanding =
+            Some(CatchupQuery { peer: self.source, range, arrived: 0, last_activity_at: now });
         Some((self.source, range))
     }
 
     /// Records that a value covering `slots` slots was learned, to bound later requests.
-    pub fn learned(&mut self, slots: u64) {
+    pub fn record_learned(&mut self, slots: u64) {
         let wide = CHUNK_VALUES_MAX.saturating_mul(slots).min(CHUNK_SLOTS_MAX);
         // One short value among long ones is weak evidence, so the bound falls slowly.
         let less = self.chunk_max - self.chunk_max / 16;
@@ -229,7 +230,7 @@ impl Catchup {
         let earliest = earliest.map_or(log_start, |earliest| earliest.min(log_start));
         self.earliest = Some(earliest);
         if self.next_candidate(decided_to, peers).is_some() {
-            self.asked.take_if(|asked| asked.to == from);
+            self.outstanding.take_if(|asked| asked.peer == from);
             return None;
         }
         // The next round of requests asks every peer again.
@@ -241,10 +242,10 @@ impl Catchup {
     /// snapshot request is due. One is due at most once every `retry_us`.
     pub fn starts_at(&mut self, now: Time, log_start: Slot, retry_us: u64) -> bool {
         self.start = Some((log_start, now));
-        let asked = self.snapshot_asked;
+        let asked = self.last_snapshot_request_at;
         let due = asked.is_none_or(|at| now.since_us(at) >= retry_us);
         if due {
-            self.snapshot_asked = Some(now);
+            self.last_snapshot_request_at = Some(now);
         }
         due
     }
@@ -258,11 +259,11 @@ impl Catchup {
 
     /// Resets the requests after a snapshot has been installed in place of the missing slots.
     pub fn installed(&mut self) {
-        self.asked = None;
+        self.outstanding = None;
         self.start = None;
         self.useless.clear();
         self.earliest = None;
-        self.snapshot_asked = None;
+        self.last_snapshot_request_at = None;
         self.unanswered = 0;
     }
 
@@ -278,7 +279,7 @@ impl Catchup {
 
     /// Returns the time at which the outstanding request becomes overdue.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
-        self.asked.map(|asked| asked.at.plus_us(retry_us))
+        self.outstanding.map(|asked| asked.last_activity_at.plus_us(retry_us))
     }
 }
 
@@ -290,7 +291,7 @@ mod tests {
     const PEERS: [NodeId; 2] = [NodeId(2), NodeId(3)];
 
     fn ask(catchup: &mut Catchup, now: u64, decided_to: u64) -> Option<(u32, u64)> {
-        let question = catchup.next(Time(now), Slot(decided_to), None, RETRY_US, &PEERS);
+        let question = catchup.next_request(Time(now), Slot(decided_to), None, RETRY_US, &PEERS);
         question.map(|(to, range)| {
             assert_eq!(range.from, Slot(decided_to));
             (to.0, range.len())
@@ -301,7 +302,7 @@ mod tests {
     #[test]
     fn question_is_no_larger_than_what_arrives() {
         let mut catchup = Catchup::default();
-        catchup.note(Slot(10_001), NodeId(2));
+        catchup.record_source(Slot(10_001), NodeId(2));
         assert_eq!(ask(&mut catchup, 0, 1), Some((2, CHUNK_VALUES_MAX)));
         assert_eq!(ask(&mut catchup, 10, 3), None, "answers are coming in");
         assert_eq!(ask(&mut catchup, 20, 4), None);
@@ -320,19 +321,19 @@ mod tests {
     #[test]
     fn question_is_as_wide_as_the_values_are() {
         let mut catchup = Catchup::default();
-        catchup.note(Slot(1 << 40), NodeId(2));
+        catchup.record_source(Slot(1 << 40), NodeId(2));
         let mut at = 1;
         let mut slots = 0;
         for _ in 0..20 {
             slots = ask(&mut catchup, 0, at).expect("answered in full").1;
             for _ in 0..slots.div_ceil(65_536) {
-                catchup.learned(65_536);
+                catchup.record_learned(65_536);
             }
             at += slots;
         }
         assert_eq!(slots, CHUNK_SLOTS_MAX);
         for _ in 0..200 {
-            catchup.learned(1);
+            catchup.record_learned(1);
         }
         assert_eq!(ask(&mut catchup, 0, at).expect("answered in full").1, CHUNK_VALUES_MAX);
     }
@@ -341,7 +342,7 @@ mod tests {
     #[test]
     fn snapshot_is_needed_when_nobodys_log_has_what_is_missing() {
         let mut catchup = Catchup::default();
-        catchup.note(Slot(1001), NodeId(3));
+        catchup.record_source(Slot(1001), NodeId(3));
         let below = |catchup: &mut Catchup, from, start, decided_to| {
             catchup.on_below_start(NodeId(from), Slot(start), Slot(decided_to), &PEERS)
         };
@@ -353,11 +354,11 @@ mod tests {
 
         // The slots after the snapshot are requested from its source, not from other peers again
         // and again.
-        catchup.note(Slot(1002), NodeId(3));
+        catchup.record_source(Slot(1002), NodeId(3));
         assert_eq!(ask(&mut catchup, 2, 40), Some((3, 962)));
         assert_eq!(below(&mut catchup, 3, 50, 40), None);
         assert_eq!(ask(&mut catchup, 3, 40), Some((2, 962)));
-        catchup.note(Slot(2001), NodeId(3));
+        catchup.record_source(Slot(2001), NodeId(3));
         assert_eq!(ask(&mut catchup, 4, 45), None, "answers are coming in");
         assert_eq!(ask(&mut catchup, 104, 45), Some((2, 5)), "3 has less");
         assert_eq!(below(&mut catchup, 2, 46, 45), Some(Slot(46)));

@@ -97,7 +97,7 @@ impl Pending {
 
     /// Records that everything below `to` is decided by records on stable storage, regardless of
     /// what the log restates.
-    pub fn known(&mut self, to: Slot) {
+    pub fn record_known_decided(&mut self, to: Slot) {
         self.known_to = self.known_to.max(to);
     }
 

@@ -18,7 +18,7 @@ use crate::{
 /// A member's report that it voted for a run of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct VoteReport {
-    by: Member,
+    member: Member,
     ballot: Ballot,
     from: Slot,
     to: Slot,
@@ -29,53 +29,53 @@ struct VoteReport {
 pub struct EarlyVotes {
     /// Ballot and slot for which clients of this node wait. A quorum must have voted in that
     /// ballot, in memory, for every slot below that slot.
-    wanted: Option<(Ballot, Slot)>,
-    /// End of the slots reported to clients, in the ballot of `wanted`.
-    told: Slot,
+    awaited: Option<(Ballot, Slot)>,
+    /// End of the slots reported to clients, in the ballot of `awaited`.
+    reported_to: Slot,
     /// End of the requested slots in that ballot, and the time of the request.
-    asked: Option<(Slot, Time)>,
+    last_request: Option<(Slot, Time)>,
     /// Reports of other members.
-    said: Vec<VoteReport>,
+    member_reports: Vec<VoteReport>,
     /// Nodes that wait for this node's votes.
-    waiting: Vec<(NodeId, Question)>,
+    waiting_nodes: Vec<(NodeId, Question)>,
 }
 
 impl EarlyVotes {
     /// Returns whether there are no waiting clients or nodes.
     pub fn is_idle(&self) -> bool {
-        self.wanted().is_none() && self.waiting.is_empty()
+        self.awaited().is_none() && self.waiting_nodes.is_empty()
     }
 
     /// Records that clients of this node wait for everything below `to` in this ballot. A newer
     /// ballot replaces an older one.
     pub fn await_votes(&mut self, ballot: Ballot, to: Slot) {
-        match &mut self.wanted {
+        match &mut self.awaited {
             Some((known, _)) if *known > ballot => {}
             Some((known, wanted)) if *known == ballot => *wanted = to.max(*wanted),
             _ => {
-                self.wanted = Some((ballot, to));
-                (self.told, self.asked) = (Slot(0), None);
+                self.awaited = Some((ballot, to));
+                (self.reported_to, self.last_request) = (Slot(0), None);
             }
         }
     }
 
     /// Returns the ballot and slot for which clients of this node still wait.
-    pub fn wanted(&self) -> Option<(Ballot, Slot)> {
-        self.wanted.filter(|(_, to)| *to > self.told)
+    pub fn awaited(&self) -> Option<(Ballot, Slot)> {
+        self.awaited.filter(|(_, to)| *to > self.reported_to)
     }
 
     /// Stops waiting on behalf of clients.
-    pub fn give_up(&mut self) {
-        self.wanted = None;
-        self.asked = None;
+    pub fn stop_waiting(&mut self) {
+        self.awaited = None;
+        self.last_request = None;
     }
 
     /// Records that everything below `to` is in memory at a quorum, in the ballot that clients wait
     /// for. Returns whether clients should be notified, because `to` is new.
     pub fn is_news(&mut self, to: Slot) -> bool {
-        let news = to > self.told;
+        let news = to > self.reported_to;
         if news {
-            self.told = to;
+            self.reported_to = to;
         }
         news
     }
@@ -83,30 +83,31 @@ impl EarlyVotes {
     /// Returns the request to send to other members, if one is due. A request is due at once when a
     /// client waits for more, and again after `retry_us` without a reply.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<(Ballot, Slot)> {
-        let Some((ballot, to)) = self.wanted() else {
-            self.asked = None;
+        let Some((ballot, to)) = self.awaited() else {
+            self.last_request = None;
             return None;
         };
-        let open = self.asked.is_some_and(|(asked, at)| asked >= to && now.since_us(at) < retry_us);
+        let open =
+            self.last_request.is_some_and(|(asked, at)| asked >= to && now.since_us(at) < retry_us);
         if open {
             return None;
         }
-        self.asked = Some((to, now));
+        self.last_request = Some((to, now));
         Some((ballot, to))
     }
 
     /// Returns the time at which the request is to be repeated.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
-        self.wanted()?;
-        self.asked.map(|(_, at)| at.plus_us(retry_us))
+        self.awaited()?;
+        self.last_request.map(|(_, at)| at.plus_us(retry_us))
     }
 
     /// Records that a peer waits for this node's votes. A later request replaces an earlier one.
     pub fn on_request(&mut self, from: NodeId, question: Question) {
-        let room = self.waiting.len() < PEERS_MAX;
-        match self.waiting.iter_mut().find(|(node, _)| *node == from) {
+        let room = self.waiting_nodes.len() < PEERS_MAX;
+        match self.waiting_nodes.iter_mut().find(|(node, _)| *node == from) {
             Some((_, open)) => *open = question,
-            None if room => self.waiting.push((from, question)),
+            None if room => self.waiting_nodes.push((from, question)),
             // The table is full, so the peer has to repeat its request.
             None => {}
         }
@@ -114,13 +115,13 @@ impl EarlyVotes {
 
     /// Records a member's report that it voted in `ballot` for slots `from` to `to`.
     pub fn on_reply(&mut self, by: Member, ballot: Ballot, from: Slot, to: Slot) {
-        let word = VoteReport { by, ballot, from, to };
-        let room = self.said.len() < PEERS_MAX;
-        let mut known = self.said.iter_mut();
-        match known.find(|known| known.by.node == by.node) {
-            Some(known) if known.by == by && (known.ballot, known.to) >= (ballot, to) => {}
+        let word = VoteReport { member: by, ballot, from, to };
+        let room = self.member_reports.len() < PEERS_MAX;
+        let mut known = self.member_reports.iter_mut();
+        match known.find(|known| known.member.node == by.node) {
+            Some(known) if known.member == by && (known.ballot, known.to) >= (ballot, to) => {}
             Some(known) => *known = word,
-            None if room => self.said.push(word),
+            None if room => self.member_reports.push(word),
             None => {}
         }
     }
@@ -129,16 +130,16 @@ impl EarlyVotes {
     /// this ballot; slot 0 if there are none.
     pub fn reported_to(&self, by: Member, ballot: Ballot, from: Slot) -> Slot {
         let speaks =
-            |word: &&VoteReport| word.by == by && word.ballot == ballot && word.from <= from;
-        let word = self.said.iter().find(speaks);
+            |word: &&VoteReport| word.member == by && word.ballot == ballot && word.from <= from;
+        let word = self.member_reports.iter().find(speaks);
         word.map_or(Slot(0), |word| word.to)
     }
 
     /// Drops a disconnected node's request and reports. The node sends a new request after
     /// reconnecting, and may have lost the votes that it reported.
     pub fn disconnect(&mut self, node: NodeId) {
-        self.waiting.retain(|(waits, _)| *waits != node);
-        self.said.retain(|word| word.by.node != node);
+        self.waiting_nodes.retain(|(waits, _)| *waits != node);
+        self.member_reports.retain(|word| word.member.node != node);
     }
 
     /// Removes and returns a request that no longer needs to wait, because this node has voted for
@@ -148,8 +149,8 @@ impl EarlyVotes {
             let voted = run.ballot == question.ballot && run.to >= question.to;
             voted || promised > question.ballot
         };
-        let at = self.waiting.iter().position(|(_, open)| is_ripe(open))?;
-        Some(self.waiting.swap_remove(at))
+        let at = self.waiting_nodes.iter().position(|(_, open)| is_ripe(open))?;
+        Some(self.waiting_nodes.swap_remove(at))
     }
 }
 
@@ -213,8 +214,8 @@ mod tests {
         assert!(early.is_news(Slot(9)));
         early.await_votes(ballot(2), Slot(6));
         early.await_votes(ballot(1), Slot(12));
-        assert_eq!(early.wanted(), Some((ballot(2), Slot(6))));
-        early.give_up();
+        assert_eq!(early.awaited(), Some((ballot(2), Slot(6))));
+        early.stop_waiting();
         assert!(early.is_idle());
     }
 

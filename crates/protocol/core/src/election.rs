@@ -20,7 +20,7 @@ pub struct Election {
     /// The known leader and its ballot; `None` if this node knows no leader.
     leader: Option<(NodeId, Ballot)>,
     /// Time of the last message from the leader.
-    heard: Option<Time>,
+    last_leader_message_at: Option<Time>,
     /// Time of this node's next attempt.
     deadline: Time,
     /// The deadline was set by [`Election::defer`] rather than by a timeout.
@@ -49,7 +49,7 @@ impl Election {
         assert!(min_ms <= max_ms, "election time-out: {min_ms} above {max_ms}");
         Self {
             leader: None,
-            heard: None,
+            last_leader_message_at: None,
             deadline: Time(0),
             deferred: false,
             takeover_asked_at: None,
@@ -86,7 +86,7 @@ impl Election {
 
     /// [live-5] Sets the additional silence that is tolerated because nodes run late, in
     /// microseconds.
-    pub fn bear(&mut self, us: u64) {
+    pub fn tolerate_lateness(&mut self, us: u64) {
         self.borne_us = us;
     }
 
@@ -103,27 +103,27 @@ impl Election {
     /// always runs late would never start an election.
     pub fn excuse(&mut self, now: Time, us: u64) {
         let slept_through = self.deadline <= now;
-        self.heard = self.heard.map(|at| at.plus_us(us).min(now));
+        self.last_leader_message_at = self.last_leader_message_at.map(|at| at.plus_us(us).min(now));
         // A deferral ends at its time. Otherwise, a node that always runs late would never start an
         // election.
         if !self.deferred {
             self.deadline = self.deadline.plus_us(us);
         }
-        if self.heard.is_some() && slept_through && !self.excused {
+        if self.last_leader_message_at.is_some() && slept_through && !self.excused {
             self.excused = true;
-            self.heard = Some(now);
+            self.last_leader_message_at = Some(now);
             self.rearm(now);
         }
     }
 
     /// Records a message from a leader. Returns whether the leader is new.
-    pub fn heard(&mut self, now: Time, ballot: Ballot) -> bool {
+    pub fn record_leader_message(&mut self, now: Time, ballot: Ballot) -> bool {
         if self.leader.is_some_and(|(_, known)| known > ballot) {
             return false;
         }
         let new = self.leader != Some((ballot.node, ballot));
         self.leader = Some((ballot.node, ballot));
-        self.heard = Some(now);
+        self.last_leader_message_at = Some(now);
         self.excused = false;
         self.attempts = 0;
         self.pre_vote = None;
@@ -132,9 +132,9 @@ impl Election {
     }
 
     /// Records that this node has become leader.
-    pub fn lead(&mut self, own: NodeId, ballot: Ballot) {
+    pub fn record_own_leadership(&mut self, own: NodeId, ballot: Ballot) {
         self.leader = Some((own, ballot));
-        self.heard = None;
+        self.last_leader_message_at = None;
         self.attempts = 0;
         self.pre_vote = None;
     }
@@ -142,7 +142,7 @@ impl Election {
     /// Records that this node no longer knows a leader.
     pub fn forget_leader(&mut self, now: Time) {
         self.leader = None;
-        self.heard = None;
+        self.last_leader_message_at = None;
         self.pre_vote = None;
         self.rearm(now);
     }
@@ -150,7 +150,7 @@ impl Election {
     /// Records a broken connection to the leader, an early sign of its failure. The wait is
     /// shortened but not skipped: two followers that saw the same failure should not start
     /// elections at the same instant.
-    pub fn lost(&mut self, now: Time) {
+    pub fn record_lost_connection(&mut self, now: Time) {
         self.forget_leader(now);
         let spread = self.max_us - self.min_us;
         self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -160,13 +160,13 @@ impl Election {
 
     /// Returns the time since the leader's last message, in microseconds.
     pub fn silent_us(&self, now: Time) -> u64 {
-        self.heard.map_or(0, |at| now.since_us(at))
+        self.last_leader_message_at.map_or(0, |at| now.since_us(at))
     }
 
     /// [live-1] Returns whether a leader has sent a message within the minimum timeout, plus the
     /// tolerance for nodes that run late.
     pub fn leader_is_fresh(&self, now: Time) -> bool {
-        self.heard.is_some_and(|at| now.since_us(at) < self.min_us + self.borne_us)
+        self.last_leader_message_at.is_some_and(|at| now.since_us(at) < self.min_us + self.borne_us)
     }
 
     /// Draws the next election timeout, which is longer after failed attempts ([live-3]).
@@ -212,7 +212,7 @@ impl Election {
     }
 
     /// Records a ballot used by another node.
-    pub fn saw(&mut self, ballot: Ballot) {
+    pub fn record_ballot(&mut self, ballot: Ballot) {
         self.round_seen = self.round_seen.max((ballot.era, ballot.round));
     }
 

@@ -43,7 +43,7 @@ pub enum Explanation {
         /// Ballot of the failed campaign.
         ballot: Ballot,
         /// Reason for the failure.
-        why: End,
+        why: BallotEnd,
     },
     /// The full replicas make no progress by themselves, so the auxiliaries are activated
     /// ([aux-2]).
@@ -91,7 +91,7 @@ pub enum Explanation {
         /// Ballot in which this node was the leader.
         ballot: Ballot,
         /// Reason for stepping down.
-        why: End,
+        why: BallotEnd,
     },
 }
 
@@ -126,7 +126,7 @@ pub enum Campaign {
 
 /// Reason for the end of a node's ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum End {
+pub enum BallotEnd {
     /// This node promised or followed a higher ballot of another node.
     HigherBallot {
         /// The ballot that was promised or followed.
@@ -186,7 +186,7 @@ impl fmt::Display for Campaign {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for BallotEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HigherBallot { ballot } => {

@@ -146,7 +146,7 @@ pub struct Report<W> {
     /// Value voted for in each slot.
     pub value: Value,
     /// The acceptor that reported the vote.
-    pub who: W,
+    pub acceptor: W,
 }
 
 /// [p1-6] Merges two lists of reports, each in slot order, and keeps the highest ballot of each
@@ -276,7 +276,7 @@ mod tests {
                         range: SlotRange::new(Slot(from), Slot(to)),
                         ballot: ballot(round),
                         value: value(u64::from(round) + 1),
-                        who,
+                        acceptor: who,
                     });
                 }
                 out
@@ -300,7 +300,7 @@ mod tests {
             range: SlotRange::one(Slot(4)),
             ballot: ballot(1),
             value: value(counter),
-            who: (),
+            acceptor: (),
         };
         assert_eq!(highest(&[report(1)], &[report(2)]), Err(Slot(4)));
         assert!(highest(&[report(1)], &[report(1)]).is_ok());

@@ -46,7 +46,7 @@ pub struct Fence {
     floor: Slot,
     begin: Option<Begin>,
     /// Slots that a coordinator counted, and their ballot.
-    counted: Option<(Ballot, Counted)>,
+    counted_slots: Option<(Ballot, Counted)>,
     promise: Option<Promise>,
     campaign: Option<(PromiseTargets, Campaign)>,
 }
@@ -91,7 +91,7 @@ impl Fence {
 
     /// Begins a fence. Returns the ballot to fence, or `None` if the device is not armed or a fence
     /// is already in flight.
-    pub fn begin(&mut self) -> Option<Ballot> {
+    pub fn begin_fence(&mut self) -> Option<Ballot> {
         let ballot = self.armed.filter(|_| !self.in_flight)?;
         self.in_flight = true;
         Some(ballot)
@@ -99,7 +99,7 @@ impl Fence {
 
     /// Ends the fence. The device no longer votes. Its votes are now this acceptor's, or will never
     /// count.
-    pub fn end(&mut self) {
+    pub fn end_fence(&mut self) {
         self.armed = None;
         self.confirmed = false;
         self.in_flight = false;
@@ -127,25 +127,25 @@ impl Fence {
 
     /// Returns the slots that a coordinator counted, and their ballot.
     pub fn counted(&self) -> Option<(Ballot, &Counted)> {
-        self.counted.as_ref().map(|(ballot, counted)| (*ballot, counted))
+        self.counted_slots.as_ref().map(|(ballot, counted)| (*ballot, counted))
     }
 
     /// Records slots that a coordinator counted. Only the newest ballot is kept.
     pub fn note_counted(&mut self, ballot: Ballot, range: SlotRange) {
-        match &mut self.counted {
+        match &mut self.counted_slots {
             Some((known, counted)) if *known == ballot => counted.add(range),
             Some((known, _)) if *known > ballot => {}
             _ => {
                 let mut counted = Counted::default();
                 counted.add(range);
-                self.counted = Some((ballot, counted));
+                self.counted_slots = Some((ballot, counted));
             }
         }
     }
 
     /// Drops counted slots below `slot`, because they are decided.
     pub fn drop_counted_below(&mut self, slot: Slot) {
-        if let Some((_, counted)) = &mut self.counted {
+        if let Some((_, counted)) = &mut self.counted_slots {
             counted.drop_below(slot);
         }
     }

@@ -23,7 +23,7 @@ pub enum Fitness {
 impl Fitness {
     /// Returns whether this node should hand leadership to a fit node, and should campaign only
     /// after other nodes have had the chance.
-    pub const fn gives_way(self) -> bool {
+    pub const fn should_hand_over(self) -> bool {
         matches!(self, Self::FarBehind | Self::CannotApply | Self::CannotWrite)
     }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use crate::{
     ballot::Ballot,
     configuration::Configuration,
-    message::Held,
+    message::HeldSlots,
     node_id::{Member, NodeId, PEERS_MAX},
     quorum::{MemberSet, Phase},
     reconfigure::Eras,
@@ -24,7 +24,7 @@ pub struct Peer {
     /// This node is connected to the peer.
     pub connected: bool,
     /// Time of the peer's last reply to this leader.
-    pub heard: Option<Time>,
+    pub last_reply_at: Option<Time>,
     /// Highest promise that the peer reported.
     pub promised: Ballot,
     /// End of the proposals sent to the peer, exclusive.
@@ -54,13 +54,13 @@ pub struct Peers {
     /// Followers have been notified that all slots below this one are decided.
     announced_to: Slot,
     /// Slots that all other members, and a quorum of them, are known to hold. Never decreases.
-    held: Held,
+    held_slots: HeldSlots,
 }
 
 impl Peers {
     /// Creates an empty list. Decisions below `announced_to` need no notification.
     pub fn new(announced_to: Slot) -> Self {
-        Self { list: Vec::new(), announced_to, held: Held::default() }
+        Self { list: Vec::new(), announced_to, held_slots: HeldSlots::default() }
     }
 
     /// Returns the slot below which followers have been notified of decisions.
@@ -74,14 +74,14 @@ impl Peers {
     }
 
     /// Returns the slots that all other members, and a quorum of them, are known to hold.
-    pub fn held_known(&self) -> Held {
-        self.held
+    pub fn held_known(&self) -> HeldSlots {
+        self.held_slots
     }
 
     /// Records the slots that all other members, and a quorum of them, are now known to hold.
-    pub fn note_held(&mut self, held: Held) {
-        self.held.all = self.held.all.max(held.all);
-        self.held.quorum = self.held.quorum.max(held.quorum);
+    pub fn note_held(&mut self, held: HeldSlots) {
+        self.held_slots.all = self.held_slots.all.max(held.all);
+        self.held_slots.quorum = self.held_slots.quorum.max(held.quorum);
     }
 
     /// Returns all peers.
@@ -121,7 +121,7 @@ impl Peers {
             let peer = Peer {
                 member,
                 connected: true,
-                heard: None,
+                last_reply_at: None,
                 promised: Ballot::ZERO,
                 sent_to: Slot(0),
                 voted_to: Slot(0),
@@ -160,7 +160,7 @@ impl Peers {
     /// peers may not have been read yet.
     pub fn excuse(&mut self, now: Time, us: u64) {
         for peer in &mut self.list {
-            peer.heard = peer.heard.map(|at| at.plus_us(us).min(now));
+            peer.last_reply_at = peer.last_reply_at.map(|at| at.plus_us(us).min(now));
         }
     }
 
@@ -175,7 +175,7 @@ impl Peers {
     pub fn restart(&mut self, now: Time, from: Slot) {
         for peer in &mut self.list {
             // Every peer counts as heard from now, so that a new leader does not step down at once.
-            peer.heard = Some(now);
+            peer.last_reply_at = Some(now);
             peer.promised = Ballot::ZERO;
             peer.sent_to = from;
             peer.voted_to = Slot(0);
@@ -206,7 +206,7 @@ impl Peers {
     /// reported in this ballot, with `own_to` for this node. A member without a report counts as
     /// holding nothing, regardless of how much of the log a plane still has in its buffers
     /// ([ring-11]).
-    pub fn held(&self, eras: &Eras, own: Member, own_to: Slot) -> Held {
+    pub fn held_slots(&self, eras: &Eras, own: Member, own_to: Slot) -> HeldSlots {
         let configuration = eras.current();
         let of = |member: Member| {
             if member == own {
@@ -224,7 +224,7 @@ impl Peers {
             .fold(own_to, Slot::min);
         for peer in &self.list {
             // A learner counts while it is connected, or once it has reported how much it holds.
-            let gone = eras.identity(peer.member.node).is_some_and(|id| id.spent);
+            let gone = eras.identity(peer.member.node).is_some_and(|id| id.is_removed);
             let spared = configuration.is_auxiliary(peer.member);
             if !gone && !spared && (peer.connected || peer.held_to > Slot(0)) {
                 all = all.min(peer.held_to);
@@ -234,7 +234,7 @@ impl Peers {
             let full = !voter.auxiliary;
             if full { of(voter.member) } else { Slot(0) }
         });
-        Held { all, quorum }
+        HeldSlots { all, quorum }
     }
 
     /// Returns the members whose peer satisfies `holds`, plus this node.
@@ -259,7 +259,8 @@ impl Peers {
         now: Time,
         within_us: u64,
     ) -> bool {
-        let lately = |peer: &Peer| peer.heard.is_some_and(|at| now.since_us(at) <= within_us);
+        let lately =
+            |peer: &Peer| peer.last_reply_at.is_some_and(|at| now.since_us(at) <= within_us);
         configuration.is_quorum(Phase::Two, self.set(configuration, own, lately))
     }
 }
@@ -289,7 +290,7 @@ mod tests {
     }
 
     fn held(peers: &Peers, eras: &Eras) -> (u64, u64) {
-        let Held { all, quorum } = peers.held(eras, OWN, Slot(10));
+        let HeldSlots { all, quorum } = peers.held_slots(eras, OWN, Slot(10));
         (all.0, quorum.0)
     }
 

@@ -19,7 +19,7 @@ use crate::{
 /// Result of a check. The error describes the violation.
 pub type Verdict = Result<(), String>;
 
-fn hold(condition: bool, seen: impl FnOnce() -> String) -> Verdict {
+fn require(condition: bool, seen: impl FnOnce() -> String) -> Verdict {
     if condition { Ok(()) } else { Err(seen()) }
 }
 
@@ -37,15 +37,15 @@ pub fn is_chosen(
     if ballot.era.0 > slot_era.0 || ballot.era.0 + 1 < slot_era.0 {
         return false;
     }
-    enough(configuration, Phase::Two, voters)
+    has_quorum(configuration, Phase::Two, voters)
 }
 
 /// [era-5] Returns whether these members could promise a ballot whose era has this configuration.
 pub fn could_promise(configuration: &Configuration, members: &[Member]) -> bool {
-    enough(configuration, Phase::One, members)
+    has_quorum(configuration, Phase::One, members)
 }
 
-fn enough(configuration: &Configuration, phase: Phase, members: &[Member]) -> bool {
+fn has_quorum(configuration: &Configuration, phase: Phase, members: &[Member]) -> bool {
     let (mut total, mut inside) = (0u64, 0u64);
     for voter in configuration.members() {
         total += u64::from(voter.weight);
@@ -68,45 +68,47 @@ fn enough(configuration: &Configuration, phase: Phase, members: &[Member]) -> bo
 
 /// Checks agreement: a slot has at most one chosen value.
 pub fn agreement(slot: Slot, known: &Value, value: &Value) -> Verdict {
-    hold(known == value, || format!("slot {slot}: both {known} and {value}"))
+    require(known == value, || format!("slot {slot}: both {known} and {value}"))
 }
 
 /// [class-1] Checks that a value was chosen before a node treats it as decided.
 pub fn decided_is_chosen(slot: Slot, chosen: Option<&Value>, decided: &Value) -> Verdict {
     match chosen {
-        Some(chosen) => {
-            hold(chosen == decided, || format!("slot {slot}: decided {decided}, chosen {chosen}"))
-        }
+        Some(chosen) => require(chosen == decided, || {
+            format!("slot {slot}: decided {decided}, chosen {chosen}")
+        }),
         None => Err(format!("slot {slot}: decided {decided}, nothing was chosen")),
     }
 }
 
 /// [decide-1] Checks that slots are decided in order, without gaps, and each once.
 pub fn decided_in_order(decided_to: Slot, range: SlotRange) -> Verdict {
-    hold(range.from == decided_to && !range.is_empty(), || {
+    require(range.from == decided_to && !range.is_empty(), || {
         format!("decided {range} after everything below {decided_to}")
     })
 }
 
 /// [ballot-4] Checks that a promise never decreases, even across restarts.
 pub fn promise_is_kept(before: Ballot, after: Ballot) -> Verdict {
-    hold(after >= before, || format!("promised {after} after {before}"))
+    require(after >= before, || format!("promised {after} after {before}"))
 }
 
 /// [p2-1] Checks that a vote is not below the promise.
 pub fn vote_respects_promise(promised: Ballot, ballot: Ballot) -> Verdict {
-    hold(ballot >= promised, || format!("voted in {ballot} after promising {promised}"))
+    require(ballot >= promised, || format!("voted in {ballot} after promising {promised}"))
 }
 
 /// [ballot-2] Checks that a ballot proposes only one value per slot.
 pub fn one_value_per_ballot(ballot: Ballot, slot: Slot, known: &Value, value: &Value) -> Verdict {
-    hold(known == value, || format!("ballot {ballot}, slot {slot}: {known} and {value}"))
+    require(known == value, || format!("ballot {ballot}, slot {slot}: {known} and {value}"))
 }
 
 /// [ballot-2] Checks that only one process of one node uses a ballot. `known` is the process that
 /// used it before.
 pub fn ballot_is_not_reused(ballot: Ballot, known: u64, process: u64) -> Verdict {
-    hold(known == process, || format!("ballot {ballot}: used by process {known} and by {process}"))
+    require(known == process, || {
+        format!("ballot {ballot}: used by process {known} and by {process}")
+    })
 }
 
 /// [p2-6] Checks that a vote is sent only once its records have the class that the vote claims.
@@ -124,7 +126,7 @@ pub fn vote_is_true(
         ));
     }
     let hollow = slots(vote.durable_to).find(|slot| !on_disk(*slot));
-    hold(hollow.is_none(), || {
+    require(hollow.is_none(), || {
         format!(
             "ballot {}: claims that its vote in slot {} is durable",
             vote.ballot,
@@ -144,7 +146,7 @@ pub fn promise_is_complete(promise: &Phase1b, slot: Slot, cast: Ballot, value: &
     let enough = told.is_some_and(|extent| {
         extent.ballot > cast || (extent.ballot == cast && extent.value == *value)
     });
-    hold(enough, || {
+    require(enough, || {
         format!("promise {}: slot {slot} was voted for in {cast}, and is left out", promise.ballot)
     })
 }
@@ -152,7 +154,7 @@ pub fn promise_is_complete(promise: &Phase1b, slot: Slot, cast: Ballot, value: &
 /// [time-1] Checks that after a command *now is T* the time is neither below T nor below its
 /// previous value.
 pub fn time_goes_on(before: GroupTime, said_ms: u64, after: GroupTime) -> Verdict {
-    hold(after.ms() >= before.ms() && after.ms() >= said_ms, || {
+    require(after.ms() >= before.ms() && after.ms() >= said_ms, || {
         let (before, after) = (before.ms(), after.ms());
         format!("time {after} after time {before} and \"now is {said_ms}\"")
     })
@@ -160,19 +162,19 @@ pub fn time_goes_on(before: GroupTime, said_ms: u64, after: GroupTime) -> Verdic
 
 /// [era-3] Checks that eras begin in order.
 pub fn eras_in_order(before: Era, after: Era) -> Verdict {
-    hold(after >= before, || format!("era {after} after era {before}"))
+    require(after >= before, || format!("era {after} after era {before}"))
 }
 
 /// [ballot-3] Checks that a node starts a ballot only in an era that has begun on this node. `own`
 /// is the node's era.
 pub fn ballot_era_is_decided(own: Era, ballot: Ballot) -> Verdict {
-    hold(ballot.era <= own, || format!("ballot {ballot} of a node in era {own}"))
+    require(ballot.era <= own, || format!("ballot {ballot} of a node in era {own}"))
 }
 
 /// [era-6] Checks that a ballot proposes only in slots after the one that began its era. `begun` is
 /// the first slot of that era; `None` if it has not begun.
 pub fn proposal_is_behind_its_era(ballot: Ballot, slot: Slot, begun: Option<Slot>) -> Verdict {
-    hold(begun.is_some_and(|begun| slot >= begun), || {
+    require(begun.is_some_and(|begun| slot >= begun), || {
         format!("ballot {ballot} proposes in slot {slot}, before its era")
     })
 }
@@ -180,7 +182,7 @@ pub fn proposal_is_behind_its_era(ballot: Ballot, slot: Slot, begun: Option<Slot
 /// [era-12], [trim-1] Checks that every phase-1 quorum includes a member that holds the chosen
 /// value. `without` lists the members that lack it.
 pub fn quorum_has_holder(configuration: &Configuration, slot: Slot, without: &[Member]) -> Verdict {
-    hold(!could_promise(configuration, without), || {
+    require(!could_promise(configuration, without), || {
         format!("slot {slot}: a quorum of {configuration} does not hold what was chosen there")
     })
 }
@@ -188,7 +190,7 @@ pub fn quorum_has_holder(configuration: &Configuration, slot: Slot, without: &[M
 /// [read-1] Checks that the index of a read covers every slot that any node knew to be decided when
 /// the read arrived.
 pub fn read_is_fresh(known_to: Slot, index: Slot) -> Verdict {
-    hold(index >= known_to, || {
+    require(index >= known_to, || {
         format!("read index {index}; everything below {known_to} was known to be decided")
     })
 }
@@ -196,5 +198,7 @@ pub fn read_is_fresh(known_to: Slot, index: Slot) -> Verdict {
 /// [value-3], [catch-1] Checks that a node votes for a value, or decides it, only if it has the
 /// value's bytes.
 pub fn bytes_are_held(slot: Slot, value: &Value, held: bool) -> Verdict {
-    hold(held || !value.has_bytes(), || format!("slot {slot}: the bytes of {value} are not here"))
+    require(held || !value.has_bytes(), || {
+        format!("slot {slot}: the bytes of {value} are not here")
+    })
 }

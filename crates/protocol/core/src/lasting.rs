@@ -24,41 +24,41 @@ pub struct DurablePrefix {
     /// Record that restates the decided prefix, while the record is being written.
     restated: Option<RecordSeq>,
     /// Nodes that wait for a slot to be on this node's disk, each with that slot.
-    waiting: Vec<(NodeId, Slot)>,
+    waiting_nodes: Vec<(NodeId, Slot)>,
     /// Members that reported how far their logs are durable, each with the end of its durable
     /// slots.
-    said: Vec<(Member, Slot)>,
+    member_reports: Vec<(Member, Slot)>,
     /// Clients of this node are waiting until every slot below this one is durable in the group.
-    wanted: Slot,
+    awaited_to: Slot,
     /// Clients have been notified that every slot below this one is durable.
-    told: Slot,
+    reported_to: Slot,
     /// End of the slots in the outstanding request, and the time at which the request was sent.
-    asked: Option<(Slot, Time)>,
+    last_request: Option<(Slot, Time)>,
 }
 
 impl DurablePrefix {
     /// Returns whether there are no waiting clients or nodes.
     pub fn is_idle(&self) -> bool {
-        self.wanted <= self.told && self.waiting.is_empty()
+        self.awaited_to <= self.reported_to && self.waiting_nodes.is_empty()
     }
 
     /// Records that clients of this node wait until everything below `to` is durable in the group.
-    pub fn want(&mut self, to: Slot) {
-        self.wanted = self.wanted.max(to);
+    pub fn await_durable(&mut self, to: Slot) {
+        self.awaited_to = self.awaited_to.max(to);
     }
 
     /// Returns the slot below which clients of this node have been notified of durability.
     pub fn told(&self) -> Slot {
-        self.told
+        self.reported_to
     }
 
     /// Records that a peer waits until everything below `to` is durable on this node. A later
     /// request replaces an earlier one.
     pub fn on_request(&mut self, from: NodeId, to: Slot) {
-        let room = self.waiting.len() < PEERS_MAX;
-        match self.waiting.iter_mut().find(|(node, _)| *node == from) {
+        let room = self.waiting_nodes.len() < PEERS_MAX;
+        match self.waiting_nodes.iter_mut().find(|(node, _)| *node == from) {
             Some((_, wanted)) => *wanted = to,
-            None if room => self.waiting.push((from, to)),
+            None if room => self.waiting_nodes.push((from, to)),
             // The table is full, so the peer has to repeat its request.
             None => {}
         }
@@ -66,18 +66,18 @@ impl DurablePrefix {
 
     /// Drops a disconnected node's request. The node sends a new one after reconnecting.
     pub fn disconnect(&mut self, node: NodeId) {
-        self.waiting.retain(|(waits, _)| *waits != node);
+        self.waiting_nodes.retain(|(waits, _)| *waits != node);
     }
 
     /// [last-2] Records a member's report that everything below `to` is durable on its node.
     pub fn on_reply(&mut self, from: Member, to: Slot) {
-        let room = self.said.len() < PEERS_MAX;
-        let mut known = self.said.iter_mut();
+        let room = self.member_reports.len() < PEERS_MAX;
+        let mut known = self.member_reports.iter_mut();
         match known.find(|(member, _)| member.node == from.node) {
             Some((member, said)) if *member == from => *said = to.max(*said),
             Some((member, _)) if member.incarnation > from.incarnation => {}
             Some(known) => *known = (from, to),
-            None if room => self.said.push((from, to)),
+            None if room => self.member_reports.push((from, to)),
             None => {}
         }
     }
@@ -85,7 +85,7 @@ impl DurablePrefix {
     /// Returns the end of the slots that this member reported as durable; slot 0 if it reported
     /// none.
     pub fn reported_to(&self, by: Member) -> Slot {
-        let said = self.said.iter().find(|(member, _)| *member == by);
+        let said = self.member_reports.iter().find(|(member, _)| *member == by);
         said.map_or(Slot(0), |(_, to)| *to)
     }
 
@@ -110,8 +110,8 @@ impl DurablePrefix {
 
     /// Returns whether a client or a peer waits for slots that are not durable on this node yet.
     fn is_awaited(&self) -> bool {
-        let by_peers = self.waiting.iter().any(|(_, to)| *to > self.here_to);
-        by_peers || (self.wanted > self.told && self.wanted > self.here_to)
+        let by_peers = self.waiting_nodes.iter().any(|(_, to)| *to > self.here_to);
+        by_peers || (self.awaited_to > self.reported_to && self.awaited_to > self.here_to)
     }
 
     /// Returns whether a client or a peer waits for something that this log has not written yet.
@@ -121,16 +121,16 @@ impl DurablePrefix {
 
     /// Removes and returns a peer whose request is satisfied up to `here_to`.
     pub fn next_answer(&mut self, here_to: Slot) -> Option<NodeId> {
-        let at = self.waiting.iter().position(|(_, to)| *to <= here_to)?;
-        Some(self.waiting.swap_remove(at).0)
+        let at = self.waiting_nodes.iter().position(|(_, to)| *to <= here_to)?;
+        Some(self.waiting_nodes.swap_remove(at).0)
     }
 
     /// Records that everything below `to` is durable in the group. Returns whether a waiting client
     /// should be notified.
     pub fn is_news(&mut self, to: Slot) -> bool {
-        let news = self.wanted > self.told && to > self.told;
+        let news = self.awaited_to > self.reported_to && to > self.reported_to;
         if news {
-            self.told = to;
+            self.reported_to = to;
         }
         news
     }
@@ -138,21 +138,23 @@ impl DurablePrefix {
     /// Returns the request to send to other members, if one is due. One request serves all waiting
     /// clients, and is repeated after `retry_us` without a reply.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<Slot> {
-        if self.wanted <= self.told {
-            self.asked = None;
+        if self.awaited_to <= self.reported_to {
+            self.last_request = None;
             return None;
         }
-        let open = self.asked.is_some_and(|(to, at)| to > self.told && now.since_us(at) < retry_us);
+        let open = self
+            .last_request
+            .is_some_and(|(to, at)| to > self.reported_to && now.since_us(at) < retry_us);
         if open {
             return None;
         }
-        self.asked = Some((self.wanted, now));
-        Some(self.wanted)
+        self.last_request = Some((self.awaited_to, now));
+        Some(self.awaited_to)
     }
 
     /// Returns the time at which the outstanding request is to be repeated.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
-        self.asked.map(|(_, at)| at.plus_us(retry_us))
+        self.last_request.map(|(_, at)| at.plus_us(retry_us))
     }
 }
 
@@ -208,10 +210,10 @@ mod tests {
     fn one_question_serves_all_who_wait_and_is_repeated() {
         let mut lasting = DurablePrefix::default();
         assert_eq!(lasting.question(Time(0), RETRY_US), None);
-        lasting.want(Slot(5));
+        lasting.await_durable(Slot(5));
         assert_eq!(lasting.question(Time(0), RETRY_US), Some(Slot(5)));
-        lasting.want(Slot(8));
-        lasting.want(Slot(6));
+        lasting.await_durable(Slot(8));
+        lasting.await_durable(Slot(6));
         assert_eq!(lasting.question(Time(999), RETRY_US), None);
         assert_eq!(lasting.wake_at(RETRY_US), Some(Time(1000)));
         assert_eq!(lasting.question(Time(1000), RETRY_US), Some(Slot(8)));

@@ -19,12 +19,12 @@ use crate::{
 const PATIENCE_US: (u64, u64) = (2_000, 40_000);
 /// A decision is late once it has taken this multiple of the sum of its usual time and the
 /// deviation from it.
-const PATIENCE: u64 = 4;
+const LATE_MULTIPLE: u64 = 4;
 /// A ring that lasted at least this long, in microseconds, is considered good.
 const GOOD_US: u64 = 1_000_000;
 /// Duration of direct voting after a ring breaks, in microseconds. It is long enough to show which
 /// members are slow.
-const LOOK_US: u64 = 10_000;
+const DIRECT_VOTING_US: u64 = 10_000;
 /// Initial and maximum time for which a slow member is excluded from the ring, in microseconds. The
 /// time doubles on each exclusion.
 const BENCH_US: (u64, u64) = (1_000_000, 60_000_000);
@@ -44,8 +44,8 @@ pub enum Route {
 }
 
 impl Route {
-    /// Returns the route named `name`; `None` if there is none, or if it needs a list of members.
-    pub fn named(name: &str) -> Option<Self> {
+    /// Returns the route with this name; `None` if there is none, or if it needs a list of members.
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "star" => Some(Self::Star),
             "ring" => Some(Self::Ring),
@@ -66,7 +66,7 @@ struct Exclusion {
 /// The leader's view of the ring: the ring in use, its progress, and the excluded members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RingControl {
-    wish: Route,
+    requested_route: Route,
     number: u32,
     members: Vec<Member>,
     /// End of the decided prefix, and the time of the last progress. The time also advances while
@@ -79,11 +79,11 @@ pub struct RingControl {
     /// Average deviation from `usual_us`, in microseconds.
     varies_us: u64,
     /// Time at which the ring was set up or given up.
-    since: Time,
+    changed_at: Time,
     /// Slot at which a ring broke, and the members of that ring, until the slow ones are known.
-    broken: Option<(Slot, Vec<Member>)>,
+    broken_ring: Option<(Slot, Vec<Member>)>,
     /// No ring is set up before this time.
-    again_at: Time,
+    next_ring_at: Time,
     /// Length of the last postponement, in microseconds.
     put_off_us: u64,
     benched: Vec<Exclusion>,
@@ -96,34 +96,34 @@ pub struct RingControl {
 impl RingControl {
     /// Creates the state with the route requested at start.
     pub fn new(wish: Route) -> Self {
-        Self { wish, ..Self::default() }
+        Self { requested_route: wish, ..Self::default() }
     }
 
     /// Returns whether no ring was ever requested or set up.
     pub fn is_unused(&self) -> bool {
-        let Self { progress, again_at, beats, beat_at, .. } = *self;
-        *self == Self { progress, again_at, beats, beat_at, ..Self::default() }
+        let Self { progress, next_ring_at: again_at, beats, beat_at, .. } = *self;
+        *self == Self { progress, next_ring_at: again_at, beats, beat_at, ..Self::default() }
     }
 
     /// Sets the requested route.
-    pub fn wish(&mut self, wish: Route, now: Time) {
-        self.wish = wish;
-        self.again_at = now;
+    pub fn set_route(&mut self, wish: Route, now: Time) {
+        self.requested_route = wish;
+        self.next_ring_at = now;
     }
 
     /// Returns the requested route.
     pub fn wished(&self) -> &Route {
-        &self.wish
+        &self.requested_route
     }
 
     /// Starts a ballot, without a ring.
-    pub fn begin(&mut self, now: Time, decided_to: Slot) {
+    pub fn begin_ballot(&mut self, now: Time, decided_to: Slot) {
         self.number = 0;
         self.members.clear();
         self.progress = (decided_to, now);
         self.probe = None;
-        self.broken = None;
-        self.again_at = now;
+        self.broken_ring = None;
+        self.next_ring_at = now;
         self.beats = [Slot(0); 2];
     }
 
@@ -140,14 +140,14 @@ impl RingControl {
 
     /// Returns whether no ring is in use or requested, so that there is nothing to do.
     pub fn is_idle(&self) -> bool {
-        self.members.is_empty() && self.wish == Route::Star
+        self.members.is_empty() && self.requested_route == Route::Star
     }
 
-    /// Sets up a ring of `members`. The caller announces it.
-    pub fn lay(&mut self, now: Time, decided_to: Slot, members: Vec<Member>) {
+    /// Sets up a ring of these members. The caller announces it.
+    pub fn set_ring(&mut self, now: Time, decided_to: Slot, members: Vec<Member>) {
         self.number += 1;
         self.members = members;
-        self.since = now;
+        self.changed_at = now;
         self.progress = (decided_to, now);
     }
 
@@ -157,13 +157,13 @@ impl RingControl {
         if range.from <= decided_to {
             self.progress = (decided_to, now);
         }
-        if self.wish != Route::Star && self.probe.is_none() {
+        if self.requested_route != Route::Star && self.probe.is_none() {
             self.probe = Some((range.to, now));
         }
     }
 
     /// Records the end of the decided slots, and whether any proposal is outstanding (`open`).
-    pub fn note(&mut self, now: Time, decided_to: Slot, open: bool) {
+    pub fn record_progress(&mut self, now: Time, decided_to: Slot, open: bool) {
         if !open || decided_to > self.progress.0 {
             self.progress = (decided_to, now);
         }
@@ -184,15 +184,15 @@ impl RingControl {
     /// Returns how long a leader with a ring waits for a decision, in microseconds.
     pub fn patience_us(&self) -> u64 {
         let (least, most) = PATIENCE_US;
-        (PATIENCE * (self.usual_us + self.varies_us)).clamp(least, most)
+        (LATE_MULTIPLE * (self.usual_us + self.varies_us)).clamp(least, most)
     }
 
     /// Returns the time of the next check: the time at which a ring with an outstanding proposal
     /// (`open`) counts as broken, or at which a new ring may be set up.
     pub fn wake_at(&self, open: bool) -> Option<Time> {
         let breaks = (self.is_ring() && open).then(|| self.progress.1.plus_us(self.patience_us()));
-        let waits = self.broken.is_some() && self.wish != Route::Star;
-        let again = waits.then_some(self.again_at);
+        let waits = self.broken_ring.is_some() && self.requested_route != Route::Star;
+        let again = waits.then_some(self.next_ring_at);
         breaks.into_iter().chain(again).min()
     }
 
@@ -204,14 +204,14 @@ impl RingControl {
 
     /// Records that a member of the ring was lost, so that no ring is set up before `again_at`.
     pub fn loses(&mut self, again_at: Time) {
-        self.again_at = again_at;
-        self.give_up();
+        self.next_ring_at = again_at;
+        self.abandon_request();
     }
 
     /// Abandons a requested list of members. From now on, the leader chooses the members.
-    fn give_up(&mut self) {
-        if matches!(self.wish, Route::Through(_)) {
-            self.wish = Route::Ring;
+    fn abandon_request(&mut self) {
+        if matches!(self.requested_route, Route::Through(_)) {
+            self.requested_route = Route::Ring;
         }
     }
 
@@ -219,37 +219,37 @@ impl RingControl {
     /// can be identified. A requested list of members is abandoned.
     pub fn breaks(&mut self, now: Time) {
         let members = core::mem::take(&mut self.members);
-        if now.since_us(self.since) >= GOOD_US {
+        if now.since_us(self.changed_at) >= GOOD_US {
             self.put_off_us = 0;
         }
-        self.broken = Some((self.progress.0, members));
-        self.again_at = now.plus_us(LOOK_US.max(2 * self.usual_us));
-        self.give_up();
+        self.broken_ring = Some((self.progress.0, members));
+        self.next_ring_at = now.plus_us(DIRECT_VOTING_US.max(2 * self.usual_us));
+        self.abandon_request();
     }
 
     /// Returns the members of the ring that broke.
     pub fn suspects(&self) -> &[Member] {
-        self.broken.as_ref().map_or(&[], |(_, members)| members)
+        self.broken_ring.as_ref().map_or(&[], |(_, members)| members)
     }
 
     /// Examines the members of the broken ring. A ring may be set up again afterwards. Members that
     /// voted for the slot at which the ring broke are cleared. If the slot was decided without the
     /// other members, those are excluded for a while. If no member was slow, the next ring is
     /// postponed, for longer each time.
-    pub fn judge(&mut self, now: Time, decided_to: Slot, voted_to: &[(Member, Slot)]) {
-        let Some((slot, _)) = self.broken else {
+    pub fn examine_members(&mut self, now: Time, decided_to: Slot, voted_to: &[(Member, Slot)]) {
+        let Some((slot, _)) = self.broken_ring else {
             return;
         };
         if decided_to <= slot {
             // The ring is not to blame, because nothing is decided without it either.
-            self.again_at = now.plus_us(LOOK_US);
+            self.next_ring_at = now.plus_us(DIRECT_VOTING_US);
             return;
         }
-        self.broken = None;
+        self.broken_ring = None;
         let mut slow = voted_to.iter().filter(|(_, to)| *to <= slot).peekable();
         if slow.peek().is_none() {
-            self.put_off_us = (2 * self.put_off_us).clamp(LOOK_US, BENCH_US.1);
-            self.again_at = now.plus_us(self.put_off_us);
+            self.put_off_us = (2 * self.put_off_us).clamp(DIRECT_VOTING_US, BENCH_US.1);
+            self.next_ring_at = now.plus_us(self.put_off_us);
             return;
         }
         self.put_off_us = 0;
@@ -279,16 +279,16 @@ impl RingControl {
 
     /// Returns whether a ring may be set up now.
     pub fn may_lay(&self, now: Time) -> bool {
-        now >= self.again_at
+        now >= self.next_ring_at
     }
 
     /// Postpones the next check, because no ring can be set up now.
     pub fn put_off(&mut self, until: Time) {
-        self.again_at = until;
+        self.next_ring_at = until;
     }
 
     /// Records a heartbeat. At most one heartbeat per `every_ms` counts.
-    pub fn beat(&mut self, now: Time, every_ms: u64, decided_to: Slot) {
+    pub fn record_heartbeat(&mut self, now: Time, every_ms: u64, decided_to: Slot) {
         if now >= self.beat_at {
             self.beat_at = now.plus_ms(every_ms);
             self.beats = [self.beats[1], decided_to];

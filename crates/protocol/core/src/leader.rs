@@ -48,7 +48,7 @@ pub struct Phase1 {
     /// First undecided slot when phase 1 started.
     pub from: Slot,
     /// Nodes from which promises are requested.
-    pub asked: PromiseTargets,
+    pub promise_targets: PromiseTargets,
     /// Current stage of phase 1.
     pub stage: Stage,
     /// Every slot below this one is decided, and some member that promised has dropped its votes
@@ -88,7 +88,7 @@ impl Phase1 {
         Self {
             ballot,
             from,
-            asked,
+            promise_targets: asked,
             stage: Stage::Recording(record),
             floor: from,
             floor_at: ballot.node,
@@ -100,8 +100,8 @@ impl Phase1 {
     }
 
     /// Returns whether `node` is sent a 1A message.
-    pub fn asks(&self, node: NodeId) -> bool {
-        match &self.asked {
+    pub fn sends_1a_to(&self, node: NodeId) -> bool {
+        match &self.promise_targets {
             PromiseTargets::AllMembers => true,
             PromiseTargets::Only(nodes) => nodes.contains(&node),
         }
@@ -117,7 +117,7 @@ impl Phase1 {
             range: extent.range,
             ballot: extent.ballot,
             value: extent.value,
-            who: from.node,
+            acceptor: from.node,
         };
         let theirs: Vec<_> = promise.extents.iter().map(report).collect();
         self.reports = highest(&self.reports, &theirs)?;
@@ -157,7 +157,7 @@ impl Phase1 {
     }
 
     /// Records that this member has promised a higher ballot.
-    pub fn refuse(&mut self, from: Member) {
+    pub fn record_refusal(&mut self, from: Member) {
         if !self.refusals.contains(&from) && self.refusals.len() < PEERS_MAX {
             self.refusals.push(from);
         }
@@ -170,7 +170,7 @@ impl Phase1 {
 
     /// Returns whether all nodes of a casting phase 1 have replied.
     pub fn all_answered(&self) -> bool {
-        match &self.asked {
+        match &self.promise_targets {
             PromiseTargets::AllMembers => false,
             PromiseTargets::Only(nodes) => {
                 nodes.iter().all(|node| self.promises.iter().any(|member| member.node == *node))
@@ -204,7 +204,7 @@ impl Phase1 {
                 continue;
             }
             fill(SlotRange::new(at, range.from), own, &mut out);
-            out.push(Inherited { range, value: report.value, reporter: Some(report.who) });
+            out.push(Inherited { range, value: report.value, reporter: Some(report.acceptor) });
             at = range.to;
         }
         // After the last report only this leader's own earlier proposals remain.

@@ -11,7 +11,7 @@ use crate::{
     class::Class,
     configuration::{Configuration, MEMBERS_MAX},
     counted::Counted,
-    lost::Lost,
+    lost::LostSlots,
     message::Phase2b,
     node_id::Member,
     quorum::{MemberSet, Phase},
@@ -51,7 +51,7 @@ pub struct Tally {
     prefix: u64,
     votes: Vec<Votes>,
     /// [offload-10] Slots for which a device counted a quorum in this ballot.
-    counted: Counted,
+    device_counted: Counted,
 }
 
 /// A vote that does not match the proposals of its ballot.
@@ -71,7 +71,7 @@ impl Tally {
             next,
             prefix: 0,
             votes: Vec::with_capacity(MEMBERS_MAX),
-            counted: Counted::default(),
+            device_counted: Counted::default(),
         }
     }
 
@@ -170,7 +170,7 @@ impl Tally {
 
     /// [offload-10] Records that a device counted a quorum for each slot in `range`.
     pub fn note_counted(&mut self, range: SlotRange) {
-        self.counted.add(range);
+        self.device_counted.add(range);
     }
 
     /// Returns the end of the run of slots, starting at `from`, with votes of a phase-2 quorum of
@@ -207,7 +207,7 @@ impl Tally {
 
     /// Drops the proposals below `slot`, because they are decided.
     pub fn drop_below(&mut self, slot: Slot) {
-        self.counted.drop_below(slot);
+        self.device_counted.drop_below(slot);
         while let Some(first) = self.proposals.front_mut() {
             if first.range.to > slot {
                 if first.range.from < slot {
@@ -229,7 +229,7 @@ pub struct Learner {
     /// Slots below this one are covered by a snapshot, not by the log.
     log_start: Slot,
     eras: Eras,
-    lost: Lost,
+    lost_slots: LostSlots,
     /// First slot decided in this process whose value cannot be read back from the log.
     missing: Option<Slot>,
     /// [here-1] Bytes of streams may be missing on this node, even though their descriptors are
@@ -249,13 +249,13 @@ impl Learner {
         log_start: Slot,
         decided_to: Slot,
         eras: Eras,
-        lost: Lost,
+        lost: LostSlots,
         changes: Vec<(Slot, Value)>,
         hollow: bool,
     ) -> Self {
         assert!(log_start <= decided_to, "the log starts at {log_start}, decided to {decided_to}");
         let (missing, lacking) = (None, false);
-        Self { decided_to, log_start, eras, lost, missing, lacking, changes, hollow }
+        Self { decided_to, log_start, eras, lost_slots: lost, missing, lacking, changes, hollow }
     }
 
     /// Returns the slot below which everything is decided and this node has the values.
@@ -306,7 +306,7 @@ impl Learner {
     }
 
     /// [trim-1] Moves the start of the log to `to`, without a snapshot of the slots below.
-    pub fn forget(&mut self, to: Slot) {
+    pub fn trim_to(&mut self, to: Slot) {
         self.hollow = true;
         if to > self.decided_to {
             self.decided_to = to;
@@ -327,13 +327,13 @@ impl Learner {
     }
 
     /// Returns the lost slots of a damaged log that this node has not learned again yet.
-    pub fn lost(&self) -> &Lost {
-        &self.lost
+    pub fn lost_slots(&self) -> &LostSlots {
+        &self.lost_slots
     }
 
     /// Sets the first slot that was decided in this process and whose value cannot be read back;
     /// `None` if every value can be read back.
-    pub fn miss(&mut self, first: Option<Slot>) {
+    pub fn set_first_unreadable(&mut self, first: Option<Slot>) {
         self.missing = first;
     }
 
@@ -349,7 +349,7 @@ impl Learner {
     /// not report the values of slots that perhaps no other node knows to be decided. Missing bytes
     /// of streams do not matter, because the descriptors are the values ([here-3]).
     pub fn is_whole(&self) -> bool {
-        self.lost.is_empty() && self.missing.is_none()
+        self.lost_slots.is_empty() && self.missing.is_none()
     }
 
     /// Returns the end of the decided slots whose values can be read back, even if bytes of streams
@@ -368,13 +368,18 @@ impl Learner {
 
     /// [disk-8] Marks the slots of `range` as lost if an earlier process decided them and this one
     /// has not learned them again. Every slot that an earlier process decided is below `floor`.
-    pub fn lose(&mut self, range: SlotRange, floor: Slot) {
+    pub fn mark_lost(&mut self, range: SlotRange, floor: Slot) {
         let held = SlotRange::new(self.decided_to, floor.max(self.decided_to));
-        self.lost.add(range.intersect(held));
+        self.lost_slots.add(range.intersect(held));
     }
 
     /// Decides the next run of slots, and passes the run to `each`.
-    fn decide(&mut self, range: SlotRange, value: Value, each: &mut impl FnMut(SlotRange, Value)) {
+    fn decide_run(
+        &mut self,
+        range: SlotRange,
+        value: Value,
+        each: &mut impl FnMut(SlotRange, Value),
+    ) {
         assert_eq!(range.from, self.decided_to, "slots are decided in order");
         self.decided_to = range.to;
         // A value that changes the era never spans several slots.
@@ -397,8 +402,9 @@ impl Learner {
     /// are not reported to the caller again.
     fn pass_gaps(&mut self) {
         let mut known = Vec::new();
-        self.decided_to =
-            self.lost.learned(self.decided_to, |slot, value| known.push((slot, *value)));
+        self.decided_to = self
+            .lost_slots
+            .record_learned(self.decided_to, |slot, value| known.push((slot, *value)));
         for (slot, value) in known {
             self.note_change(slot, &value);
         }
@@ -410,7 +416,7 @@ impl Learner {
     ///
     /// Counting stops at a value for which this node's acceptor has not voted in any ballot. A
     /// restarted node finds the value and its bytes through the record of that vote ([catch-1]).
-    pub fn count(
+    pub fn decide_counted(
         &mut self,
         tally: &mut Tally,
         acceptor: &Acceptor,
@@ -421,7 +427,7 @@ impl Learner {
             // [offload-11] Devices count only under the configuration of the ballot's own era.
             let same_era = self.eras.era() == tally.ballot.era;
             if same_era {
-                quorum_to = quorum_to.max(tally.counted.reaches(self.decided_to));
+                quorum_to = quorum_to.max(tally.device_counted.reaches(self.decided_to));
             }
             if quorum_to <= self.decided_to {
                 return;
@@ -437,7 +443,7 @@ impl Learner {
                     return;
                 };
                 let to = range.to.min(quorum_to).min(own.range.to);
-                self.decide(SlotRange::new(range.from, to), value, each);
+                self.decide_run(SlotRange::new(range.from, to), value, each);
             }
             tally.drop_below(self.decided_to);
         }
@@ -446,7 +452,7 @@ impl Learner {
     /// [decide-2] Decides slots below `to`, which the leader of `ballot` reported as decided, with
     /// the values that this node voted for in that ballot. Stops at a slot without such a vote and
     /// returns `false`.
-    pub fn follow(
+    pub fn decide_reported(
         &mut self,
         ballot: Ballot,
         to: Slot,
@@ -459,7 +465,7 @@ impl Learner {
                 return false;
             };
             let range = SlotRange::new(self.decided_to, vote.range.to.min(to));
-            self.decide(range, vote.value, each);
+            self.decide_run(range, vote.value, each);
         }
         true
     }
@@ -476,7 +482,7 @@ impl Learner {
             return None;
         }
         let range = SlotRange::new(self.decided_to, range.to);
-        self.decide(range, value, each);
+        self.decide_run(range, value, each);
         self.pass_gaps();
         Some(range)
     }
@@ -542,21 +548,21 @@ mod tests {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
         let ranges = [slots(5, 7), slots(10, 12), slots(20, 21)].to_vec();
         let changes = [(8, 1), (15, 2), (25, 3)].map(|(slot, era)| (Slot(slot), change(era)));
-        let lost = Lost::new(ranges, changes.to_vec(), Slot(30));
+        let lost = LostSlots::new(ranges, changes.to_vec(), Slot(30));
         let mut learner = Learner::new(Slot::FIRST, Slot(5), changed(1), lost, Vec::new(), false);
         learner.install(Slot(9), changed(2));
         assert_eq!(learner.decided_to(), Slot(10), "up to the next loss");
         assert_eq!(learner.log_start(), Slot(9));
         assert_eq!(learner.eras().era(), Era(2), "the change in slot 8 is in the snapshot");
-        assert_eq!(learner.lost().slots(), 2 + 1);
+        assert_eq!(learner.lost_slots().slots(), 2 + 1);
         learner.install(Slot(11), changed(2));
         assert_eq!(learner.decided_to(), Slot(11));
         learner.learn(slots(11, 12), Value::NoOp, &mut |_, _| {});
         assert_eq!(learner.decided_to(), Slot(20));
-        assert_eq!((learner.eras().era(), learner.eras().since()), (Era(3), Slot(16)));
+        assert_eq!((learner.eras().era(), learner.eras().era_start()), (Era(3), Slot(16)));
         learner.install(Slot(22), changed(3));
         assert_eq!(learner.decided_to(), Slot(30));
-        assert_eq!((learner.eras().era(), learner.eras().since()), (Era(4), Slot(26)));
+        assert_eq!((learner.eras().era(), learner.eras().era_start()), (Era(4), Slot(26)));
         assert!(learner.is_whole());
     }
 
@@ -565,13 +571,13 @@ mod tests {
     #[test]
     fn missing_values_are_not_held() {
         let mut learner =
-            Learner::new(Slot::FIRST, Slot(9), changed(0), Lost::default(), Vec::new(), false);
-        learner.miss(Some(Slot(4)));
+            Learner::new(Slot::FIRST, Slot(9), changed(0), LostSlots::default(), Vec::new(), false);
+        learner.set_first_unreadable(Some(Slot(4)));
         assert_eq!(learner.holds_to(), Slot(4));
         learner.trim(Slot(6));
         assert_eq!(learner.holds_to(), Slot(6));
         assert!(!learner.is_whole());
-        learner.miss(None);
+        learner.set_first_unreadable(None);
         assert_eq!((learner.holds_to(), learner.is_whole()), (Slot(9), true));
         // [here-1] [here-3] Missing bytes are independent of that, and a trim does not supply them.
         learner.lack(true);

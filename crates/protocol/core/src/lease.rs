@@ -57,7 +57,7 @@ pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
     /// Time of the leader's request, by the leader's clock. The reply echoes it.
-    pub asked_at: Time,
+    pub requested_at: Time,
     /// Duration in microseconds. A request with a time and a duration of zero releases earlier
     /// grants.
     pub us: u64,
@@ -67,7 +67,7 @@ pub struct Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Grant {
     ballot: Ballot,
-    asked_at: Time,
+    requested_at: Time,
     until: Time,
 }
 
@@ -138,9 +138,9 @@ impl Granter {
 
     /// Responds to a request by the leader of `ballot`, given that no higher ballot has been
     /// promised. `now` must be read after the request has been received.
-    pub fn asked(&mut self, now: Time, ballot: Ballot, question: Lease) -> Lease {
+    pub fn grant_lease(&mut self, now: Time, ballot: Ballot, question: Lease) -> Lease {
         if question.us == 0 {
-            self.give_back(ballot, question.asked_at);
+            self.release_grants(ballot, question.requested_at);
             return Lease::default();
         }
         let Some(rules) = self.rules else {
@@ -152,11 +152,12 @@ impl Granter {
         }
         let us = question.us.min(rules.duration_us);
         // Requests may be reordered, so an earlier one does not shorten a grant.
-        let grant = live.unwrap_or(Grant { ballot, asked_at: question.asked_at, until: Time(0) });
-        let newest = (grant.ballot, grant.asked_at).max((ballot, question.asked_at));
+        let grant =
+            live.unwrap_or(Grant { ballot, requested_at: question.requested_at, until: Time(0) });
+        let newest = (grant.ballot, grant.requested_at).max((ballot, question.requested_at));
         self.grant = Some(Grant {
             ballot: newest.0,
-            asked_at: newest.1,
+            requested_at: newest.1,
             until: grant.until.max(now.plus_us(us)),
         });
         Lease { us, ..question }
@@ -164,9 +165,9 @@ impl Granter {
 
     /// Releases the grants requested in `ballot` no later than `asked_at`, and those of earlier
     /// ballots of the same node. The leader no longer relies on these grants.
-    fn give_back(&mut self, ballot: Ballot, asked_at: Time) {
+    fn release_grants(&mut self, ballot: Ballot, asked_at: Time) {
         let over = |grant: &mut Grant| {
-            let same = grant.ballot == ballot && grant.asked_at <= asked_at;
+            let same = grant.ballot == ballot && grant.requested_at <= asked_at;
             let before = grant.ballot < ballot && grant.ballot.node == ballot.node;
             same || before
         };
@@ -200,7 +201,7 @@ impl Holder {
 
     /// Returns the lease for the next heartbeat to request. If leases are not `wanted`, the
     /// heartbeat releases all grants.
-    pub fn ask(&mut self, now: Time, wanted: bool) -> Lease {
+    pub fn next_request(&mut self, now: Time, wanted: bool) -> Lease {
         let Some(rules) = self.rules else {
             return Lease::default();
         };
@@ -210,20 +211,20 @@ impl Holder {
         } else if now <= self.ended_at {
             return Lease::default();
         }
-        Lease { asked_at: now, us: if wanted { rules.duration_us } else { 0 } }
+        Lease { requested_at: now, us: if wanted { rules.duration_us } else { 0 } }
     }
 
     /// Records a member's grant of a request in `ballot`.
     pub fn granted(&mut self, ballot: Ballot, by: Member, lease: Lease) {
         let Some(rules) = self.rules else { return };
-        if lease.us == 0 || lease.asked_at <= self.ended_at {
+        if lease.us == 0 || lease.requested_at <= self.ended_at {
             return;
         }
         if self.ballot != ballot {
             self.ballot = ballot;
             self.grants.clear();
         }
-        let until = lease.asked_at.plus_us(elsewhere(lease.us, rules.drift_ppm));
+        let until = lease.requested_at.plus_us(elsewhere(lease.us, rules.drift_ppm));
         match self.grants.iter().position(|(member, _)| *member == by) {
             Some(at) => self.grants[at].1 = until.max(self.grants[at].1),
             None if self.grants.len() < PEERS_MAX => self.grants.push((by, until)),
@@ -232,7 +233,7 @@ impl Holder {
     }
 
     /// Returns whether this member's grant for `ballot` is still valid at `now`.
-    pub fn holds(&self, ballot: Ballot, member: Member, now: Time) -> bool {
+    pub fn is_valid(&self, ballot: Ballot, member: Member, now: Time) -> bool {
         let stands = |(by, until): &(Member, Time)| *by == member && now < *until;
         self.ballot == ballot && self.grants.iter().any(stands)
     }
@@ -250,7 +251,7 @@ mod tests {
     }
 
     fn question(asked_at: u64) -> Lease {
-        Lease { asked_at: Time(asked_at), us: 1000 }
+        Lease { requested_at: Time(asked_at), us: 1000 }
     }
 
     /// [read-4] The leader allows for the drift of both clocks: its own may be slow while the
@@ -264,48 +265,48 @@ mod tests {
         assert_eq!(leases.duration_us, 98_017);
         let mut holder = Holder::new(Some(RULES));
         holder.granted(ballot(1, 1), Member::first(2), question(5000));
-        let holds = |at| holder.holds(ballot(1, 1), Member::first(2), Time(at));
+        let holds = |at| holder.is_valid(ballot(1, 1), Member::first(2), Time(at));
         assert!(holds(5815) && !holds(5816));
-        assert!(!holder.holds(ballot(2, 1), Member::first(2), Time(5001)));
+        assert!(!holder.is_valid(ballot(2, 1), Member::first(2), Time(5001)));
     }
 
     #[test]
     fn granter_refuses_others_from_receipt_to_the_end() {
         let mut granter = Granter::new(Some(RULES), 0, Ballot::ZERO);
         assert!(!granter.withholds_vote(Time(1), ballot(9, 3)));
-        let granted = granter.asked(Time(70), ballot(1, 1), question(5));
+        let granted = granter.grant_lease(Time(70), ballot(1, 1), question(5));
         assert_eq!(granted, question(5));
         assert!(granter.withholds_vote(Time(1069), ballot(9, 3)));
         assert!(!granter.withholds_vote(Time(1069), ballot(9, 1)), "the holder's own");
         assert_eq!(granter.bound_until(Time(1069)), Some(Time(1070)));
         assert!(!granter.withholds_vote(Time(1070), ballot(9, 3)));
         // An older request that arrives late shortens nothing, and another node gets no grant.
-        granter.asked(Time(80), ballot(1, 1), question(4));
+        granter.grant_lease(Time(80), ballot(1, 1), question(4));
         assert_eq!(granter.bound_until(Time(80)), Some(Time(1080)));
-        let other = granter.asked(Time(90), ballot(2, 2), question(7));
+        let other = granter.grant_lease(Time(90), ballot(2, 2), question(7));
         assert_eq!(other, Lease::default());
-        assert_ne!(granter.asked(Time(1080), ballot(2, 2), question(7)), Lease::default());
+        assert_ne!(granter.grant_lease(Time(1080), ballot(2, 2), question(7)), Lease::default());
     }
 
     /// A release of a lease may arrive late. It applies only to leases requested before it.
     #[test]
     fn leader_gives_back_what_it_asked_for_before() {
-        let release = |at| Lease { asked_at: Time(at), us: 0 };
+        let release = |at| Lease { requested_at: Time(at), us: 0 };
         let mut granter = Granter::new(Some(RULES), 0, Ballot::ZERO);
-        granter.asked(Time(50), ballot(1, 1), question(40));
-        granter.asked(Time(60), ballot(1, 1), release(39));
+        granter.grant_lease(Time(50), ballot(1, 1), question(40));
+        granter.grant_lease(Time(60), ballot(1, 1), release(39));
         assert!(granter.bound_until(Time(60)).is_some(), "asked for later");
-        granter.asked(Time(60), ballot(1, 1), release(0));
+        granter.grant_lease(Time(60), ballot(1, 1), release(0));
         assert!(granter.bound_until(Time(60)).is_some(), "says nothing");
-        granter.asked(Time(60), ballot(1, 1), release(40));
+        granter.grant_lease(Time(60), ballot(1, 1), release(40));
         assert_eq!(granter.bound_until(Time(60)), None);
         let mut holder = Holder::new(Some(RULES));
-        assert_eq!(holder.ask(Time(40), true), question(40));
-        assert_eq!(holder.ask(Time(41), false), release(41));
+        assert_eq!(holder.next_request(Time(40), true), question(40));
+        assert_eq!(holder.next_request(Time(41), false), release(41));
         holder.granted(ballot(1, 1), Member::first(2), question(40));
-        assert!(!holder.holds(ballot(1, 1), Member::first(2), Time(42)));
-        assert_eq!(holder.ask(Time(41), true), Lease::default(), "not later");
-        assert_eq!(holder.ask(Time(42), true), question(42));
+        assert!(!holder.is_valid(ballot(1, 1), Member::first(2), Time(42)));
+        assert_eq!(holder.next_request(Time(41), true), Lease::default(), "not later");
+        assert_eq!(holder.next_request(Time(42), true), question(42));
     }
 
     #[test]

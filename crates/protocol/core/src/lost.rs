@@ -14,7 +14,7 @@ use crate::{
 
 /// Lost slots in slot order. Empty if the log is undamaged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Lost {
+pub struct LostSlots {
     ranges: VecDeque<SlotRange>,
     /// Reconfigurations that the log holds after the first lost slot.
     changes: VecDeque<(Slot, Value)>,
@@ -22,7 +22,7 @@ pub struct Lost {
     end: Slot,
 }
 
-impl Lost {
+impl LostSlots {
     /// Creates the set of lost slots below `end`. `ranges` must be sorted and disjoint. `changes`
     /// are the reconfigurations that the log holds below `end`.
     pub fn new(ranges: Vec<SlotRange>, changes: Vec<(Slot, Value)>, end: Slot) -> Self {
@@ -67,7 +67,7 @@ impl Lost {
     /// Records that the slots below `decided_to` have been learned. Returns the slot below which
     /// every slot is now known, which is higher than `decided_to` if this closed a gap. Passes each
     /// reconfiguration after the gap to `each`.
-    pub fn learned(&mut self, decided_to: Slot, mut each: impl FnMut(Slot, &Value)) -> Slot {
+    pub fn record_learned(&mut self, decided_to: Slot, mut each: impl FnMut(Slot, &Value)) -> Slot {
         let mut known_to = decided_to;
         while self.ranges.pop_front_if(|range| range.to <= known_to).is_some() {
             let next = self.ranges.front().map_or(self.end, |range| range.from);
@@ -98,9 +98,9 @@ mod tests {
         Value::Reconfigure { era: Era(era), change: Change::Multiply(2) }
     }
 
-    fn learn(lost: &mut Lost, decided_to: u64) -> (u64, Vec<u32>) {
+    fn learn(lost: &mut LostSlots, decided_to: u64) -> (u64, Vec<u32>) {
         let mut eras = Vec::new();
-        let to = lost.learned(Slot(decided_to), |_, value| {
+        let to = lost.record_learned(Slot(decided_to), |_, value| {
             if let Value::Reconfigure { era, .. } = value {
                 eras.push(era.0);
             }
@@ -113,7 +113,7 @@ mod tests {
         let changes = [(3, 0), (7, 1), (12, 2), (25, 3)];
         let changes = changes.map(|(slot, era)| (Slot(slot), change(era)));
         let ranges = [slots(5, 7), slots(10, 12), slots(20, 21)];
-        let mut lost = Lost::new(ranges.to_vec(), changes.to_vec(), Slot(30));
+        let mut lost = LostSlots::new(ranges.to_vec(), changes.to_vec(), Slot(30));
         assert_eq!(lost.first_to(), Some(Slot(7)));
         assert_eq!(learn(&mut lost, 6), (6, Vec::new()), "still in the gap");
         assert_eq!(lost.slots(), 1 + 2 + 1);
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn more_may_be_lost_while_the_first_is_learned() {
         let changes = [(7, 1), (12, 2)].map(|(slot, era)| (Slot(slot), change(era)));
-        let mut lost = Lost::new([slots(5, 7)].to_vec(), changes.to_vec(), Slot(30));
+        let mut lost = LostSlots::new([slots(5, 7)].to_vec(), changes.to_vec(), Slot(30));
         lost.add(slots(12, 12));
         lost.add(slots(14, 15));
         lost.add(slots(12, 14));

@@ -12,14 +12,18 @@
 //! | `Arm` | leader → member | let your device vote in this ballot |
 //! | `Armed` | member → leader | my device votes, from this slot on |
 //! | `Decided` | leader → all | all slots below are decided |
-//! | `Heartbeat`, `HeartbeatReply` | leader ↔ all | I lead; all slots below are decided; do you still follow? |
+//! | `Heartbeat`, `HeartbeatReply` | leader ↔ all | I lead; all slots below are decided; do you
+//! still follow? |
 //! | `PreVote`, `PreVoteReply` | would-be candidate ↔ all | would you promise this ballot? |
 //! | `Transfer` | leader → follower | take over leadership at once |
 //! | `CatchupRequest`, `Learn` | lagging node ↔ any other node | decided values |
-//! | `BelowStart` | requested node → lagging node | my log starts above those slots: install a snapshot |
+//! | `BelowStart` | requested node → lagging node | my log starts above those slots: install a
+//! snapshot |
 //! | `ReadRequest`, `ReadReply` | follower ↔ leader | the index at which a read may run |
-//! | `LastingRequest`, `LastingReply` | any node ↔ member | notify me when everything below is on your disk |
-//! | `EarlyRequest`, `EarlyReply` | voter ↔ member | notify me when you have voted for this, on disk or not |
+//! | `LastingRequest`, `LastingReply` | any node ↔ member | notify me when everything below is on
+//! your disk |
+//! | `EarlyRequest`, `EarlyReply` | voter ↔ member | notify me when you have voted for this, on
+//! disk or not |
 //!
 //! A plane may lose, delay, repeat, reorder and merge messages; it never invents one ([model-1]).
 
@@ -208,10 +212,10 @@ pub struct Heartbeat {
     pub sent_to: Slot,
     /// Round of read confirmations that this heartbeat requests; 0 for none.
     pub read_round: u64,
-    /// Slots that all nodes hold, as in [`Held::all`]; slot 0 while unknown.
+    /// Slots that all nodes hold, as in [`HeldSlots::all`]; slot 0 while unknown.
     pub held_by_all: Slot,
-    /// Slots that a quorum holds, as in [`Held::quorum`]; slot 0 while unknown. In a heartbeat to
-    /// an auxiliary, only slots that a quorum of full replicas would still hold, and know to be
+    /// Slots that a quorum holds, as in [`HeldSlots::quorum`]; slot 0 while unknown. In a heartbeat
+    /// to an auxiliary, only slots that a quorum of full replicas would still hold, and know to be
     /// decided, if all of them crashed.
     pub held_by_quorum: Slot,
     /// The lease that this heartbeat requests or releases ([read-4]).
@@ -232,7 +236,7 @@ pub struct Heartbeat {
 /// Extent of the log that other nodes hold, decided and with its bytes, at the group's class. Input
 /// to the trimming policy ([trim-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Held {
+pub struct HeldSlots {
     /// Every full replica, and every learner known to the leader, holds all slots below this one.
     pub all: Slot,
     /// Full replicas that form a phase-2 quorum hold all slots below this one.

@@ -29,7 +29,7 @@ pub use self::{leasing::LeasedRead, options::Options, recovered::Recovered};
 use crate::{
     dice::mix,
     effect::{Alarm, Effect, Effects},
-    explanation::End,
+    explanation::BallotEnd,
     fence::Begin,
     input::Input,
     message::Message,
@@ -52,7 +52,7 @@ pub struct Node {
     handover: Handover,
     pauses: Pauses,
     timers: Timers,
-    told: LastNotified,
+    last_notified: LastNotified,
 }
 
 impl Node {
@@ -68,7 +68,7 @@ impl Node {
             handover: Handover::default(),
             pauses: Pauses::default(),
             timers: Timers::default(),
-            told: LastNotified::default(),
+            last_notified: LastNotified::default(),
             spine: Spine::new(options, recovered),
         }
     }
@@ -86,7 +86,7 @@ impl Node {
             Input::StorageFailed => self.on_storage_failed(now, effects),
             Input::Fitness(fitness) => self.on_fitness(now, fitness, effects),
             Input::Lost(range) => self.on_lost(range),
-            Input::Missing(first) => self.spine.miss(first),
+            Input::Missing(first) => self.spine.set_first_unreadable(first),
             Input::Lacking(lacking) => self.spine.lack(lacking),
             Input::FoundNowhere => self.on_found_nowhere(now, effects),
             Input::Installed { to, eras } => self.on_installed(now, to, eras, effects),
@@ -95,8 +95,8 @@ impl Node {
             Input::Connected(member) => self.on_connected(now, member, effects),
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
-            Input::Last { to } => self.acks.want_lasting(to),
-            Input::Early { ballot, to } => self.acks.want_early(ballot, to),
+            Input::Last { to } => self.acks.await_durable(to),
+            Input::Early { ballot, to } => self.acks.await_early(ballot, to),
             Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
             Input::Route(wish) => self.on_route(now, wish),
             Input::Offload { cells } => self.on_offload(cells, effects),
@@ -165,23 +165,23 @@ impl Node {
 
     /// Takes every action that the current input has made possible. The order of the calls matters.
     fn settle(&mut self, now: Time, effects: &mut Effects) {
-        self.enter(now, effects);
+        self.make_waiting_promise(now, effects);
         self.vote_waiting(now, effects);
         self.release(now, effects);
         while self.advance_phase1(now, effects) {
             self.release(now, effects);
         }
-        self.count(now, effects);
+        self.decide_counted(now, effects);
         self.follow_counted(effects);
         self.follow_roles(now, effects);
         self.speak_up(effects);
-        self.lay(now, effects);
+        self.update_ring(now, effects);
         self.pass_on(now, effects);
         self.move_on(now, effects);
-        self.allow(effects);
+        self.allow_more_slots(effects);
         self.raise_device_floor(effects);
         self.confirm_reads(now, effects);
-        self.announce(effects);
+        self.announce_decisions(effects);
         self.serve_lasting(now, effects);
         self.serve_early(now, effects);
         self.forget_held(effects);
@@ -192,11 +192,11 @@ impl Node {
     /// Notifies the caller of changes in this node's role and in its next wake-up time.
     fn notify_caller(&mut self, effects: &mut Effects) {
         let (role, leader) = (self.role(), self.spine.election().leader_ballot());
-        if self.told.is_news(role, leader) {
+        if self.last_notified.is_news(role, leader) {
             effects.push(Effect::Role { role, leader });
         }
         let wake = self.wake_at();
-        if self.told.is_other_time(wake) {
+        if self.last_notified.is_other_time(wake) {
             effects.push(Effect::WakeAt(wake));
         }
     }
@@ -210,7 +210,7 @@ impl Node {
         let led = self.spine.storage_failed();
         // [offload-8] Votes that the device casts from now on could not be recorded.
         self.fence_off(effects);
-        self.step_down(now, End::StorageFailed, effects);
+        self.step_down(now, BallotEnd::StorageFailed, effects);
         if let Some(ballot) = led {
             // [live-4] The next leader can finish what this one could not, and should not have to
             // wait for a timeout.

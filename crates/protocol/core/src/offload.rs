@@ -44,7 +44,7 @@ pub struct Offload {
     /// End of the decided prefix, and the time of the last progress.
     progress: (Slot, Time),
     /// Time of the next check of the devices.
-    look_at: Time,
+    next_check_at: Time,
     /// Number of submitted values to which the device has not assigned a slot yet, as far as this
     /// node knows.
     pub waiting: u64,
@@ -52,15 +52,15 @@ pub struct Offload {
     looking: Vec<Reader>,
     /// Number of waiting reads that the outstanding query to the device covers; 0 if none is
     /// outstanding.
-    asked: usize,
-    early: Vec<(Member, Phase2b)>,
+    queried_reads: usize,
+    early_votes: Vec<(Member, Phase2b)>,
 }
 
 impl Offload {
     /// Returns whether no device was ever available.
     pub fn is_unused(&self) -> bool {
-        let Self { progress, look_at, .. } = *self;
-        *self == Self { progress, look_at, ..Self::default() }
+        let Self { progress, next_check_at: look_at, .. } = *self;
+        *self == Self { progress, next_check_at: look_at, ..Self::default() }
     }
 
     /// Returns whether the device assigns slots, or did so and has not been read out yet.
@@ -76,16 +76,16 @@ impl Offload {
     /// Clears the armed members for a new ballot.
     pub fn restart(&mut self, now: Time, decided_to: Slot) {
         self.armed.clear();
-        self.early.clear();
+        self.early_votes.clear();
         self.progress = (decided_to, now);
-        self.look_at = now;
+        self.next_check_at = now;
     }
 
     /// Returns whether a check of the devices is due, and schedules the next one `every_ms` later.
     pub fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
-        let due = now >= self.look_at;
+        let due = now >= self.next_check_at;
         if due {
-            self.look_at = now.plus_ms(every_ms);
+            self.next_check_at = now.plus_ms(every_ms);
         }
         due
     }
@@ -120,27 +120,27 @@ impl Offload {
 
     /// [offload-18] Queues a read whose index only the device knows. Returns whether to query the
     /// device.
-    pub fn look(&mut self, reader: Reader) -> bool {
+    pub fn queue_read(&mut self, reader: Reader) -> bool {
         self.looking.push(reader);
-        if self.asked > 0 {
+        if self.queried_reads > 0 {
             return false;
         }
-        self.asked = self.looking.len();
+        self.queried_reads = self.looking.len();
         true
     }
 
     /// Handles the device's report of its next slot. Returns the reads that were queued before the
     /// query was sent, and whether to query the device again for later reads.
     pub fn looked(&mut self) -> (Vec<Reader>, bool) {
-        let rest = self.looking.split_off(self.asked);
+        let rest = self.looking.split_off(self.queried_reads);
         let answered = core::mem::replace(&mut self.looking, rest);
-        self.asked = self.looking.len();
-        (answered, self.asked > 0)
+        self.queried_reads = self.looking.len();
+        (answered, self.queried_reads > 0)
     }
 
     /// Removes and returns all reads that wait for the device.
     pub fn take_looking(&mut self) -> Vec<Reader> {
-        self.asked = 0;
+        self.queried_reads = 0;
         core::mem::take(&mut self.looking)
     }
 
@@ -152,15 +152,15 @@ impl Offload {
     /// [offload-10] Stores a vote for slots that the device has not reported yet. Only the newest
     /// vote of each member is stored.
     pub fn keep_early(&mut self, from: Member, vote: Phase2b) {
-        self.early.retain(|(member, _)| *member != from);
-        if self.early.len() < EARLY_MAX {
-            self.early.push((from, vote));
+        self.early_votes.retain(|(member, _)| *member != from);
+        if self.early_votes.len() < EARLY_MAX {
+            self.early_votes.push((from, vote));
         }
     }
 
     /// Removes and returns a stored vote whose slots have all been reported by now.
     pub fn next_early(&mut self, next: Slot) -> Option<(Member, Phase2b)> {
-        let at = self.early.iter().position(|(_, vote)| vote.volatile_to <= next)?;
-        Some(self.early.swap_remove(at))
+        let at = self.early_votes.iter().position(|(_, vote)| vote.volatile_to <= next)?;
+        Some(self.early_votes.swap_remove(at))
     }
 }

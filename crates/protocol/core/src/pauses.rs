@@ -17,7 +17,7 @@ const SPAN_US: u64 = 60_000_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pauses {
     /// Start of the current span.
-    since: Time,
+    span_start: Time,
     /// Worst lateness in the current span, in microseconds. `before_us` is the worst lateness in
     /// the previous span.
     worst_us: u64,
@@ -28,8 +28,8 @@ pub struct Pauses {
 
 impl Pauses {
     /// Records that a turn of this node was late by `us` microseconds.
-    pub fn note(&mut self, now: Time, us: u64) {
-        self.look(now);
+    pub fn record_lateness(&mut self, now: Time, us: u64) {
+        self.drop_old_spans(now);
         if us <= STOP_US {
             self.worst_us = self.worst_us.max(us);
         }
@@ -48,7 +48,7 @@ impl Pauses {
     /// Returns the worst lateness in the last one to two minutes, in microseconds, for use in
     /// heartbeats.
     pub fn worst_us(&mut self, now: Time) -> u32 {
-        self.look(now);
+        self.drop_old_spans(now);
         #[expect(clippy::cast_possible_truncation, reason = "at most STOP_US")]
         let worst_us = self.worst_us.max(self.before_us) as u32;
         worst_us
@@ -62,15 +62,15 @@ impl Pauses {
         worst_us.saturating_mul(2).min(most_us)
     }
 
-    fn look(&mut self, now: Time) {
-        if now >= self.since.plus_us(2 * SPAN_US) {
+    fn drop_old_spans(&mut self, now: Time) {
+        if now >= self.span_start.plus_us(2 * SPAN_US) {
             (self.before_us, self.worst_us) = (0, 0);
-        } else if now >= self.since.plus_us(SPAN_US) {
+        } else if now >= self.span_start.plus_us(SPAN_US) {
             (self.before_us, self.worst_us) = (self.worst_us, 0);
         } else {
             return;
         }
-        self.since = now;
+        self.span_start = now;
     }
 }
 
@@ -87,11 +87,11 @@ mod tests {
     #[test]
     fn the_worst_counts_for_a_minute_or_two() {
         let mut pauses = Pauses::default();
-        pauses.note(at_s(1), 30 * MS);
-        pauses.note(at_s(2), 80 * MS);
-        pauses.note(at_s(3), 50 * MS);
+        pauses.record_lateness(at_s(1), 30 * MS);
+        pauses.record_lateness(at_s(2), 80 * MS);
+        pauses.record_lateness(at_s(3), 50 * MS);
         assert_eq!(pauses.worst_us(at_s(59)), 80_000);
-        pauses.note(at_s(61), 10 * MS);
+        pauses.record_lateness(at_s(61), 10 * MS);
         assert_eq!(pauses.worst_us(at_s(119)), 80_000);
         assert_eq!(pauses.worst_us(at_s(121)), 10_000);
         assert_eq!(pauses.worst_us(at_s(300)), 0);
@@ -100,9 +100,9 @@ mod tests {
     #[test]
     fn a_stop_is_no_pause() {
         let mut pauses = Pauses::default();
-        pauses.note(at_s(1), STOP_US + 1);
+        pauses.record_lateness(at_s(1), STOP_US + 1);
         assert_eq!(pauses.worst_us(at_s(1)), 0);
-        pauses.note(at_s(1), STOP_US);
+        pauses.record_lateness(at_s(1), STOP_US);
         assert_eq!(u64::from(pauses.worst_us(at_s(1))), STOP_US);
     }
 
@@ -112,7 +112,7 @@ mod tests {
         let mut pauses = Pauses::default();
         assert_eq!(pauses.patience_us(at_s(1), 0, 200 * MS), 0);
         assert_eq!(pauses.patience_us(at_s(1), 90 * MS, 200 * MS), 180 * MS);
-        pauses.note(at_s(1), 100 * MS);
+        pauses.record_lateness(at_s(1), 100 * MS);
         assert_eq!(pauses.patience_us(at_s(1), 90 * MS, 200 * MS), 200 * MS);
         for told in [500 * MS, u64::from(u32::MAX), u64::MAX] {
             assert_eq!(pauses.patience_us(at_s(1), told, 200 * MS), 800 * MS);

@@ -39,7 +39,7 @@ pub struct Reads {
 impl Reads {
     /// Adds a read. `slot` is one past the last proposed slot ([read-1]). Returns `false` if too
     /// many reads wait.
-    pub fn gather(&mut self, reader: Reader, slot: Slot) -> bool {
+    pub fn add_read(&mut self, reader: Reader, slot: Slot) -> bool {
         let room = self.gathering.len() < GATHERED_MAX;
         if room {
             self.gathering.push((reader, slot));
@@ -49,7 +49,7 @@ impl Reads {
 
     /// Starts a round if reads wait and no round is in progress, and returns its number. Heartbeats
     /// sent from now on carry the number ([read-2]).
-    pub fn start(&mut self, own: Member) -> Option<u64> {
+    pub fn start_round(&mut self, own: Member) -> Option<u64> {
         if !self.confirming.is_empty() || self.gathering.is_empty() {
             return None;
         }
@@ -79,7 +79,7 @@ impl Reads {
     }
 
     /// Ends the confirmed round, and returns its reads and their indexes.
-    pub fn finish(&mut self) -> impl Iterator<Item = (Reader, Slot)> + '_ {
+    pub fn finish_round(&mut self) -> impl Iterator<Item = (Reader, Slot)> + '_ {
         self.confirmed_by.clear();
         self.confirming.drain(..)
     }
@@ -106,7 +106,7 @@ impl Reads {
 /// A follower's outstanding requests for read indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReadRequests {
-    last: u64,
+    last_id: u64,
     open: Vec<Question>,
 }
 
@@ -114,7 +114,7 @@ pub struct ReadRequests {
 struct Question {
     id: u64,
     token: ReadToken,
-    at: Time,
+    requested_at: Time,
 }
 
 impl ReadRequests {
@@ -122,7 +122,7 @@ impl ReadRequests {
     /// used these ids. Otherwise a reply to its request could be mistaken for a reply to this
     /// process.
     pub fn starting_at(last: u64) -> Self {
-        Self { last, open: Vec::new() }
+        Self { last_id: last, open: Vec::new() }
     }
 
     /// Returns whether no request waits for its reply.
@@ -131,13 +131,13 @@ impl ReadRequests {
     }
 
     /// Adds a request to the leader and returns its id; `None` if too many are outstanding.
-    pub fn ask(&mut self, now: Time, token: ReadToken) -> Option<u64> {
+    pub fn add_request(&mut self, now: Time, token: ReadToken) -> Option<u64> {
         if self.open.len() >= GATHERED_MAX {
             return None;
         }
-        self.last = self.last.wrapping_add(1);
-        self.open.push(Question { id: self.last, token, at: now });
-        Some(self.last)
+        self.last_id = self.last_id.wrapping_add(1);
+        self.open.push(Question { id: self.last_id, token, requested_at: now });
+        Some(self.last_id)
     }
 
     /// Removes and returns the read whose request the leader answered.
@@ -155,11 +155,11 @@ impl ReadRequests {
     /// or the reply was lost.
     pub fn overdue(&mut self, now: Time, patience_us: u64) -> Option<ReadToken> {
         let first = self.open.first()?;
-        (now.since_us(first.at) > patience_us).then(|| self.open.remove(0).token)
+        (now.since_us(first.requested_at) > patience_us).then(|| self.open.remove(0).token)
     }
 
     /// Returns the time at which the oldest request becomes overdue.
     pub fn wake_at(&self, patience_us: u64) -> Option<Time> {
-        self.open.first().map(|question| question.at.plus_us(patience_us + 1))
+        self.open.first().map(|question| question.requested_at.plus_us(patience_us + 1))
     }
 }

@@ -18,7 +18,7 @@ pub struct Identity {
     /// Highest incarnation of the node that ever had weight.
     pub incarnation: Incarnation,
     /// The node was removed, so this id never has weight again.
-    pub spent: bool,
+    pub is_removed: bool,
 }
 
 /// The configurations that still matter: the one in force and the previous one. Together with all
@@ -26,7 +26,7 @@ pub struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Eras {
     era: Era,
-    since: Slot,
+    era_start: Slot,
     current: Configuration,
     previous: Option<Configuration>,
     ids: Vec<Identity>,
@@ -39,13 +39,13 @@ impl Eras {
         let identity = |member: Member| Identity {
             node: member.node,
             incarnation: member.incarnation,
-            spent: false,
+            is_removed: false,
         };
         // A configuration keeps its members sorted by id.
         let members = founding.members().iter();
         Self {
             era: Era(0),
-            since: Slot::FIRST,
+            era_start: Slot::FIRST,
             ids: members.map(|voter| identity(voter.member)).collect(),
             current: founding,
             previous: None,
@@ -65,10 +65,10 @@ impl Eras {
         let begun = previous.is_none() == first && (since == Slot::FIRST) == first;
         let class = previous.as_ref().is_none_or(|previous| previous.class() == current.class());
         let in_order = ids.windows(2).all(|pair| pair[0].node < pair[1].node);
-        let eras = Self { era, since, current, previous, ids };
+        let eras = Self { era, era_start: since, current, previous, ids };
         let known = |member: Member| {
             let identity = eras.identity(member.node);
-            identity.is_some_and(|id| id.incarnation >= member.incarnation && !id.spent)
+            identity.is_some_and(|id| id.incarnation >= member.incarnation && !id.is_removed)
         };
         let members_known = eras.current.members().iter().all(|voter| known(voter.member));
         if begun && class && in_order && since >= Slot::FIRST && members_known {
@@ -84,8 +84,8 @@ impl Eras {
     }
 
     /// Returns the first slot of the current era, which follows the reconfiguration that began it.
-    pub fn since(&self) -> Slot {
-        self.since
+    pub fn era_start(&self) -> Slot {
+        self.era_start
     }
 
     /// Returns the configuration of the current era.
@@ -133,7 +133,7 @@ impl Eras {
         match change {
             Change::Increment(member) if self.current.position(member).is_none() => {
                 match identity(member.node) {
-                    Some(id) if id.spent => return Err(Invalid::Spent(member.node)),
+                    Some(id) if id.is_removed => return Err(Invalid::Spent(member.node)),
                     // A later incarnation had weight, so this one may have forgotten votes.
                     Some(id) if id.incarnation > member.incarnation => {
                         return Err(Invalid::Forgotten(member));
@@ -141,7 +141,7 @@ impl Eras {
                     Some(_) | None => {}
                 }
             }
-            Change::Remove(node) if identity(node).is_some_and(|id| id.spent) => {
+            Change::Remove(node) if identity(node).is_some_and(|id| id.is_removed) => {
                 return Err(Invalid::Spent(node));
             }
             Change::Increment(_)
@@ -167,15 +167,15 @@ impl Eras {
         let Ok(next) = self.changed(change) else {
             return false;
         };
-        self.remember(change);
+        self.record_change(change);
         self.previous = Some(core::mem::replace(&mut self.current, next));
         self.era = self.era.next();
-        self.since = slot.next();
+        self.era_start = slot.next();
         true
     }
 
     /// [member-1] Permanently records how a valid change affects a node id.
-    fn remember(&mut self, change: Change) {
+    fn record_change(&mut self, change: Change) {
         let (node, incarnation, spent) = match change {
             Change::Increment(member) => (member.node, member.incarnation, false),
             Change::Remove(node) => (node, Incarnation(0), true),
@@ -189,9 +189,9 @@ impl Eras {
             Ok(at) => {
                 let known = &mut self.ids[at];
                 known.incarnation = known.incarnation.max(incarnation);
-                known.spent |= spent;
+                known.is_removed |= spent;
             }
-            Err(at) => self.ids.insert(at, Identity { node, incarnation, spent }),
+            Err(at) => self.ids.insert(at, Identity { node, incarnation, is_removed: spent }),
         }
     }
 }
@@ -227,12 +227,12 @@ mod tests {
     #[test]
     fn era_begins_behind_its_change() {
         let mut eras = founded();
-        assert_eq!((eras.era(), eras.since()), (Era(0), Slot::FIRST));
+        assert_eq!((eras.era(), eras.era_start()), (Era(0), Slot::FIRST));
         assert!(decide(&mut eras, 7, Change::Multiply(2)));
-        assert_eq!((eras.era(), eras.since()), (Era(1), Slot(8)));
+        assert_eq!((eras.era(), eras.era_start()), (Era(1), Slot(8)));
         let stale = Value::Reconfigure { era: Era(0), change: Change::Multiply(2) };
         assert!(!eras.decide(Slot(9), &stale), "[era-2] it names era 0");
-        assert_eq!((eras.era(), eras.since()), (Era(1), Slot(8)));
+        assert_eq!((eras.era(), eras.era_start()), (Era(1), Slot(8)));
     }
 
     /// [member-1] A node that may have forgotten votes regains weight only under a new incarnation.
@@ -263,7 +263,7 @@ mod tests {
         let before = eras.current().clone();
         assert!(decide(&mut eras, 2, Change::Remove(NodeId(3))));
         assert_eq!(eras.current(), &before, "no weight changes");
-        assert_eq!((eras.era(), eras.since()), (Era(2), Slot(3)));
+        assert_eq!((eras.era(), eras.era_start()), (Era(2), Slot(3)));
         for incarnation in [0, 1, 9] {
             let change = Change::Increment(member(3, incarnation));
             assert_eq!(eras.changed(change), Err(Invalid::Spent(NodeId(3))));
@@ -283,7 +283,7 @@ mod tests {
         decide(&mut eras, 5, Change::Remove(NodeId(3)));
         let again = Eras::restored(
             eras.era(),
-            eras.since(),
+            eras.era_start(),
             eras.current().clone(),
             eras.previous().cloned(),
             eras.ids().to_vec(),

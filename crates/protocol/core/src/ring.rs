@@ -43,25 +43,25 @@ pub struct Relay {
     number: u32,
     members: Vec<Member>,
     /// The newest votes of other members in this ballot ([ring-2]).
-    heard: Vec<RingEntry>,
+    member_votes: Vec<RingEntry>,
     /// End of the received votes that have not been forwarded. They are sent once this node's own
     /// vote reaches this slot.
     goal: Option<Slot>,
     /// This node's vote has grown since it was last sent.
-    own: bool,
+    own_is_unsent: bool,
     /// Time since which a vote has been waiting to be sent.
-    since: Option<Time>,
+    waiting_since: Option<Time>,
 }
 
 impl Relay {
     /// Sets the ring of `ballot`, or removes it if `members` is empty. Returns whether the ring is
     /// newer than the known one. Votes that travelled along an older ring remain valid ([ring-1]).
-    pub fn lay(&mut self, ballot: Ballot, number: u32, members: &[Member]) -> bool {
+    pub fn set_ring(&mut self, ballot: Ballot, number: u32, members: &[Member]) -> bool {
         if (ballot, number) <= (self.ballot, self.number) {
             return false;
         }
         if ballot != self.ballot {
-            self.heard.clear();
+            self.member_votes.clear();
             self.goal = None;
         }
         self.ballot = ballot;
@@ -89,23 +89,25 @@ impl Relay {
 
     /// Records that this node's vote has grown.
     pub fn votes(&mut self, now: Time) {
-        self.own = true;
-        self.since.get_or_insert(now);
+        self.own_is_unsent = true;
+        self.waiting_since.get_or_insert(now);
     }
 
     /// Records votes of other members, in a ballot for which this member knows a ring. Only the
     /// newest entry of each member is stored, unchanged. The end of the newest votes of `class`
     /// becomes the goal for this node's own vote, unless there is a goal already.
-    pub fn hear(&mut self, now: Time, own: Member, vote: &RingVote, class: Class) {
+    pub fn record_votes(&mut self, now: Time, own: Member, vote: &RingVote, class: Class) {
         if vote.ballot != self.ballot {
             return;
         }
         let mut goal = None;
         for entry in vote.entries.iter().filter(|entry| entry.member != own) {
-            let known = self.heard.iter().position(|old| old.member == entry.member);
+            let known = self.member_votes.iter().position(|old| old.member == entry.member);
             match known {
-                Some(at) if self.heard[at].ends() < entry.ends() => self.heard[at] = *entry,
-                None if self.heard.len() < RING_MAX - 1 => self.heard.push(*entry),
+                Some(at) if self.member_votes[at].ends() < entry.ends() => {
+                    self.member_votes[at] = *entry
+                }
+                None if self.member_votes.len() < RING_MAX - 1 => self.member_votes.push(*entry),
                 _ => continue,
             }
             goal = goal.max(Some(entry.to(class)));
@@ -114,14 +116,14 @@ impl Relay {
             // The first entry sets the goal. Otherwise, a member that always lags a little would
             // always wait.
             self.goal.get_or_insert(goal);
-            self.since.get_or_insert(now);
+            self.waiting_since.get_or_insert(now);
         }
     }
 
     /// [ring-6], [ring-7] Returns the action to take now, given that this node's vote extends to
     /// `own_to`. The caller sends the messages.
-    pub fn turn(&mut self, now: Time, own: Member, own_to: Slot) -> RelayAction {
-        if !self.own && self.goal.is_none() {
+    pub fn next_action(&mut self, now: Time, own: Member, own_to: Slot) -> RelayAction {
+        if !self.own_is_unsent && self.goal.is_none() {
             return RelayAction::Nothing;
         }
         let place = self.members.iter().position(|member| *member == own);
@@ -133,7 +135,8 @@ impl Relay {
             (None, None) => RelayAction::Nothing,
             (Some(at), goal) => {
                 let covered = at == 0 || goal.is_some_and(|goal| own_to >= goal);
-                let overdue = self.since.is_some_and(|since| now.since_us(since) >= HOLD_US);
+                let overdue =
+                    self.waiting_since.is_some_and(|since| now.since_us(since) >= HOLD_US);
                 let next = self.members.get(at + 1).map_or(self.ballot.node, |member| member.node);
                 match goal {
                     _ if covered => RelayAction::Onward(next),
@@ -143,21 +146,21 @@ impl Relay {
                 }
             }
         };
-        self.own = false;
+        self.own_is_unsent = false;
         self.goal = None;
-        self.since = None;
+        self.waiting_since = None;
         say
     }
 
-    /// Returns the latest time at which [`Relay::turn`] must be called.
+    /// Returns the latest time at which [`Relay::next_action`] must be called.
     pub fn wake_at(&self) -> Option<Time> {
-        let waits = self.own || self.goal.is_some();
-        let since = self.since.filter(|_| waits && !self.members.is_empty());
+        let waits = self.own_is_unsent || self.goal.is_some();
+        let since = self.waiting_since.filter(|_| waits && !self.members.is_empty());
         since.map(|since| since.plus_us(HOLD_US))
     }
 
     /// Returns the votes that other members released, unchanged.
     pub fn bundle(&self) -> RingVote {
-        RingVote { ballot: self.ballot, entries: self.heard.clone() }
+        RingVote { ballot: self.ballot, entries: self.member_votes.clone() }
     }
 }

@@ -50,7 +50,7 @@ impl Rounds {
     /// Returns this node's next ballot in `era`; `None` if it may not start one ([ballot-1],
     /// [ballot-3]). The ballot is above the node's promise and above `seen`, the highest round seen
     /// in this era.
-    pub fn next(&self, era: Era, promised: Ballot, seen: u32) -> Option<Ballot> {
+    pub fn next_ballot(&self, era: Era, promised: Ballot, seen: u32) -> Option<Ballot> {
         let of = |ballot: Ballot| if ballot.era == era { ballot.round } else { 0 };
         let forgotten = self.forgotten()?;
         let used = of(self.spoken).max(of(promised)).max(seen).max(forgotten);

@@ -29,7 +29,7 @@ pub struct Bounds {
     /// Minimum time between two pauses that let the target catch up, in microseconds.
     pub rest_us: u64,
     /// Interval between checks while the target is not close, in microseconds.
-    pub look_us: u64,
+    pub check_interval_us: u64,
 }
 
 /// Leader's state of a transfer in progress.
@@ -70,7 +70,7 @@ impl Transfer {
             self.stage = if near {
                 Stage::Closing(now.plus_us(bounds.hold_us))
             } else {
-                Stage::Waiting(now.plus_us(bounds.look_us))
+                Stage::Waiting(now.plus_us(bounds.check_interval_us))
             };
         }
         match self.stage {
@@ -111,7 +111,7 @@ impl Transfer {
 mod tests {
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { hold_us: 100, rest_us: 200, look_us: 20 };
+    const BOUNDS: Bounds = Bounds { hold_us: 100, rest_us: 200, check_interval_us: 20 };
 
     fn at(now: u64) -> Time {
         Time(now)

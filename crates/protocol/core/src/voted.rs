@@ -39,7 +39,7 @@ impl Voted {
     }
 
     /// Returns the votes in the newest ballot.
-    pub fn run(&self) -> &Run {
+    pub fn newest_run(&self) -> &Run {
         &self.run
     }
 
@@ -99,7 +99,7 @@ impl Voted {
 
 /// Effect of a proposal on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ProposalEffect {
     /// Every slot of the proposal has already been voted for, so only the report is repeated.
     Repeat,
     /// Vote for this range. The run shows the votes afterwards.
@@ -124,26 +124,26 @@ impl Run {
     /// Returns the effect of a proposal on the run. A run has no holes, so that one message can
     /// report all of it. Therefore a proposal is accepted only if it continues the run, or if every
     /// earlier slot is decided on this node or another.
-    pub fn step(&self, m: &Phase2a, decided_here: Slot) -> Step {
+    pub fn effect_of(&self, m: &Phase2a, decided_here: Slot) -> ProposalEffect {
         let continues = self.ballot == m.ballot && m.range.from <= self.to && self.from < self.to;
         if continues {
             if m.range.to <= self.to {
-                return Step::Repeat;
+                return ProposalEffect::Repeat;
             }
             let overlap = SlotRange::new(m.range.from, self.to);
             let at_end = m.prefix.wrapping_add(range_check(overlap, &m.value));
             if m.range.from >= self.from && at_end != self.check {
-                return Step::Conflict(self.to);
+                return ProposalEffect::Conflict(self.to);
             }
             let range = SlotRange::new(self.to, m.range.to);
             let check = self.check.wrapping_add(range_check(range, &m.value));
-            return Step::Vote(range, Self { to: m.range.to, check, ..*self });
+            return ProposalEffect::Vote(range, Self { to: m.range.to, check, ..*self });
         }
         if m.range.from > decided_here.max(m.decided_to) {
-            return Step::Gap;
+            return ProposalEffect::Gap;
         }
         let check = m.prefix.wrapping_add(range_check(m.range, &m.value));
         let run = Self { ballot: m.ballot, from: m.range.from, to: m.range.to, check };
-        Step::Vote(m.range, run)
+        ProposalEffect::Vote(m.range, run)
     }
 }

@@ -21,19 +21,19 @@ struct QueuedProposal {
     /// The bytes of the proposal are present for the slots below this one.
     held_to: Slot,
     /// The slots below this one have already been returned for voting.
-    given_to: Slot,
+    returned_to: Slot,
 }
 
 impl QueuedProposal {
     fn new(proposal: Phase2a, held: bool) -> Self {
         let SlotRange { from, to } = proposal.range;
-        Self { held_to: if held { to } else { from }, given_to: from, proposal }
+        Self { held_to: if held { to } else { from }, returned_to: from, proposal }
     }
 
-    /// Records that the value's bytes are present for the slots in `range`. A value that fits into
-    /// one slot has the same bytes in any slot. The bytes of a spanning value count contiguously
-    /// from its first slot onwards.
-    fn hold(&mut self, range: SlotRange) {
+    /// Records that the value's bytes are present for these slots. A value that fits into one slot
+    /// has the same bytes in any slot. The bytes of a spanning value count contiguously from its
+    /// first slot onwards.
+    fn mark_present(&mut self, range: SlotRange) {
         let all = self.proposal.range.to;
         if !self.proposal.value.may_span() {
             self.held_to = all;
@@ -46,12 +46,12 @@ impl QueuedProposal {
 /// Waiting proposals of one ballot, in slot order. The first one lacks its bytes or the slots
 /// before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Waiting {
+pub struct WaitingProposals {
     proposals: VecDeque<QueuedProposal>,
-    since: Time,
+    first_since: Time,
 }
 
-impl Waiting {
+impl WaitingProposals {
     /// Returns whether no proposal waits.
     pub fn is_empty(&self) -> bool {
         self.proposals.is_empty()
@@ -63,8 +63,8 @@ impl Waiting {
     }
 
     /// Returns the time at which the current first proposal became first.
-    pub fn since(&self) -> Option<Time> {
-        self.proposals.front().map(|_| self.since)
+    pub fn first_since(&self) -> Option<Time> {
+        self.proposals.front().map(|_| self.first_since)
     }
 
     /// Queues a proposal, at most one per range. If the queue is full, the proposal with the
@@ -73,7 +73,7 @@ impl Waiting {
         // A value without bytes lacks none, so it waits only for the proposals before it.
         let held = held || !proposal.value.has_bytes();
         if self.proposals.is_empty() {
-            self.since = now;
+            self.first_since = now;
         }
         let repeat = self.proposals.iter_mut().find(|known| known.proposal.range == proposal.range);
         if let Some(known) = repeat {
@@ -91,24 +91,24 @@ impl Waiting {
         }
     }
 
-    /// Records that the bytes of `value` are present for the slots in `range`.
-    pub fn hold(&mut self, value: &Value, range: SlotRange) {
+    /// Records that the bytes of `value` are present for these slots.
+    pub fn mark_present(&mut self, value: &Value, range: SlotRange) {
         for waits in &mut self.proposals {
             if waits.proposal.value == *value {
-                waits.hold(range);
+                waits.mark_present(range);
             }
         }
     }
 
     /// Returns the first proposal, up to the end of its present bytes, if `may` allows it. The rest
     /// of the proposal is returned when more bytes are present.
-    pub fn next(&mut self, now: Time, may: impl Fn(&Phase2a) -> bool) -> Option<Phase2a> {
+    pub fn next_proposal(&mut self, now: Time, may: impl Fn(&Phase2a) -> bool) -> Option<Phase2a> {
         let first = self.proposals.front_mut()?;
-        if first.held_to <= first.given_to || !may(&first.proposal) {
+        if first.held_to <= first.returned_to || !may(&first.proposal) {
             return None;
         }
-        self.since = now;
-        first.given_to = first.held_to;
+        self.first_since = now;
+        first.returned_to = first.held_to;
         let mut proposal = first.proposal;
         if first.held_to < proposal.range.to {
             proposal.range.to = first.held_to;
@@ -123,20 +123,20 @@ impl Waiting {
     pub fn drop_below(&mut self, now: Time, decided_to: Slot) {
         let served = |first: &mut QueuedProposal| first.proposal.range.to <= decided_to;
         while self.proposals.pop_front_if(served).is_some() {
-            self.since = now;
+            self.first_since = now;
         }
         if let Some(first) = self.proposals.front_mut() {
             first.held_to = first.held_to.max(decided_to);
-            first.given_to = first.given_to.max(decided_to);
+            first.returned_to = first.returned_to.max(decided_to);
         }
     }
 
     /// Stops the first proposal from waiting for bytes of slots below `announced`, because those
     /// are decided on another node. Returns whether that changed the queue.
-    pub fn give_up_below(&mut self, now: Time, announced: Slot) -> bool {
+    pub fn stop_waiting_below(&mut self, now: Time, announced: Slot) -> bool {
         let served = |first: &mut QueuedProposal| first.proposal.range.to <= announced;
         if self.proposals.pop_front_if(served).is_some() {
-            self.since = now;
+            self.first_since = now;
             return true;
         }
         let lacking = |first: &&mut QueuedProposal| first.held_to < announced;
@@ -144,7 +144,7 @@ impl Waiting {
             return false;
         };
         first.held_to = announced;
-        first.given_to = announced;
+        first.returned_to = announced;
         true
     }
 
@@ -178,19 +178,21 @@ mod tests {
         Value::Batch(BatchName { counter, ..BatchName::default() })
     }
 
-    fn slots(waiting: &mut Waiting) -> Vec<u64> {
-        core::iter::from_fn(|| waiting.next(Time(0), |_| true)).map(|m| m.range.from.0).collect()
+    fn slots(waiting: &mut WaitingProposals) -> Vec<u64> {
+        core::iter::from_fn(|| waiting.next_proposal(Time(0), |_| true))
+            .map(|m| m.range.from.0)
+            .collect()
     }
 
     /// A value without bytes waits only for its turn; it once waited forever.
     #[test]
     fn value_without_bytes_goes_when_those_before_it_have_gone() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingProposals::default();
         waiting.push(Time(0), proposal(1, batch(1)), false, 8);
         waiting.push(Time(0), proposal(2, Value::NoOp), false, 8);
         waiting.push(Time(0), proposal(3, batch(3)), false, 8);
         assert_eq!(slots(&mut waiting), []);
-        waiting.hold(&batch(1), SlotRange::one(Slot(1)));
+        waiting.mark_present(&batch(1), SlotRange::one(Slot(1)));
         assert_eq!(slots(&mut waiting), [1, 2]);
         // The leader repeats it, this time with its bytes.
         waiting.push(Time(0), proposal(3, batch(3)), true, 8);
@@ -203,20 +205,22 @@ mod tests {
         let content = Value::Content { stream: StreamName::default(), offset: 0 };
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
         let run = |range| Phase2a { range, ..proposal(0, content) };
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingProposals::default();
         waiting.push(Time(0), run(slots(5, 9)), false, 8);
         waiting.push(Time(0), run(slots(9, 12)), false, 8);
-        let next = |waiting: &mut Waiting| waiting.next(Time(0), |_| true).map(|m| m.range);
-        waiting.hold(&content, slots(6, 8));
+        let next = |waiting: &mut WaitingProposals| {
+            waiting.next_proposal(Time(0), |_| true).map(|m| m.range)
+        };
+        waiting.mark_present(&content, slots(6, 8));
         assert_eq!(next(&mut waiting), None, "the first byte is missing");
-        waiting.hold(&content, slots(3, 7));
+        waiting.mark_present(&content, slots(3, 7));
         assert_eq!(next(&mut waiting), Some(slots(5, 7)));
         assert_eq!(next(&mut waiting), None);
         waiting.push(Time(0), run(slots(5, 9)), false, 8);
-        waiting.hold(&content, slots(7, 10));
+        waiting.mark_present(&content, slots(7, 10));
         assert_eq!(next(&mut waiting), Some(slots(5, 9)));
         assert_eq!(next(&mut waiting), Some(slots(9, 10)));
-        waiting.hold(&content, slots(5, 12));
+        waiting.mark_present(&content, slots(5, 12));
         assert_eq!(next(&mut waiting), Some(slots(9, 12)));
         assert!(waiting.is_empty());
     }
@@ -225,12 +229,12 @@ mod tests {
     /// repeated one counts once.
     #[test]
     fn what_came_too_early_waits_in_slot_order() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingProposals::default();
         for slot in [4, 2, 3, 4, 2] {
             waiting.push(Time(0), proposal(slot, Value::NoOp), true, 8);
         }
-        let next = |waiting: &mut Waiting, voted_to: u64| {
-            let next = waiting.next(Time(0), |m| m.range.from.0 <= voted_to);
+        let next = |waiting: &mut WaitingProposals, voted_to: u64| {
+            let next = waiting.next_proposal(Time(0), |m| m.range.from.0 <= voted_to);
             next.map(|m| m.range.from.0)
         };
         assert_eq!(next(&mut waiting, 1), None);
@@ -249,20 +253,20 @@ mod tests {
     /// The bytes of a batch are the same in every slot.
     #[test]
     fn batch_is_held_whole_in_all_its_slots() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingProposals::default();
         waiting.push(Time(0), proposal(1, batch(1)), false, 8);
         waiting.push(Time(0), proposal(2, batch(1)), false, 8);
-        waiting.hold(&batch(1), SlotRange::one(Slot(7)));
+        waiting.mark_present(&batch(1), SlotRange::one(Slot(7)));
         assert_eq!(slots(&mut waiting), [1, 2]);
     }
 
     #[test]
     fn decided_slots_are_not_waited_for() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingProposals::default();
         waiting.push(Time(0), proposal(1, batch(1)), false, 8);
         waiting.push(Time(0), proposal(2, batch(2)), true, 8);
         waiting.drop_below(Time(5), Slot(2));
-        assert_eq!(waiting.since(), Some(Time(5)));
+        assert_eq!(waiting.first_since(), Some(Time(5)));
         assert_eq!(slots(&mut waiting), [2]);
     }
 
@@ -270,15 +274,15 @@ mod tests {
     /// it has not decided them itself; it votes for the proposals after them.
     #[test]
     fn what_is_decided_elsewhere_is_not_waited_for() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingProposals::default();
         waiting.push(Time(0), proposal(3, batch(3)), false, 8);
         waiting.push(Time(0), proposal(4, batch(4)), true, 8);
         waiting.push(Time(0), proposal(9, batch(9)), false, 8);
         assert_eq!(slots(&mut waiting), []);
-        assert!(waiting.give_up_below(Time(1), Slot(9)));
+        assert!(waiting.stop_waiting_below(Time(1), Slot(9)));
         assert_eq!(slots(&mut waiting), [4]);
-        assert!(!waiting.give_up_below(Time(1), Slot(9)));
-        waiting.hold(&batch(9), SlotRange::one(Slot(9)));
+        assert!(!waiting.stop_waiting_below(Time(1), Slot(9)));
+        waiting.mark_present(&batch(9), SlotRange::one(Slot(9)));
         assert_eq!(slots(&mut waiting), [9]);
     }
 
@@ -286,13 +290,13 @@ mod tests {
     /// decided.
     #[test]
     fn repeat_brings_newer_word_of_what_is_decided() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingProposals::default();
         let early = proposal(4, Value::NoOp);
         waiting.push(Time(0), early, true, 8);
         let decided_to = Slot(4);
         let again = Phase2a { decided_to, ..early };
         waiting.push(Time(0), again, true, 8);
-        assert_eq!(waiting.next(Time(0), |_| true), Some(again));
+        assert_eq!(waiting.next_proposal(Time(0), |_| true), Some(again));
         assert!(waiting.is_empty());
     }
 
@@ -303,14 +307,16 @@ mod tests {
         let content = Value::Content { stream: StreamName::default(), offset: 0 };
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
         let run = Phase2a { range: slots(5, 12), ..proposal(0, content) };
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingProposals::default();
         waiting.push(Time(0), run, false, 8);
         waiting.drop_below(Time(1), Slot(8));
-        let next = |waiting: &mut Waiting| waiting.next(Time(1), |_| true).map(|m| m.range);
+        let next = |waiting: &mut WaitingProposals| {
+            waiting.next_proposal(Time(1), |_| true).map(|m| m.range)
+        };
         assert_eq!(next(&mut waiting), None);
-        waiting.hold(&content, slots(8, 10));
+        waiting.mark_present(&content, slots(8, 10));
         assert_eq!(next(&mut waiting), Some(slots(5, 10)));
-        waiting.hold(&content, slots(10, 12));
+        waiting.mark_present(&content, slots(10, 12));
         assert_eq!(next(&mut waiting), Some(slots(5, 12)));
         assert!(waiting.is_empty());
     }

@@ -16,7 +16,7 @@ use crate::{
 
 /// Lowest level at which nodes report the state of their logs. Nodes of earlier releases report
 /// nothing, and receive no such requests ([lie-1]).
-pub const SINCE: Level = Level(10);
+pub const MIN_LEVEL: Level = Level(10);
 
 /// Maximum number of incarnations, and of starts, that a node advances at once because of another
 /// node's claim. The limit keeps false claims from using up all of them ([lie-4]).
@@ -25,11 +25,11 @@ pub const STEPS_MAX: u32 = 1 << 20;
 /// End of a node's log on stable storage, as the number of a log write in an incarnation. Any write
 /// of a later incarnation is further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Written {
+pub struct LogEnd {
     /// Incarnation of the node that wrote the log.
     pub incarnation: Incarnation,
     /// Number of the last log write on stable storage. The first write of a log is number 1.
-    pub to: u64,
+    pub last_write: u64,
 }
 
 /// End of a node's log and its start count, as stored in the node's folder or as remembered by
@@ -37,7 +37,7 @@ pub struct Written {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Memory {
     /// End of the node's log.
-    pub written: Written,
+    pub log_end: LogEnd,
     /// Number of the node's last start; 0 if unknown.
     pub boot: u32,
 }
@@ -46,12 +46,12 @@ impl Memory {
     /// [lie-4] Returns whether a node whose folder has this state was further ahead before. If it
     /// was, it has forgotten votes, promises, or names that it allocated ([value-2]).
     pub fn fell_behind(self, remembered: Self) -> bool {
-        remembered.written > self.written || remembered.boot > self.boot
+        remembered.log_end > self.log_end || remembered.boot > self.boot
     }
 
     /// [lie-4] Returns whether a node with this state may skip ahead of the state `remembered`.
     pub fn may_pass(self, remembered: Self) -> bool {
-        let (own, other) = (self.written.incarnation.0, remembered.written.incarnation.0);
+        let (own, other) = (self.log_end.incarnation.0, remembered.log_end.incarnation.0);
         other.saturating_sub(own) <= STEPS_MAX
             && remembered.boot.saturating_sub(self.boot) <= STEPS_MAX
     }
@@ -59,41 +59,44 @@ impl Memory {
     /// Returns the later log end and the later start count.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
-        Self { written: self.written.max(other.written), boot: self.boot.max(other.boot) }
+        Self { log_end: self.log_end.max(other.log_end), boot: self.boot.max(other.boot) }
     }
 }
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { written: Written { incarnation, to }, boot } = self;
+        let Self { log_end: LogEnd { incarnation, last_write: to }, boot } = self;
         write!(f, "write {to} of incarnation {} and start {boot}", incarnation.0)
     }
 }
 
 /// Reports of another node, as this one remembers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Known {
+struct RememberedReports {
     node: NodeId,
     incarnation: Incarnation,
     /// Number of the node's last start.
     boot: u32,
     /// Highest log write reported over earlier connections.
-    before: u64,
+    earlier_write: u64,
     /// Highest log write reported over the current connection.
-    to: u64,
+    current_write: u64,
 }
 
-impl Known {
+impl RememberedReports {
     fn memory(&self) -> Memory {
-        let to = self.to.max(self.before);
-        Memory { written: Written { incarnation: self.incarnation, to }, boot: self.boot }
+        let to = self.current_write.max(self.earlier_write);
+        Memory {
+            log_end: LogEnd { incarnation: self.incarnation, last_write: to },
+            boot: self.boot,
+        }
     }
 }
 
 /// Reports of other nodes, remembered for the lifetime of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RollbackDetector {
-    known: Vec<Known>,
+    remembered: Vec<RememberedReports>,
 }
 
 impl RollbackDetector {
@@ -101,13 +104,13 @@ impl RollbackDetector {
     /// node that has been remembered so far. The node's reports over this connection must reach it
     /// ([lie-5]). The start number proves nothing, because it may have gone back with the folder,
     /// or with all of the machine's memory.
-    pub fn meet(&mut self, member: Member, boot: u32) -> Memory {
-        let Some(known) = self.known.iter_mut().find(|known| known.node == member.node) else {
+    pub fn record_connection(&mut self, member: Member, boot: u32) -> Memory {
+        let Some(known) = self.remembered.iter_mut().find(|known| known.node == member.node) else {
             self.learn(member, boot, 0);
             return Memory::default();
         };
         let memory = known.memory();
-        known.before = memory.written.to;
+        known.earlier_write = memory.log_end.last_write;
         known.boot = known.boot.max(boot);
         memory
     }
@@ -117,20 +120,25 @@ impl RollbackDetector {
     ///
     /// A report that is lower than another one over the same connection is not an error, because
     /// messages may overtake each other.
-    pub fn hear(&mut self, from: Member, to: u64) -> Result<(), Memory> {
-        let Some(known) = self.known.iter_mut().find(|one| one.node == from.node) else {
+    pub fn record_log_end(&mut self, from: Member, to: u64) -> Result<(), Memory> {
+        let Some(known) = self.remembered.iter_mut().find(|one| one.node == from.node) else {
             self.learn(from, 0, to);
             return Ok(());
         };
         if from.incarnation > known.incarnation {
-            *known = Known { incarnation: from.incarnation, before: 0, to, ..*known };
+            *known = RememberedReports {
+                incarnation: from.incarnation,
+                earlier_write: 0,
+                current_write: to,
+                ..*known
+            };
             return Ok(());
         }
         if from.incarnation < known.incarnation {
             return Err(known.memory());
         }
-        known.to = known.to.max(to);
-        match to < known.before {
+        known.current_write = known.current_write.max(to);
+        match to < known.earlier_write {
             true => Err(known.memory()),
             false => Ok(()),
         }
@@ -138,22 +146,28 @@ impl RollbackDetector {
 
     fn learn(&mut self, member: Member, boot: u32, to: u64) {
         let Member { node, incarnation } = member;
-        if self.known.len() < PEERS_MAX {
-            self.known.push(Known { node, incarnation, boot, before: 0, to });
+        if self.remembered.len() < PEERS_MAX {
+            self.remembered.push(RememberedReports {
+                node,
+                incarnation,
+                boot,
+                earlier_write: 0,
+                current_write: to,
+            });
         }
     }
 
     /// Returns the furthest log end and the latest start that this node has reported ([lie-3]).
-    pub fn recall(&self, node: NodeId) -> Memory {
-        let known = self.known.iter().find(|known| known.node == node);
-        known.map_or(Memory::default(), Known::memory)
+    pub fn memory_of(&self, node: NodeId) -> Memory {
+        let known = self.remembered.iter().find(|known| known.node == node);
+        known.map_or(Memory::default(), RememberedReports::memory)
     }
 
     /// Once the table is full, forgets the nodes for which `is_known` is false, because any peer
     /// with the cluster's id may claim any node id.
-    pub fn keep(&mut self, is_known: impl Fn(NodeId) -> bool) {
-        if self.known.len() == PEERS_MAX {
-            self.known.retain(|known| is_known(known.node));
+    pub fn evict_unknown(&mut self, is_known: impl Fn(NodeId) -> bool) {
+        if self.remembered.len() == PEERS_MAX {
+            self.remembered.retain(|known| is_known(known.node));
         }
     }
 }
@@ -169,18 +183,18 @@ mod tests {
     }
 
     fn memory(incarnation: u32, to: u64, boot: u32) -> Memory {
-        Memory { written: Written { incarnation: Incarnation(incarnation), to }, boot }
+        Memory { log_end: LogEnd { incarnation: Incarnation(incarnation), last_write: to }, boot }
     }
 
     /// [lie-2] A process's reports grow. A late message with a lower one revokes nothing.
     #[test]
     fn what_overtakes_is_no_loss() {
         let mut witness = RollbackDetector::default();
-        assert_eq!(witness.recall(NODE), Memory::default());
+        assert_eq!(witness.memory_of(NODE), Memory::default());
         for to in [4, 7, 5] {
-            assert_eq!(witness.hear(member(0), to), Ok(()));
+            assert_eq!(witness.record_log_end(member(0), to), Ok(()));
         }
-        assert_eq!(witness.recall(NODE), memory(0, 7, 0));
+        assert_eq!(witness.memory_of(NODE), memory(0, 7, 0));
     }
 
     /// [lie-5] After it reconnects, a node must report at least as much as before. Otherwise each
@@ -188,16 +202,16 @@ mod tests {
     #[test]
     fn who_comes_back_with_less_is_found_out() {
         let mut witness = RollbackDetector::default();
-        assert_eq!(witness.meet(member(0), 5), Memory::default());
-        assert_eq!(witness.hear(member(0), 7), Ok(()));
-        assert_eq!(witness.meet(member(0), 6), memory(0, 7, 5));
-        assert_eq!(witness.hear(member(0), 7), Ok(()));
-        assert_eq!(witness.hear(member(0), 9), Ok(()));
-        assert_eq!(witness.meet(member(0), 4), memory(0, 9, 6));
-        assert_eq!(witness.hear(member(0), 8), Err(memory(0, 9, 6)));
-        assert_eq!(witness.hear(member(0), 8), Err(memory(0, 9, 6)));
-        assert_eq!(witness.recall(NODE), memory(0, 9, 6));
-        assert_eq!(witness.hear(member(0), 9), Ok(()));
+        assert_eq!(witness.record_connection(member(0), 5), Memory::default());
+        assert_eq!(witness.record_log_end(member(0), 7), Ok(()));
+        assert_eq!(witness.record_connection(member(0), 6), memory(0, 7, 5));
+        assert_eq!(witness.record_log_end(member(0), 7), Ok(()));
+        assert_eq!(witness.record_log_end(member(0), 9), Ok(()));
+        assert_eq!(witness.record_connection(member(0), 4), memory(0, 9, 6));
+        assert_eq!(witness.record_log_end(member(0), 8), Err(memory(0, 9, 6)));
+        assert_eq!(witness.record_log_end(member(0), 8), Err(memory(0, 9, 6)));
+        assert_eq!(witness.memory_of(NODE), memory(0, 9, 6));
+        assert_eq!(witness.record_log_end(member(0), 9), Ok(()));
     }
 
     /// [lie-2] A node that admitted its loss is a new member whose log may begin anywhere; its
@@ -205,13 +219,13 @@ mod tests {
     #[test]
     fn a_new_incarnation_begins_anew() {
         let mut witness = RollbackDetector::default();
-        witness.meet(member(0), 3);
-        assert_eq!(witness.hear(member(0), 9), Ok(()));
-        witness.meet(member(1), 4);
-        assert_eq!(witness.hear(member(1), 4), Ok(()));
-        assert_eq!(witness.recall(NODE), memory(1, 4, 4));
+        witness.record_connection(member(0), 3);
+        assert_eq!(witness.record_log_end(member(0), 9), Ok(()));
+        witness.record_connection(member(1), 4);
+        assert_eq!(witness.record_log_end(member(1), 4), Ok(()));
+        assert_eq!(witness.memory_of(NODE), memory(1, 4, 4));
         // The node's identity went back as well.
-        assert_eq!(witness.hear(member(0), 12), Err(memory(1, 4, 4)));
+        assert_eq!(witness.record_log_end(member(0), 12), Err(memory(1, 4, 4)));
     }
 
     /// [lie-4] A node that still has everything it reported continues.
@@ -239,10 +253,10 @@ mod tests {
     fn memory_is_bounded_and_members_are_kept() {
         let mut witness = RollbackDetector::default();
         for node in 1..1000 {
-            assert_eq!(witness.hear(Member::first(node), 5), Ok(()));
-            witness.keep(|node| node.0 <= 3);
+            assert_eq!(witness.record_log_end(Member::first(node), 5), Ok(()));
+            witness.evict_unknown(|node| node.0 <= 3);
         }
-        assert!(witness.known.len() <= PEERS_MAX);
-        assert!((1..=3).all(|node| witness.recall(NodeId(node)).written.to == 5));
+        assert!(witness.remembered.len() <= PEERS_MAX);
+        assert!((1..=3).all(|node| witness.memory_of(NodeId(node)).log_end.last_write == 5));
     }
 }

@@ -18,7 +18,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    witness::{Memory, Written},
+    witness::{LogEnd, Memory},
 };
 
 use crate::{
@@ -214,8 +214,9 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         kind::RECALLED => {
             no_body(body)?;
             let boot = u32::try_from(header.check).map_err(|_| Malformed::Field("check"))?;
-            let written = Written { incarnation: Incarnation(header.code), to: header.number };
-            Ok(Frame::Recalled(Memory { written, boot }))
+            let written =
+                LogEnd { incarnation: Incarnation(header.code), last_write: header.number };
+            Ok(Frame::Recalled(Memory { log_end: written, boot }))
         }
         kind::FORWARD => {
             let value = value(header)?;
@@ -440,7 +441,7 @@ fn late(header: &Header) -> u32 {
 }
 
 const fn lease(header: &Header) -> Lease {
-    Lease { asked_at: Time(header.from), us: header.check }
+    Lease { requested_at: Time(header.from), us: header.check }
 }
 
 fn no_body(body: &[u8]) -> Result<(), Malformed> {

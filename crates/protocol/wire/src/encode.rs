@@ -228,10 +228,10 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             fill_halves(header, *cluster);
             Ok(Carried::Body)
         }
-        Frame::Recalled(Memory { written, boot }) => {
+        Frame::Recalled(Memory { log_end: written, boot }) => {
             header.kind = kind::RECALLED;
             header.code = written.incarnation.0;
-            header.number = written.to;
+            header.number = written.last_write;
             header.check = u64::from(*boot);
             Ok(Carried::Body)
         }
@@ -580,7 +580,7 @@ fn fill_clock(header: &mut Header, clock_ms: u64, late_us: u32) {
 }
 
 const fn fill_lease(header: &mut Header, lease: Lease) {
-    header.from = lease.asked_at.0;
+    header.from = lease.requested_at.0;
     header.check = lease.us;
 }
 

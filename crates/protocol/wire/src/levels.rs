@@ -35,7 +35,7 @@ pub fn level_of(frame: &Frame<'_>) -> Level {
         | Frame::SnapshotPiece { .. }
         | Frame::StreamBytes { .. }
         | Frame::Needless { .. } => Level(8),
-        Frame::Recall { .. } | Frame::Recalled(_) => witness::SINCE,
+        Frame::Recall { .. } | Frame::Recalled(_) => witness::MIN_LEVEL,
     }
 }
 

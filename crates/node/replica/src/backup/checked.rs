@@ -145,7 +145,7 @@ pub fn check<R: Read>(
     };
     let same = (of.cluster, of.at, of.eras.era()) == (header.cluster, header.slot, header.era);
     let class = eras.current().class() == header.class;
-    let eras_agree = of.eras == eras && eras.since() <= header.slot;
+    let eras_agree = of.eras == eras && eras.era_start() <= header.slot;
     if !same || !class || !eras_agree || table.next_id() > header.next_id {
         return Err(wrong("its header is not that of its contents"));
     }

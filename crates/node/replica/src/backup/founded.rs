@@ -93,7 +93,7 @@ impl NewGroup {
         let alone = Configuration::simple([Member::first(node.0)], header.class)
             .map_err(|_| Exhausted("configurations"))?;
         let identity =
-            Identity { node, incarnation: Member::first(node.0).incarnation, spent: false };
+            Identity { node, incarnation: Member::first(node.0).incarnation, is_removed: false };
         let era = Era(era.ok_or(Exhausted("eras"))?);
         // The preceding era is unused: no ballot of it exists in the new cluster.
         let eras = Eras::restored(era, at, alone.clone(), Some(alone), vec![identity])

@@ -244,7 +244,7 @@ fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
     assert_eq!((header.cluster, header.at), (99, group.at));
     assert_eq!(header.eras, note.eras);
     let eras = note.eras;
-    assert!(eras.era() > Era(1000) && eras.since() == group.at);
+    assert!(eras.era() > Era(1000) && eras.era_start() == group.at);
     let alone: Vec<_> = eras.current().members().iter().collect();
     assert_eq!(alone.len(), 1);
     assert_eq!((alone[0].member, alone[0].weight), (Member::first(9), 1));

@@ -138,8 +138,8 @@ impl LevelRaises {
 
     fn look_for_witnesses(&mut self) {
         let mut connected = self.node_levels.values().filter(|heard| heard.connected);
-        self.all_support_log_statements = self.supports >= witness::SINCE
-            && connected.all(|heard| heard.newest >= witness::SINCE);
+        self.all_support_log_statements = self.supports >= witness::MIN_LEVEL
+            && connected.all(|heard| heard.newest >= witness::MIN_LEVEL);
     }
 
     /// [lie-1] Returns whether all connected nodes understand statements about the end of this
@@ -151,7 +151,7 @@ impl LevelRaises {
     /// [lie-3] Returns whether this release and the connected process of this node both understand
     /// reminders.
     pub(crate) fn may_remind(&self, node: NodeId) -> bool {
-        self.supports >= witness::SINCE && self.newest_of(node) >= Some(witness::SINCE)
+        self.supports >= witness::MIN_LEVEL && self.newest_of(node) >= Some(witness::MIN_LEVEL)
     }
 
     /// Returns the highest level that this node's connected process supports; `None` if the node is

@@ -85,14 +85,14 @@ impl<D: Disk, S: StateMachine> MembersView<'_, D, S> {
                 waits: self.plan_waits(),
             }
         };
-        let held = self.spine.node().held().quorum;
+        let held = self.spine.node().held_slots().quorum;
         Members {
             era: eras.era(),
             nodes: table.nodes().map(listed).collect(),
             plan: table.plan().map(underway),
             last: table.ended().map(|ended| LastPlan { ended, settled: held > ended.at }),
             removed: {
-                let spent = eras.ids().iter().filter(|id| id.spent);
+                let spent = eras.ids().iter().filter(|id| id.is_removed);
                 spent.map(|id| id.node).collect()
             },
         }

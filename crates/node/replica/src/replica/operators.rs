@@ -109,7 +109,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return None;
         }
         let known = membership.table().nodes();
-        let spent = membership.eras().ids().iter().filter(|id| id.spent);
+        let spent = membership.eras().ids().iter().filter(|id| id.is_removed);
         Some(PeerTable {
             peers: known.map(|(node, known)| (node, known.peer.clone())).collect(),
             removed: spent.map(|id| id.node).collect(),

@@ -141,7 +141,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Bounds { batch_bytes_max: batch_bytes_max(&log), window_max: OPEN_BATCHES_MAX };
         let tuning = tuning_settings(options.tuning, &limits, voters, possible);
         let unread = unread_votes.iter().map(|range| range.len()).sum();
-        let pursuit = LagTracker::new(now, replay_to, unread, recovered.lost.slots());
+        let pursuit = LagTracker::new(now, replay_to, unread, recovered.lost_slots.slots());
         let origin =
             Origin::new(member.node, boot, options.client_timeout_ms, repeat_ms, limits.clone());
         let fetch_ms = timeouts.election_min_ms;

@@ -66,13 +66,13 @@ fn take_configuration(fields: &mut Fields<'_>) -> Option<Configuration> {
 
 pub(crate) fn put_eras(eras: &Eras, out: &mut Vec<u8>) {
     put32(out, eras.era().0);
-    out.extend_from_slice(&eras.since().0.to_be_bytes());
+    out.extend_from_slice(&eras.era_start().0.to_be_bytes());
     let ids = eras.ids();
     put32(out, u32::try_from(ids.len()).expect("ids are numbered by 32 bits"));
     for id in ids {
         put32(out, id.node.0);
         put32(out, id.incarnation.0);
-        out.push(u8::from(id.spent));
+        out.push(u8::from(id.is_removed));
     }
     put_configuration(eras.current(), out);
     out.push(u8::from(eras.previous().is_some()));
@@ -91,7 +91,7 @@ pub(crate) fn take_eras(fields: &mut Fields<'_>) -> Option<Eras> {
             1 => true,
             _ => return None,
         };
-        Some(Identity { node, incarnation, spent })
+        Some(Identity { node, incarnation, is_removed: spent })
     };
     let mut ids = Vec::new();
     for _ in 0..count {

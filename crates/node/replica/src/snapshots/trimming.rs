@@ -1,6 +1,6 @@
 //! Rules for trimming the log and for taking a new snapshot.
 
-use quorate_core::{message::Held, slot::Slot};
+use quorate_core::{message::HeldSlots, slot::Slot};
 
 use crate::defaults;
 
@@ -71,7 +71,7 @@ impl SnapshotOptions {
 /// replicas, since the group may decide without one for days with an auxiliary.
 pub(crate) fn trim_to(
     own: Slot,
-    held: Held,
+    held: HeldSlots,
     log_bytes: u64,
     auxiliaries: bool,
     options: &SnapshotOptions,
@@ -91,13 +91,13 @@ mod tests {
     #[test]
     fn the_log_is_kept_for_who_is_behind_until_it_is_too_large() {
         let options = SnapshotOptions { log_bytes_max: 1000, ..SnapshotOptions::default() };
-        let held = Held { all: Slot(5), quorum: Slot(50) };
+        let held = HeldSlots { all: Slot(5), quorum: Slot(50) };
         let to =
             |own, held, bytes, auxiliaries| trim_to(Slot(own), held, bytes, auxiliaries, &options);
         assert_eq!(to(100, held, 1000, false), Slot(5));
         assert_eq!(to(100, held, 1001, false), Slot(50));
         assert_eq!(to(20, held, 1001, false), Slot(20));
-        assert_eq!(to(20, Held::default(), 9999, false), Slot(0));
+        assert_eq!(to(20, HeldSlots::default(), 9999, false), Slot(0));
         assert_eq!(to(100, held, 1000, true), Slot(5));
         assert_eq!(to(100, held, 1001, true), Slot(100), "with an auxiliary");
     }

@@ -113,7 +113,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
     pub(crate) fn has_room_for(&self, message: &Message, slot: Slot, more: usize) -> bool {
         let node = self.protocol.node();
         let next = match message {
-            Message::Phase2a(proposal) => node.run().voted_to(proposal.ballot),
+            Message::Phase2a(proposal) => node.newest_run().voted_to(proposal.ballot),
             _ => Slot::FIRST,
         };
         if slot <= self.needed_from() {

@@ -2,7 +2,7 @@
 
 use quorate_core::{
     effect::Role,
-    explanation::{Campaign, End, Explanation},
+    explanation::{BallotEnd, Campaign, Explanation},
     node_id::NodeId,
     record::Class,
 };
@@ -181,7 +181,7 @@ fn change_of_leader_is_told_of_with_its_causes() {
         let Event::Leadership(Explanation::StepsDown { ballot, why }) = event else {
             return false;
         };
-        ballot.node == old && *why == End::QuorumSilent
+        ballot.node == old && *why == BallotEnd::QuorumSilent
     });
     assert!(steps_down, "{told:?}");
     let is_alone = |event: &&Event| match event {

@@ -169,7 +169,7 @@ impl Stage {
 
     /// Makes a peer vote for everything that node 1 has voted for.
     fn votes(&mut self, from: u32) {
-        let run = *self.0.replica(ONE).node().run();
+        let run = *self.0.replica(ONE).node().newest_run();
         let vote = Phase2b {
             ballot: run.ballot,
             from: run.from,
@@ -502,7 +502,7 @@ fn reports_of_far_and_decided_slots_decide_nothing() {
     stage.0.run_ms(1);
     let next = stage.leading().unwrap().tally.next();
     assert_eq!(next, at.next(), "one proposal is undecided");
-    let check = stage.0.replica(ONE).node().run().check;
+    let check = stage.0.replica(ONE).node().newest_run().check;
     let alarms = |stage: &Stage| stage.0.replica(ONE).counters().alarms;
     let vote = |from, to| Phase2b { ballot: leads, from, volatile_to: to, durable_to: to, check };
     for late in [vote(Slot(1), at), vote(Slot(0), Slot(1)), vote(at, at), vote(next, at)] {
@@ -681,7 +681,7 @@ fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
         drift_ppm: 10_000,
         promises: false,
     }));
-    let lease = Lease { asked_at: Time(1), us: 90_000 };
+    let lease = Lease { requested_at: Time(1), us: 90_000 };
     stage.0.set_stall(ONE, 50);
     let heard = stage.deliver_message(2, beat(lease));
     let granted = heard.frames().into_iter().any(|frame| {

@@ -369,7 +369,7 @@ impl World {
             bytes,
             said: self.setup.witness.then(|| {
                 let site = &self.sites[at];
-                (site.process, site.memory().written.to)
+                (site.process, site.memory().log_end.last_write)
             }),
         };
         if self.setup.sorted {

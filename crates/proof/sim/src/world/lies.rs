@@ -84,7 +84,7 @@ impl World {
         let copy = copies.swap_remove(self.chaos.lie_dice.index(copies.len()));
         let now = self.put_back(node, &copy);
         let last = self.watch.lives().last(node);
-        let knows = |memory: &Memory| Some((memory.boot, memory.written.incarnation)) == last;
+        let knows = |memory: &Memory| Some((memory.boot, memory.log_end.incarnation)) == last;
         if self.recalled_of(node).iter().any(|(_, memory)| knows(memory)) {
             self.counts.lies += 1;
             let what = format_args!("identity and address book are those of an earlier start");
@@ -113,13 +113,13 @@ impl World {
         let own = self.nodes[node].member().incarnation;
         let recalled = self.recalled_of(node);
         // [lie-4] promises nothing about a log that no node remembers.
-        let heard = recalled.iter().map(|(_, memory)| memory.written);
-        let heard = heard.filter(|written| written.incarnation == own && written.to > 0);
+        let heard = recalled.iter().map(|(_, memory)| memory.log_end);
+        let heard = heard.filter(|written| written.incarnation == own && written.last_write > 0);
         let Some(remembered) = heard.max() else {
             return;
         };
-        let lost = self.chaos.lie_dice.between(1, LOST_MAX).min(remembered.to);
-        let from = remembered.to - lost + 1;
+        let lost = self.chaos.lie_dice.between(1, LOST_MAX).min(remembered.last_write);
+        let from = remembered.last_write - lost + 1;
         self.forget_from(node, from);
     }
 

@@ -96,7 +96,7 @@ impl World {
 
     /// [lie-3] Returns the records of this node's log on the reachable nodes in its address book.
     pub(super) fn recalled_of(&self, node: usize) -> Vec<(NodeId, Memory)> {
-        let asks = self.nodes[node].release >= witness::SINCE;
+        let asks = self.nodes[node].release >= witness::MIN_LEVEL;
         let Some(identity) = self.nodes[node].identity().filter(|_| asks) else {
             return Vec::new();
         };
@@ -106,7 +106,7 @@ impl World {
             let process = &self.nodes[other];
             let there = !process.paused && self.network.can_connect(node, other);
             let running = process.running.as_ref().filter(|_| there)?;
-            let knows = process.release_running >= witness::SINCE;
+            let knows = process.release_running >= witness::MIN_LEVEL;
             knows.then(|| (process.id(), running.host.recall(self.nodes[node].id())))
         });
         answers.collect()

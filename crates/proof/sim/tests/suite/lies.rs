@@ -49,7 +49,7 @@ fn group(seed: u64, leads: bool) -> Result<(World, usize, usize), Violation> {
 /// Returns the number of log writes of `node` that the node `by` remembers.
 fn remembered(world: &World, node: usize, by: usize) -> u64 {
     let running = world.nodes[by].running.as_ref().expect("it runs");
-    running.replica().memory_of(world.nodes[node].id()).written.to
+    running.replica().memory_of(world.nodes[node].id()).log_end.last_write
 }
 
 /// Removes log write `from` and all later ones from the node's disk, and all contents of its store

@@ -19,13 +19,13 @@ pub(super) struct Acks {
 impl Acks {
     /// Records that clients of this node wait until slots below `to` are on stable storage at a
     /// quorum.
-    pub(super) fn want_lasting(&mut self, to: Slot) {
-        self.lasting.want(to);
+    pub(super) fn await_durable(&mut self, to: Slot) {
+        self.lasting.await_durable(to);
     }
 
     /// Records that clients of this node wait until a quorum has slots below `to` in memory, by
     /// votes in `ballot`.
-    pub(super) fn want_early(&mut self, ballot: Ballot, to: Slot) {
+    pub(super) fn await_early(&mut self, ballot: Ballot, to: Slot) {
         self.early.await_votes(ballot, to);
     }
 

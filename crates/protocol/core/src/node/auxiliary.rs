@@ -21,12 +21,12 @@ pub(super) struct Auxiliary {
 
 impl Auxiliary {
     pub(super) fn is_unused(&self) -> bool {
-        self.engaging.idle() == NodeSet::default() && self.spared.is_unused()
+        self.engaging.without_proposals() == NodeSet::default() && self.spared.is_unused()
     }
 
     /// Returns the nodes to which this leader sends no proposals.
-    pub(super) fn idle(&self) -> NodeSet {
-        self.engaging.idle()
+    pub(super) fn without_proposals(&self) -> NodeSet {
+        self.engaging.without_proposals()
     }
 
     /// Returns whether the leader should check again which members are needed, at most once every
@@ -36,8 +36,8 @@ impl Auxiliary {
     }
 
     /// Records a leader's report of the end of the decided slots.
-    pub(super) fn announce(&mut self, decided_to: Slot) {
-        self.spared.announce(decided_to);
+    pub(super) fn record_announced(&mut self, decided_to: Slot) {
+        self.spared.record_announced(decided_to);
     }
 
     /// Records that the log now starts at `log_start`.

@@ -29,7 +29,7 @@ impl Handover {
     }
 
     /// Ends the transfer. Returns whether one was in progress.
-    pub(super) fn end(&mut self) -> bool {
+    pub(super) fn end_transfer(&mut self) -> bool {
         self.transfer.take().is_some()
     }
 
@@ -47,8 +47,8 @@ impl Handover {
     }
 
     /// Returns whether this node leaves leadership to any other node that is fit.
-    pub(super) fn gives_way(&self) -> bool {
-        self.fitness.gives_way()
+    pub(super) fn should_hand_over(&self) -> bool {
+        self.fitness.should_hand_over()
     }
 
     /// [live-3] Returns whether this node cannot write its log, and so could not record a ballot.

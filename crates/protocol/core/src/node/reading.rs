@@ -16,18 +16,18 @@ pub(super) struct Reading {
     /// Reads that this leader confirms with a round of heartbeats.
     reads: Reads,
     /// Reads that wait for a read index from this node's leader.
-    asked: ReadRequests,
+    read_index_requests: ReadRequests,
 }
 
 impl Reading {
     /// Creates the state of a node whose request ids begin after `last`, so that a reply to an
     /// earlier process matches no request.
     pub(super) fn starting_at(last: u64) -> Self {
-        Self { reads: Reads::default(), asked: ReadRequests::starting_at(last) }
+        Self { reads: Reads::default(), read_index_requests: ReadRequests::starting_at(last) }
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        self.reads == Reads::default() && self.asked.is_empty()
+        self.reads == Reads::default() && self.read_index_requests.is_empty()
     }
 
     /// Returns the round of read confirmations that heartbeats carry; 0 for none.
@@ -42,8 +42,8 @@ impl Reading {
 
     /// Adds a read that may run once everything below `slot` is applied. Returns `false` if too
     /// many reads wait.
-    pub(super) fn gather(&mut self, reader: Reader, slot: Slot) -> bool {
-        self.reads.gather(reader, slot)
+    pub(super) fn add_read(&mut self, reader: Reader, slot: Slot) -> bool {
+        self.reads.add_read(reader, slot)
     }
 
     /// Restarts waiting reads in a new ballot of this node, whose first free slot is `slot`.
@@ -59,16 +59,16 @@ impl Reading {
     /// Removes the requests to a leader that has been replaced, and returns them so that they can
     /// be failed.
     pub(super) fn fail_requests(&mut self) -> impl Iterator<Item = ReadToken> + '_ {
-        self.asked.fail()
+        self.read_index_requests.fail()
     }
 
     /// Removes and returns a request that has been without a reply for `patience_us`.
     pub(super) fn overdue(&mut self, now: Time, patience_us: u64) -> Option<ReadToken> {
-        self.asked.overdue(now, patience_us)
+        self.read_index_requests.overdue(now, patience_us)
     }
 
     /// Returns the time at which the next request becomes overdue.
     pub(super) fn wake_at(&self, patience_us: u64) -> Option<Time> {
-        self.asked.wake_at(patience_us)
+        self.read_index_requests.wake_at(patience_us)
     }
 }

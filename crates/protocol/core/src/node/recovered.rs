@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::{
     configuration::Configuration,
-    lost::Lost,
+    lost::LostSlots,
     message::Extent,
     reconfigure::{self, Eras},
     record::HardState,
@@ -25,7 +25,7 @@ pub struct Recovered {
     /// `hard.decided_to`, or to the first lost slot ([disk-8]).
     pub decided_to: Slot,
     /// Slots that this node had decided and must learn again.
-    pub lost: Lost,
+    pub lost_slots: LostSlots,
     /// The configuration in force at `decided_to`, its era, and the previous configuration.
     pub eras: Eras,
     /// Votes from `hard.decided_to` onwards, in slot order. Each slot has the vote of its highest
@@ -71,7 +71,7 @@ impl Recovered {
             decided_to,
             eras: reconfigure::replay(base, &before),
             changes: before,
-            lost: Lost::new(lost, changes, hard.decided_to),
+            lost_slots: LostSlots::new(lost, changes, hard.decided_to),
             votes,
             hollow: false,
         }
@@ -95,7 +95,7 @@ impl Recovered {
             hard,
             log_start: Slot::FIRST,
             decided_to: Slot::FIRST,
-            lost: Lost::default(),
+            lost_slots: LostSlots::default(),
             eras: Eras::founded(configuration),
             votes: Vec::new(),
             changes: Vec::new(),
@@ -129,12 +129,12 @@ mod tests {
         let before = of(10, [slots(4, 6)].to_vec());
         assert_eq!((before.hard.decided_to, before.decided_to), (start, start));
         assert_eq!(before.eras.era(), Era(2));
-        assert!(before.lost.is_empty());
+        assert!(before.lost_slots.is_empty());
         let behind = of(70, [slots(45, 52)].to_vec());
         assert_eq!((behind.decided_to, behind.eras.era()), (start, Era(2)));
-        assert_eq!(behind.lost.slots(), 2);
+        assert_eq!(behind.lost_slots.slots(), 2);
         let whole = of(70, Vec::new());
         assert_eq!((whole.decided_to, whole.eras.era()), (Slot(70), Era(3)));
-        assert_eq!(whole.eras.since(), Slot(61));
+        assert_eq!(whole.eras.era_start(), Slot(61));
     }
 }

@@ -31,8 +31,8 @@ impl Ring {
     }
 
     /// Begins a new ballot of this node, without a ring.
-    pub(super) fn begin(&mut self, now: Time, decided_to: Slot) {
-        self.laying.begin(now, decided_to);
+    pub(super) fn begin_ballot(&mut self, now: Time, decided_to: Slot) {
+        self.laying.begin_ballot(now, decided_to);
     }
 
     /// Records a proposal whose votes are expected to arrive along the ring.
@@ -41,8 +41,8 @@ impl Ring {
     }
 
     /// Records a heartbeat of this leader. At most one heartbeat per `every_ms` counts.
-    pub(super) fn beat(&mut self, now: Time, every_ms: u64, decided_to: Slot) {
-        self.laying.beat(now, every_ms, decided_to);
+    pub(super) fn record_heartbeat(&mut self, now: Time, every_ms: u64, decided_to: Slot) {
+        self.laying.record_heartbeat(now, every_ms, decided_to);
     }
 
     /// Returns the end of the slots that a caught-up follower must hold.

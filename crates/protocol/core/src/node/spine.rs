@@ -36,7 +36,7 @@ use crate::{
     time::Time,
     value::Value,
     voted::Voted,
-    waiting::Waiting,
+    waiting::WaitingProposals,
 };
 
 /// State of the core protocol. [`crate::invariants`] states the invariants that relate its fields.
@@ -76,16 +76,24 @@ pub(super) struct Spine {
     /// waits for them.
     catchup: Catchup,
     /// Proposals that wait for their bytes or for their turn.
-    waiting: Waiting,
+    waiting_proposals: WaitingProposals,
 }
 
 /// Construction of the spine, and the limits of a step.
 impl Spine {
     pub(super) fn new(options: Options, recovered: Recovered) -> Self {
-        let Recovered { hard, log_start, decided_to, lost, eras, votes, changes, hollow } =
-            recovered;
+        let Recovered {
+            hard,
+            log_start,
+            decided_to,
+            lost_slots: lost,
+            eras,
+            votes,
+            changes,
+            hollow,
+        } = recovered;
         let mut pending = Pending::new(eras.current().class(), options.inflight_max + 2);
-        pending.known(hard.decided_to);
+        pending.record_known_decided(hard.decided_to);
         let mut durable_to = decided_to;
         for vote in &votes {
             if vote.range.from <= durable_to {
@@ -115,7 +123,7 @@ impl Spine {
             peers: Peers::new(decided_to),
             // [disk-8] A slot that was decided on this node remains decided on other nodes.
             catchup: Catchup::starting_at(hard.decided_to),
-            waiting: Waiting::default(),
+            waiting_proposals: WaitingProposals::default(),
             options,
         }
     }
@@ -176,13 +184,13 @@ impl Spine {
 impl Spine {
     /// Records the arrival of the bytes of a value that is waiting for its vote.
     pub(super) fn bytes_arrived(&mut self, value: &Value, range: SlotRange) {
-        self.waiting.hold(value, range);
+        self.waiting_proposals.mark_present(value, range);
     }
 
     /// [disk-8], [here-3] Records the first slot decided in this process whose value cannot be read
     /// back; `None` if every value can.
-    pub(super) fn miss(&mut self, first: Option<Slot>) {
-        self.learner.miss(first);
+    pub(super) fn set_first_unreadable(&mut self, first: Option<Slot>) {
+        self.learner.set_first_unreadable(first);
     }
 
     /// [here-1], [here-3] Records whether bytes of streams may be missing on this node.
@@ -194,7 +202,7 @@ impl Spine {
     /// this node led.
     pub(super) fn storage_failed(&mut self) -> Option<Ballot> {
         self.pending.fail();
-        self.waiting.clear();
+        self.waiting_proposals.clear();
         self.leading.as_ref().map(Leading::ballot)
     }
 
@@ -223,8 +231,8 @@ impl Spine {
     }
 
     /// [trim-1] Forgets everything below `to`, which full replicas hold.
-    pub(super) fn forget(&mut self, to: Slot) {
-        self.learner.forget(to);
+    pub(super) fn trim_to(&mut self, to: Slot) {
+        self.learner.trim_to(to);
         self.follow_decided();
     }
 

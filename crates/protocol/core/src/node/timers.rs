@@ -5,7 +5,7 @@ use crate::{slot::Slot, time::Time};
 /// Times at which a node's repeated actions are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Timers {
-    started: bool,
+    is_started: bool,
     heartbeat: Time,
     /// Time of a leader's next check for strays and for its fitness. Separate from `heartbeat`,
     /// which reads keep postponing ([read-2]), so that the check cannot be postponed forever.
@@ -14,7 +14,7 @@ pub(super) struct Timers {
     /// is postponed each time a leader moves to another ballot of its own ([cast-2]).
     phase1a: Time,
     /// Until this time the node does not lead as a quorum by itself ([lie-6]).
-    alone: Time,
+    no_sole_lead_until: Time,
     /// First undecided slot at this node's last request for decided slots before leading as a
     /// quorum by itself ([lie-6]).
     alone_from: Option<Slot>,
@@ -22,20 +22,20 @@ pub(super) struct Timers {
 
 impl Timers {
     /// Records a clock reading. Returns whether it is the first.
-    pub(super) fn start(&mut self) -> bool {
-        !core::mem::replace(&mut self.started, true)
+    pub(super) fn record_reading(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_started, true)
     }
 
     /// Starts the wait for other nodes to connect, before this node leads by itself.
     pub(super) fn wait_alone(&mut self, now: Time, us: u64) {
         if us > 0 {
-            self.alone = now.plus_us(us);
+            self.no_sole_lead_until = now.plus_us(us);
         }
     }
 
     /// Returns the time at which the wait for other nodes ends; `None` if it is over.
     pub(super) fn waits_alone(&self, now: Time) -> Option<Time> {
-        (now < self.alone).then_some(self.alone)
+        (now < self.no_sole_lead_until).then_some(self.no_sole_lead_until)
     }
 
     /// Records a request for decided slots from `from` on. Returns whether it differs from the last
@@ -44,7 +44,7 @@ impl Timers {
         self.alone_from.replace(from) != Some(from)
     }
 
-    pub(super) fn heartbeat(&self) -> Time {
+    pub(super) fn next_heartbeat_at(&self) -> Time {
         self.heartbeat
     }
 
@@ -54,7 +54,7 @@ impl Timers {
 
     /// Returns the time of a leader's next check. It coincides with a heartbeat that is due by
     /// time, or follows after two intervals if there is no such heartbeat.
-    pub(super) fn look(&self) -> Time {
+    pub(super) fn next_check_at(&self) -> Time {
         self.heartbeat.min(self.look)
     }
 

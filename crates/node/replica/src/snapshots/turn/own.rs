@@ -238,7 +238,7 @@ impl Snapshots {
         // [trim-2] The log retains the bytes of streams until the store has them.
         self.streams_wanted_to = Some(own).filter(|own| *own > self.streams_kept_to);
         let own = own.min(self.streams_kept_to);
-        let held = around.protocol.node().held();
+        let held = around.protocol.node().held_slots();
         // A damaged log may have fewer decisions than the snapshot covers; they are learned again.
         let decided_to = around.protocol.node().decided_to();
         let node = around.protocol.node();

@@ -24,12 +24,12 @@ impl Node {
             return;
         }
         self.answer_early(effects);
-        let Some((ballot, _)) = self.acks.early.wanted() else {
+        let Some((ballot, _)) = self.acks.early.awaited() else {
             return;
         };
-        if self.spine.voted().run().ballot != ballot || self.spine.pending().failed() {
+        if self.spine.voted().newest_run().ballot != ballot || self.spine.pending().failed() {
             // The awaited slots may get votes in another ballot. Clients then ask for them again.
-            return self.acks.early.give_up();
+            return self.acks.early.stop_waiting();
         }
         let to = self.in_memory_to(ballot);
         if self.acks.early.is_news(to) {
@@ -41,7 +41,7 @@ impl Node {
     /// [less-1] Answers requests, each only for slots that this node has voted for, and only to the
     /// peer that sent it.
     fn answer_early(&mut self, effects: &mut Effects) {
-        let run = *self.spine.voted().run();
+        let run = *self.spine.voted().newest_run();
         let promised = self.spine.acceptor().promised();
         while let Some((to, question)) = self.acks.early.next_question(&run, promised) {
             let same = run.ballot == question.ballot && run.from < question.to;
@@ -61,7 +61,7 @@ impl Node {
     /// this ballot. It must be the ballot of this node's run.
     fn in_memory_to(&self, ballot: Ballot) -> Slot {
         let (eras, decided_to) = (self.spine.learner().eras(), self.spine.learner().decided_to());
-        let (own, run) = (self.spine.options().member, self.spine.voted().run());
+        let (own, run) = (self.spine.options().member, self.spine.voted().newest_run());
         // [less-3] This node does not know the slots in between, and one may be a reconfiguration.
         if !eras.counts(ballot) || run.from > decided_to {
             return Slot(0);
@@ -105,7 +105,7 @@ impl Node {
     /// Returns the prefix sum of this node's run at a slot within it, if the votes after that slot
     /// are still stored.
     fn sum_at(&self, to: Slot) -> Option<u64> {
-        let run = self.spine.voted().run();
+        let run = self.spine.voted().newest_run();
         if to < run.from.max(self.spine.acceptor().floor()) || to > run.to {
             return None;
         }

@@ -140,8 +140,8 @@ mod tests {
         })
     }
 
-    /// Returns the replies of node 1 of three to `input`.
-    fn says(node: &mut Node, input: Input) -> Vec<Message> {
+    /// Returns the replies of node 1 of three to this input.
+    fn replies_to(node: &mut Node, input: Input) -> Vec<Message> {
         let mut effects = Effects::default();
         node.step(Time(1_000), input, &mut effects);
         let mut sent = Vec::new();
@@ -153,10 +153,10 @@ mod tests {
         sent
     }
 
-    fn hear(node: &mut Node, message: Message) -> Vec<Message> {
+    fn deliver_message(node: &mut Node, message: Message) -> Vec<Message> {
         let held = true;
         let input = Input::Message { from: LEADER, message, held };
-        says(node, input)
+        replies_to(node, input)
     }
 
     /// Returns a node with two votes in one slot: one on stable storage, and one in a later ballot,
@@ -179,12 +179,12 @@ mod tests {
         let members = [1, 2, 3].map(Member::first);
         let founding = Configuration::simple(members, class).expect("three members");
         let mut node = Node::new(options, Recovered::founded(founding));
-        hear(&mut node, proposal(1));
-        says(&mut node, Input::Persisted(RecordSeq(1)));
-        hear(&mut node, proposal(2));
+        deliver_message(&mut node, proposal(1));
+        replies_to(&mut node, Input::Persisted(RecordSeq(1)));
+        deliver_message(&mut node, proposal(2));
         let decided_to = Slot(2);
         let ballot = ballot(2);
-        hear(&mut node, Message::Decided { ballot, decided_to });
+        deliver_message(&mut node, Message::Decided { ballot, decided_to });
         assert_eq!(node.decided_to(), decided_to);
         node
     }
@@ -194,12 +194,12 @@ mod tests {
     fn a_vote_that_was_replaced_says_nothing_of_what_lasts() {
         let mut node = with_a_vote_replaced(Class::Volatile);
         let to = Slot(2);
-        assert_eq!(hear(&mut node, Message::LastingRequest { to }), []);
+        assert_eq!(deliver_message(&mut node, Message::LastingRequest { to }), []);
         assert!(node.awaits_disk());
         // A restart would not know yet that the slot is decided.
-        let said = says(&mut node, Input::Persisted(RecordSeq(2)));
+        let said = replies_to(&mut node, Input::Persisted(RecordSeq(2)));
         assert!(!said.contains(&Message::LastingReply { to }), "{said:?}");
-        let said = says(&mut node, Input::Persisted(RecordSeq(3)));
+        let said = replies_to(&mut node, Input::Persisted(RecordSeq(3)));
         assert!(said.contains(&Message::LastingReply { to }), "{said:?}");
         assert!(!node.awaits_disk());
     }
@@ -223,7 +223,7 @@ mod tests {
                 late_us: 0,
                 full_disk: None,
             };
-            let said = hear(&mut node, Message::Heartbeat(beat));
+            let said = deliver_message(&mut node, Message::Heartbeat(beat));
             let held_to = said.iter().find_map(|message| {
                 let Message::HeartbeatReply(reply) = message else {
                     return None;
@@ -231,7 +231,7 @@ mod tests {
                 Some(reply.held_to)
             });
             let held_to = held_to.expect("it answers");
-            says(&mut node, Input::Persisted(RecordSeq(2)));
+            replies_to(&mut node, Input::Persisted(RecordSeq(2)));
             held_to
         };
         assert_eq!(held_to(), Slot(1));

@@ -22,7 +22,7 @@ impl Node {
             let configuration = self.spine.learner().eras().current();
             let there = self.full_replicas(configuration, |peer| peer.connected);
             let engaged = !configuration.is_quorum(Phase::Two, there);
-            self.auxiliary.engaging.begin(now, self.spine.learner().decided_to(), engaged);
+            self.auxiliary.engaging.begin_term(now, self.spine.learner().decided_to(), engaged);
         }
         let idle = self.nodes_to_bypass(now);
         // A new ballot starts by sending all proposals to all nodes, so that none has to be resent.
@@ -54,7 +54,7 @@ impl Node {
         let short_us = self.spine.options().election_min_ms * 1000;
         let heard = self.full_replicas(configuration, |peer| {
             let within_us = if peer.connected { patience_us } else { short_us };
-            peer.heard.is_some_and(|at| now.since_us(at) <= within_us)
+            peer.last_reply_at.is_some_and(|at| now.since_us(at) <= within_us)
         });
         let enough = configuration.is_quorum(Phase::Two, heard) && late_us < patience_us;
         let ballot = leading.ballot();
@@ -70,7 +70,7 @@ impl Node {
             self.auxiliary.engaging.retire();
             effects.explain(Explanation::Retires { ballot });
         }
-        self.spare(now, effects);
+        self.update_receivers(now, effects);
     }
 
     fn has_auxiliaries(&self) -> bool {
@@ -104,13 +104,13 @@ impl Node {
     /// Applies the roles of a new era, in which different members may be auxiliaries.
     pub(in crate::node) fn follow_roles(&mut self, now: Time, effects: &mut Effects) {
         if self.spine.leading().is_some() && !self.auxiliary.engaging.is_of(self.era()) {
-            self.spare(now, effects);
+            self.update_receivers(now, effects);
         }
     }
 
     /// Updates the choice of nodes that receive proposals. A node that receives them again is sent
     /// every undecided proposal ([aux-2]).
-    fn spare(&mut self, now: Time, effects: &mut Effects) {
+    fn update_receivers(&mut self, now: Time, effects: &mut Effects) {
         let idle = self.nodes_to_bypass(now);
         let again = self.auxiliary.engaging.set_idle(self.era(), idle);
         let decided_to = self.spine.learner().decided_to();
@@ -154,7 +154,8 @@ impl Node {
                 let to = peer.map_or(Slot(0), |peer| peer.voted_to.max(peer.decided_to));
                 // Nodes that already receive proposals are preferred, so that none is dropped for
                 // lagging by a slot.
-                let asked = !self.auxiliary.engaging.idle().contains(voter.member.node);
+                let asked =
+                    !self.auxiliary.engaging.without_proposals().contains(voter.member.node);
                 (voter.weight, asked, to, core::cmp::Reverse(*at))
             };
             let (at, _) = left.max_by_key(ahead)?;
@@ -165,7 +166,7 @@ impl Node {
 
     /// [cast-1] Returns whether this member is sent the current proposals.
     pub(in crate::node) fn is_asked(&self, member: Member) -> bool {
-        !self.auxiliary.engaging.idle().contains(member.node)
+        !self.auxiliary.engaging.without_proposals().contains(member.node)
     }
 
     /// Returns whether this node leads and sends proposals to auxiliaries.
@@ -177,6 +178,7 @@ impl Node {
 
     /// Returns whether this node leads and sends proposals to `node`.
     pub fn proposes_to(&self, node: crate::node_id::NodeId) -> bool {
-        self.spine.leading().is_some() && !self.auxiliary.engaging.idle().contains(node)
+        self.spine.leading().is_some()
+            && !self.auxiliary.engaging.without_proposals().contains(node)
     }
 }

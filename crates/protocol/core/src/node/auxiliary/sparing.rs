@@ -29,7 +29,7 @@ impl Node {
     /// hold.
     pub(in crate::node) fn note_role(&mut self, beat: &Heartbeat) {
         self.auxiliary.spared.record_role(beat.auxiliary, beat.held_by_quorum);
-        self.auxiliary.spared.announce(beat.decided_to);
+        self.auxiliary.spared.record_announced(beat.decided_to);
     }
 
     /// [p2-3] Returns the end of the slots known to be decided, including those that this acceptor
@@ -44,7 +44,7 @@ impl Node {
     /// this node has stored, or the slots before its votes, which it would otherwise have to learn.
     pub(in crate::node) fn forget_held(&mut self, effects: &mut Effects) {
         if let Some(to) = self.may_forget() {
-            self.auxiliary.spared.forget(to);
+            self.auxiliary.spared.begin_trim(to);
             effects.push(Effect::Forget { to });
         }
     }
@@ -69,7 +69,7 @@ impl Node {
     /// Records that the log now starts at `to`, durably, without a snapshot of the slots below.
     pub(in crate::node) fn on_forgotten(&mut self, to: Slot) {
         self.auxiliary.spared.begins_at(to);
-        self.spine.forget(to);
+        self.spine.trim_to(to);
     }
 
     /// Returns the end of the decided slots that this node should learn. An auxiliary learns only

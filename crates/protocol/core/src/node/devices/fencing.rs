@@ -6,7 +6,7 @@ use crate::{
     class::Class,
     device::Order,
     effect::{Alarm, Effect, Effects},
-    explanation::{Campaign, End, Explanation},
+    explanation::{BallotEnd, Campaign, Explanation},
     fence::{Begin, Promise},
     leader::{Leading, PromiseTargets},
     message::Message,
@@ -35,7 +35,7 @@ impl Node {
         if self.spine.pending().failed() || ballot.node != from {
             return;
         }
-        self.saw(from, ballot);
+        self.record_ballot(from, ballot);
         let promised = self.spine.acceptor().promised();
         if ballot < promised {
             return effects.send(from, Message::Preempted { ballot, promised });
@@ -113,7 +113,7 @@ impl Node {
     /// [offload-1], [offload-8] Fences the device. It stops voting, regardless of which messages it
     /// receives from now on, and the votes that count are read out.
     pub(in crate::node) fn fence_off(&mut self, effects: &mut Effects) {
-        if let Some(ballot) = self.devices.fence.begin() {
+        if let Some(ballot) = self.devices.fence.begin_fence() {
             // [offload-10] In a durable group only the votes that this node logged count.
             let hint = self.spine.pending().class() == Class::Durable;
             effects.push(Effect::Device(Order::Fence { ballot, hint }));
@@ -172,7 +172,7 @@ impl Node {
             self.import(ballot, *slot, *value, effects);
         }
         self.extend_run(now, ballot, effects);
-        self.devices.fence.end();
+        self.devices.fence.end_fence();
         self.go_on(now, effects);
     }
 
@@ -227,7 +227,7 @@ impl Node {
         if self.spine.pending().class() == Class::Volatile || self.spine.pending().failed() {
             return;
         }
-        let mut run = *self.spine.voted().run();
+        let mut run = *self.spine.voted().newest_run();
         let vote_at = |slot| self.spine.acceptor().vote(slot).filter(|vote| vote.ballot == ballot);
         let begun = run.ballot == ballot && run.from < run.to;
         if !begun || vote_at(run.to).is_none() {
@@ -304,7 +304,7 @@ impl Node {
         };
         let to = counted.reaches(decided_to);
         if to > decided_to && self.spine.learner().eras().era() == ballot.era {
-            self.follow(ballot, to, effects);
+            self.decide_reported(ballot, to, effects);
         }
     }
 
@@ -321,7 +321,7 @@ impl Node {
             self.spine.leading().filter(|_| self.devices.offload.is_out()).map(Leading::ballot);
         let target = self.best_successor().filter(|peer| !peer.unfit);
         if let (Some(ballot), Some(target)) = (ballot, target.map(|peer| peer.member.node)) {
-            self.step_down(now, End::DeviceLate, effects);
+            self.step_down(now, BallotEnd::DeviceLate, effects);
             effects.send(target, Message::Transfer { ballot });
         }
     }
@@ -333,11 +333,11 @@ impl Node {
         if self.devices.offload.is_out() {
             led = self.spine.leading().map(Leading::ballot);
             // [offload-12] The slots that the device assigned are unknown.
-            self.step_down(now, End::DeviceLost, effects);
+            self.step_down(now, BallotEnd::DeviceLost, effects);
             self.devices.offload.stage = crate::offload::Stage::Here;
         }
         if self.devices.fence.armed().is_some() {
-            self.devices.fence.end();
+            self.devices.fence.end_fence();
             if self.spine.pending().class() == Class::Volatile {
                 // [volatile-1] Votes that counted are lost, so this member no longer votes or makes
                 // promises.

@@ -205,7 +205,7 @@ impl Node {
     }
 
     /// [offload-14] Lets the device assign more slots.
-    pub(in crate::node) fn allow(&mut self, effects: &mut Effects) {
+    pub(in crate::node) fn allow_more_slots(&mut self, effects: &mut Effects) {
         let (Stage::There(ballot), Some(leading)) =
             (self.devices.offload.stage, self.spine.leading())
         else {
@@ -342,7 +342,7 @@ impl Node {
         let next = self.spine.leading().map(|leading| leading.tally.next());
         let next = next.unwrap_or_default();
         for reader in self.devices.offload.take_looking() {
-            let _ = self.reading.gather(reader, next);
+            let _ = self.reading.add_read(reader, next);
         }
         for node in self.spine.rewind_to_votes() {
             self.resend(node, effects);
@@ -377,7 +377,7 @@ impl Node {
         if self.devices.offload.looking() >= crate::reads::GATHERED_MAX {
             return false;
         }
-        if self.devices.offload.look(reader) {
+        if self.devices.offload.queue_read(reader) {
             effects.push(Effect::Device(Order::LookNext));
         }
         true
@@ -391,7 +391,7 @@ impl Node {
         let next = self.spine.leading().map(|leading| leading.tally.next());
         for reader in readers {
             let index = slot.zip(next).map(|(slot, next)| slot.max(next));
-            let taken = index.is_some_and(|index| self.reading.gather(reader, index));
+            let taken = index.is_some_and(|index| self.reading.add_read(reader, index));
             if let (Reader::Local(token), false) = (reader, taken) {
                 effects.push(Effect::ReadFailed { token });
             }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Maximum duration of a transfer, as a multiple of the maximum election timeout.
-const PATIENCE: u64 = 10;
+const MAX_DURATION_TIMEOUTS: u64 = 10;
 
 impl Node {
     pub(in crate::node) fn on_transfer_wanted(
@@ -50,7 +50,7 @@ impl Node {
         self.handover.transfer = Some(Transfer::new(target, now, deadline));
         if self.leasing.is_on() {
             // [read-4] The lease ends first, so that its granters may promise the target.
-            self.heartbeat(now, effects);
+            self.send_heartbeat(now, effects);
         }
     }
 
@@ -62,21 +62,21 @@ impl Node {
         effects: &mut Effects,
     ) {
         self.handover.fitness = fitness;
-        self.give_way(now, effects);
+        self.hand_over_if_unfit(now, effects);
     }
 
     /// Hands over to a fit member as soon as there is one, if this leader cannot write or apply, or
     /// has many decided slots left to apply ([live-6]). Until then it continues for as long as the
     /// votes of other members allow ([p2-5]).
-    pub(in crate::node) fn give_way(&mut self, now: Time, effects: &mut Effects) {
-        if !self.handover.fitness.gives_way() || self.handover.transfer.is_some() {
+    pub(in crate::node) fn hand_over_if_unfit(&mut self, now: Time, effects: &mut Effects) {
+        if !self.handover.fitness.should_hand_over() || self.handover.transfer.is_some() {
             return;
         }
         let Some(leading) = self.spine.leading() else { return };
         let (ballot, patience) = (leading.ballot(), self.spine.election().patience_us());
         // A peer that has replied in this ballot has reported whether it is fit.
         let lives = |peer: &&Peer| {
-            let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
+            let lately = peer.last_reply_at.is_some_and(|at| now.since_us(at) <= patience);
             lately && peer.promised == ballot && !peer.unfit
         };
         let target =
@@ -87,7 +87,7 @@ impl Node {
     }
 
     fn transfer_patience_us(&self) -> u64 {
-        self.spine.options().election_max_ms * 1000 * PATIENCE
+        self.spine.options().election_max_ms * 1000 * MAX_DURATION_TIMEOUTS
     }
 
     /// Sends the transfer message once the target has everything that this leader has.
@@ -103,11 +103,11 @@ impl Node {
         let bounds = Bounds {
             hold_us: self.spine.options().election_min_ms * 1000,
             rest_us: self.spine.options().election_max_ms * 1000,
-            look_us: self.spine.options().heartbeat_ms * 1000,
+            check_interval_us: self.spine.options().heartbeat_ms * 1000,
         };
         let next = leading.tally.next();
         let peer = self.spine.peers().peer(transfer.target);
-        if self.handover.fitness.gives_way() && peer.is_some_and(|peer| peer.unfit) {
+        if self.handover.fitness.should_hand_over() && peer.is_some_and(|peer| peer.unfit) {
             // Another node may be able to lead.
             self.handover.transfer = None;
             return effects.push(Effect::TransferEnded(Err(Refusal::NoTarget)));

@@ -27,7 +27,7 @@ impl Node {
         }
         let own = self.spine.options().member;
         let holds =
-            |member: Member| member == own || self.leasing.holder.holds(ballot, member, now);
+            |member: Member| member == own || self.leasing.holder.is_valid(ballot, member, now);
         // The set is checked anew each time, because new eras begin and reconfigurations are
         // proposed.
         self.blocks_others(Phase::Two, holds)
@@ -36,7 +36,7 @@ impl Node {
 
     /// Returns the lease that this leader's next heartbeat should request.
     pub(in crate::node) fn lease_wanted(&mut self, now: Time) -> Lease {
-        self.leasing.holder.ask(now, !self.handover.is_in_progress())
+        self.leasing.holder.next_request(now, !self.handover.is_in_progress())
     }
 
     /// Responds to a lease request in the heartbeat of a leader whose ballot this node may promise,
@@ -50,7 +50,7 @@ impl Node {
         if beat.ballot.node != from || beat.lease == Lease::default() {
             return Lease::default();
         }
-        self.leasing.granter.asked(now, beat.ballot, beat.lease)
+        self.leasing.granter.grant_lease(now, beat.ballot, beat.lease)
     }
 
     /// Returns whether a vote in this ballot must wait, because this process has granted a lease to
@@ -59,8 +59,8 @@ impl Node {
         self.leasing.granter.withholds_vote(now, ballot)
     }
 
-    /// [read-9] Returns whether this leader decides nothing yet, because an earlier leader may still
-    /// hold leases.
+    /// [read-9] Returns whether this leader decides nothing yet, because an earlier leader may
+    /// still hold leases.
     pub fn awaits_votes(&self, now: Time) -> bool {
         let leading = self.spine.leading();
         leading.is_some_and(|leading| self.lease_refuses(now, leading.ballot()))
@@ -125,7 +125,7 @@ mod tests {
             read_round: 0,
             held_by_all: Slot(0),
             held_by_quorum: Slot(0),
-            lease: Lease { asked_at: Time(5), us: 50_000 },
+            lease: Lease { requested_at: Time(5), us: 50_000 },
             auxiliary: false,
             clock_ms: 0,
             late_us: 0,

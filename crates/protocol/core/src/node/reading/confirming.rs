@@ -20,12 +20,12 @@ impl Node {
             self.look_next(Reader::Local(token), effects)
         } else if let Some(leading) = self.spine.leading() {
             // [read-1] Followers acknowledge clients too, so a client may know of any proposal.
-            self.reading.reads.gather(Reader::Local(token), leading.tally.next())
+            self.reading.reads.add_read(Reader::Local(token), leading.tally.next())
         } else if self.is_auxiliary() {
             // [aux-1] An auxiliary applies nothing, so it has no use for an index.
             false
         } else if let Some(leader) = self.spine.election().leader() {
-            let id = self.reading.asked.ask(now, token);
+            let id = self.reading.read_index_requests.add_request(now, token);
             if let Some(id) = id {
                 effects.send(leader, Message::ReadRequest { id });
             }
@@ -49,12 +49,12 @@ impl Node {
             let _ = self.look_next(Reader::Remote(from, id), effects);
         } else if let Some(leading) = self.spine.leading() {
             // If the queue is full, the request is dropped, and the follower repeats it.
-            let _ = self.reading.reads.gather(Reader::Remote(from, id), leading.tally.next());
+            let _ = self.reading.reads.add_read(Reader::Remote(from, id), leading.tally.next());
         }
     }
 
     pub(in crate::node) fn on_read_reply(&mut self, id: u64, slot: Slot, effects: &mut Effects) {
-        if let Some(token) = self.reading.asked.answered(id) {
+        if let Some(token) = self.reading.read_index_requests.answered(id) {
             effects.push(Effect::ReadReady { token, slot });
         }
     }
@@ -69,15 +69,15 @@ impl Node {
                 return;
             }
             if self.reading.reads.round() == 0 {
-                if self.reading.reads.start(own).is_none() {
+                if self.reading.reads.start_round(own).is_none() {
                     return;
                 }
-                self.heartbeat(now, effects);
+                self.send_heartbeat(now, effects);
             }
             if !self.reads_are_confirmed() {
                 return;
             }
-            for (reader, slot) in self.reading.reads.finish() {
+            for (reader, slot) in self.reading.reads.finish_round() {
                 match reader {
                     Reader::Local(token) => effects.push(Effect::ReadReady { token, slot }),
                     Reader::Remote(node, id) => effects.send(node, Message::ReadReply { id, slot }),

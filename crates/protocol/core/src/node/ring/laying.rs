@@ -18,23 +18,23 @@ use crate::{
 };
 
 /// Number of heartbeat intervals without a reply after which a node is suspected to have stopped.
-const LATELY_HEARTBEATS: u64 = 2;
+const SILENT_HEARTBEATS: u64 = 2;
 
 impl Node {
     /// Sets the route of votes to this node while it leads.
     pub(in crate::node) fn on_route(&mut self, now: Time, wish: Route) {
-        self.ring.laying.wish(wish, now);
+        self.ring.laying.set_route(wish, now);
     }
 
     /// Sets up a ring or gives it up, as needed.
-    pub(in crate::node) fn lay(&mut self, now: Time, effects: &mut Effects) {
+    pub(in crate::node) fn update_ring(&mut self, now: Time, effects: &mut Effects) {
         let Some(leading) = self.spine.leading() else { return };
         if self.ring.laying.is_idle() {
             return;
         }
         let (ballot, decided_to) = (leading.ballot(), self.spine.learner().decided_to());
         let open = !leading.tally.is_empty();
-        self.ring.laying.note(now, decided_to, open);
+        self.ring.laying.record_progress(now, decided_to, open);
         if self.ring.laying.is_ring() {
             if !self.ring_is_there() {
                 self.ring.laying.loses(now.plus_ms(self.spine.options().heartbeat_ms));
@@ -58,7 +58,7 @@ impl Node {
             let suspects = self.ring.laying.suspects();
             let ends = |member: &Member| (*member, self.voted_or_decided(*member));
             let suspects: Vec<(Member, Slot)> = suspects.iter().map(ends).collect();
-            self.ring.laying.judge(now, decided_to, &suspects);
+            self.ring.laying.examine_members(now, decided_to, &suspects);
             if !self.ring.laying.may_lay(now) {
                 return;
             }
@@ -78,7 +78,7 @@ impl Node {
     }
 
     fn lay_members(&mut self, now: Time, members: Vec<Member>, effects: &mut Effects) {
-        self.ring.laying.lay(now, self.spine.learner().decided_to(), members);
+        self.ring.laying.set_ring(now, self.spine.learner().decided_to(), members);
         if let Some(message) = self.ring_said() {
             effects.send_all(self.spine.peers().connected(), &message);
         }
@@ -178,14 +178,14 @@ impl Node {
     /// Returns whether a follower is connected, receives proposals, and has recently reported that
     /// it holds the slots decided more than a heartbeat ago.
     fn keeps_up(&self, now: Time, member: Member) -> bool {
-        let lately_us = LATELY_HEARTBEATS * self.spine.options().heartbeat_ms * 1000;
+        let lately_us = SILENT_HEARTBEATS * self.spine.options().heartbeat_ms * 1000;
         let peer = self
             .spine
             .peers()
             .peer(member.node)
             .filter(|peer| peer.member == member && peer.connected);
         peer.is_some_and(|peer| {
-            let lately = peer.heard.is_some_and(|at| now.since_us(at) <= lately_us);
+            let lately = peer.last_reply_at.is_some_and(|at| now.since_us(at) <= lately_us);
             lately && peer.level && self.is_asked(member)
         })
     }

@@ -25,11 +25,12 @@ impl Node {
         let leader_last = members.last().is_none_or(|last| last.node == from);
         let sound = ballot.node == from && leader_last && members.len() <= RING_MAX;
         let stale = ballot < self.spine.acceptor().promised() || self.spine.pending().failed();
-        if !sound || stale || !self.ring.relay.lay(ballot, number, members) {
+        if !sound || stale || !self.ring.relay.set_ring(ballot, number, members) {
             return;
         }
         let own = self.spine.options().member;
-        if self.spine.voted().run().ballot == ballot && !self.ring.relay.spares(ballot, own) {
+        if self.spine.voted().newest_run().ballot == ballot && !self.ring.relay.spares(ballot, own)
+        {
             // [ring-8] A member that voted silently now reports all its votes.
             self.report_run(effects);
         }
@@ -63,13 +64,13 @@ impl Node {
             return effects.pass_on(vote.ballot.node, vote.clone());
         }
         let class = self.spine.pending().class();
-        self.ring.relay.hear(now, own, vote, class);
+        self.ring.relay.record_votes(now, own, vote, class);
     }
 
     /// Reports that this node's votes have grown. The report goes along the ring or directly to the
     /// leader. If this node votes silently, nothing is sent.
     pub(in crate::node) fn report_news(&mut self, now: Time, effects: &mut Effects) {
-        let ballot = self.spine.voted().run().ballot;
+        let ballot = self.spine.voted().newest_run().ballot;
         if !self.ring.relay.is_laid(ballot) {
             return self.report_run(effects);
         }
@@ -79,7 +80,7 @@ impl Node {
     /// Reports that this node's votes are all on stable storage. In groups in which in-memory votes
     /// count, a ring does not need this report.
     pub(in crate::node) fn report_durable(&mut self, now: Time, effects: &mut Effects) {
-        let laid = self.ring.relay.is_laid(self.spine.voted().run().ballot);
+        let laid = self.ring.relay.is_laid(self.spine.voted().newest_run().ballot);
         if !laid || self.spine.pending().class() == Class::Durable {
             self.report_news(now, effects);
         }
@@ -88,10 +89,10 @@ impl Node {
     /// Sends every message that is due on the ring.
     pub(in crate::node) fn pass_on(&mut self, now: Time, effects: &mut Effects) {
         let own = self.spine.options().member;
-        let run = *self.spine.voted().run();
+        let run = *self.spine.voted().newest_run();
         let laid = self.ring.relay.is_laid(run.ballot);
         let own_to = if laid { self.own_voted_to() } else { Slot(0) };
-        match self.ring.relay.turn(now, own, own_to) {
+        match self.ring.relay.next_action(now, own, own_to) {
             RelayAction::Nothing => {}
             RelayAction::Straight => self.report_run(effects),
             RelayAction::Onward(next) => {
@@ -107,7 +108,7 @@ impl Node {
 
     /// [learn-1] Reports the votes that a member cast silently before it gained weight.
     pub(in crate::node) fn speak_up(&mut self, effects: &mut Effects) {
-        let run = self.spine.voted().run();
+        let run = self.spine.voted().newest_run();
         let voted = run.from < run.to && run.ballot.node != self.spine.options().member.node;
         if self.ring.is_heard_anew(self.is_heard()) && voted {
             self.report_run(effects);
@@ -143,7 +144,7 @@ mod tests {
         effects.drain().collect()
     }
 
-    fn hear(node: &mut Node, from: Member, message: Message) -> Vec<Effect> {
+    fn deliver_message(node: &mut Node, from: Member, message: Message) -> Vec<Effect> {
         let held = true;
         let input = Input::Message { from, message, held };
         step(node, 200_002, input)
@@ -181,7 +182,7 @@ mod tests {
         });
         let ballot = ballot.expect("it asks whether it may");
         let granted = Message::PreVoteReply { ballot, granted: true, promised: Ballot::ZERO };
-        hear(&mut node, OTHER, granted);
+        deliver_message(&mut node, OTHER, granted);
         step(&mut node, 200_002, Input::Persisted(crate::record::RecordSeq(1)));
         let promise = Message::Phase1b(Phase1b {
             ballot,
@@ -191,12 +192,12 @@ mod tests {
             decided_to: Slot::FIRST,
             extents: Vec::new(),
         });
-        hear(&mut node, OTHER, promise);
+        deliver_message(&mut node, OTHER, promise);
         let value = Value::NoOp;
         let input = Input::Propose { value, slots: 1 };
         let said = step(&mut node, 200_003, input);
         assert!(!said.is_empty() && node.leading().is_some());
-        let check = node.run().check;
+        let check = node.newest_run().check;
         (node, ballot, check)
     }
 
@@ -214,7 +215,7 @@ mod tests {
                 check,
             };
             let vote = RingVote { ballot, entries: [entry].to_vec() };
-            hear(&mut node, OTHER, Message::RingVote(vote));
+            deliver_message(&mut node, OTHER, Message::RingVote(vote));
             node.decided_to()
         };
         assert_eq!(along(Member::first(2)), Slot(1));

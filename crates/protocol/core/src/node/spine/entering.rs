@@ -38,7 +38,7 @@ impl Node {
     }
 
     /// Makes the waiting promise if it is now allowed.
-    pub(in crate::node) fn enter(&mut self, now: Time, effects: &mut Effects) {
+    pub(in crate::node) fn make_waiting_promise(&mut self, now: Time, effects: &mut Effects) {
         let Some((ballot, from)) = self.spine.catchup.entry() else {
             return;
         };

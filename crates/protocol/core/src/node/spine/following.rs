@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use crate::{
     ballot::Ballot,
     effect::{Effect, Effects},
-    explanation::End,
+    explanation::BallotEnd,
     lease::Lease,
-    message::{Heartbeat, HeartbeatReply, Held, Message},
+    message::{Heartbeat, HeartbeatReply, HeldSlots, Message},
     node::Node,
     node_id::NodeId,
     record::Record,
@@ -20,12 +20,12 @@ use crate::{
 const RETRY_HEARTBEATS: u64 = 4;
 
 impl Node {
-    /// Records that `from` used `ballot`, so that this node's next ballot is above it. [ballot-3]
-    /// If this node does not know the era of the ballot, the slot that began it is decided on
-    /// another node and missing on this one.
-    pub(in crate::node) fn saw(&mut self, from: NodeId, ballot: Ballot) {
+    /// Records that `from` used this ballot, so that this node's next ballot is above it.
+    /// [ballot-3] If this node does not know the era of the ballot, the slot that began it is
+    /// decided on another node and missing on this one.
+    pub(in crate::node) fn record_ballot(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era <= self.spine.learner.eras().era() {
-            self.spine.election.saw(ballot);
+            self.spine.election.record_ballot(ballot);
         }
         self.saw_era(from, ballot);
     }
@@ -44,7 +44,7 @@ impl Node {
         let leading = self.spine.leading.as_ref().map(|leading| leading.ballot());
         let trying = self.spine.phase1.as_ref().map(|phase1| phase1.ballot);
         if lower(leading) || lower(trying) {
-            self.step_down(now, End::HigherBallot { ballot }, effects);
+            self.step_down(now, BallotEnd::HigherBallot { ballot }, effects);
         }
         self.spine.election.end_pre_vote();
         self.spine.election.rearm(now);
@@ -64,22 +64,22 @@ impl Node {
         let leading = self.spine.leading.as_ref().map(|leading| leading.ballot());
         let trying = self.spine.phase1.as_ref().map(|phase1| phase1.ballot);
         if lower(leading) || lower(trying) {
-            self.step_down(now, End::HigherBallot { ballot }, effects);
+            self.step_down(now, BallotEnd::HigherBallot { ballot }, effects);
         }
-        if self.spine.leading.is_some() || !self.spine.election.heard(now, ballot) {
+        if self.spine.leading.is_some() || !self.spine.election.record_leader_message(now, ballot) {
             return;
         }
         // The leader is new, so the previous one will not answer outstanding requests.
         for token in self.reading.fail_requests() {
             effects.push(Effect::ReadFailed { token });
         }
-        if self.handover.end() {
+        if self.handover.end_transfer() {
             effects.push(Effect::TransferEnded(Ok(ballot.node)));
         }
     }
 
     /// [decide-2] Decides the values that this node voted for in `ballot`, and requests the rest.
-    pub(in crate::node) fn follow(
+    pub(in crate::node) fn decide_reported(
         &mut self,
         ballot: Ballot,
         decided_to: Slot,
@@ -89,10 +89,11 @@ impl Node {
             return;
         }
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
-        let all = self.spine.learner.follow(ballot, decided_to, &self.spine.acceptor, &mut each);
+        let all =
+            self.spine.learner.decide_reported(ballot, decided_to, &self.spine.acceptor, &mut each);
         self.spine.acceptor.advance_floor(self.spine.learner.decided_to());
         if !all {
-            self.spine.catchup.note(decided_to, ballot.node);
+            self.spine.catchup.record_source(decided_to, ballot.node);
         }
     }
 
@@ -106,7 +107,7 @@ impl Node {
         if ballot >= self.spine.acceptor.promised() && !self.spine.pending.failed() {
             self.follow_leader(now, ballot, effects);
         }
-        self.follow(ballot, decided_to, effects);
+        self.decide_reported(ballot, decided_to, effects);
     }
 
     pub(in crate::node) fn on_heartbeat(
@@ -116,8 +117,8 @@ impl Node {
         beat: Heartbeat,
         effects: &mut Effects,
     ) {
-        self.saw(from, beat.ballot);
-        self.follow(beat.ballot, beat.decided_to, effects);
+        self.record_ballot(from, beat.ballot);
+        self.decide_reported(beat.ballot, beat.decided_to, effects);
         // [disk-9] A node that cannot vote does not confirm a leader.
         if self.spine.pending.failed() {
             return;
@@ -130,13 +131,13 @@ impl Node {
             self.note_role(&beat);
             // An auxiliary does not trim by policy, but the reported values are true for it too.
             let (all, quorum) = (beat.held_by_all, beat.held_by_quorum);
-            self.note_held(Held { all, quorum });
+            self.note_held(HeldSlots { all, quorum });
         }
         // [read-8] A leader may give a lease back although another ballot has been promised.
         if beat.ballot >= self.spine.acceptor.promised() || beat.lease.us == 0 {
             lease = self.lease_asked(now, from, &beat);
         }
-        if self.spine.voted.run().voted_to(beat.ballot) > beat.decided_to {
+        if self.spine.voted.newest_run().voted_to(beat.ballot) > beat.decided_to {
             // The leader does not know this node's latest votes. Their report may be lost, and
             // after the last proposal no later report repeats it.
             self.report_run(effects);
@@ -149,7 +150,7 @@ impl Node {
             decided_to: self.spine.learner.knows_to(),
             held_to: self.held_to(),
             kept_to: self.keeps_to(),
-            voted_to: self.spine.voted.run().voted_to(beat.ballot),
+            voted_to: self.spine.voted.newest_run().voted_to(beat.ballot),
             sent_to: beat.sent_to,
             read_round: beat.read_round,
             lease,
@@ -193,14 +194,14 @@ impl Node {
             let slot = range.from;
             match own.filter(|own| own.value == value) {
                 Some(own) => range.to = range.to.min(own.range.to),
-                None => self.step_down(now, End::OtherDecision { slot }, effects),
+                None => self.step_down(now, BallotEnd::OtherDecision { slot }, effects),
             }
         }
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
         let Some(range) = self.spine.learner.learn(range, value, &mut each) else {
             return;
         };
-        self.spine.catchup.learned(range.len());
+        self.spine.catchup.record_learned(range.len());
         let record = self.append_about(range, Record::Decided { range, value }, effects);
         // If this closed a gap, the slots that the log holds after it were already on stable
         // storage.
@@ -210,7 +211,7 @@ impl Node {
 
     /// [disk-8] Records that more slots decided before this process started cannot be read back.
     pub(in crate::node) fn on_lost(&mut self, range: SlotRange) {
-        self.spine.learner.lose(range, self.spine.acceptor.floor());
+        self.spine.learner.mark_lost(range, self.spine.acceptor.floor());
     }
 
     pub(in crate::node) fn on_catchup_request(
@@ -245,7 +246,7 @@ impl Node {
             // [ballot-3], [ballot-5] This node voted in an era that others had entered before it.
             // Its own ballots are below the promise, so it cannot announce that era to others. The
             // reconfiguration that began the era is decided on another node.
-            self.spine.catchup.note(decided_to.next(), promised.node);
+            self.spine.catchup.record_source(decided_to.next(), promised.node);
         }
         if self.needs_state() {
             let leader = self.spine.election.leader().unwrap_or(self.spine.options.member.node);
@@ -256,9 +257,9 @@ impl Node {
         }
         let retry_us = self.catchup_retry_us();
         let peers: Vec<NodeId> = self.spine.peers.connected().collect();
-        let gap_to = self.spine.learner.lost().first_to().unwrap_or(Slot(u64::MAX));
+        let gap_to = self.spine.learner.lost_slots().first_to().unwrap_or(Slot(u64::MAX));
         let gap_to = Some(gap_to.min(self.learns_to()));
-        let question = self.spine.catchup.next(now, decided_to, gap_to, retry_us, &peers);
+        let question = self.spine.catchup.next_request(now, decided_to, gap_to, retry_us, &peers);
         if let Some((to, range)) = question {
             effects.slow.catchups += 1;
             effects.send(to, Message::CatchupRequest { range });

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::{
     effect::{Effect, Effects},
-    explanation::End,
+    explanation::BallotEnd,
     node::Node,
     node_id::NodeId,
     reconfigure::Eras,
@@ -24,7 +24,7 @@ impl Node {
     ) {
         let decided_to = self.spine.learner.decided_to();
         if log_start > decided_to {
-            self.spine.catchup.note(log_start, from);
+            self.spine.catchup.record_source(log_start, from);
             // [aux-1] An auxiliary has nothing to supply, so catch-up does not wait for it.
             let configuration = self.spine.learner.eras().current();
             let full = |node: &NodeId| {
@@ -68,7 +68,7 @@ impl Node {
             false => to > self.spine.learner.decided_to(),
         };
         news && to < Slot(u64::MAX)
-            && eras.since() <= to
+            && eras.era_start() <= to
             && eras.current().class() == own.current().class()
             && later
     }
@@ -101,13 +101,13 @@ impl Node {
             self.may_install(to, &eras),
             "a snapshot at {to} that contradicts what is known here was installed"
         );
-        self.step_down(now, End::Installed { to }, effects);
+        self.step_down(now, BallotEnd::Installed { to }, effects);
         self.spine.election.end_pre_vote();
         self.auxiliary.begins_at(to);
         self.spine.learner.install(to, eras);
         // The snapshot is on stable storage, and so is the log that follows it.
         self.spine.follow_decided();
-        self.spine.pending.known(to);
+        self.spine.pending.record_known_decided(to);
         self.spine.catchup.installed();
     }
 }

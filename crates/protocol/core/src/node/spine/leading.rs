@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 use crate::{
     configuration::Configuration,
     effect::{Effect, Effects},
-    explanation::{Campaign, End, Explanation},
+    explanation::{BallotEnd, Campaign, Explanation},
     flow::Peer,
     leader::{PromiseTargets, Stage, set_of},
     lease::Lease,
-    message::{Heartbeat, HeartbeatReply, Held, Message},
+    message::{Heartbeat, HeartbeatReply, HeldSlots, Message},
     node::Node,
     node_id::Member,
     quorum::{MemberSet, Phase},
@@ -21,7 +21,7 @@ use crate::{
 
 impl Node {
     /// Sends a heartbeat to all nodes. Their replies let this node remain leader.
-    pub(in crate::node) fn heartbeat(&mut self, now: Time, effects: &mut Effects) {
+    pub(in crate::node) fn send_heartbeat(&mut self, now: Time, effects: &mut Effects) {
         if self.auxiliary.is_due(now, self.spine.options.heartbeat_ms) {
             self.check_replies(now, effects);
         }
@@ -32,13 +32,13 @@ impl Node {
         let (ballot, decided_to) = (leading.ballot(), self.spine.learner.decided_to());
         self.spine.peers.announced(decided_to);
         let read_round = self.reading.round();
-        let held = self.spine.peers.held(
+        let held = self.spine.peers.held_slots(
             self.spine.learner.eras(),
             self.spine.options.member,
             self.held_to(),
         );
         self.note_held(held);
-        let Held { all, quorum } = self.held();
+        let HeldSlots { all, quorum } = self.held_slots();
         let lease = self.lease_wanted(now);
         let kept = self.kept_by_quorum();
         let configuration = self.spine.learner.eras().current();
@@ -59,7 +59,7 @@ impl Node {
             };
             effects.send(peer.member.node, Message::Heartbeat(beat));
         }
-        self.ring.beat(now, self.spine.options.heartbeat_ms, decided_to);
+        self.ring.record_heartbeat(now, self.spine.options.heartbeat_ms, decided_to);
         if let Some(message) = self.ring_said() {
             effects.send_all(self.spine.peers.connected(), &message);
         }
@@ -87,11 +87,11 @@ impl Node {
             return;
         };
         let (ballot, next) = (leading.ballot(), leading.tally.next());
-        self.saw(from.node, reply.promised);
+        self.record_ballot(from.node, reply.promised);
         let Some(peer) = self.spine.peers.find(from.node).filter(|peer| peer.member == from) else {
             return;
         };
-        peer.heard = Some(now);
+        peer.last_reply_at = Some(now);
         peer.promised = peer.promised.max(reply.promised);
         peer.decided_to = peer.decided_to.max(reply.decided_to);
         peer.held_to = peer.held_to.max(reply.held_to);
@@ -101,7 +101,7 @@ impl Node {
         peer.late_us = reply.late_us;
         // A follower that learned of a decision from the previous leader does not vote for it
         // again, so this leader must learn it too.
-        self.spine.catchup.note(reply.decided_to, from.node);
+        self.spine.catchup.record_source(reply.decided_to, from.node);
         if reply.promised <= ballot {
             self.reading.confirm(reply.read_round, from);
             self.leasing.granted(ballot, from, reply.lease);
@@ -109,7 +109,7 @@ impl Node {
         // Everything below `sent_to` was sent before the heartbeat. Slots that the reply shows
         // neither as voted for nor as decided were lost, or temporarily refused.
         let resume = reply.voted_to.max(reply.decided_to).max(self.spine.learner.decided_to());
-        let spared = self.auxiliary.idle().contains(from.node);
+        let spared = self.auxiliary.without_proposals().contains(from.node);
         if !spared
             && resume < reply.sent_to
             && reply.sent_to <= peer.sent_to
@@ -144,14 +144,14 @@ impl Node {
             let auxiliary = self.spine.learner.eras().current().is_auxiliary(member);
             let held_by_quorum = match auxiliary {
                 true => self.kept_by_quorum(),
-                false => self.held().quorum,
+                false => self.held_slots().quorum,
             };
             let beat = Heartbeat {
                 ballot: leading.ballot(),
                 decided_to,
                 sent_to,
                 read_round,
-                held_by_all: self.held().all,
+                held_by_all: self.held_slots().all,
                 lease: Lease::default(),
                 held_by_quorum,
                 auxiliary,
@@ -165,7 +165,7 @@ impl Node {
             }
         }
         if let Some(phase1) = self.spine.phase1.as_ref().filter(|p| p.stage == Stage::Asking)
-            && phase1.asks(member.node)
+            && phase1.sends_1a_to(member.node)
             && !phase1.promised(member)
         {
             let message = Message::Phase1a { ballot: phase1.ballot, from: phase1.from };
@@ -205,7 +205,7 @@ impl Node {
             _ if enough && own_stray <= ballot => {}
             _ => {
                 let promised = stray.max(own_stray);
-                self.step_down(now, End::Strays { promised }, effects);
+                self.step_down(now, BallotEnd::Strays { promised }, effects);
             }
         }
     }
@@ -220,10 +220,10 @@ impl Node {
     /// and could not lead in the previous one.
     pub(in crate::node) fn on_found_nowhere(&mut self, now: Time, effects: &mut Effects) {
         let slot = self.spine.learner.knows_to();
-        let known_era = slot >= self.spine.learner.eras().since();
+        let known_era = slot >= self.spine.learner.eras().era_start();
         let leads = self.spine.leading.is_some() && !self.spine.learner.is_whole();
         if leads && known_era && self.others_are_enough(now, slot) {
-            self.step_down(now, End::FoundNowhere { slot }, effects);
+            self.step_down(now, BallotEnd::FoundNowhere { slot }, effects);
         }
     }
 
@@ -234,7 +234,7 @@ impl Node {
         let configuration = self.spine.learner.eras().current();
         let patience = self.spine.election.patience_us();
         let answer = |peer: &&Peer| {
-            let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
+            let lately = peer.last_reply_at.is_some_and(|at| now.since_us(at) <= patience);
             peer.connected && lately && peer.decided_to <= slot
         };
         let others: Vec<&Peer> = self.spine.peers.iter().filter(answer).collect();
@@ -249,7 +249,7 @@ impl Node {
     }
 
     /// Steps down. This node does not try to become leader again at once.
-    pub(in crate::node) fn step_down(&mut self, now: Time, why: End, effects: &mut Effects) {
+    pub(in crate::node) fn step_down(&mut self, now: Time, why: BallotEnd, effects: &mut Effects) {
         let led = self.spine.leading.take().map(|leading| leading.ballot());
         let tried = self.spine.phase1.is_some();
         self.end_phase1(why, effects);

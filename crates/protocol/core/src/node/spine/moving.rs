@@ -2,7 +2,7 @@
 
 use crate::{
     effect::Effects,
-    explanation::{Campaign, End},
+    explanation::{BallotEnd, Campaign},
     leader::{PromiseTargets, Stage, split_among},
     node::Node,
     node_id::Member,
@@ -18,7 +18,7 @@ impl Node {
             return;
         }
         if !self.may_lead() {
-            return self.step_down(now, End::NoMember, effects);
+            return self.step_down(now, BallotEnd::NoMember, effects);
         }
         self.move_era(effects);
         self.hand_over(now, effects);
@@ -59,7 +59,7 @@ impl Node {
                 }
                 let own = self.spine.options.member;
                 let asked = |member| self.is_asked(member);
-                let level = |member: Member| self.voted_for(member, eras.since());
+                let level = |member: Member| self.voted_for(member, eras.era_start());
                 let asked = split_among(configuration, own, reachable, asked, level)
                     .filter(|l| !l.is_empty())
                     .map_or(PromiseTargets::AllMembers, PromiseTargets::Only);
@@ -74,7 +74,7 @@ impl Node {
             Some(phase1) => {
                 // [cast-5] A needed member was lost while waiting, so ask all members, and cast at
                 // once.
-                let PromiseTargets::Only(nodes) = &phase1.asked else {
+                let PromiseTargets::Only(nodes) = &phase1.promise_targets else {
                     return;
                 };
                 let r = self.spine.peers.set(configuration, self.spine.options.member, |peer| {

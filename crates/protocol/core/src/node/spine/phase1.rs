@@ -3,7 +3,7 @@
 use crate::{
     ballot::Ballot,
     effect::{Alarm, Effects},
-    explanation::{Campaign, End, Explanation},
+    explanation::{BallotEnd, Campaign, Explanation},
     leader::{Inherited, Leading, Phase1, PromiseTargets, Stage},
     learner::Tally,
     message::{Message, Phase1b},
@@ -20,7 +20,7 @@ impl Node {
     pub(super) fn next_ballot(&self) -> Option<Ballot> {
         let era = self.spine.learner.eras().era();
         let seen = self.spine.election.round_seen(era);
-        self.spine.rounds.next(era, self.spine.acceptor.promised(), seen)
+        self.spine.rounds.next_ballot(era, self.spine.acceptor.promised(), seen)
     }
 
     /// Starts phase 1. In every group, the round of the ballot is recorded first ([ballot-2],
@@ -80,7 +80,7 @@ impl Node {
         };
         if let Err(slot) = phase1.promise(from, promise) {
             let ballot = phase1.ballot;
-            self.end_phase1(End::Alarm, effects);
+            self.end_phase1(BallotEnd::Alarm, effects);
             self.alarm(Alarm::ConflictingProposals { ballot, slot }, effects);
         }
     }
@@ -112,11 +112,11 @@ impl Node {
             }
             Stage::Asking | Stage::Casting => {
                 let own_is_in = phase1.promised(self.spine.options.member);
-                if phase1.asked != PromiseTargets::AllMembers && !own_is_in {
+                if phase1.promise_targets != PromiseTargets::AllMembers && !own_is_in {
                     return false;
                 }
                 let Some(judge) = self.spine.learner.eras().of(phase1.ballot.era) else {
-                    self.end_phase1(End::NoMember, effects);
+                    self.end_phase1(BallotEnd::NoMember, effects);
                     return false;
                 };
                 if !phase1.has_quorum(judge) {
@@ -124,7 +124,7 @@ impl Node {
                 }
                 phase1.stage = Stage::CatchingUp;
                 let (floor, at) = (phase1.floor, phase1.floor_at);
-                self.spine.catchup.note(floor, at);
+                self.spine.catchup.record_source(floor, at);
                 // [p1-5] A node that needs a snapshot installs it first, and campaigns afterwards.
                 let log_start = phase1.unreachable(self.spine.learner.decided_to());
                 if let Some(log_start) = log_start {
@@ -136,7 +136,7 @@ impl Node {
                 if self.spine.learner.decided_to() < phase1.floor {
                     return false;
                 }
-                self.begin(now, effects);
+                self.complete_phase1(now, effects);
                 true
             }
         }
@@ -156,7 +156,7 @@ impl Node {
         self.timers.phase1a_sent(now, self.spine.options.heartbeat_ms);
         let (ballot, from) = (phase1.ballot, phase1.from);
         let missing = self.spine.peers.iter().filter(|peer| {
-            let wanted = peer.connected && phase1.asks(peer.member.node);
+            let wanted = peer.connected && phase1.sends_1a_to(peer.member.node);
             wanted && !phase1.promised(peer.member)
         });
         let missing = missing.map(|peer| peer.member.node);
@@ -180,7 +180,7 @@ impl Node {
         phase1.stage = Stage::Casting;
         if self.spine.acceptor.may_promise(ballot) != Ok(true) {
             let promised = self.spine.acceptor.promised();
-            self.end_phase1(End::HigherBallot { ballot: promised }, effects);
+            self.end_phase1(BallotEnd::HigherBallot { ballot: promised }, effects);
             return false;
         }
         self.promise(ballot, effects);
@@ -199,7 +199,7 @@ impl Node {
         promised: Ballot,
         effects: &mut Effects,
     ) {
-        self.saw(from.node, promised);
+        self.record_ballot(from.node, promised);
         let own = [
             self.spine.phase1.as_ref().map(|phase1| phase1.ballot),
             self.spine.leading.as_ref().map(Leading::ballot),
@@ -209,7 +209,7 @@ impl Node {
         if let Some(phase1) = self.spine.phase1.as_mut().filter(|p| p.ballot == ballot)
             && promised > ballot
         {
-            phase1.refuse(from);
+            phase1.record_refusal(from);
             let leads = self.spine.leading.is_some();
             let over = self.spine.learner.eras().of(ballot.era).is_none_or(|judge| {
                 // A leader has no timeout that would trigger a retry. A higher round includes this
@@ -218,7 +218,7 @@ impl Node {
                 (leads && counts && reachable) || phase1.is_hopeless(judge)
             });
             if over {
-                self.end_phase1(End::HigherBallot { ballot: promised }, effects);
+                self.end_phase1(BallotEnd::HigherBallot { ballot: promised }, effects);
                 if !leads {
                     self.spine.election.rearm(now);
                 }
@@ -233,7 +233,7 @@ impl Node {
 
     /// Completes phase 1. Proposes the values that may have been chosen, before any new value
     /// ([p1-6]).
-    fn begin(&mut self, now: Time, effects: &mut Effects) {
+    fn complete_phase1(&mut self, now: Time, effects: &mut Effects) {
         let Some(phase1) = self.spine.phase1.take() else {
             return;
         };
@@ -244,8 +244,8 @@ impl Node {
             || !self.spine.learner.eras().counts(ballot)
         {
             let why = match self.spine.acceptor.promised() {
-                higher if higher > ballot => End::HigherBallot { ballot: higher },
-                _ => End::NoMember,
+                higher if higher > ballot => BallotEnd::HigherBallot { ballot: higher },
+                _ => BallotEnd::NoMember,
             };
             effects.explain(Explanation::NotElected { ballot, why });
             return self.step_down(now, why, effects);
@@ -266,12 +266,12 @@ impl Node {
             began: decided_to,
             changing: None,
         });
-        self.spine.waiting.clear();
+        self.spine.waiting_proposals.clear();
         self.spine.peers.restart(now, decided_to);
         self.begin_engaging(now, again);
-        self.ring.begin(now, decided_to);
+        self.ring.begin_ballot(now, decided_to);
         self.devices.restart(now, decided_to);
-        self.spine.election.lead(self.spine.options.member.node, ballot);
+        self.spine.election.record_own_leadership(self.spine.options.member.node, ballot);
         effects.explain(Explanation::Leads { ballot });
         for Inherited { range, value, reporter } in inherited {
             let own_vote = self
@@ -295,11 +295,11 @@ impl Node {
             self.reading.restart(leading.tally.next());
         }
         self.timers.looked(now, self.spine.options.heartbeat_ms);
-        self.heartbeat(now, effects);
+        self.send_heartbeat(now, effects);
     }
 
     /// Ends this node's phase 1 without success, if it is in progress.
-    pub(super) fn end_phase1(&mut self, why: End, effects: &mut Effects) {
+    pub(super) fn end_phase1(&mut self, why: BallotEnd, effects: &mut Effects) {
         if let Some(Phase1 { ballot, .. }) = self.spine.phase1.take() {
             effects.explain(Explanation::NotElected { ballot, why });
         }

@@ -83,7 +83,7 @@ impl Node {
         let Some(next) = eras.changed(change).ok().filter(|_| in_order) else {
             return Some(Refusal::InvalidChange);
         };
-        (!self.is_held_past(&next, eras.since())).then_some(Refusal::NotHeld)
+        (!self.is_held_past(&next, eras.era_start())).then_some(Refusal::NotHeld)
     }
 
     /// [era-12] Returns whether full replicas that intersect every phase-1 quorum of `next` hold
@@ -132,7 +132,7 @@ impl Node {
         let with_bytes = source == self.spine.options.member.node && held;
         let message = self.phase2a(&proposal, with_bytes);
         self.spine.peers.announced(message.decided_to);
-        let idle = self.auxiliary.idle();
+        let idle = self.auxiliary.without_proposals();
         let level = self.spine.peers.iter_mut().filter_map(|peer| {
             let asked = peer.connected && !idle.contains(peer.member.node);
             let asked = asked && !self.devices.reaches(peer.member);
@@ -144,12 +144,12 @@ impl Node {
         });
         effects.send_all(level, &Message::Phase2a(message));
         self.ring.proposed(now, proposal.range, message.decided_to);
-        if self.spine.waiting.is_empty() {
+        if self.spine.waiting_proposals.is_empty() {
             self.vote(now, source, message, (held, held), effects);
         } else {
-            self.wait(now, source, message, held, effects);
+            self.queue_proposal(now, source, message, held, effects);
         }
-        let voted = self.spine.voted.run().voted_to(message.ballot) >= proposal.range.to;
+        let voted = self.spine.voted.newest_run().voted_to(message.ballot) >= proposal.range.to;
         if with_bytes && value.has_bytes() && !voted {
             // [value-3] This node votes later, and no other node may have the bytes by then.
             effects.push(Effect::Fetch { from: source, value, range: proposal.range });
@@ -174,7 +174,8 @@ impl Node {
     /// Resends all undecided proposals from the peer's `sent_to` onwards, bytes included.
     pub(in crate::node) fn resend(&mut self, node: NodeId, effects: &mut Effects) {
         let Some(leading) = &self.spine.leading else { return };
-        let asked = |peer: &&Peer| peer.connected && !self.auxiliary.idle().contains(node);
+        let asked =
+            |peer: &&Peer| peer.connected && !self.auxiliary.without_proposals().contains(node);
         let Some(peer) = self.spine.peers.peer(node).filter(asked) else {
             return;
         };
@@ -224,7 +225,7 @@ impl Node {
     }
 
     /// Decides as many slots as the votes allow.
-    pub(in crate::node) fn count(&mut self, now: Time, effects: &mut Effects) {
+    pub(in crate::node) fn decide_counted(&mut self, now: Time, effects: &mut Effects) {
         loop {
             let counted = self.count_once(effects);
             let voted = self.vote_for_own(now, effects);
@@ -244,9 +245,9 @@ impl Node {
         let before = self.spine.learner.decided_to();
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
         if let Some(tally) = leading.before.as_mut() {
-            self.spine.learner.count(tally, &self.spine.acceptor, &mut each);
+            self.spine.learner.decide_counted(tally, &self.spine.acceptor, &mut each);
         }
-        self.spine.learner.count(&mut leading.tally, &self.spine.acceptor, &mut each);
+        self.spine.learner.decide_counted(&mut leading.tally, &self.spine.acceptor, &mut each);
         let more = self.spine.learner.decided_to() > before;
         if more {
             self.drop_decided();
@@ -261,9 +262,10 @@ impl Node {
             return false;
         };
         let ballot = leading.ballot();
-        let voted_to = self.spine.voted.run().voted_to(ballot).max(self.spine.learner.decided_to());
+        let voted_to =
+            self.spine.voted.newest_run().voted_to(ballot).max(self.spine.learner.decided_to());
         let casting = self.spine.acceptor.promised() > ballot;
-        if voted_to >= leading.tally.next() || casting || !self.spine.waiting.is_empty() {
+        if voted_to >= leading.tally.next() || casting || !self.spine.waiting_proposals.is_empty() {
             return false;
         }
         let left: Vec<Proposal> = leading.tally.proposals_from(voted_to).copied().collect();
@@ -271,13 +273,13 @@ impl Node {
             // The bytes are looked for as with any proposal that lacks them.
             let held = !proposal.value.has_bytes();
             let message = self.phase2a(&proposal, false);
-            if self.spine.waiting.is_empty() {
+            if self.spine.waiting_proposals.is_empty() {
                 self.vote(now, ballot.node, message, (held, held), effects);
             } else {
-                self.wait(now, ballot.node, message, held, effects);
+                self.queue_proposal(now, ballot.node, message, held, effects);
             }
         }
-        self.spine.voted.run().voted_to(ballot) > voted_to
+        self.spine.voted.newest_run().voted_to(ballot) > voted_to
     }
 
     pub(super) fn drop_decided(&mut self) {
@@ -291,11 +293,11 @@ impl Node {
     /// Announces decisions. Followers usually learn of decisions with the next proposal. If no
     /// proposal is outstanding, they are notified at once. They are also notified at once of a new
     /// era, because they enter an era only after deciding the slot that began it ([ballot-5]).
-    pub(in crate::node) fn announce(&mut self, effects: &mut Effects) {
+    pub(in crate::node) fn announce_decisions(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.spine.leading else { return };
         let decided_to = self.spine.learner.decided_to();
         let told = self.spine.peers.announced_to();
-        let began = self.spine.learner.eras().since() > told;
+        let began = self.spine.learner.eras().era_start() > told;
         if decided_to <= told || !(leading.tally.is_empty() || began) {
             return;
         }

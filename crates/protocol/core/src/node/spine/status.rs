@@ -10,7 +10,7 @@ use crate::{
     effect::Role,
     flow::Peer,
     leader::{Leading, Phase1, PromiseTargets},
-    message::Held,
+    message::HeldSlots,
     node::{Node, acks::Acks, handover::Handover},
     node_id::NodeId,
     reconfigure::Eras,
@@ -36,7 +36,7 @@ impl Node {
             && !self.is_auxiliary()
             && !self.is_hollow()
             && !self.spine.pending.failed()
-            && self.spine.learner.lost().is_empty()
+            && self.spine.learner.lost_slots().is_empty()
     }
 
     /// Returns the current role of this node.
@@ -67,7 +67,7 @@ impl Node {
     /// Returns whether this leader is moving to a new era without a casting vote. It then assigns
     /// no slots until a quorum has replied ([cast-5]).
     pub fn pauses_for_era(&self) -> bool {
-        let asks_all = |phase1: &Phase1| phase1.asked == PromiseTargets::AllMembers;
+        let asks_all = |phase1: &Phase1| phase1.promise_targets == PromiseTargets::AllMembers;
         let leading = self.spine.leading.as_ref();
         leading.is_some_and(|leading| self.spine.acceptor.promised() > leading.ballot())
             && self.spine.phase1.as_ref().is_some_and(asks_all)
@@ -137,7 +137,7 @@ impl Node {
 
     /// Returns how much of the log other nodes hold, as far as this node knows. The result never
     /// decreases while the node runs.
-    pub fn held(&self) -> Held {
+    pub fn held_slots(&self) -> HeldSlots {
         self.spine.peers.held_known()
     }
 
@@ -180,20 +180,20 @@ impl Node {
     }
 
     /// Raises the recorded ends of the slots that other nodes hold.
-    pub(super) fn note_held(&mut self, held: Held) {
+    pub(super) fn note_held(&mut self, held: HeldSlots) {
         self.spine.peers.note_held(held);
     }
 
     /// Returns the number of slots that the log lost and that have not been learned again. The
     /// first lost value may already have been learned in part.
     pub fn lost_slots(&self) -> u64 {
-        self.spine.learner.lost().slots()
+        self.spine.learner.lost_slots().slots()
     }
 
     /// Returns the first slot that this node decided, lost, and is learning again, with the number
     /// of unanswered requests for it.
     pub fn relearning(&self) -> Option<(Slot, u32)> {
-        let lost = !self.spine.learner.lost().is_empty();
+        let lost = !self.spine.learner.lost_slots().is_empty();
         lost.then(|| (self.spine.learner.decided_to(), self.spine.catchup.fruitless()))
     }
 
@@ -219,8 +219,8 @@ impl Node {
     }
 
     /// Returns the votes in the newest ballot. Used to check invariants.
-    pub fn run(&self) -> &Run {
-        self.spine.voted.run()
+    pub fn newest_run(&self) -> &Run {
+        self.spine.voted.newest_run()
     }
 
     /// Returns the state of phase 2 while this node leads. Used to check invariants.
@@ -269,7 +269,7 @@ impl Node {
         let patience = self.spine.election.patience_us();
         let next = leading.tally.next();
         let one = |peer: &Peer| {
-            let heard = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
+            let heard = peer.last_reply_at.is_some_and(|at| now.since_us(at) <= patience);
             let at = peer.voted_to.max(peer.decided_to);
             (peer.member.node, peer.connected && heard, next.0.saturating_sub(at.0))
         };

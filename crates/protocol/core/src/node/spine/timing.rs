@@ -3,7 +3,7 @@
 use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
-    explanation::{Campaign, End, Explanation},
+    explanation::{BallotEnd, Campaign, Explanation},
     leader::{PromiseTargets, Stage, set_of},
     message::Message,
     node::Node,
@@ -23,12 +23,12 @@ const QUESTIONS_IN_VAIN: u32 = 32;
 const LEFT_TO_OTHERS: u32 = 1;
 
 /// [lie-6] Maximum number of slots that a quorum of one requests at a time.
-const ASKED_ALONE_MAX: u64 = 4096;
+const ALONE_REQUEST_MAX: u64 = 4096;
 
 impl Node {
     pub(in crate::node) fn on_tick(&mut self, now: Time, effects: &mut Effects) {
-        self.told.woken();
-        if self.timers.start() {
+        self.last_notified.woken();
+        if self.timers.record_reading() {
             self.leasing.start(now, self.spine.options.silent_us);
             self.spine.election.rearm(now);
             self.timers.wait_alone(now, self.spine.options.alone_us);
@@ -51,7 +51,7 @@ impl Node {
     /// [live-5] Extends the timeouts for other nodes, whose messages this node could not read while
     /// it was paused.
     pub(in crate::node) fn on_late(&mut self, now: Time, us: u64) {
-        self.pauses.note(now, us);
+        self.pauses.record_lateness(now, us);
         self.spine.election.excuse(now, us);
         self.spine.peers.excuse(now, us);
         self.bear_pauses(now);
@@ -66,7 +66,7 @@ impl Node {
         };
         let timeout_us = self.spine.election.timeout_us();
         let us = self.pauses.patience_us(now, others_us, timeout_us);
-        self.spine.election.bear(us);
+        self.spine.election.tolerate_lateness(us);
     }
 
     /// Returns whether this node is a phase-1 quorum by itself, as far as it knows.
@@ -83,7 +83,7 @@ impl Node {
         let decided_to = self.spine.learner.decided_to();
         let others = self.spine.options.alone_us > 0 && self.spine.peers.connected().count() > 0;
         if self.timers.waits_alone(now).is_none() && others && self.timers.asks_alone(decided_to) {
-            let range = SlotRange::new(decided_to, decided_to.plus(ASKED_ALONE_MAX));
+            let range = SlotRange::new(decided_to, decided_to.plus(ALONE_REQUEST_MAX));
             effects.send_all(self.spine.peers.connected(), &Message::CatchupRequest { range });
             self.timers.wait_alone(now, self.catchup_retry_us());
         }
@@ -119,7 +119,7 @@ impl Node {
             effects.push(Effect::ReadFailed { token });
         }
         if self.handover.is_overdue(now) {
-            self.handover.end();
+            self.handover.end_transfer();
             effects.push(Effect::TransferEnded(Err(Refusal::TimedOut)));
         }
     }
@@ -128,19 +128,23 @@ impl Node {
         let patience = self.spine.election.patience_us();
         let configuration = self.spine.learner.eras().current();
         if !self.spine.peers.quorum_heard(configuration, self.spine.options.member, now, patience) {
-            return self.step_down(now, End::QuorumSilent, effects);
+            return self.step_down(now, BallotEnd::QuorumSilent, effects);
         }
         // [value-4] No peer supplies the bytes of an inherited value. A new ballot may get a quorum
         // without the peer that reported it.
-        let stuck = self.spine.waiting.since().is_some_and(|at| now.since_us(at) > patience);
+        let stuck = self
+            .spine
+            .waiting_proposals
+            .first_since()
+            .is_some_and(|at| now.since_us(at) > patience);
         // [cast-5] A casting phase 1 may itself be waiting for a decision that needs those bytes,
         // because one of the nodes in it has lost votes for the slot and replies only once it has
         // learned the decision.
         let promised_soon = self.spine.phase1.as_ref().is_some_and(|phase1| {
-            phase1.asked == PromiseTargets::AllMembers || phase1.stage != Stage::Asking
+            phase1.promise_targets == PromiseTargets::AllMembers || phase1.stage != Stage::Asking
         });
         if stuck && !promised_soon {
-            self.spine.waiting.clear();
+            self.spine.waiting_proposals.clear();
             self.spine.phase1 = None;
             self.campaign(PromiseTargets::AllMembers, Campaign::MissingBytes, effects);
         }
@@ -155,13 +159,13 @@ impl Node {
             self.spine.phase1 = None;
             self.campaign(PromiseTargets::AllMembers, Campaign::Untaught, effects);
         }
-        if now >= self.timers.look() {
+        if now >= self.timers.next_check_at() {
             self.timers.looked(now, self.spine.options.heartbeat_ms);
             self.reabsorb(now, effects);
-            if now >= self.timers.heartbeat() {
-                self.heartbeat(now, effects);
+            if now >= self.timers.next_heartbeat_at() {
+                self.send_heartbeat(now, effects);
             }
-            self.give_way(now, effects);
+            self.hand_over_if_unfit(now, effects);
             self.repeat_token(effects);
         }
     }
@@ -177,7 +181,7 @@ impl Node {
         if self.records_by_token(now) {
             return self.spine.election.rearm(now);
         }
-        self.end_phase1(End::TooFewPromises, effects);
+        self.end_phase1(BallotEnd::TooFewPromises, effects);
         if let Some(leader) = self.spine.election.leader() {
             let silent_us = self.spine.election.silent_us(now);
             effects.explain(Explanation::LeaderSilent { leader, silent_us });
@@ -203,7 +207,7 @@ impl Node {
         if self.handover.cannot_write() {
             return;
         }
-        if self.handover.gives_way() && self.spine.election.attempts() <= LEFT_TO_OTHERS {
+        if self.handover.should_hand_over() && self.spine.election.attempts() <= LEFT_TO_OTHERS {
             return;
         }
         let Some(ballot) = self.next_ballot() else {
@@ -242,7 +246,7 @@ impl Node {
         promised: Ballot,
         effects: &mut Effects,
     ) {
-        self.saw(from.node, promised);
+        self.record_ballot(from.node, promised);
         let bound = self.leasing.bound_until(now).is_some();
         if !granted || bound || self.spine.leading.is_some() || self.spine.phase1.is_some() {
             return;
@@ -270,7 +274,7 @@ impl Node {
         self.acks.disconnect(node);
         if self.spine.election.leader() == Some(node) {
             effects.explain(Explanation::LeaderUnreachable { leader: node });
-            self.spine.election.lost(now);
+            self.spine.election.record_lost_connection(now);
         }
     }
 
@@ -278,7 +282,7 @@ impl Node {
     pub(in crate::node) fn wake_at(&self) -> Time {
         let patience = self.spine.election.patience_us();
         let turn = match &self.spine.leading {
-            Some(_) => self.timers.look(),
+            Some(_) => self.timers.next_check_at(),
             None => self.spine.election.deadline(),
         };
         let phase1a = self.is_asking().then_some(self.timers.phase1a());

@@ -12,7 +12,7 @@ use crate::{
     record::{Record, RecordSeq},
     slot::{Slot, SlotRange},
     time::Time,
-    voted::{Run, Step},
+    voted::{ProposalEffect, Run},
 };
 
 impl Node {
@@ -28,7 +28,7 @@ impl Node {
         if self.spine.pending.failed() || ballot.node != from {
             return;
         }
-        self.saw(from, ballot);
+        self.record_ballot(from, ballot);
         if !self.spine.learner.is_whole() && slot < self.spine.acceptor.floor() {
             // [disk-8] The candidate is better off with promises from other members. Not replying
             // is always safe.
@@ -105,7 +105,7 @@ impl Node {
         if m.range.len() > 1 && !m.value.may_span() {
             return;
         }
-        self.saw(from, m.ballot);
+        self.record_ballot(from, m.ballot);
         let promised = self.spine.acceptor.promised();
         if m.ballot < promised {
             effects.send(from, Message::Preempted { ballot: m.ballot, promised });
@@ -115,13 +115,13 @@ impl Node {
         // slot into the window, but its bytes may be released at any time.
         let stays = held && self.is_in_window(&m);
         self.follow_leader(now, m.ballot, effects);
-        self.auxiliary.announce(m.decided_to);
-        self.follow(m.ballot, m.decided_to, effects);
-        if self.spine.waiting.ballot().is_some_and(|ballot| ballot != m.ballot) {
-            self.spine.waiting.clear();
+        self.auxiliary.record_announced(m.decided_to);
+        self.decide_reported(m.ballot, m.decided_to, effects);
+        if self.spine.waiting_proposals.ballot().is_some_and(|ballot| ballot != m.ballot) {
+            self.spine.waiting_proposals.clear();
         }
-        if !self.spine.waiting.is_empty() {
-            return self.wait(now, from, m, stays, effects);
+        if !self.spine.waiting_proposals.is_empty() {
+            return self.queue_proposal(now, from, m, stays, effects);
         }
         self.vote(now, from, m, (held, stays), effects);
     }
@@ -145,19 +145,19 @@ impl Node {
             return;
         }
         let (wanted, mut run) =
-            match self.spine.voted.run().step(&m, self.spine.learner.decided_to()) {
-                Step::Vote(range, run) => (range, run),
-                Step::Repeat => return self.report_run(effects),
-                Step::Gap => {
-                    // [gap-1] The proposal is queued, not voted for. A leader's own proposals that do
-                    // not fit are in its tally.
+            match self.spine.voted.newest_run().effect_of(&m, self.spine.learner.decided_to()) {
+                ProposalEffect::Vote(range, run) => (range, run),
+                ProposalEffect::Repeat => return self.report_run(effects),
+                ProposalEffect::Gap => {
+                    // [gap-1] The proposal is queued, not voted for. A leader's own proposals that
+                    // do not fit are in its tally.
                     effects.slow.gaps += 1;
                     if m.ballot.node != self.spine.options.member.node && self.is_in_window(&m) {
-                        self.wait(now, from, m, stays, effects);
+                        self.queue_proposal(now, from, m, stays, effects);
                     }
                     return;
                 }
-                Step::Conflict(slot) => {
+                ProposalEffect::Conflict(slot) => {
                     return self
                         .alarm(Alarm::ConflictingProposals { ballot: m.ballot, slot }, effects);
                 }
@@ -180,7 +180,7 @@ impl Node {
         if m.value.has_bytes() && !held {
             // [value-3] Without the bytes there is no vote.
             effects.slow.missing_bytes += 1;
-            return self.wait(now, from, m, false, effects);
+            return self.queue_proposal(now, from, m, false, effects);
         }
         if range.from != wanted.from {
             // The slots below are decided, but not by a vote of this node in this ballot.
@@ -238,7 +238,7 @@ impl Node {
 
     /// Queues a proposal until its bytes are present and all proposals before it have been voted
     /// for.
-    pub(super) fn wait(
+    pub(super) fn queue_proposal(
         &mut self,
         now: Time,
         source: NodeId,
@@ -248,7 +248,7 @@ impl Node {
     ) {
         // Bytes for slots beyond the window are not retained for a later vote unless requested.
         let held = held && self.is_in_window(&m);
-        self.spine.waiting.push(now, m, held, self.spine.options.inflight_max);
+        self.spine.waiting_proposals.push(now, m, held, self.spine.options.inflight_max);
         if m.value.has_bytes() && !held {
             effects.push(Effect::Fetch { from: source, value: m.value, range: m.range });
         }
@@ -257,14 +257,15 @@ impl Node {
     /// Votes for queued proposals whose bytes are present and whose predecessors have arrived. A
     /// reply, a repeated proposal or a decision may have supplied either.
     pub(in crate::node) fn vote_waiting(&mut self, now: Time, effects: &mut Effects) {
-        if self.spine.waiting.is_empty() {
+        if self.spine.waiting_proposals.is_empty() {
             return;
         }
         loop {
-            let (run, decided_to) = (self.spine.voted.run(), self.spine.learner.decided_to());
-            self.spine.waiting.drop_below(now, decided_to);
-            let in_turn = |m: &Phase2a| run.step(m, decided_to) != Step::Gap;
-            match self.spine.waiting.next(now, in_turn) {
+            let (run, decided_to) =
+                (self.spine.voted.newest_run(), self.spine.learner.decided_to());
+            self.spine.waiting_proposals.drop_below(now, decided_to);
+            let in_turn = |m: &Phase2a| run.effect_of(m, decided_to) != ProposalEffect::Gap;
+            match self.spine.waiting_proposals.next_proposal(now, in_turn) {
                 Some(m)
                     if m.ballot >= self.spine.acceptor.promised()
                         && !self.spine.pending.failed() =>
@@ -272,7 +273,7 @@ impl Node {
                     self.vote(now, m.ballot.node, m, (true, true), effects);
                 }
                 Some(_) => {}
-                None if self.spine.waiting.give_up_below(now, self.announced()) => {}
+                None if self.spine.waiting_proposals.stop_waiting_below(now, self.announced()) => {}
                 None => return,
             }
         }
@@ -312,7 +313,7 @@ impl Node {
     /// Reports this node's votes in the newest ballot, if they count. Only the ballot's leader
     /// receives the report ([p2-7]).
     pub(in crate::node) fn report_run(&mut self, effects: &mut Effects) {
-        let leader = self.spine.voted.run().ballot.node;
+        let leader = self.spine.voted.newest_run().ballot.node;
         if let Some(vote) = self.own_statement().filter(|_| self.is_heard()) {
             self.speak_vote(leader, vote, effects);
         }
@@ -337,14 +338,14 @@ impl Node {
 
     /// Returns the statement that this node may make now about its votes in the newest ballot.
     pub(in crate::node) fn own_statement(&self) -> Option<Durable<Statement>> {
-        let run = self.spine.voted.run();
+        let run = self.spine.voted.newest_run();
         self.spine.pending.vote(run, self.spine.voted.run_durable_to())
     }
 
     /// Returns the end of this node's votes in the newest ballot, at the group's class.
     pub(in crate::node) fn own_voted_to(&self) -> Slot {
         match self.spine.pending.class() {
-            Class::Volatile => self.spine.voted.run().to,
+            Class::Volatile => self.spine.voted.newest_run().to,
             Class::Durable => self.spine.voted.run_durable_to(),
         }
     }

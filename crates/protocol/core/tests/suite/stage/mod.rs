@@ -166,8 +166,8 @@ impl Stage {
                 let (node, quiet) = (node_id(node), &mut String::new());
                 for _ in 0..count.parse().expect("a number") {
                     self.timeout(node, quiet);
-                    self.deliver(&format!("{node}->*"), &["heartbeat"], quiet);
-                    self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
+                    self.deliver_letters(&format!("{node}->*"), &["heartbeat"], quiet);
+                    self.deliver_letters(&format!("*->{node}"), &["heartbeat-reply"], quiet);
                 }
             }
             // reads 1 40 10 — 40 times: 10 ms pass, the node reads, is woken if due, and receives
@@ -180,8 +180,8 @@ impl Stage {
                         self.step(node, Input::Tick, quiet);
                     }
                     self.step(node, Input::Read(ReadToken(read)), quiet);
-                    self.deliver(&format!("{node}->*"), &["heartbeat"], quiet);
-                    self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
+                    self.deliver_letters(&format!("{node}->*"), &["heartbeat"], quiet);
+                    self.deliver_letters(&format!("*->{node}"), &["heartbeat-reply"], quiet);
                 }
             }
             // route 1 2 3 — votes reach the node, when it leads, through nodes 2 and 3; without
@@ -232,17 +232,17 @@ impl Stage {
             // held — prints what each node knows about the slots that the others hold
             ["held"] => {
                 for (id, actor) in &self.actors {
-                    let held = actor.node.as_ref().map(Node::held).unwrap_or_default();
+                    let held = actor.node.as_ref().map(Node::held_slots).unwrap_or_default();
                     let _ = writeln!(out, "{id}: all {}, quorum {}", held.all, held.quorum);
                 }
             }
             // persist 1 — puts all records of the node on stable storage
             ["persist", node] => self.persist(node_id(node), &mut out),
             // deliver 1->2 [kind] — delivers messages in order; `*` stands for all nodes
-            ["deliver", route, kinds @ ..] => self.deliver(route, kinds, &mut out),
+            ["deliver", route, kinds @ ..] => self.deliver_letters(route, kinds, &mut out),
             // drop 1->2 [kind]
             ["drop", route, kinds @ ..] => {
-                let lost = self.take(route, kinds);
+                let lost = self.take_letters(route, kinds);
                 let _ = writeln!(out, "lost: {}", lost.len());
             }
             // bytes 2 x — gives the node the bytes of a value
@@ -570,7 +570,7 @@ impl Stage {
         self.step(node, Input::Held { value, range }, out);
     }
 
-    fn take(&mut self, route: &str, kinds: &[&str]) -> Vec<Letter> {
+    fn take_letters(&mut self, route: &str, kinds: &[&str]) -> Vec<Letter> {
         let (from, to) = route.split_once("->").expect("a route like 1->2");
         let matches = |word: &str, node: NodeId| word == "*" || node_id(word) == node;
         let wanted = |letter: &mut Letter| {
@@ -581,13 +581,13 @@ impl Stage {
         self.letters.extract_if(.., wanted).collect()
     }
 
-    fn deliver(&mut self, route: &str, kinds: &[&str], out: &mut String) {
-        for letter in self.take(route, kinds) {
-            self.hand(letter, out);
+    fn deliver_letters(&mut self, route: &str, kinds: &[&str], out: &mut String) {
+        for letter in self.take_letters(route, kinds) {
+            self.hand_letter(letter, out);
         }
     }
 
-    fn hand(&mut self, letter: Letter, out: &mut String) {
+    fn hand_letter(&mut self, letter: Letter, out: &mut String) {
         let Letter { from, to, message } = letter;
         let Some(actor) = self.actors.get_mut(&to).filter(|actor| actor.node.is_some()) else {
             return;
@@ -613,7 +613,7 @@ impl Stage {
             let nodes: Vec<NodeId> = self.actors.keys().copied().collect();
             let mut quiet = self.letters.is_empty();
             for letter in std::mem::take(&mut self.letters) {
-                self.hand(letter, out);
+                self.hand_letter(letter, out);
             }
             for node in nodes {
                 let actor = &self.actors[&node];
@@ -637,8 +637,8 @@ impl Stage {
             }
             _ => letter,
         };
-        for letter in self.take(route, &["2b"]) {
-            self.hand(forged(letter), out);
+        for letter in self.take_letters(route, &["2b"]) {
+            self.hand_letter(forged(letter), out);
         }
     }
 
@@ -648,7 +648,7 @@ impl Stage {
         let ballot = Ballot { era: Era(parts[0]), round: parts[1], node: NodeId(parts[2]) };
         let decided_to = Slot(slot.parse().expect("a slot"));
         let message = Message::Decided { ballot, decided_to };
-        self.hand(Letter { from: Member::first(parts[2]), to: node, message }, out);
+        self.hand_letter(Letter { from: Member::first(parts[2]), to: node, message }, out);
     }
 
     fn step(&mut self, node: NodeId, input: Input, out: &mut String) {

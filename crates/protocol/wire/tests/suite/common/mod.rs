@@ -18,7 +18,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::{BatchName, StreamName, Value},
-    witness::{Memory, Written},
+    witness::{LogEnd, Memory},
 };
 use quorate_wire::{
     DatagramChannel, Datagrams, Founding, Frame, Hello, Join, Lane, RefusalCode, checksum, encode,
@@ -61,7 +61,7 @@ impl Random {
     }
 
     fn lease(&mut self) -> Lease {
-        Lease { asked_at: Time(self.wide()), us: self.wide() }
+        Lease { requested_at: Time(self.wide()), us: self.wide() }
     }
 
     fn ballot(&mut self) -> Ballot {
@@ -241,7 +241,7 @@ impl Random {
             35 => Frame::Needless { stream: self.stream(), below: self.wide(), from: self.slot() },
             40 => Frame::Recall { cluster: self.digest(), node: NodeId(self.small()) },
             41 => Frame::Recalled(Memory {
-                written: Written { incarnation: Incarnation(self.small()), to: self.wide() },
+                log_end: LogEnd { incarnation: Incarnation(self.small()), last_write: self.wide() },
                 boot: self.small(),
             }),
             kind => return (from, self.protocol(kind, value, bytes)),
