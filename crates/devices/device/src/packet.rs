@@ -44,7 +44,7 @@ impl Packet {
     pub fn open(interface: &str, groups: &[Mac]) -> Result<Self, Failed> {
         let socket = Raw::open(interface, ReceiveFilter::Nothing, None)?;
         // [offload-16]
-        socket.hear_tagged(ETHER_TYPE)?;
+        socket.receive_tagged(ETHER_TYPE)?;
         for group in groups {
             socket.join(*group)?;
         }

@@ -32,8 +32,8 @@ pub enum NotQueued<T> {
     Gone(T),
 }
 
-/// Creates a queue of capacity `waiting_max`; [`RequestSender::put`] blocks while it is full. Fails
-/// if no descriptor is available.
+/// Creates a queue of capacity `waiting_max`; [`RequestSender::send_request`] blocks while it is
+/// full. Fails if no descriptor is available.
 pub fn request_queue<T>(waiting_max: usize) -> io::Result<(RequestSender<T>, RequestReceiver<T>)> {
     let wake = Arc::new(Wake::new()?);
     let (queue, requests) = sync_channel(waiting_max);
@@ -45,7 +45,7 @@ pub fn request_queue<T>(waiting_max: usize) -> io::Result<(RequestSender<T>, Req
 impl<T> RequestSender<T> {
     /// Queues a request and then signals, so that a reader woken by the signal finds the request.
     /// Returns `false` if the reactor has ended.
-    pub fn put(&self, ask: T) -> bool {
+    pub fn send_request(&self, ask: T) -> bool {
         let put = self.queue.send(ask).is_ok();
         self.wake.signal();
         put
@@ -69,11 +69,11 @@ impl<T> RequestReceiver<T> {
     }
 
     /// Clears the signal. Call it before draining: a request queued during the drain signals again.
-    pub fn begin(&self) {
+    pub fn clear_signal(&self) {
         self.wake.drain();
     }
 
-    pub fn next(&self) -> Option<T> {
+    pub fn next_request(&self) -> Option<T> {
         self.queue.try_recv().ok()
     }
 }

@@ -40,7 +40,7 @@ fn everybody_is_answered(turn: impl Fn(&RequestReceiver<Question>) -> Vec<Questi
         let program = Arc::clone(&program);
         thread::spawn(move || {
             let (reply, answer) = sync_channel(1);
-            assert!(program.put(reply));
+            assert!(program.send_request(reply));
             assert_eq!(answer.recv(), Ok(7));
         })
     };
@@ -60,21 +60,21 @@ fn everybody_is_answered(turn: impl Fn(&RequestReceiver<Question>) -> Vec<Questi
 
 /// Takes all queued requests, as the production front does.
 fn takes(asked: &RequestReceiver<Question>) -> Vec<Question> {
-    asked.begin();
-    std::iter::from_fn(|| asked.next()).collect()
+    asked.clear_signal();
+    std::iter::from_fn(|| asked.next_request()).collect()
 }
 
 /// Clears the signal after taking the requests, and so sleeps through any that arrive in between.
 fn drains_late(asked: &RequestReceiver<Question>) -> Vec<Question> {
-    let all = std::iter::from_fn(|| asked.next()).collect();
-    asked.begin();
+    let all = std::iter::from_fn(|| asked.next_request()).collect();
+    asked.clear_signal();
     all
 }
 
 /// Takes only one request, then waits for the next signal.
 fn takes_one(asked: &RequestReceiver<Question>) -> Vec<Question> {
-    asked.begin();
-    asked.next().into_iter().collect()
+    asked.clear_signal();
+    asked.next_request().into_iter().collect()
 }
 
 fn fails(turn: fn(&RequestReceiver<Question>) -> Vec<Question>) -> bool {
@@ -98,11 +98,11 @@ fn nobody_asks_a_reactor_that_is_gone() {
             let (program, reactor) = request_queue::<Question>(1).unwrap();
             let end = thread::spawn(move || drop(reactor));
             let (reply, answer) = sync_channel(1);
-            if !program.put(reply) {
+            if !program.send_request(reply) {
                 assert!(answer.recv().is_err());
             }
             end.join().unwrap();
-            assert!(!program.put(sync_channel(1).0));
+            assert!(!program.send_request(sync_channel(1).0));
         },
         RUNS,
     );
@@ -124,7 +124,7 @@ fn who_does_not_wait_is_told_that_the_queue_is_full() {
                         Err(NotQueued::Gone(_)) => panic!("the reactor is there"),
                     }
                 }
-                assert!(program.put((true, reply)));
+                assert!(program.send_request((true, reply)));
                 for _ in 0..asked {
                     assert_eq!(answer.recv(), Ok(7));
                 }
@@ -135,8 +135,8 @@ fn who_does_not_wait_is_told_that_the_queue_is_full() {
             let mut last = false;
             while !last {
                 reactor.wake().wait();
-                reactor.begin();
-                while let Some((ends, question)) = reactor.next() {
+                reactor.clear_signal();
+                while let Some((ends, question)) = reactor.next_request() {
                     question.send(7).unwrap();
                     last |= ends;
                 }

@@ -25,7 +25,7 @@ impl Bell {
     }
 
     /// Wakes the consumer if it sleeps. The caller must have published its work before.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake_consumer(&self) {
         // Either this load sees that the consumer is about to sleep, or the consumer's last check
         // sees the work: both sides have a fence between their store and their load.
         fence(Ordering::SeqCst);
@@ -59,7 +59,7 @@ pub(crate) struct Room(AtomicBool);
 impl Room {
     /// Requests the consumer to ring once there is space. The producer must check the ring again
     /// before it sleeps.
-    pub(crate) fn want(&self) {
+    pub(crate) fn request_ring(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
@@ -74,7 +74,7 @@ impl Room {
         }
         let is_met = has_room();
         if !is_met {
-            self.want();
+            self.request_ring();
         }
         is_met
     }

@@ -68,10 +68,10 @@ fn sleep(bell: &Bell, has_work: impl FnOnce() -> bool) {
 fn produce(shared: &Shared, looks_again: bool) {
     for record in 0..RECORDS {
         while !shared.push(record) {
-            shared.room.want();
+            shared.room.request_ring();
             sleep(&shared.producer, || looks_again && shared.length() <= CAPACITY / 2);
         }
-        shared.consumer.ring();
+        shared.consumer.wake_consumer();
     }
 }
 
@@ -84,7 +84,7 @@ fn consume(shared: &Shared, looks_again: bool) {
                 assert_eq!(record, next);
                 next += 1;
                 if shared.room.is_met(|| shared.length() <= CAPACITY / 2) {
-                    shared.producer.ring();
+                    shared.producer.wake_consumer();
                 }
             }
             None => sleep(&shared.consumer, || looks_again && shared.length() > 0),

@@ -16,7 +16,7 @@ use quorate_tls::Trust;
 use rustc_hash::FxHashMap;
 
 use self::{
-    place::{Here, Place},
+    place::{ReactorSocket, SocketOwner},
     unproved::UnauthenticatedClients,
 };
 use crate::{
@@ -27,7 +27,7 @@ use crate::{
     listen::Listener,
     sources::{Interest, Ready, Source, Token},
     stats::Stats,
-    tcp::socket::{self, Moved, Socket},
+    tcp::socket::{self, Socket, TransferOutcome},
     threads::{Load, Spread, Threads},
 };
 
@@ -54,7 +54,7 @@ pub(crate) struct Clients {
     /// for all.
     paused: Vec<ConnectionId>,
     /// Reading is suspended for all clients until the load on the host has fallen.
-    held: bool,
+    is_reading_suspended: bool,
     /// Clients that have half-closed their connection or whose connection is being closed.
     leaving: Vec<ConnectionId>,
     /// Clients with output that has not been passed to their socket.
@@ -74,7 +74,7 @@ pub(crate) struct Clients {
 
 #[derive(Debug)]
 struct Client {
-    place: Place,
+    place: SocketOwner,
     /// Received bytes that the front has not consumed.
     backlog: Vec<u8>,
     stage: Stage,
@@ -114,7 +114,7 @@ impl Clients {
             shed_log: Seldom::default(),
             resets: Seldom::default(),
             paused: Vec::new(),
-            held: false,
+            is_reading_suspended: false,
             leaving: Vec::new(),
             dirty: Vec::new(),
             stats: Stats::default(),
@@ -126,7 +126,7 @@ impl Clients {
     }
 
     /// Accepts the connections waiting at `listener`, up to the client limit.
-    pub(crate) fn accept(
+    pub(crate) fn accept_connections(
         &mut self,
         listener: Listener<'_>,
         door: Door,
@@ -146,16 +146,16 @@ impl Clients {
             let id = ConnectionId(self.next_id);
             self.next_id += 1;
             if matches!(listener, Listener::Tcp(_)) && self.unproved.has_trust() {
-                self.receive(id, socket, ends, cx)?;
+                self.add_unauthenticated(id, socket, ends, cx)?;
                 continue;
             }
             let token = cx.sources.add(&socket, Source::Client(id), Interest::READ)?;
-            self.open(id, socket, token, ends, cx);
+            self.add_client(id, socket, token, ends, cx);
         }
     }
 
     /// Adds the client and notifies its front.
-    fn open(
+    fn add_client(
         &mut self,
         id: ConnectionId,
         socket: Socket,
@@ -164,7 +164,12 @@ impl Clients {
         cx: &mut Cx<'_, impl ClientSide>,
     ) {
         let client = Client {
-            place: Place::Here(Here { socket, token, interest: Interest::READ, blocked: false }),
+            place: SocketOwner::Here(ReactorSocket {
+                socket,
+                token,
+                interest: Interest::READ,
+                blocked: false,
+            }),
             backlog: Vec::new(),
             stage: Stage::Open,
             is_end_unreported: false,
@@ -190,11 +195,11 @@ impl Clients {
         };
         // Requests received before the connection broke are still executed, as if the client had
         // waited. After that, no client is left to receive a reply.
-        if ready.broken && !(ready.read && client.stage == Stage::Open) {
-            return self.close(id, cx);
+        if ready.is_broken && !(ready.read && client.stage == Stage::Open) {
+            return self.close_client(id, cx);
         }
         if ready.write
-            && let Place::Here(here) = &mut client.place
+            && let SocketOwner::Here(here) = &mut client.place
         {
             here.blocked = false;
             self.dirty.push(id);
@@ -219,13 +224,13 @@ impl Clients {
     }
 
     /// Feeds clients whose front accepts input again.
-    pub(crate) fn resume(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
+    pub(crate) fn feed_clients(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         for id in std::mem::take(&mut self.paused) {
-            self.held = self.is_held(cx.host);
+            self.is_reading_suspended = self.is_held(cx.host);
             let Some(client) = self.connections.get_mut(&id) else {
                 continue;
             };
-            if self.held || !cx.host.front().ready(id) {
+            if self.is_reading_suspended || !cx.host.front().ready(id) {
                 self.paused.push(id);
                 continue;
             }
@@ -237,11 +242,11 @@ impl Clients {
                 self.read_all(id, cx);
             }
             self.report_end(id, cx);
-            self.watch(id, cx);
+            self.register_interest(id, cx);
         }
     }
 
-    /// Returns whether [`Self::resume`] has work now.
+    /// Returns whether [`Self::feed_clients`] has work now.
     pub(crate) fn can_resume(&self, host: &impl ClientSide) -> bool {
         let ready = |id: &ConnectionId| host.front().ready(*id);
         !self.is_held(host) && self.paused.iter().any(ready)
@@ -255,7 +260,7 @@ impl Clients {
         }
         match host.pressure() {
             Pressure::Low => false,
-            Pressure::Medium => self.held,
+            Pressure::Medium => self.is_reading_suspended,
             Pressure::High => true,
         }
     }
@@ -278,7 +283,7 @@ impl Clients {
     }
 
     /// Closes the clients that use the most memory, so that the remaining clients can continue.
-    pub(crate) fn shed(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
+    pub(crate) fn close_largest(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         let of = self.limits.clients_bytes_max;
         loop {
             let total = self.held_bytes(cx.host);
@@ -301,7 +306,7 @@ impl Clients {
                 );
             }
             self.stats.clients_shed += 1;
-            self.close(id, cx);
+            self.close_client(id, cx);
         }
     }
 
@@ -314,7 +319,7 @@ impl Clients {
             matches!(self.connections[id].stage, Stage::Farewell(until) if until <= cx.now.time)
         });
         for id in late.copied().collect::<Vec<_>>() {
-            self.close(id, cx);
+            self.close_client(id, cx);
         }
     }
 
@@ -340,8 +345,8 @@ impl Clients {
         }
         for id in stopped {
             self.leaving.push(id);
-            self.recall(id);
-            self.watch(id, cx);
+            self.recall_socket(id);
+            self.register_interest(id, cx);
         }
     }
 
@@ -352,14 +357,14 @@ impl Clients {
     }
 
     fn read(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
-        self.held = self.is_held(cx.host);
+        self.is_reading_suspended = self.is_held(cx.host);
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
         if client.paused || client.stage == Stage::HalfClosed {
             return;
         }
-        if self.held && client.stage == Stage::Open {
+        if self.is_reading_suspended && client.stage == Stage::Open {
             self.stats.client_holds += 1;
             return self.pause(id, cx);
         }
@@ -376,7 +381,7 @@ impl Clients {
         // During a large command the front is called less often, because it may parse from the
         // start each time.
         let wanted = client.backlog.len().clamp(READ_BYTES, READ_LARGE_BYTES);
-        let Place::Here(here) = &mut client.place else {
+        let SocketOwner::Here(here) = &mut client.place else {
             return;
         };
         let mut total = 0;
@@ -384,11 +389,11 @@ impl Clients {
             self.stats.calls_client_read += 1;
             let into = self.scratch.len().min(limit);
             match here.socket.read(&mut self.scratch[..into]) {
-                Moved::Ended(None) => {
+                TransferOutcome::Ended(None) => {
                     self.feed(id, 0, cx);
                     return self.half_close(id, cx);
                 }
-                Moved::Some(count) => {
+                TransferOutcome::Some(count) => {
                     self.stats.client_bytes_in += count as u64;
                     total += count;
                     if matches!(client.stage, Stage::Farewell(_)) {
@@ -398,11 +403,11 @@ impl Clients {
                         // In the usual case, the front parses the read buffer in place.
                         return self.feed(id, count, cx);
                     }
-                    keep(&mut client.backlog, &self.scratch[..count]);
+                    append_backlog(&mut client.backlog, &self.scratch[..count]);
                     self.backlog_bytes += count;
                 }
-                Moved::Blocked => break,
-                Moved::Ended(Some(_)) => return self.close(id, cx),
+                TransferOutcome::Blocked => break,
+                TransferOutcome::Ended(Some(_)) => return self.close_client(id, cx),
             }
         }
         self.feed(id, 0, cx);
@@ -412,15 +417,15 @@ impl Clients {
     /// maximum number of bytes that it accepts.
     fn intake(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) -> Option<usize> {
         let client = self.connections.get_mut(&id)?;
-        let Place::Here(here) = &mut client.place else {
+        let SocketOwner::Here(here) = &mut client.place else {
             return None;
         };
-        let mut moved = Moved::Some(0);
+        let mut moved = TransferOutcome::Some(0);
         let mut read = |into: &mut [u8]| {
             moved = here.socket.read(into);
             match moved {
-                Moved::Some(count) => count,
-                Moved::Blocked | Moved::Ended(_) => 0,
+                TransferOutcome::Some(count) => count,
+                TransferOutcome::Blocked | TransferOutcome::Ended(_) => 0,
             }
         };
         let intake = {
@@ -432,15 +437,15 @@ impl Clients {
         }
         self.stats.calls_client_read += 1;
         match moved {
-            Moved::Some(count) => {
+            TransferOutcome::Some(count) => {
                 self.stats.client_bytes_in += count as u64;
                 if !cx.host.front().ready(id) {
                     self.pause(id, cx);
                 }
             }
-            Moved::Blocked => {}
-            Moved::Ended(None) => self.half_close(id, cx),
-            Moved::Ended(Some(_)) => self.close(id, cx),
+            TransferOutcome::Blocked => {}
+            TransferOutcome::Ended(None) => self.half_close(id, cx),
+            TransferOutcome::Ended(Some(_)) => self.close_client(id, cx),
         }
         None
     }
@@ -471,19 +476,20 @@ impl Clients {
         let backlog = client.backlog.len();
         if backlog > self.limits.client_backlog_bytes_max {
             tracing::warn!(backlog, "closed a client: its command is too large or never ends");
-            return self.close(id, cx);
+            return self.close_client(id, cx);
         }
         if !cx.host.front().ready(id) && !client.paused {
             self.pause(id, cx);
         }
     }
 
-    /// Stops reading from a client until [`Self::resume`]. The client must not be paused already.
+    /// Stops reading from a client until [`Self::feed_clients`]. The client must not be paused
+    /// already.
     fn pause(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.get_mut(&id) {
             client.paused = true;
             self.paused.push(id);
-            self.watch(id, cx);
+            self.register_interest(id, cx);
         }
     }
 
@@ -498,10 +504,10 @@ impl Clients {
                 client.is_end_unreported = true;
                 self.leaving.push(id);
                 self.report_end(id, cx);
-                self.watch(id, cx);
+                self.register_interest(id, cx);
             }
             Stage::HalfClosed => {}
-            Stage::Farewell(_) => self.close(id, cx),
+            Stage::Farewell(_) => self.close_client(id, cx),
         }
     }
 
@@ -520,11 +526,11 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        let Place::Here(here) = &mut client.place else {
+        let SocketOwner::Here(here) = &mut client.place else {
             return self.hand_over(id, cx);
         };
-        if here.socket.has_unsent() && matches!(here.socket.flush(), Moved::Ended(_)) {
-            return self.close(id, cx);
+        if here.socket.has_unsent() && matches!(here.socket.flush(), TransferOutcome::Ended(_)) {
+            return self.close_client(id, cx);
         }
         let front = cx.host.front_mut();
         while !here.blocked {
@@ -534,19 +540,19 @@ impl Clients {
             }
             self.stats.calls_client_write += 1;
             match here.socket.write(output) {
-                Moved::Some(count) => {
+                TransferOutcome::Some(count) => {
                     front.sent(id, count);
                     self.stats.client_bytes_out += count as u64;
                 }
-                Moved::Blocked => here.blocked = true,
-                Moved::Ended(_) => return self.close(id, cx),
+                TransferOutcome::Blocked => here.blocked = true,
+                TransferOutcome::Ended(_) => return self.close_client(id, cx),
             }
         }
         let empty = !here.blocked && !here.socket.has_unsent();
         if empty {
             self.after_output(id, cx);
         }
-        self.watch(id, cx);
+        self.register_interest(id, cx);
     }
 
     /// Closes a client that is broken, half-closed or closing, once its output has been sent.
@@ -554,7 +560,7 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        let Place::Here(here) = &mut client.place else {
+        let SocketOwner::Here(here) = &mut client.place else {
             return;
         };
         if let Some(why) = cx.host.front().broken(id) {
@@ -563,11 +569,11 @@ impl Clients {
             }
             self.stats.clients_reset += 1;
             here.socket.reset_at_close();
-            return self.close(id, cx);
+            return self.close_client(id, cx);
         }
         match client.stage {
             Stage::HalfClosed if client.paused || cx.host.front().is_busy(id) => {}
-            Stage::HalfClosed => self.close(id, cx),
+            Stage::HalfClosed => self.close_client(id, cx),
             Stage::Open if cx.host.front().closing(id) => {
                 // Closing at once with unread input would reset the connection and discard the last
                 // reply in transit.
@@ -582,14 +588,14 @@ impl Clients {
     }
 
     /// Registers the socket for the events that the connection currently needs.
-    fn watch(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+    fn register_interest(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
         let read = !client.paused && client.stage != Stage::HalfClosed;
         let here = match &mut client.place {
-            Place::Here(here) => here,
-            Place::Away(away) => return away.set_reading(id, read, &mut self.threads),
+            SocketOwner::Here(here) => here,
+            SocketOwner::Away(away) => return away.set_reading(id, read, &mut self.threads),
         };
         let interest = Interest { read, write: here.socket.waits_to_write(here.blocked) };
         if interest == here.interest {
@@ -598,25 +604,30 @@ impl Clients {
         here.interest = interest;
         if let Err(error) = cx.sources.change(&here.socket, here.token, interest) {
             tracing::warn!(%error, "cannot register a client connection with the poller");
-            self.close(id, cx);
+            self.close_client(id, cx);
         }
     }
 
-    fn close(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+    fn close_client(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.remove(&id) {
             match &client.place {
-                Place::Here(here) => cx.sources.remove(here.token),
+                SocketOwner::Here(here) => cx.sources.remove(here.token),
                 // The I/O thread still has the socket, which is closed once it is returned.
-                Place::Away(away) => {
-                    away.recall(id, &mut self.threads);
-                    self.handed_bytes -= away.handed;
+                SocketOwner::Away(away) => {
+                    away.recall_socket(id, &mut self.threads);
+                    self.handed_bytes -= away.handed_bytes;
                 }
             }
-            self.forget(id, &client, cx);
+            self.forget_client(id, &client, cx);
         }
     }
 
-    fn forget(&mut self, id: ConnectionId, client: &Client, cx: &mut Cx<'_, impl ClientSide>) {
+    fn forget_client(
+        &mut self,
+        id: ConnectionId,
+        client: &Client,
+        cx: &mut Cx<'_, impl ClientSide>,
+    ) {
         self.backlog_bytes -= client.backlog.len();
         self.stats.clients_closed += 1;
         let (front, mut requests) = cx.host.front_and_requests(cx.now);
@@ -626,30 +637,30 @@ impl Clients {
 
 impl Client {
     const fn is_away(&self) -> bool {
-        matches!(self.place, Place::Away(_))
+        matches!(self.place, SocketOwner::Away(_))
     }
 
     const fn handed(&self) -> usize {
         match &self.place {
-            Place::Here(_) => 0,
-            Place::Away(away) => away.handed,
+            SocketOwner::Here(_) => 0,
+            SocketOwner::Away(away) => away.handed_bytes,
         }
     }
 
     /// Returns whether a read would return data without waiting, which the poller does not see.
     fn holds_more(&self) -> bool {
         let takes = !self.paused && self.stage != Stage::HalfClosed;
-        takes && matches!(&self.place, Place::Here(here) if here.socket.holds_more())
+        takes && matches!(&self.place, SocketOwner::Here(here) if here.socket.holds_more())
     }
 
     fn has_unsent(&self) -> bool {
-        matches!(&self.place, Place::Here(here) if here.socket.has_unsent())
+        matches!(&self.place, SocketOwner::Here(here) if here.socket.has_unsent())
     }
 }
 
 /// Appends to a backlog. A large backlog grows by a quarter at a time, because only its length is
 /// accounted for, not its capacity.
-fn keep(backlog: &mut Vec<u8>, bytes: &[u8]) {
+fn append_backlog(backlog: &mut Vec<u8>, bytes: &[u8]) {
     let length = backlog.len();
     if length > READ_LARGE_BYTES && backlog.capacity() - length < bytes.len() {
         backlog.reserve_exact(bytes.len().max(length / 4));

@@ -6,9 +6,9 @@ use quorate_core::time::Time;
 /// Time at which the reactor was created, read from a clock that keeps running during a suspend.
 /// `Instant` uses `CLOCK_MONOTONIC`, which does not.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Started(u64);
+pub(crate) struct StartTime(u64);
 
-impl Started {
+impl StartTime {
     pub(crate) fn now() -> Self {
         Self(boot_us())
     }
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn clock_goes_on_and_counts_from_the_start() {
-        let started = Started::now();
+        let started = StartTime::now();
         let first = started.elapsed();
         assert!(first < Time(0).plus_ms(60_000));
         while started.elapsed() == first {

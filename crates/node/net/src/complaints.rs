@@ -7,18 +7,18 @@ const COMPLAINTS_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct LoggedProblems {
-    said: BTreeSet<(String, String)>,
+    logged: BTreeSet<(String, String)>,
 }
 
 impl LoggedProblems {
     /// Returns whether a problem has not been logged yet and should be logged now. Once the limit
     /// is reached, no problem counts as new.
     pub(crate) fn is_new(&mut self, about: &str, what: &str) -> bool {
-        if self.said.len() >= COMPLAINTS_MAX {
+        if self.logged.len() >= COMPLAINTS_MAX {
             return false;
         }
-        let new = self.said.insert((about.to_owned(), what.to_owned()));
-        if self.said.len() == COMPLAINTS_MAX {
+        let new = self.logged.insert((about.to_owned(), what.to_owned()));
+        if self.logged.len() == COMPLAINTS_MAX {
             tracing::warn!(
                 "too many different complaints about peers; further ones are counted but not logged"
             );
@@ -28,7 +28,7 @@ impl LoggedProblems {
 
     /// Forgets the problems of a subject, so that the next problem is logged again.
     pub(crate) fn forget_subject(&mut self, about: &str) {
-        self.said.retain(|(other, _)| other != about);
+        self.logged.retain(|(other, _)| other != about);
     }
 }
 
@@ -52,6 +52,6 @@ mod tests {
     fn strangers_cannot_fill_the_memory() {
         let mut complaints = LoggedProblems::default();
         let new = (0..10_000).filter(|n| complaints.is_new(&n.to_string(), "noise")).count();
-        assert_eq!((new, complaints.said.len()), (COMPLAINTS_MAX, COMPLAINTS_MAX));
+        assert_eq!((new, complaints.logged.len()), (COMPLAINTS_MAX, COMPLAINTS_MAX));
     }
 }

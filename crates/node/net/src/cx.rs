@@ -1,13 +1,13 @@
 //! Context that the reactor passes to each of its components.
 
 use crate::{
-    host::{Now, PeerSide},
+    host::{PeerSide, TurnTimes},
     sources::Sources,
 };
 
 /// Current time, host interface, and table of event sources.
 pub(crate) struct Cx<'a, H: ?Sized + 'a> {
-    pub(crate) now: Now,
+    pub(crate) now: TurnTimes,
     pub(crate) host: &'a mut H,
     pub(crate) sources: &'a mut Sources,
 }

@@ -14,7 +14,7 @@ use crate::{
         Command, GROUP_WAIT, GroupError, HELD_WAIT, HeldError, Metrics, Question, SNAPSHOT_WAIT,
         SnapshotError, Unanswered,
     },
-    host::{Now, OperatorSide, Order, Outcome, Wanted},
+    host::{OperatorSide, Order, Outcome, StreamRange, TurnTimes},
 };
 
 /// Time in milliseconds after which the caller of a snapshot request is assumed to have given up;
@@ -43,9 +43,9 @@ pub(crate) struct WaitingCallers {
     /// Callers waiting for a group request, by request number.
     group: BTreeMap<u64, GroupAsker>,
     /// Readers of held stream bytes, by request number.
-    held: BTreeMap<u64, HeldAsker>,
+    stream_readers: BTreeMap<u64, HeldAsker>,
     /// Last request number that was assigned. Numbers are never reused.
-    asked: u64,
+    last_request: u64,
     /// Questions to answer at the end of the turn.
     questions: Vec<Question>,
 }
@@ -60,18 +60,23 @@ impl WaitingCallers {
             probes: Vec::new(),
             snapshots: Vec::new(),
             group: BTreeMap::new(),
-            held: BTreeMap::new(),
-            asked: 0,
+            stream_readers: BTreeMap::new(),
+            last_request: 0,
             questions: Vec::new(),
         }
     }
 
     /// Passes a command to the host at once. Questions are queued until the end of the turn.
-    pub(crate) fn take(&mut self, command: Command, now: Now, host: &mut impl OperatorSide) {
+    pub(crate) fn pass_command(
+        &mut self,
+        command: Command,
+        now: TurnTimes,
+        host: &mut impl OperatorSide,
+    ) {
         match command {
             Command::Ask(question) => self.questions.push(question),
             Command::Hold(setting, ms, reply) => {
-                host.order(now, Order::Hold(setting, now.time.plus_ms(ms)));
+                host.start_request(now, Order::Hold(setting, now.time.plus_ms(ms)));
                 self.questions.push(Question::Tuning(reply));
             }
             Command::Transfer(to, reply) => {
@@ -80,7 +85,7 @@ impl WaitingCallers {
                     return;
                 }
                 self.transfer = Some(reply);
-                host.order(now, Order::Transfer(to));
+                host.start_request(now, Order::Transfer(to));
             }
             Command::Snapshot(at, reply) => {
                 self.snapshots.retain(|(gone_at, _)| now.time < *gone_at);
@@ -90,10 +95,10 @@ impl WaitingCallers {
                     return;
                 }
                 self.snapshots.push((now.time.plus_ms(SNAPSHOT_MS), reply));
-                host.order(now, Order::Snapshot(at));
+                host.start_request(now, Order::Snapshot(at));
             }
             Command::Scrub(pace, reply) => {
-                host.order(now, Order::Scrub(pace));
+                host.start_request(now, Order::Scrub(pace));
                 self.questions.push(Question::Status(reply));
             }
             Command::Backup(reply) => {
@@ -103,16 +108,17 @@ impl WaitingCallers {
                 let _ = reply.try_send(host.hold_streams(now, earlier));
             }
             Command::Held(hold, (stream, position, bytes_max), reply) => {
-                self.held.retain(|_, (gone_at, _)| now.time < *gone_at);
-                if self.held.len() == self.waiting_max {
+                self.stream_readers.retain(|_, (gone_at, _)| now.time < *gone_at);
+                if self.stream_readers.len() == self.waiting_max {
                     let _ = reply.try_send(Err(HeldError::Unanswered(Unanswered::Busy)));
                     return;
                 }
-                self.asked += 1;
-                let asked = self.asked;
-                self.held.insert(asked, (now.time.plus_ms(HELD_MS), reply));
-                let wanted = Wanted { asked, hold, stream, position, bytes_max };
-                host.order(now, Order::Held(wanted));
+                self.last_request += 1;
+                let asked = self.last_request;
+                self.stream_readers.insert(asked, (now.time.plus_ms(HELD_MS), reply));
+                let wanted =
+                    StreamRange { request_number: asked, hold, stream, position, bytes_max };
+                host.start_request(now, Order::Held(wanted));
             }
             Command::Probe(reply) => {
                 if self.probes.len() == self.waiting_max {
@@ -120,7 +126,7 @@ impl WaitingCallers {
                     return;
                 }
                 self.probes.push(reply);
-                host.order(now, Order::Probe);
+                host.start_request(now, Order::Probe);
             }
             Command::Group(ask, dry_run, reply) => {
                 self.group.retain(|_, (gone_at, _)| now.time < *gone_at);
@@ -128,17 +134,17 @@ impl WaitingCallers {
                     let _ = reply.try_send(Err(GroupError::Unanswered(Unanswered::Busy)));
                     return;
                 }
-                self.asked += 1;
-                let asked = self.asked;
+                self.last_request += 1;
+                let asked = self.last_request;
                 self.group.insert(asked, (now.time.plus_ms(GROUP_MS), reply));
-                let order = Order::Group { asked, ask, dry_run };
-                host.order(now, order);
+                let order = Order::Group { request_number: asked, ask, dry_run };
+                host.start_request(now, order);
             }
         }
     }
 
     /// Answers all queued questions from the state at the end of the turn.
-    pub(crate) fn answer(
+    pub(crate) fn answer_questions(
         &mut self,
         host: &mut impl OperatorSide,
         completed: impl Fn(Status) -> Status,
@@ -163,7 +169,7 @@ impl WaitingCallers {
                     }
                 }
                 Outcome::Held(asked, read) => {
-                    if let Some((_, reply)) = self.held.remove(&asked) {
+                    if let Some((_, reply)) = self.stream_readers.remove(&asked) {
                         let _ = reply.try_send(read.map_err(HeldError::NotRead));
                     }
                 }

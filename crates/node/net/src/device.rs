@@ -206,7 +206,7 @@ impl Refused {
 
 /// Candidate devices of a node, with their sockets already bound.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundCandidates {
     rungs: Vec<Candidate>,
     not: Vec<String>,
     members: Members,
@@ -214,13 +214,13 @@ pub(crate) struct Bound {
 
 /// Handles of a started device: the fallback list for the replica, the member feed, and the
 /// descriptors that wake the reactor.
-pub(crate) struct Started {
+pub(crate) struct StartedDevice {
     pub(crate) ladder: Box<dyn DeviceSource>,
     pub(crate) following: MemberFeed,
-    pub(crate) waiting: Arc<DeviceWakeup>,
+    pub(crate) wakeup: Arc<DeviceWakeup>,
 }
 
-impl Bound {
+impl BoundCandidates {
     /// Opens the candidates at the address of the peer listener.
     pub(crate) fn open(
         kind: &Kind,
@@ -283,21 +283,25 @@ impl Bound {
     }
 
     /// Makes the fallback list ready for use.
-    pub(crate) fn start(self, identity: &Identity, shared: Arc<Shared>) -> io::Result<Started> {
+    pub(crate) fn start(
+        self,
+        identity: &Identity,
+        shared: Arc<Shared>,
+    ) -> io::Result<StartedDevice> {
         let waiting = Arc::new(DeviceWakeup::new(shared)?);
         let rungs = Candidates {
             rungs: self.rungs,
             not: self.not,
             cluster: identity.cluster,
             boot: identity.boot,
-            waiting: Arc::clone(&waiting),
-            at: 0,
+            wakeup: Arc::clone(&waiting),
+            current_index: 0,
             devices_started: 0,
         };
-        Ok(Started {
+        Ok(StartedDevice {
             ladder: Box::new(rungs),
-            following: MemberFeed { members: self.members, told: Vec::new() },
-            waiting,
+            following: MemberFeed { members: self.members, last_addresses: Vec::new() },
+            wakeup: waiting,
         })
     }
 }
@@ -331,16 +335,16 @@ fn group_of(cluster: u128) -> u32 {
 #[derive(Debug)]
 pub(crate) struct MemberFeed {
     members: Members,
-    told: Vec<SocketAddrV4>,
+    last_addresses: Vec<SocketAddrV4>,
 }
 
 impl MemberFeed {
     pub(crate) fn set_members(&mut self, peers: impl Iterator<Item = SocketAddrV4>) {
         let mut now: Vec<SocketAddrV4> = peers.collect();
         now.sort_unstable();
-        if now != self.told {
+        if now != self.last_addresses {
             self.members.set(now.clone());
-            self.told = now;
+            self.last_addresses = now;
         }
     }
 }
@@ -374,7 +378,8 @@ mod tests {
     #[test]
     fn a_box_is_tried_before_the_thread_of_its_way() {
         let kind = Kind::named("process:none").unwrap();
-        let bound = Bound::open(&kind, &wanted(Way::Tcp, false), "127.0.0.1:0".parse().unwrap());
+        let bound =
+            BoundCandidates::open(&kind, &wanted(Way::Tcp, false), "127.0.0.1:0".parse().unwrap());
         let rungs = bound.unwrap().unwrap().rungs;
         assert!(matches!(rungs[..], [Candidate::Box(_, By::Udp(_)), Candidate::Udp(_)]));
     }
@@ -387,26 +392,35 @@ mod tests {
     fn what_cannot_be_is_refused_with_a_reason() {
         let open = |way, trusted, at: &str| {
             let at = at.parse().unwrap();
-            Bound::open(&Kind::Udp, &wanted(way, trusted), at)
+            BoundCandidates::open(&Kind::Udp, &wanted(way, trusted), at)
         };
-        let refused = |opened: Result<Option<Bound>, Refused>| opened.unwrap_err().to_string();
+        let refused =
+            |opened: Result<Option<BoundCandidates>, Refused>| opened.unwrap_err().to_string();
         assert!(refused(open(Way::Udp, true, "127.0.0.1:0")).contains("--plane udp"));
         assert!(refused(open(Way::Tcp, true, "[::1]:0")).contains("IPv4"));
         assert!(refused(open(Way::Tcp, true, "0.0.0.0:7451")).contains("IPv4"));
         assert!(refused(open(Way::Tcp, false, "192.0.2.1:7451")).contains("vote as a member"));
         assert!(open(Way::Tcp, false, "127.0.0.1:0").unwrap().is_some());
-        let by_frames =
-            Bound::open(&Kind::Kernel, &wanted(Way::Udp, false), "127.0.0.1:0".parse().unwrap());
+        let by_frames = BoundCandidates::open(
+            &Kind::Kernel,
+            &wanted(Way::Udp, false),
+            "127.0.0.1:0".parse().unwrap(),
+        );
         let by_frames = by_frames.unwrap().unwrap();
         assert!(by_frames.rungs.is_empty() && by_frames.not[1].contains("--plane udp"));
-        let nowhere =
-            Bound::open(&Kind::Packet, &wanted(Way::Tcp, true), "0.0.0.0:7451".parse().unwrap());
+        let nowhere = BoundCandidates::open(
+            &Kind::Packet,
+            &wanted(Way::Tcp, true),
+            "0.0.0.0:7451".parse().unwrap(),
+        );
         assert!(nowhere.unwrap_err().to_string().contains("--plane-interface"));
         let p4 = Kind::named("p4").unwrap();
-        let p4 = Bound::open(&p4, &wanted(Way::Tcp, false), "127.0.0.1:0".parse().unwrap());
+        let p4 =
+            BoundCandidates::open(&p4, &wanted(Way::Tcp, false), "127.0.0.1:0".parse().unwrap());
         let p4 = p4.unwrap_err();
         assert!(p4.to_string().contains("/quorate-p4") && p4.hint().contains("--bin quorate-p4"));
-        let off = Bound::open(&Kind::Off, &wanted(Way::Udp, false), "[::1]:0".parse().unwrap());
+        let off =
+            BoundCandidates::open(&Kind::Off, &wanted(Way::Udp, false), "[::1]:0".parse().unwrap());
         assert!(off.unwrap().is_none());
     }
 

@@ -209,7 +209,7 @@ impl Gate {
                 true
             }
             Ok(Accepted::Full) => {
-                self.close(GateState::Full);
+                self.close_gate(GateState::Full);
                 if !std::mem::replace(&mut self.complained, true) {
                     let max = limits.clients_max;
                     tracing::warn!(
@@ -219,7 +219,7 @@ impl Gate {
                 false
             }
             Err(error) => {
-                self.close(GateState::Paused(now.plus_ms(limits.accept_pause_ms)));
+                self.close_gate(GateState::Paused(now.plus_ms(limits.accept_pause_ms)));
                 if !std::mem::replace(&mut self.complained, true) {
                     tracing::warn!(
                         "cannot accept {whom}, retrying every {} ms: {error}",
@@ -231,7 +231,7 @@ impl Gate {
         }
     }
 
-    fn close(&mut self, state: GateState) {
+    fn close_gate(&mut self, state: GateState) {
         if self.state != GateState::Shut {
             self.state = state;
         }

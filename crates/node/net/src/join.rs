@@ -154,7 +154,7 @@ pub const RECALL_PATIENCE: Duration = Duration::from_millis(500);
 /// [lie-3] Requests the memory of this node's log from `nodes` concurrently, and returns the
 /// answers. Nodes that are down, slow or starting do not answer, nor do releases without this
 /// memory.
-pub fn recall(
+pub fn request_memories(
     nodes: &[(NodeId, String)],
     cluster: u128,
     me: NodeId,

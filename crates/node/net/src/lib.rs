@@ -47,14 +47,14 @@ pub use handle::{
 };
 pub use identity::{Identity, PeerAddress};
 pub use join::{
-    FOUNDER_PATIENCE, JoinError, RECALL_PATIENCE, join, members_among, recall, waits_at,
+    FOUNDER_PATIENCE, JoinError, RECALL_PATIENCE, join, members_among, request_memories, waits_at,
 };
 pub use limiter::Limiter;
 pub use limits::Limits;
 pub use listen::{BindError, BindReason, Listeners};
 pub use quorate_node::host::{
-    self, Backup, Charter, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide,
-    PeerUp, Refused,
+    self, Backup, Charter, ClientSide, Founded, Host, OperatorSide, Order, Outcome, PeerSide,
+    PeerUp, Refused, TurnTimes,
 };
 pub use reactor::{Reactor, Settings};
 pub use spin::Spin;

@@ -14,9 +14,9 @@ const KINDS_MAX: usize = 256;
 #[derive(Debug)]
 pub struct Limiter<K, L> {
     every_ms: u64,
-    said: BTreeMap<K, KindState<L>>,
+    kinds: BTreeMap<K, KindState<L>>,
     /// Time at which the first buffered line is due.
-    due: Option<Time>,
+    next_due_at: Option<Time>,
 }
 
 /// Rate-limiter state for one kind of log line, in the current window.
@@ -24,34 +24,34 @@ pub struct Limiter<K, L> {
 struct KindState<L> {
     began: Time,
     count: u32,
-    held: Option<L>,
+    held_line: Option<L>,
     left_out: u64,
 }
 
 impl<K: Ord, L> Limiter<K, L> {
     /// Creates a limiter with windows of `every_ms` milliseconds.
     pub const fn new(every_ms: u64) -> Self {
-        Self { every_ms, said: BTreeMap::new(), due: None }
+        Self { every_ms, kinds: BTreeMap::new(), next_due_at: None }
     }
 
     /// Offers a line of kind `kind`. Up to `burst` lines of a kind are logged per window. Returns
     /// the line if it should be logged now, with the number of lines suppressed before it.
     /// Otherwise buffers the line until a later one replaces it or the window ends.
     pub fn offer(&mut self, now: Time, kind: K, burst: u32, line: L) -> Option<(L, u64)> {
-        if self.said.len() >= KINDS_MAX && !self.said.contains_key(&kind) {
+        if self.kinds.len() >= KINDS_MAX && !self.kinds.contains_key(&kind) {
             // A kind without a buffered line whose window has ended can be forgotten.
             let every_ms = self.every_ms;
-            self.said.retain(|_, said| {
-                said.held.is_some() || said.left_out > 0 || now < said.began.plus_ms(every_ms)
+            self.kinds.retain(|_, said| {
+                said.held_line.is_some() || said.left_out > 0 || now < said.began.plus_ms(every_ms)
             });
-            if self.said.len() >= KINDS_MAX {
+            if self.kinds.len() >= KINDS_MAX {
                 return None;
             }
         }
-        let said = self.said.entry(kind).or_insert(KindState {
+        let said = self.kinds.entry(kind).or_insert(KindState {
             began: now,
             count: 0,
-            held: None,
+            held_line: None,
             left_out: 0,
         });
         let end = said.began.plus_ms(self.every_ms);
@@ -60,29 +60,29 @@ impl<K: Ord, L> Limiter<K, L> {
         }
         if said.count < burst {
             said.count += 1;
-            said.left_out += u64::from(said.held.take().is_some());
+            said.left_out += u64::from(said.held_line.take().is_some());
             return Some((line, std::mem::take(&mut said.left_out)));
         }
-        said.left_out += u64::from(said.held.replace(line).is_some());
-        self.due = Some(self.due.map_or(end, |due| due.min(end)));
+        said.left_out += u64::from(said.held_line.replace(line).is_some());
+        self.next_due_at = Some(self.next_due_at.map_or(end, |due| due.min(end)));
         None
     }
 
     /// Returns the next buffered line whose window has ended, with the number of suppressed lines.
     pub fn next_due(&mut self, now: Time) -> Option<(L, u64)> {
-        if self.due.is_none_or(|due| now < due) {
+        if self.next_due_at.is_none_or(|due| now < due) {
             return None;
         }
         let every_ms = self.every_ms;
-        let mut held = self.said.values_mut().filter(|said| said.held.is_some());
+        let mut held = self.kinds.values_mut().filter(|said| said.held_line.is_some());
         let ended = held.find(|said| now >= said.began.plus_ms(every_ms));
         let Some(said) = ended else {
-            let held = self.said.values().filter(|said| said.held.is_some());
-            self.due = held.map(|said| said.began.plus_ms(every_ms)).min();
+            let held = self.kinds.values().filter(|said| said.held_line.is_some());
+            self.next_due_at = held.map(|said| said.began.plus_ms(every_ms)).min();
             return None;
         };
         (said.began, said.count) = (now, 1);
-        Some((said.held.take()?, std::mem::take(&mut said.left_out)))
+        Some((said.held_line.take()?, std::mem::take(&mut said.left_out)))
     }
 }
 
@@ -159,6 +159,6 @@ mod tests {
             let said = limiter.offer(at_ms(10 * kind), kind, 1, ());
             assert_eq!(said, Some(((), 0)), "{kind}");
         }
-        assert!(limiter.said.len() <= KINDS_MAX);
+        assert!(limiter.kinds.len() <= KINDS_MAX);
     }
 }

@@ -124,7 +124,7 @@ pub struct Listeners {
     stream_address: Option<SocketAddr>,
     raw_address: Option<SocketAddr>,
     datagrams: Option<Sockets>,
-    device: Option<device::Bound>,
+    device: Option<device::BoundCandidates>,
     protection: Protection,
 }
 
@@ -215,7 +215,7 @@ impl Listeners {
         kind: &device::Kind,
         wanted: &Wanted,
     ) -> Result<(), device::Refused> {
-        self.device = device::Bound::open(kind, wanted, self.peer_address)?;
+        self.device = device::BoundCandidates::open(kind, wanted, self.peer_address)?;
         let is_used = self.device.is_some() || self.datagrams.is_some();
         if wanted.trusted && is_used && !self.peer_address.ip().is_loopback() {
             tracing::warn!(
@@ -226,7 +226,7 @@ impl Listeners {
         Ok(())
     }
 
-    pub(crate) const fn take_device(&mut self) -> Option<device::Bound> {
+    pub(crate) const fn take_device(&mut self) -> Option<device::BoundCandidates> {
         self.device.take()
     }
 

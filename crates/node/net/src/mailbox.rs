@@ -76,7 +76,7 @@ impl<Q, N> Mailbox<Q, N> {
     }
 
     /// Takes all mail. Clears the signal first, so that mail arriving meanwhile signals again.
-    pub(crate) fn take(&self) -> Mail<Q, N> {
+    pub(crate) fn take_mail(&self) -> Mail<Q, N> {
         self.wake.drain();
         let mut state = self.state();
         Mail {
@@ -125,7 +125,7 @@ impl<Q, N> Mailbox<Q, N> {
     }
 
     /// Closes the mailbox without answers. Waiting callers return, as their channels are dropped.
-    pub(crate) fn end(&self) {
+    pub(crate) fn close_mailbox(&self) {
         let mut state = self.state();
         state.ended = true;
         state.questions.clear();

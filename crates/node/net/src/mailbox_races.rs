@@ -45,7 +45,7 @@ fn react(mailbox: &Box, late: impl Fn(&Box)) {
     let (mut stop, mut heard) = (false, 0);
     while !stop || heard == 0 {
         mailbox.wake().wait();
-        let mail = mailbox.take();
+        let mail = mailbox.take_mail();
         late(mailbox);
         for question in mail.questions {
             let _ = question.try_send(7);
@@ -86,7 +86,7 @@ fn everybody_who_asks_is_answered_or_told_that_it_is_over() {
         || {
             everybody_hears(|mailbox| {
                 react(mailbox, |_| ());
-                mailbox.end();
+                mailbox.close_mailbox();
             });
         },
         RUNS,
@@ -99,7 +99,7 @@ fn a_reactor_that_drains_late_is_found() {
     assert!(fails(|| {
         everybody_hears(|mailbox| {
             react(mailbox, |mailbox| mailbox.wake().drain());
-            mailbox.end();
+            mailbox.close_mailbox();
         });
     }));
 }

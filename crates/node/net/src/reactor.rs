@@ -12,13 +12,13 @@ use quorate_replica::{Clock, front::Door, hops::Hop};
 
 use crate::{
     clients::Clients,
-    clock::Started,
+    clock::StartTime,
     cx::{Cx, PeerCx},
     desk::WaitingCallers,
     device::{self, MemberFeed},
     gates::Gates,
     handle::{Handle, Metrics, Notification, Shared},
-    host::{Host, Now},
+    host::{Host, TurnTimes},
     identity::{Identity, PeerAddress},
     limits::Limits,
     listen::Listeners,
@@ -52,7 +52,7 @@ pub struct Reactor<H> {
     desk: WaitingCallers,
     shared: Arc<Shared>,
     stats: Stats,
-    started: Started,
+    started_at: StartTime,
     spinning: Spinning,
     /// Latest time at which the host must be polled again.
     host_wake: Option<Time>,
@@ -70,7 +70,7 @@ struct EndGuard(Arc<Shared>);
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.close_mailbox();
     }
 }
 
@@ -82,7 +82,7 @@ impl<H: Host> Reactor<H> {
         mut host: H,
     ) -> io::Result<(Self, Handle)> {
         let Settings { identity, peers, limits, seed } = settings;
-        let started = Started::now();
+        let started = StartTime::now();
         host.lend_clock(Clock::new(move || started.elapsed()));
         let mut sources = Sources::new()?;
         let shared = Shared::new(limits.commands_max)?;
@@ -94,7 +94,7 @@ impl<H: Host> Reactor<H> {
         let device = match listeners.take_device() {
             Some(bound) => {
                 let started = bound.start(&identity, shared.clone())?;
-                sources.add(&*started.waiting, Source::Host, Interest::READ)?;
+                sources.add(&*started.wakeup, Source::Host, Interest::READ)?;
                 host.lend_device(started.ladder);
                 Some(started.following)
             }
@@ -102,7 +102,7 @@ impl<H: Host> Reactor<H> {
         };
         let trust = listeners.trust().cloned();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = Threads::new(limits.io_threads.count(cpus))?;
+        let threads = Threads::new(limits.io_threads.thread_count(cpus))?;
         sources.add(threads.wake(), Source::Threads, Interest::READ)?;
         let datagrams = listeners.take_datagrams();
         let packets = datagrams
@@ -127,7 +127,7 @@ impl<H: Host> Reactor<H> {
             clients: Clients::new(limits, trust, threads),
             sources,
             stats: Stats::default(),
-            started,
+            started_at: started,
             host_wake: Some(Time(0)),
             stop_by: None,
             _end: EndGuard(shared.clone()),
@@ -148,7 +148,7 @@ impl<H: Host> Reactor<H> {
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         let began = self.wait(events)?;
         let now = self.clock();
-        self.clients.weigh(now.time, now.time.since_us(began));
+        self.clients.record_turn(now.time, now.time.since_us(began));
         if let Some(hops) = self.host.hops() {
             hops.stamp(Hop::Woke, None);
         }
@@ -160,9 +160,9 @@ impl<H: Host> Reactor<H> {
         self.with_peers(now, Peers::on_time);
         self.with_clients(now, Clients::on_time);
         self.gates.reopen(now.time, self.clients.is_full(), &self.sources)?;
-        self.with_clients(now, Clients::resume);
+        self.with_clients(now, Clients::feed_clients);
         self.host.poll(&mut now.turn(&mut self.peers));
-        self.with_peers(now, Peers::follow);
+        self.with_peers(now, Peers::adopt_table);
         if let Some(device) = &mut self.device {
             device.set_members(self.peers.literal_addresses());
         }
@@ -179,9 +179,9 @@ impl<H: Host> Reactor<H> {
         self.stamping(Hop::Replying, replied, |reactor| {
             reactor.with_clients(now, Clients::flush);
         });
-        self.with_clients(now, Clients::shed);
+        self.with_clients(now, Clients::close_largest);
         self.host_wake = self.host.end_turn(self.time());
-        self.answer();
+        self.answer_questions();
         Ok(!self.is_finished(now))
     }
 
@@ -234,14 +234,18 @@ impl<H: Host> Reactor<H> {
         Ok(began)
     }
 
-    fn with_peers<T>(&mut self, now: Now, act: impl FnOnce(&mut Peers, &mut PeerCx<'_>) -> T) -> T {
+    fn with_peers<T>(
+        &mut self,
+        now: TurnTimes,
+        act: impl FnOnce(&mut Peers, &mut PeerCx<'_>) -> T,
+    ) -> T {
         let mut cx = Cx { now, host: &mut self.host as _, sources: &mut self.sources };
         act(&mut self.peers, &mut cx)
     }
 
     fn with_clients<T>(
         &mut self,
-        now: Now,
+        now: TurnTimes,
         act: impl FnOnce(&mut Clients, &mut Cx<'_, H>) -> T,
     ) -> T {
         let mut cx = Cx { now, host: &mut self.host, sources: &mut self.sources };
@@ -249,12 +253,15 @@ impl<H: Host> Reactor<H> {
     }
 
     fn time(&self) -> Time {
-        self.started.elapsed()
+        self.started_at.elapsed()
     }
 
-    fn clock(&self) -> Now {
+    fn clock(&self) -> TurnTimes {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { time: self.time(), wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX) }
+        TurnTimes {
+            time: self.time(),
+            wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+        }
     }
 
     /// Returns the maximum time to wait for events, in microseconds; `None` for no limit.
@@ -275,7 +282,7 @@ impl<H: Host> Reactor<H> {
         Some(next.since_us(now))
     }
 
-    fn on_ready(&mut self, ready: Ready, now: Now) -> io::Result<()> {
+    fn on_ready(&mut self, ready: Ready, now: TurnTimes) -> io::Result<()> {
         // The source may have been removed by an earlier event of this turn.
         let Some(source) = self.sources.of(ready) else {
             return Ok(());
@@ -292,7 +299,7 @@ impl<H: Host> Reactor<H> {
             | Source::RawListener => return self.accept_clients(source, now),
             Source::Link(link) => self.with_peers(now, |peers, cx| peers.on_ready(link, ready, cx)),
             Source::Datagrams(hears) => {
-                let read_write = (ready.read || ready.broken, ready.write);
+                let read_write = (ready.read || ready.is_broken, ready.write);
                 self.with_peers(now, |peers, cx| peers.on_datagrams(hears, read_write, cx));
             }
             Source::Client(id) => {
@@ -305,8 +312,8 @@ impl<H: Host> Reactor<H> {
         Ok(())
     }
 
-    fn on_mail(&mut self, now: Now) {
-        let mail = self.shared.take();
+    fn on_mail(&mut self, now: TurnTimes) {
+        let mail = self.shared.take_mail();
         for news in mail.news {
             match news {
                 Notification::Resolved(resolved) => self.peers.on_resolved(resolved, now),
@@ -314,17 +321,17 @@ impl<H: Host> Reactor<H> {
             }
         }
         for command in mail.questions {
-            self.desk.take(command, now, &mut self.host);
+            self.desk.pass_command(command, now, &mut self.host);
         }
         if mail.stop && self.stop_by.is_none() {
             self.begin_stop(now);
         }
     }
 
-    fn answer(&mut self) {
+    fn answer_questions(&mut self) {
         let time = self.time();
         let Self { desk, host, peers, stats, clients, spinning, .. } = self;
-        desk.answer(
+        desk.answer_questions(
             host,
             |mut status| {
                 status.notices.extend(peers.notices(time));
@@ -345,7 +352,7 @@ impl<H: Host> Reactor<H> {
         );
     }
 
-    fn accept_peers(&mut self, now: Now) -> io::Result<()> {
+    fn accept_peers(&mut self, now: TurnTimes) -> io::Result<()> {
         let Self { gates, peers, host, sources, stats, .. } = self;
         let accepted = peers.accept(gates.peers(), &mut Cx { now, host, sources });
         if gates.on_peers(accepted, now.time, sources)? {
@@ -354,7 +361,7 @@ impl<H: Host> Reactor<H> {
         Ok(())
     }
 
-    fn accept_clients(&mut self, which: Source, now: Now) -> io::Result<()> {
+    fn accept_clients(&mut self, which: Source, now: TurnTimes) -> io::Result<()> {
         let Self { gates, clients, host, sources, stats, .. } = self;
         let (listener, door) = match which {
             Source::ClientSocket => (gates.socket(), Door::Commands),
@@ -365,7 +372,7 @@ impl<H: Host> Reactor<H> {
         let Some(listener) = listener else {
             return Ok(());
         };
-        let accepted = clients.accept(listener, door, &mut Cx { now, host, sources });
+        let accepted = clients.accept_connections(listener, door, &mut Cx { now, host, sources });
         if gates.on_clients(accepted, now.time, sources)? {
             stats.accept_pauses += 1;
         }
@@ -374,7 +381,7 @@ impl<H: Host> Reactor<H> {
 
     // Stopping.
 
-    fn begin_stop(&mut self, now: Now) {
+    fn begin_stop(&mut self, now: TurnTimes) {
         tracing::info!("stopping: finishing accepted requests");
         self.stop_by = Some(now.time.plus_ms(self.stop_ms));
         if let Err(error) = self.gates.shut_clients(&mut self.sources) {
@@ -384,7 +391,7 @@ impl<H: Host> Reactor<H> {
         self.with_clients(now, Clients::stop_reading);
     }
 
-    fn is_finished(&mut self, now: Now) -> bool {
+    fn is_finished(&mut self, now: TurnTimes) -> bool {
         let Some(by) = self.stop_by else { return false };
         if self.host.stopped() && !self.peers.has_unsent() && self.clients.all_sent(&mut self.host)
         {

@@ -43,7 +43,7 @@ pub(crate) struct Ready {
     pub(crate) read: bool,
     pub(crate) write: bool,
     /// The connection is closed in both directions. A read or write returns the reason.
-    pub(crate) broken: bool,
+    pub(crate) is_broken: bool,
 }
 
 /// Reusable buffer for events.
@@ -209,7 +209,7 @@ impl Poller {
                 token: event.data.u64(),
                 read: flags.contains(EventFlags::IN),
                 write: flags.contains(EventFlags::OUT),
-                broken: flags.intersects(EventFlags::HUP | EventFlags::ERR),
+                is_broken: flags.intersects(EventFlags::HUP | EventFlags::ERR),
             }
         }));
         Ok(())

@@ -55,7 +55,7 @@ const REST_TIMES: u64 = 50;
 /// Recent waits of one thread. They determine the polling time.
 #[derive(Clone, Debug)]
 pub(crate) struct Spinning {
-    wanted: Spin,
+    setting: Spin,
     /// One bit for each of the last 16 waits, set if it was short.
     short: u16,
     /// Time at which the last wait ended.
@@ -65,12 +65,12 @@ pub(crate) struct Spinning {
 
 impl Spinning {
     pub(crate) const fn new(wanted: Spin) -> Self {
-        Self { wanted, short: 0, woke: Time(0), rests_until: Time(0) }
+        Self { setting: wanted, short: 0, woke: Time(0), rests_until: Time(0) }
     }
 
     /// Returns the time in microseconds to poll before sleeping; 0 for no polling.
     pub(crate) const fn for_us(&self, now: Time) -> u64 {
-        match self.wanted {
+        match self.setting {
             Spin::Off => 0,
             Spin::Us(us) => us as u64,
             Spin::Auto if now.0 < self.rests_until.0 => 0,
@@ -100,7 +100,7 @@ impl Spinning {
     /// Describes what [`Spin::Auto`] currently does and why; `None` if it only sleeps, or if the
     /// operator chose another setting.
     pub(crate) fn why(&self, now: Time) -> Option<String> {
-        let why = match (self.wanted, self.for_us(now)) {
+        let why = match (self.setting, self.for_us(now)) {
             (Spin::Off | Spin::Us(_), _) => return None,
             (Spin::Auto, 0) if now < self.rests_until => {
                 "does not poll between events: other programs need the CPUs".to_owned()

@@ -21,15 +21,15 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::tcp::{
     inbox::{self, Inbox},
     outbox::Outbox,
-    socket::{self, Moved, Socket},
+    socket::{self, Socket, TransferOutcome},
 };
 
 /// Maximum number of open connections. A further one closes the oldest.
 const CONNECTIONS_MAX: usize = 16;
 /// Maximum lifetime of a connection.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LIFETIME_MAX: Duration = Duration::from_secs(1);
 /// Duration of the pause in accepting after descriptors ran out.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 4 << 10;
 
 /// Thread that answers at the peer address. Dropping the value ends the thread. Connections still
@@ -42,14 +42,14 @@ pub struct Starting {
 
 #[derive(Debug)]
 struct Shared {
-    known: Mutex<Known>,
+    facts: Mutex<NodeFacts>,
     /// Descriptor that becomes readable when the thread has to end.
     end: OwnedFd,
 }
 
 /// Facts about this node that the answers contain.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct NodeFacts {
     /// The node's id; `None` while it waits for one.
     node: Option<NodeId>,
     /// Id of the node's cluster; `None` until it is known.
@@ -68,7 +68,7 @@ impl Starting {
         let listener = listener.try_clone()?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let shared = Arc::new(Shared {
-            known: Mutex::new(Known { node, cluster, nonce: None }),
+            facts: Mutex::new(NodeFacts { node, cluster, nonce: None }),
             end: eventfd(0, flags)?,
         });
         let mut room = Answering {
@@ -84,17 +84,17 @@ impl Starting {
     }
 
     pub fn belongs_to(&self, cluster: u128) {
-        self.shared.known().cluster = Some(cluster);
+        self.shared.facts().cluster = Some(cluster);
     }
 
     /// Sets the nonce with which the folder requests an id. A node that dials back can then verify
     /// that it reached this one ([`crate::waits_at`]).
     pub fn waits_with(&self, nonce: u64) {
-        self.shared.known().nonce = Some(nonce);
+        self.shared.facts().nonce = Some(nonce);
     }
 
     pub fn is(&self, node: NodeId) {
-        self.shared.known().node = Some(node);
+        self.shared.facts().node = Some(node);
     }
 }
 
@@ -124,7 +124,7 @@ struct Connection {
     inbox: Inbox,
     outbox: Outbox,
     deadline: Instant,
-    answered: bool,
+    is_answered: bool,
 }
 
 impl Answering {
@@ -133,8 +133,8 @@ impl Answering {
             let now = Instant::now();
             self.connections.retain(|connection| connection.deadline > now);
             self.paused_until = self.paused_until.filter(|until| *until > now);
-            let Some(ready) = self.wait(now) else { return };
-            self.serve(&ready);
+            let Some(ready) = self.wait_for_events(now) else { return };
+            self.serve_ready(&ready);
             if self.paused_until.is_none() {
                 self.accept();
             }
@@ -142,7 +142,7 @@ impl Answering {
     }
 
     /// Waits for events. Returns which connections are readable; `None` if the thread has to end.
-    fn wait(&self, now: Instant) -> Option<Vec<bool>> {
+    fn wait_for_events(&self, now: Instant) -> Option<Vec<bool>> {
         let deadlines = self.connections.iter().map(|connection| connection.deadline);
         let next = deadlines.chain(self.paused_until).min();
         let patience = next.map(|at| timespec(at.saturating_duration_since(now)));
@@ -165,7 +165,7 @@ impl Answering {
         Some(fds[1..=self.connections.len()].iter().map(ready).collect())
     }
 
-    fn serve(&mut self, ready: &[bool]) {
+    fn serve_ready(&mut self, ready: &[bool]) {
         let mut ready = ready.iter();
         let shared = &self.shared;
         self.connections.retain_mut(|connection| {
@@ -181,13 +181,13 @@ impl Answering {
                     socket: socket.secured(self.trust.as_ref().map(Trust::peer_in)),
                     inbox: Inbox::default(),
                     outbox: Outbox::default(),
-                    deadline: Instant::now() + PATIENCE,
-                    answered: false,
+                    deadline: Instant::now() + LIFETIME_MAX,
+                    is_answered: false,
                 }),
                 Ok(None) => return,
                 Err(error) => {
                     tracing::debug!(%error, "cannot accept a peer while starting");
-                    self.paused_until = Some(Instant::now() + PAUSE);
+                    self.paused_until = Some(Instant::now() + ACCEPT_PAUSE);
                     return;
                 }
             }
@@ -210,16 +210,16 @@ impl Connection {
 
     fn go_on_once(&mut self, shared: &Shared) -> bool {
         match self.inbox.read(&mut self.socket, READ_BYTES) {
-            Moved::Some(_) => {}
-            Moved::Blocked => return true,
-            Moved::Ended(_) => return false,
+            TransferOutcome::Some(_) => {}
+            TransferOutcome::Blocked => return true,
+            TransferOutcome::Ended(_) => return false,
         }
-        if self.answered {
+        if self.is_answered {
             // The peer has until the deadline to read the answer and close.
             self.inbox.discard();
             return true;
         }
-        let received = match self.inbox.next(HANDSHAKE_BODY_BYTES_MAX, &inbox::pool()) {
+        let received = match self.inbox.next_frame(HANDSHAKE_BODY_BYTES_MAX, &inbox::pool()) {
             Ok(None) => return true,
             Ok(Some(received)) => received,
             Err(_) => return false,
@@ -229,27 +229,28 @@ impl Connection {
             Frame::Join(join) => shared.refusal_of_join(*join),
             _ => return false,
         };
-        self.answered = true;
+        self.is_answered = true;
         let refusal = Frame::Refused(code, &reason);
-        let speaker = shared.known().node.unwrap_or(NodeId(0));
+        let speaker = shared.facts().node.unwrap_or(NodeId(0));
         let Ok(encoded) = encode_parts(Member::first(speaker.0), &refusal) else {
             return false;
         };
         self.outbox.push(&encoded.header, Body::Bytes(&encoded.body));
         // The answer always fits: it is short, and the first data on this socket.
-        let sent = matches!(self.outbox.write(&mut self.socket, usize::MAX), Moved::Some(_));
+        let sent =
+            matches!(self.outbox.write(&mut self.socket, usize::MAX), TransferOutcome::Some(_));
         self.socket.finish_writing();
         sent
     }
 }
 
 impl Shared {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn facts(&self) -> MutexGuard<'_, NodeFacts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refusal_of_join(&self, join: Join) -> (RefusalCode, String) {
-        let expected = self.known().nonce;
+        let expected = self.facts().nonce;
         if expected.is_some_and(|nonce| nonce != join.nonce) {
             let reason = "another folder waits for an id here".to_owned();
             return (RefusalCode::WrongNode, reason);
@@ -258,7 +259,7 @@ impl Shared {
     }
 
     fn refusal(&self, hello: Option<&Hello<'_>>) -> (RefusalCode, String) {
-        let Known { node, cluster, .. } = *self.known();
+        let NodeFacts { node, cluster, .. } = *self.facts();
         let node = node.map_or_else(|| "a new node".to_owned(), |node| format!("node {node}"));
         match (cluster, hello) {
             (None, _) => {

@@ -11,7 +11,7 @@ mod ring;
 mod worker;
 
 pub(crate) use self::{
-    far::{Return, Threads, Up},
+    far::{Return, ThreadRecord, Threads},
     load::{Change, Load, Work},
 };
 
@@ -36,8 +36,8 @@ impl IoThreads {
         }
     }
 
-    /// Returns the number of threads on a machine with `cpus` CPUs.
-    pub(crate) fn count(self, cpus: usize) -> usize {
+    /// Returns the number of threads on a machine with this many CPUs.
+    pub(crate) fn thread_count(self, cpus: usize) -> usize {
         match self {
             Self::Fixed(count) => count.into(),
             Self::Auto if cpus <= 2 => 0,
@@ -80,8 +80,8 @@ mod tests {
         for text in ["", "65", "-1", "on", "2 "] {
             assert_eq!(IoThreads::named(text), None, "{text}");
         }
-        let auto = [1, 2, 3, 4, 8, 16, 128].map(|cpus| IoThreads::Auto.count(cpus));
+        let auto = [1, 2, 3, 4, 8, 16, 128].map(|cpus| IoThreads::Auto.thread_count(cpus));
         assert_eq!(auto, [0, 0, 1, 1, 2, 4, 8]);
-        assert_eq!(IoThreads::Fixed(3).count(1), 3);
+        assert_eq!(IoThreads::Fixed(3).thread_count(1), 3);
     }
 }

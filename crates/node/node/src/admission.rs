@@ -43,7 +43,7 @@ pub(crate) fn admit<H: Home>(identity: &mut Identity<H>, join: Join) -> Result<F
         return refused(RefusalCode::ListDiffers, reason);
     }
     let founded = founded(founding);
-    match identity.admit(join.node, join.nonce) {
+    match identity.admit_node(join.node, join.nonce) {
         Ok(()) => Ok(founded),
         Err(error @ IdentityError::AlreadyAdmitted { .. }) => {
             refused(RefusalCode::DuplicateNode, error.to_string())

@@ -30,7 +30,7 @@ use crate::{
 
 /// Step of a node's start, for progress reports.
 #[derive(Clone, Copy, Debug)]
-pub enum Step<'a> {
+pub enum BootStep<'a> {
     /// The log's disk is open. The text names the driver and the reason for its choice.
     Disk(&'a str),
     /// The log is being read.
@@ -54,10 +54,10 @@ pub trait Starter {
     fn choose_replica(&self, options: &mut ReplicaOptions);
 
     /// Reports a step of the start.
-    fn hear(&mut self, step: Step<'_>);
+    fn report_step(&mut self, step: BootStep<'_>);
 
     /// [lie-3] Requests the peers' memory of this node, without waiting for slow ones.
-    fn recall(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)>;
+    fn request_memories(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)>;
 
     /// Waits for free disk space after `error`, which reported a lack of it. Returns `true` to
     /// retry and `false` to abort the start.
@@ -168,7 +168,7 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
         Class::Volatile => Slot(0),
     };
     let (log, recovery) = open_log(&mut identity, last, stored_to, starter)?;
-    starter.hear(Step::Recovered(&recovery));
+    starter.report_step(BootStep::Recovered(&recovery));
     let mut options = replica_options(&identity, starter)?;
     let leased_us = options.leases.map_or(0, |leases| leases.duration_us);
     options.silent_us = for_room(starter, |_| Ok(identity.may_grant(leased_us)?))?;
@@ -267,7 +267,7 @@ fn take_incarnation<H: Home>(
 ) -> Result<(), BootError> {
     if last.forgets(identity.founding().class) {
         let incarnation = for_room(starter, |_| Ok(identity.new_incarnation()?))?;
-        starter.hear(Step::Forgot(incarnation));
+        starter.report_step(BootStep::Forgot(incarnation));
     }
     Ok(())
 }
@@ -293,7 +293,7 @@ fn open_log<H: Home>(
     let own = Memory { log_end: written, boot: identity.boot() - 1 };
     let mut heard = own;
     // [lie-3] A folder that claims never to have run may be an older copy.
-    for (by, remembered) in recall(identity, starter) {
+    for (by, remembered) in request_memories(identity, starter) {
         if !own.fell_behind(remembered) {
             continue;
         }
@@ -310,17 +310,20 @@ fn open_log<H: Home>(
     if places.is_empty() {
         return Ok((log, recovery));
     }
-    starter.hear(Step::Lost(&places));
+    starter.report_step(BootStep::Lost(&places));
     drop(log);
     options.incarnation = for_room(starter, |_| Ok(identity.rise_above(heard)?))?;
     options.is_loss_known = true;
-    starter.hear(Step::Replaced(options.incarnation));
+    starter.report_step(BootStep::Replaced(options.incarnation));
     for_room(starter, |starter| open_once(identity, options, starter))
 }
 
-fn recall<H: Home>(identity: &Identity<H>, starter: &mut dyn Starter) -> Vec<(NodeId, Memory)> {
+fn request_memories<H: Home>(
+    identity: &Identity<H>,
+    starter: &mut dyn Starter,
+) -> Vec<(NodeId, Memory)> {
     let founding = identity.founding();
-    starter.recall(&Question {
+    starter.request_memories(&Question {
         cluster: founding.cluster,
         node: founding.node,
         peers: &identity.book().peers,
@@ -332,10 +335,10 @@ fn open_once<H: Home>(
     options: LogOptions,
     starter: &mut dyn Starter,
 ) -> Result<(Log<H::Disk>, Recovery), BootError> {
-    let tell = &mut |reason: &str| starter.hear(Step::Disk(reason));
+    let tell = &mut |reason: &str| starter.report_step(BootStep::Disk(reason));
     let disk = identity.home_mut().open_disk(tell);
     let disk = disk.map_err(LogError::Disk)?;
-    let tell = &mut |reading| starter.hear(Step::Reading(reading));
+    let tell = &mut |reading| starter.report_step(BootStep::Reading(reading));
     Ok(Log::open_with_progress(disk, options, tell)?)
 }
 
@@ -385,7 +388,7 @@ mod tests {
             },
             votes: votes.iter().map(vote).collect(),
             reconfigurations: Vec::new(),
-            placed: Vec::new(),
+            placed_values: Vec::new(),
             torn_tail_bytes: 0,
             damage: None,
             records: 0,

@@ -19,7 +19,7 @@ use crate::{
 
 /// The operator's settings for the first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct FoundingSettings {
     /// Node id, durability class and store; each is `None` unless the operator specified it.
     pub expected: Expected,
     /// All members with their peer addresses; empty if not given.
@@ -39,7 +39,7 @@ pub enum Role {
     Joiner { node: NodeId, founder: String },
 }
 
-impl Wanted {
+impl FoundingSettings {
     /// Returns the role of this node; `None` if the list does not show which entry is this node.
     /// The node with the lowest id in the list is the founder.
     pub fn role(&self) -> Option<Role> {
@@ -58,11 +58,11 @@ impl Wanted {
     }
 }
 
-/// [era-11] Founds a cluster of the listed members with weight 1 each, or of this node alone.
-/// `peer` is this node's peer address. `cluster` and `nonce` are random.
-pub fn found<H: Home>(
+/// [era-11] Founds a cluster of the listed members with weight 1 each, or of this node alone. This
+/// node listens for peers at `peer`. `cluster` and `nonce` are random.
+pub fn found_cluster<H: Home>(
     home: H,
-    wanted: &Wanted,
+    wanted: &FoundingSettings,
     node: NodeId,
     peer: &str,
     cluster: u128,
@@ -103,7 +103,7 @@ impl<H: Home> Joining<H> {
     }
 
     /// Returns the request to send to the founder.
-    pub fn request(&self, wanted: &Wanted) -> Join {
+    pub fn request(&self, wanted: &FoundingSettings) -> Join {
         Join {
             node: self.node,
             nonce: self.nonce,
@@ -112,7 +112,11 @@ impl<H: Home> Joining<H> {
     }
 
     /// Creates the identity from the founder's answer.
-    pub fn finish(self, wanted: &Wanted, founded: Founded) -> Result<Identity<H>, JoiningError> {
+    pub fn finish(
+        self,
+        wanted: &FoundingSettings,
+        founded: Founded,
+    ) -> Result<Identity<H>, JoiningError> {
         compare(&wanted.expected, &founded)?;
         // These are equal to the founder's terms, because the founder compared the hash.
         let terms = wanted.terms.clone();
@@ -155,7 +159,7 @@ impl<H: Home> Newcomer<H> {
     /// Creates the identity from the group's answer, with `role` unless the id is for a learner.
     pub fn finish(
         self,
-        wanted: &Wanted,
+        wanted: &FoundingSettings,
         role: As,
         joined: Joined,
     ) -> Result<Identity<H>, JoiningError> {
@@ -164,9 +168,9 @@ impl<H: Home> Newcomer<H> {
         compare(&wanted.expected, &founded)?;
         if let Some(asked) = wanted.expected.node.filter(|asked| *asked != node) {
             return Err(JoiningError::Differs {
-                what: "node",
-                theirs: node.to_string(),
-                ours: asked.to_string(),
+                setting: "node",
+                founder_value: node.to_string(),
+                own_value: asked.to_string(),
             });
         }
         let founding = founding_of(founded, node, self.nonce);
@@ -186,16 +190,16 @@ fn compare(expected: &Expected, founded: &Founded) -> Result<(), JoiningError> {
     let Expected { class, store, .. } = expected;
     if let Some(class) = class.filter(|class| *class != founded.class) {
         return Err(JoiningError::Differs {
-            what: "durability",
-            theirs: founded.class.name().to_owned(),
-            ours: class.name().to_owned(),
+            setting: "durability",
+            founder_value: founded.class.name().to_owned(),
+            own_value: class.name().to_owned(),
         });
     }
     if let Some(store) = store.as_ref().filter(|store| **store != founded.store) {
         return Err(JoiningError::Differs {
-            what: "store",
-            theirs: founded.store.clone(),
-            ours: store.clone(),
+            setting: "store",
+            founder_value: founded.store.clone(),
+            own_value: store.clone(),
         });
     }
     Ok(())
@@ -216,11 +220,11 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
 /// Reason why an admitted node does not join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoiningError {
-    /// The cluster was founded with another value of `what`, a setting on the command line.
+    /// The cluster was founded with another value of `setting`, a setting on the command line.
     Differs {
-        what: &'static str,
-        theirs: String,
-        ours: String,
+        setting: &'static str,
+        founder_value: String,
+        own_value: String,
     },
     Identity(IdentityError),
 }
@@ -228,7 +232,7 @@ pub enum JoiningError {
 impl fmt::Display for JoiningError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Differs { what, theirs, ours } => {
+            Self::Differs { setting: what, founder_value: theirs, own_value: ours } => {
                 write!(f, "the cluster has {what} {theirs}, not {ours}")
             }
             Self::Identity(error) => error.fmt(f),

@@ -8,15 +8,15 @@ use quorate_replica::group::As;
 
 use crate::{
     LockedFolder,
-    founding::{Joined, Joining, JoiningError, Newcomer, Role, Wanted, found},
+    founding::{FoundingSettings, Joined, Joining, JoiningError, Newcomer, Role, found_cluster},
     home::Home,
     host::Founded,
     identity::{AddressBook, Expected, Identity, IdentityError, LastStop},
 };
 
-fn wanted(node: u32) -> Wanted {
+fn wanted(node: u32) -> FoundingSettings {
     let member = |node| (NodeId(node), format!("10.0.0.{node}:7451"));
-    Wanted {
+    FoundingSettings {
         expected: Expected { node: Some(NodeId(node)), ..Expected::default() },
         cluster: (1..=3).map(member).collect(),
         store_default: "memory".to_owned(),
@@ -41,8 +41,8 @@ fn joined() -> Joined {
 }
 
 /// Returns settings that accept any cluster and any id.
-fn anything() -> Wanted {
-    Wanted { store_default: "lsm".to_owned(), ..Wanted::default() }
+fn anything() -> FoundingSettings {
+    FoundingSettings { store_default: "lsm".to_owned(), ..FoundingSettings::default() }
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_node_that_was_promised_something_else_does_not_join() {
     wanted.expected.store = Some("lsm".to_owned());
     let joining = Joining::prepare(MemoryDisk::new(), NodeId(2), 1).unwrap();
     let refused = joining.finish(&wanted, founded()).unwrap_err();
-    assert!(matches!(refused, JoiningError::Differs { what: "store", .. }));
+    assert!(matches!(refused, JoiningError::Differs { setting: "store", .. }));
 }
 
 /// A newcomer joins only under the id that its operator named, if any.
@@ -136,7 +136,7 @@ fn a_newcomer_joins_only_what_its_operator_meant() {
     for (wanted, named) in differs.iter().zip(["node", "durability", "store"]) {
         let refused = prepare().finish(wanted, As::Voter, joined()).unwrap_err();
         assert!(
-            matches!(refused, JoiningError::Differs { what, .. } if what == named),
+            matches!(refused, JoiningError::Differs { setting, .. } if setting == named),
             "{refused}"
         );
     }
@@ -145,7 +145,7 @@ fn a_newcomer_joins_only_what_its_operator_meant() {
 /// A founding or joining killed at any point leaves no owner, or a node that never ran.
 #[test]
 fn a_first_start_that_was_interrupted_is_repeated_or_done() {
-    let found = |home| found(home, &wanted(1), NodeId(1), "", 7, 9).ok();
+    let found = |home| found_cluster(home, &wanted(1), NodeId(1), "", 7, 9).ok();
     let join = |home| {
         let joining = Joining::prepare(home, NodeId(2), 9).ok()?;
         joining.finish(&wanted(2), founded()).ok()

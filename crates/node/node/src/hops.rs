@@ -13,7 +13,7 @@ use crate::home::Home;
 const FILE: &str = "hops";
 
 /// Returns an empty ring whose clock is shared by all processes of the machine.
-pub fn ring() -> Hops {
+pub fn new_ring() -> Hops {
     Hops::new(monotonic_ns)
 }
 
@@ -25,7 +25,7 @@ pub fn monotonic_ns() -> u64 {
 }
 
 /// Saves the stamps in the node's folder.
-pub(crate) fn leave(hops: &Hops, home: &mut impl Home) -> Result<(), DiskError> {
+pub(crate) fn save_stamps(hops: &Hops, home: &mut impl Home) -> Result<(), DiskError> {
     home.replace(FILE, hops.text().as_bytes())
 }
 

@@ -39,15 +39,15 @@ use crate::{identity::AddressBook, terms::Terms};
 
 /// The times of one turn. Only the reactor reads them from the clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Now {
+pub struct TurnTimes {
     /// Monotonic time since the reactor was created. It advances while the machine is suspended.
     pub time: Time,
     /// Wall-clock time, as Unix milliseconds.
     pub wall_ms: u64,
 }
 
-impl Now {
-    /// Returns the turn's context, with `plane` for sending to peers.
+impl TurnTimes {
+    /// Returns a turn at this time. It can send to peers through `plane`.
     pub fn turn(self, plane: &mut dyn Plane) -> Turn<'_> {
         Turn { time: self.time, wall_ms: self.wall_ms, plane }
     }
@@ -101,13 +101,13 @@ pub struct Refused {
 /// Host interface for the peer connections.
 pub trait PeerSide {
     /// Handles a connection of a peer's control lane, again for a reconnection after `peer_down`.
-    fn peer_up(&mut self, now: Now, peer: &PeerUp);
+    fn peer_up(&mut self, now: TurnTimes, peer: &PeerUp);
 
-    fn peer_down(&mut self, now: Now, node: NodeId);
+    fn peer_down(&mut self, now: TurnTimes, node: NodeId);
 
     /// Handles claims by more than half of the peers that this node was removed. It was absent at
     /// that time, and will not learn of the removal from the log ([member-1]).
-    fn told_removed(&mut self, now: Now);
+    fn told_removed(&mut self, now: TurnTimes);
 
     /// Handles a frame from a peer whose handshake is complete.
     fn frame(&mut self, turn: &mut Turn<'_>, lane: Lane, received: Received<'_>);
@@ -116,7 +116,7 @@ pub trait PeerSide {
     fn admit(&mut self, join: Join) -> Result<Founded, Refused>;
 
     /// [lie-3] Returns this node's memory of a starting node's log.
-    fn recall(&self, node: NodeId) -> Memory;
+    fn memory_of(&self, node: NodeId) -> Memory;
 
     /// Returns the levels that this node may use, all of them at or above the group's level as
     /// applied here ([level-7]). Called in each turn.
@@ -136,14 +136,14 @@ pub trait ClientSide {
     fn front_mut(&mut self) -> &mut Self::Front;
 
     /// Returns the front with its access to the replica at time `now`.
-    fn front_and_requests(&mut self, now: Now) -> (&mut Self::Front, impl Requests);
+    fn front_and_requests(&mut self, now: TurnTimes) -> (&mut Self::Front, impl Requests);
 
     /// Returns the pressure from pending client requests. At [`Pressure::High`] or above, clients
     /// are not read until the pressure falls to [`Pressure::Low`].
     fn pressure(&self) -> Pressure;
 }
 
-/// Operator request to this node, started with [`OperatorSide::order`].
+/// Operator request to this node, started with [`OperatorSide::start_request`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
     /// Check whether this node can serve a linearizable read now. Ends with [`Outcome::Probed`]. A
@@ -163,20 +163,20 @@ pub enum Order {
     /// Send a request to the group. Ends with [`Outcome::Group`].
     Group {
         /// Number by which the outcome names the request; never reused.
-        asked: u64,
+        request_number: u64,
         ask: Ask,
         /// Only return the plan and change nothing.
         dry_run: bool,
     },
     /// Read bytes of an inner stream that are retained for a backup. Ends with [`Outcome::Held`].
-    Held(Wanted),
+    Held(StreamRange),
 }
 
 /// Range of an inner stream to read for a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct StreamRange {
     /// Number by which the outcome names the request; never reused.
-    pub asked: u64,
+    pub request_number: u64,
     /// Number of the hold that retains the bytes.
     pub hold: u64,
     pub stream: StreamName,
@@ -280,8 +280,11 @@ pub trait OperatorSide {
     /// # Errors
     ///
     /// Fails with the reason if this node does not have all of the bytes.
-    fn hold_streams(&mut self, now: Now, earlier: Option<StreamHold>)
-    -> Result<StreamHold, String>;
+    fn hold_streams(
+        &mut self,
+        now: TurnTimes,
+        earlier: Option<StreamHold>,
+    ) -> Result<StreamHold, String>;
 
     /// Returns the current batch size and window, with the reasons.
     fn tuning(&self) -> TuningReport;
@@ -296,7 +299,7 @@ pub trait OperatorSide {
     fn metrics(&self, out: &mut String);
 
     /// Starts an operator's request. [`Self::next_outcome`] returns its outcome later.
-    fn order(&mut self, now: Now, order: Order);
+    fn start_request(&mut self, now: TurnTimes, order: Order);
 
     /// Returns the next outcome of an operator's request. Each outcome is returned once.
     fn next_outcome(&mut self) -> Option<Outcome>;
@@ -312,7 +315,7 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     fn poll(&mut self, turn: &mut Turn<'_>);
 
     /// Submits the log records collected in this turn to the disk.
-    fn submit(&mut self, now: Now);
+    fn submit(&mut self, now: TurnTimes);
 
     /// Ends the turn that lasted until `now`. Returns the time by which `poll` must be called
     /// again. A past time means at once.
@@ -338,7 +341,7 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
 
     /// Stops accepting requests. Requests already accepted are completed.
-    fn stop(&mut self, now: Now);
+    fn stop(&mut self, now: TurnTimes);
 
     /// Returns whether all accepted requests are finished and the log is marked as cleanly stopped.
     fn stopped(&self) -> bool;

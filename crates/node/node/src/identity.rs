@@ -69,7 +69,7 @@ pub struct Identity<H> {
     state: State,
     /// Minimum incarnation and boot number of the next process, if the folder was found to be set
     /// back.
-    owed: Option<(Incarnation, u32)>,
+    minimum_next: Option<(Incarnation, u32)>,
     /// This process created the identity.
     made_here: bool,
     book: AddressBook,
@@ -139,13 +139,13 @@ impl<H: Home> Identity<H> {
                 removed: false,
                 level,
             },
-            owed: None,
+            minimum_next: None,
             made_here: true,
             book,
             book_unsaved: false,
             book_lost: None,
         };
-        identity.save()?;
+        identity.write_file()?;
         Ok(identity)
     }
 
@@ -171,7 +171,7 @@ impl<H: Home> Identity<H> {
             book_unsaved: false,
             book_lost,
             state,
-            owed: None,
+            minimum_next: None,
             made_here: false,
         };
         identity.compare(expected)?;
@@ -345,13 +345,13 @@ impl<H: Home> Identity<H> {
     /// ones. The reservation is durable when this returns. This process continues in its present
     /// incarnation, without a vote.
     pub fn reserve_for_next(&mut self, remembered: Memory) -> Result<(), IdentityError> {
-        let before = self.owed;
+        let before = self.minimum_next;
         let next = next_incarnation(self.state.incarnation.max(remembered.log_end.incarnation))?;
         let (incarnation, boot) = before.unwrap_or_default();
-        self.owed = Some((incarnation.max(next), boot.max(remembered.boot)));
-        let saved = self.save();
+        self.minimum_next = Some((incarnation.max(next), boot.max(remembered.boot)));
+        let saved = self.write_file();
         if saved.is_err() {
-            self.owed = before;
+            self.minimum_next = before;
         }
         saved
     }
@@ -368,7 +368,7 @@ impl<H: Home> Identity<H> {
     /// Admits a node, as its founder ([era-11]). The admission is durable when this returns. The
     /// same folder may ask again. Another folder with the same node id is refused, because the
     /// first one's votes count.
-    pub fn admit(&mut self, node: NodeId, nonce: u64) -> Result<(), IdentityError> {
+    pub fn admit_node(&mut self, node: NodeId, nonce: u64) -> Result<(), IdentityError> {
         match self.state.admitted.get(&node) {
             Some(known) if *known == nonce => Ok(()),
             Some(_) => Err(IdentityError::AlreadyAdmitted { node }),
@@ -402,7 +402,7 @@ impl<H: Home> Identity<H> {
         let mut state = self.state.clone();
         edit(&mut state)?;
         let before = std::mem::replace(&mut self.state, state);
-        let saved = self.save();
+        let saved = self.write_file();
         if saved.is_err() {
             self.state = before;
         }
@@ -413,16 +413,16 @@ impl<H: Home> Identity<H> {
     /// the bytes that were written. The copy equals the last saved version ([scrub-1]).
     pub fn rewrite(&mut self, name: &str) -> Result<(), IdentityError> {
         match name {
-            FILE => self.save(),
+            FILE => self.write_file(),
             BOOK_FILE => Ok(self.book.write(&mut self.home)?),
             _ => Ok(()),
         }
     }
 
     /// Writes the identity file durably, replacing it as a whole.
-    fn save(&mut self) -> Result<(), IdentityError> {
+    fn write_file(&mut self) -> Result<(), IdentityError> {
         let mut state = self.state.clone();
-        if let Some((incarnation, boot)) = self.owed {
+        if let Some((incarnation, boot)) = self.minimum_next {
             (state.incarnation, state.boot) = (incarnation, state.boot.max(boot));
         }
         let lines = encode(&state);

@@ -52,7 +52,7 @@ fn an_identity_survives_its_process() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
     assert_eq!(identity.begin_boot(), Ok(LastStop::Never));
-    identity.admit(NodeId(7), 70).unwrap();
+    identity.admit_node(NodeId(7), 70).unwrap();
     identity.new_incarnation().unwrap();
     drop(identity);
     let identity = reopen(folder.path());
@@ -172,12 +172,12 @@ fn another_node_class_or_store_is_refused_by_name() {
 fn a_node_is_admitted_with_one_folder_only() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
-    identity.admit(NodeId(3), 5).unwrap();
+    identity.admit_node(NodeId(3), 5).unwrap();
     drop(identity);
     let mut identity = reopen(folder.path());
-    assert_eq!(identity.admit(NodeId(3), 5), Ok(()));
+    assert_eq!(identity.admit_node(NodeId(3), 5), Ok(()));
     let refused = IdentityError::AlreadyAdmitted { node: NodeId(3) };
-    assert_eq!(identity.admit(NodeId(3), 6), Err(refused));
+    assert_eq!(identity.admit_node(NodeId(3), 6), Err(refused));
 }
 
 /// A crash at any point of a save leaves the old identity or the new one.
@@ -207,7 +207,7 @@ fn a_change_that_cannot_be_saved_did_not_happen() {
     let error = identity.begin_boot().unwrap_err();
     assert!(error.to_string().contains("identity.new"), "{error}");
     assert_eq!(identity.boot(), 0);
-    assert!(identity.admit(NodeId(3), 5).is_err());
+    assert!(identity.admit_node(NodeId(3), 5).is_err());
     assert!(identity.admitted().is_empty());
 }
 

@@ -19,8 +19,8 @@ use quorate_replica::{
 };
 use quorate_wire::frame_clients as lent;
 
-use classes::Asked;
-use frames::{Found, LENGTH_BYTES, Status};
+use classes::AnswerClass;
+use frames::{LENGTH_BYTES, ParsedFrame, Status};
 use introduction::QUESTION;
 
 /// Store name in a folder of this service. The service stores nothing.
@@ -94,22 +94,22 @@ struct Connection {
     /// The client sent malformed input and will be disconnected.
     ending: bool,
     /// The next command waits until the access rights are known ([access-4]).
-    waits: bool,
+    waits_for_access: bool,
     /// Durability class at which the connection's commands are answered ([class-2]).
-    class: Asked,
+    class: AnswerClass,
 }
 
 impl Connection {
     fn takes_input(&self) -> bool {
         let room = self.open.len() < OPEN_MAX && self.output.len() < OUTPUT_BYTES_MAX;
-        room && !self.ending && !self.waits
+        room && !self.ending && !self.waits_for_access
     }
 
     fn next_number(&self) -> u64 {
         self.first + self.open.len() as u64
     }
 
-    fn end(&mut self, number: u64, ended: Ended) {
+    fn record_outcome(&mut self, number: u64, ended: Ended) {
         let place = number.checked_sub(self.first).map(usize::try_from);
         if let Some(Ok(place)) = place
             && let Some(slot) = self.open.get_mut(place)
@@ -124,7 +124,7 @@ impl Connection {
     }
 
     /// Queues the available replies, in the order of their commands.
-    fn answer(&mut self, introduction: &str) {
+    fn queue_replies(&mut self, introduction: &str) {
         while let Some(Some(ended)) = self.open.front() {
             match ended {
                 Ended::Done(reply) => frames::reply(Status::Done, reply, &mut self.output),
@@ -199,54 +199,54 @@ fn take_commands(
     let is_known = users.is_some();
     let mut used = 0;
     while client.takes_input() {
-        match frames::find(&input[used..], bytes_max) {
-            Found::Incomplete => break,
-            Found::TooLong if input[used..].starts_with(QUESTION) => {
+        match frames::parse_frame(&input[used..], bytes_max) {
+            ParsedFrame::Incomplete => break,
+            ParsedFrame::TooLong if input[used..].starts_with(QUESTION) => {
                 client.open.push_back(Some(Ended::IntroductionRequested));
                 used += QUESTION.len();
             }
-            Found::TooLong if classes::begins(&input[used..]) => {
-                let Some((asked, length)) = classes::find(&input[used..]) else {
+            ParsedFrame::TooLong if classes::begins(&input[used..]) => {
+                let Some((asked, length)) = classes::parse_word(&input[used..]) else {
                     break;
                 };
                 client.class = asked;
                 client.open.push_back(Some(Ended::Class(asked.name())));
                 used += length;
             }
-            Found::TooLong if QUESTION.starts_with(&input[used..]) => break,
-            Found::TooLong if input[used..].starts_with(&lent::MAGIC) => {
+            ParsedFrame::TooLong if QUESTION.starts_with(&input[used..]) => break,
+            ParsedFrame::TooLong if input[used..].starts_with(&lent::MAGIC) => {
                 // [offload-22] A client binds a lent name to bytes, so it must be trusted.
                 let may = role >= Some(Role::Admin);
-                match frame_clients::take(&input[used..], bytes_max, may, requests) {
-                    frame_clients::Taken::Incomplete => break,
-                    frame_clients::Taken::Whole(ended, length) => {
+                match frame_clients::answer_request(&input[used..], bytes_max, may, requests) {
+                    frame_clients::ParsedRequest::Incomplete => break,
+                    frame_clients::ParsedRequest::Whole(ended, length) => {
                         *forbidden += u64::from(!may);
                         client.open.push_back(Some(ended));
                         used += length;
                     }
-                    frame_clients::Taken::Malformed => {
+                    frame_clients::ParsedRequest::Malformed => {
                         client.open.push_back(Some(Ended::Failed(Failure::TooBig)));
                         client.ending = true;
                     }
                 }
             }
-            Found::TooLong => {
+            ParsedFrame::TooLong => {
                 client.open.push_back(Some(Ended::Failed(Failure::TooBig)));
                 client.ending = true;
             }
-            Found::Frame(_) if !is_known && !patience.is_over(requests.wall_ms()) => {
-                client.waits = true;
+            ParsedFrame::Frame(_) if !is_known && !patience.is_over(requests.wall_ms()) => {
+                client.waits_for_access = true;
             }
-            Found::Frame(command) => {
+            ParsedFrame::Frame(command) => {
                 let tag = tags.give((id, client.next_number()));
                 let taken = match client.class {
                     _ if !may => {
                         *forbidden += 1;
                         Err(Failure::Unavailable)
                     }
-                    Asked::Group => requests.write(tag, command),
-                    Asked::Durable => requests.write_lasting(tag, None, command),
-                    Asked::Volatile => requests.write_early(tag, command),
+                    AnswerClass::Group => requests.write(tag, command),
+                    AnswerClass::Durable => requests.write_lasting(tag, None, command),
+                    AnswerClass::Volatile => requests.write_early(tag, command),
                 };
                 if taken.is_err() {
                     tags.take(tag);
@@ -260,7 +260,11 @@ fn take_commands(
 }
 
 /// Adds a client to the list for the reactor if its connection needs attention.
-fn mark(id: ConnectionId, client: &mut Connection, dirty: &mut VecDeque<ConnectionId>) {
+fn queue_for_reactor(
+    id: ConnectionId,
+    client: &mut Connection,
+    dirty: &mut VecDeque<ConnectionId>,
+) {
     if client.wants_attention() && !client.dirty {
         client.dirty = true;
         dirty.push_back(id);
@@ -288,11 +292,11 @@ impl Front for FrameFront {
         };
         let (tags, forbidden, patience) = (&mut self.tags, &mut self.forbidden, &mut self.patience);
         let used = take_commands(connection, client, bytes, tags, forbidden, patience, requests);
-        if client.waits {
+        if client.waits_for_access {
             self.patient.push(connection);
         }
-        client.answer(&self.introduction);
-        mark(connection, client, &mut self.dirty);
+        client.queue_replies(&self.introduction);
+        queue_for_reactor(connection, client, &mut self.dirty);
         used
     }
 
@@ -318,9 +322,9 @@ impl Front for FrameFront {
             return;
         };
         if let Some(client) = self.connections.get_mut(&connection) {
-            client.end(number, ended);
-            client.answer(&self.introduction);
-            mark(connection, client, &mut self.dirty);
+            client.record_outcome(number, ended);
+            client.queue_replies(&self.introduction);
+            queue_for_reactor(connection, client, &mut self.dirty);
         }
     }
 
@@ -333,7 +337,7 @@ impl Front for FrameFront {
         }
         for connection in std::mem::take(&mut self.patient) {
             if let Some(client) = self.connections.get_mut(&connection) {
-                client.waits = false;
+                client.waits_for_access = false;
                 self.dirty.push_back(connection);
             }
         }
@@ -407,7 +411,7 @@ mod tests {
 
     fn statuses(mut output: &[u8]) -> Vec<u8> {
         let mut statuses = Vec::new();
-        while let Found::Frame(reply) = frames::find(output, 1000) {
+        while let ParsedFrame::Frame(reply) = frames::parse_frame(output, 1000) {
             statuses.push(reply[0]);
             output = &output[LENGTH_BYTES + reply.len()..];
         }
@@ -443,11 +447,11 @@ mod tests {
     fn the_class_is_that_of_the_commands_behind_the_word() {
         let mut bytes = Vec::new();
         frames::command(b"one", &mut bytes);
-        bytes.extend_from_slice(Asked::Durable.word());
+        bytes.extend_from_slice(AnswerClass::Durable.word());
         frames::command(b"two", &mut bytes);
-        bytes.extend_from_slice(Asked::Group.word());
+        bytes.extend_from_slice(AnswerClass::Group.word());
         frames::command(b"three", &mut bytes);
-        bytes.extend_from_slice(Asked::Volatile.word());
+        bytes.extend_from_slice(AnswerClass::Volatile.word());
         frames::command(b"four", &mut bytes);
         frames::command(b"five", &mut bytes);
         for cut in 0..bytes.len() {
@@ -518,7 +522,9 @@ mod tests {
                 front.completed(Completion::Written(tag, &[0; 8]), &mut replica);
             }
             let output = front.take_output(CLIENT);
-            let Found::Frame(first) = frames::find(&output, 100) else { panic!("{output:?}") };
+            let ParsedFrame::Frame(first) = frames::parse_frame(&output, 100) else {
+                panic!("{output:?}")
+            };
             let rest = &output[LENGTH_BYTES + first.len()..];
             let said = introduction::read(rest).unwrap().unwrap();
             assert_eq!(said.durability.as_deref(), Some("volatile"));

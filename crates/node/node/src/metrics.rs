@@ -503,7 +503,7 @@ mod tests {
         }
     }
 
-    fn says(status: &Status, expected: [&str; 4]) {
+    fn check_lines(status: &Status, expected: [&str; 4]) {
         let mut text = String::new();
         gauges(status, Clients::default(), &mut text);
         for line in expected {
@@ -555,7 +555,7 @@ mod tests {
     #[test]
     fn a_node_says_whether_it_is_removed_behind_sent_a_snapshot_or_refuses_data() {
         let mut status = status();
-        says(&status, ["removed 0", "behind 0", "receiving_snapshot 0", "data_refused 0"]);
+        check_lines(&status, ["removed 0", "behind 0", "receiving_snapshot 0", "data_refused 0"]);
         status.progress = Some(Progress {
             activity: Activity::CatchingUp,
             from: 0,
@@ -564,10 +564,10 @@ mod tests {
             per_second: None,
             ms: 0,
         });
-        says(&status, ["removed 0", "behind 1", "receiving_snapshot 0", "data_refused 0"]);
+        check_lines(&status, ["removed 0", "behind 1", "receiving_snapshot 0", "data_refused 0"]);
         let progress = status.progress.as_mut().expect("it is there");
         progress.activity = Activity::ReceivingSnapshot;
         (status.removed, status.disk.data_refused) = (true, true);
-        says(&status, ["removed 1", "behind 1", "receiving_snapshot 1", "data_refused 1"]);
+        check_lines(&status, ["removed 1", "behind 1", "receiving_snapshot 1", "data_refused 1"]);
     }
 }

@@ -34,8 +34,8 @@ use crate::{
     home::Home,
     hops,
     host::{
-        Backup, Charter, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide,
-        PeerUp, Refused, Wanted,
+        Backup, Charter, ClientSide, Founded, Host, OperatorSide, Order, Outcome, PeerSide, PeerUp,
+        Refused, StreamRange, TurnTimes,
     },
     identity::{Identity, IdentityError},
     listener::Listener,
@@ -64,7 +64,7 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     /// The addresses saved by the previous process have been passed to the network.
     has_sent_table: bool,
     /// More than half of the peers claim that this node was removed.
-    told_removed: bool,
+    is_reported_removed: bool,
     /// Time of the next write of the identity. The identity may lag behind the decisions.
     write_at: Option<Time>,
     /// A level that a peer uses and this release does not support.
@@ -99,7 +99,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             time: Time(0),
             front_ms: 0,
             has_sent_table: false,
-            told_removed: false,
+            is_reported_removed: false,
             write_at: None,
             too_old: None,
             fell_behind: None,
@@ -132,7 +132,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
     /// written.
     pub fn finish(mut self) -> Result<(), IdentityError> {
         if let Some(hops) = self.replica.hops() {
-            hops::leave(hops, self.identity.home_mut())?;
+            hops::save_stamps(hops, self.identity.home_mut())?;
         }
         if self.replica.stopped_cleanly() { self.identity.mark_clean() } else { Ok(()) }
     }
@@ -173,7 +173,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         if votes && joins.is_some() || joins == Some(As::Learner) {
             self.identity.mark_joined()?;
         }
-        if (self.replica.is_removed() || self.told_removed) && !self.identity.is_removed() {
+        if (self.replica.is_removed() || self.is_reported_removed) && !self.identity.is_removed() {
             self.identity.mark_removed()?;
         }
         self.identity.save_book()?;
@@ -262,7 +262,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
 }
 
 impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
-    fn peer_up(&mut self, now: Now, peer: &PeerUp) {
+    fn peer_up(&mut self, now: TurnTimes, peer: &PeerUp) {
         let Member { node, incarnation } = peer.member;
         self.incarnations.insert(node, incarnation);
         self.forget_strangers();
@@ -272,12 +272,12 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
         self.replica.peer_up(now.time, member, boot, newest, peer.addresses.clone());
     }
 
-    fn told_removed(&mut self, now: Now) {
-        self.told_removed = true;
+    fn told_removed(&mut self, now: TurnTimes) {
+        self.is_reported_removed = true;
         self.write_at.get_or_insert(now.time);
     }
 
-    fn peer_down(&mut self, now: Now, node: NodeId) {
+    fn peer_down(&mut self, now: TurnTimes, node: NodeId) {
         self.replica.peer_down(now.time, node);
     }
 
@@ -295,7 +295,7 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
         admit(&mut self.identity, join)
     }
 
-    fn recall(&self, node: NodeId) -> Memory {
+    fn memory_of(&self, node: NodeId) -> Memory {
         self.replica.memory_of(node)
     }
 
@@ -321,7 +321,7 @@ impl<H: Home, S: StateMachine, F: Front> ClientSide for NodeHost<H, S, F> {
         &mut self.front
     }
 
-    fn front_and_requests(&mut self, now: Now) -> (&mut F, impl Requests) {
+    fn front_and_requests(&mut self, now: TurnTimes) -> (&mut F, impl Requests) {
         (&mut self.front, self.replica.requests(now.time, now.wall_ms))
     }
 
@@ -358,7 +358,7 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
 
     fn hold_streams(
         &mut self,
-        now: Now,
+        now: TurnTimes,
         earlier: Option<StreamHold>,
     ) -> Result<StreamHold, String> {
         self.replica.hold_streams(now.time, earlier)
@@ -386,17 +386,23 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
         metrics::lines_dropped(self.listener.lines_dropped(), out);
     }
 
-    fn order(&mut self, now: Now, order: Order) {
+    fn start_request(&mut self, now: TurnTimes, order: Order) {
         match order {
             Order::Probe => self.replica.probe(now.time),
             Order::Transfer(to) => self.replica.transfer(now.time, to),
             Order::Snapshot(at) => self.replica.snapshot_now(at),
             Order::Scrub(pace) => self.replica.begin_scrub(now.time, now.wall_ms, pace),
             Order::Hold(setting, until) => self.replica.hold_setting(now.time, setting, until),
-            Order::Group { asked, ask, dry_run } => {
+            Order::Group { request_number: asked, ask, dry_run } => {
                 self.replica.ask_group(now.time, asked, ask, dry_run)
             }
-            Order::Held(Wanted { asked, hold, stream, position, bytes_max }) => {
+            Order::Held(StreamRange {
+                request_number: asked,
+                hold,
+                stream,
+                position,
+                bytes_max,
+            }) => {
                 let wanted = (stream, position, bytes_max);
                 self.replica.read_held(now.time, (asked, hold), wanted);
             }
@@ -426,8 +432,8 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
 impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
     fn poll(&mut self, turn: &mut Turn<'_>) {
         let (time, wall_ms) = (turn.time, turn.wall_ms);
-        self.time = time;
-        let (front, mut requests) = self.front_and_requests(Now { time, wall_ms });
+        (self.time, self.wall_ms) = (time, wall_ms);
+        let (front, mut requests) = self.front_and_requests(TurnTimes { time, wall_ms });
         front.poll(&mut requests);
         let front_ms = requests.wall_ms();
         drop(requests);
@@ -437,7 +443,7 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         while self.replica.deliver(time, wall_ms, &mut self.front) {}
     }
 
-    fn submit(&mut self, now: Now) {
+    fn submit(&mut self, now: TurnTimes) {
         self.replica.submit(now.time);
     }
 
@@ -495,7 +501,7 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         self.replica.log().wait_fd().into_iter().chain(front).collect()
     }
 
-    fn stop(&mut self, now: Now) {
+    fn stop(&mut self, now: TurnTimes) {
         self.replica.stop(now.time);
     }
 

@@ -24,8 +24,8 @@ use quorate_replica::{
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    boot::{BootError, Parts, Question, Starter, Step, boot},
-    host::{ClientSide as _, Host as _, Now, PeerSide as _},
+    boot::{BootError, BootStep, Parts, Question, Starter, boot},
+    host::{ClientSide as _, Host as _, PeerSide as _, TurnTimes},
     identity::{Expected, Founding, Identity},
     listener::Listener,
     node_host::NodeHost,
@@ -88,17 +88,17 @@ impl Front for Eager {
 }
 
 /// Starter with small sizes that ignores all reports.
-struct Quiet;
+struct SilentStarter;
 
-impl Starter for Quiet {
+impl Starter for SilentStarter {
     fn choose_log(&self, options: &mut LogOptions, _: Class) {
         options.segment_bytes = 64 << 10;
         options.write_bytes_max = 16 << 10;
         options.spare_segments = 1;
     }
     fn choose_replica(&self, _: &mut ReplicaOptions) {}
-    fn hear(&mut self, _: Step<'_>) {}
-    fn recall(&mut self, _: &Question<'_>) -> Vec<(NodeId, Memory)> {
+    fn report_step(&mut self, _: BootStep<'_>) {}
+    fn request_memories(&mut self, _: &Question<'_>) -> Vec<(NodeId, Memory)> {
         Vec::new()
     }
     fn wait_for_room(&mut self, _: &BootError) -> bool {
@@ -106,7 +106,7 @@ impl Starter for Quiet {
     }
 }
 
-impl Listener for Quiet {
+impl Listener for SilentStarter {
     fn notice(&mut self, _: &str) {}
     fn change(&mut self, _: &Change) {}
     fn event(&mut self, _: Time, _: &Event, _: Option<&str>) {}
@@ -144,26 +144,26 @@ fn parts() -> Parts<Nothing, Eager> {
         service: Nothing,
         stored_to: |_| Slot(0),
         front: Eager::default(),
-        listener: Box::new(Quiet),
+        listener: Box::new(SilentStarter),
     }
 }
 
 /// Boots node 1 of a group of `nodes` nodes, on `disk`.
 fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
     let identity = Identity::create(disk, founding(nodes)).unwrap();
-    boot(identity, parts(), &mut Quiet).unwrap()
+    boot(identity, parts(), &mut SilentStarter).unwrap()
 }
 
 /// Starter that gets this memory of the node's log from a peer.
-struct Told(Option<Memory>);
+struct RememberingStarter(Option<Memory>);
 
-impl Starter for Told {
+impl Starter for RememberingStarter {
     fn choose_log(&self, options: &mut LogOptions, class: Class) {
-        Quiet.choose_log(options, class);
+        SilentStarter.choose_log(options, class);
     }
     fn choose_replica(&self, _: &mut ReplicaOptions) {}
-    fn hear(&mut self, _: Step<'_>) {}
-    fn recall(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)> {
+    fn report_step(&mut self, _: BootStep<'_>) {}
+    fn request_memories(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)> {
         assert_eq!((question.cluster, question.node), (1, NodeId(1)));
         assert_eq!(question.peers.len(), 3);
         vec![(NodeId(2), self.0.take().unwrap()), (NodeId(3), Memory::default())]
@@ -181,7 +181,7 @@ fn a_folder_that_went_back_starts_in_another_incarnation() {
     let disk = MemoryDisk::new();
     let remembered = |incarnation, to, boot| {
         let written = LogEnd { incarnation: Incarnation(incarnation), last_write: to };
-        Told(Some(Memory { log_end: written, boot }))
+        RememberingStarter(Some(Memory { log_end: written, boot }))
     };
     let mut starts = [
         (remembered(0, 1_000, 0), Some((1, 1))),
@@ -240,7 +240,7 @@ fn the_folder_is_marked_before_a_raise_is_taken_in() {
             with_bytes: false,
         };
         let frame = Frame::Protocol { message: Message::Phase2a(proposal), bytes: None };
-        let now = Now { time: Time(10), wall_ms: 0 };
+        let now = TurnTimes { time: Time(10), wall_ms: 0 };
         let received = Received::plain(Member::first(2), frame);
         host.frame(&mut now.turn(&mut NoPeers), Lane::Control, received);
         host.replica().node().newest_run().voted_to(ballot)
@@ -258,7 +258,7 @@ fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
     let mut host = host(MemoryDisk::new(), 1);
     // Once the node itself has no work, only the front decides.
     let idle = (1..1_000).map(|turn| Time(turn * 10)).find(|now| {
-        let now = Now { time: *now, wall_ms: 0 };
+        let now = TurnTimes { time: *now, wall_ms: 0 };
         host.poll(&mut now.turn(&mut NoPeers));
         host.submit(now);
         host.end_turn(now.time).is_none_or(|at| at > now.time)

@@ -34,7 +34,7 @@ pub struct Recovering {
 
 /// State of the folder when an attempt begins.
 #[derive(Debug)]
-pub enum Begun {
+pub enum FolderState {
     /// The node is unchanged and its recovery can begin.
     Anew(Recovering),
     /// An earlier attempt was interrupted during its switch. The switch is now complete, and the
@@ -50,7 +50,7 @@ fn doing(what: &'static str, path: &Path) -> impl Fn(io::Error) -> IdentityError
 impl Recovering {
     /// Locks the folder. Completes the switch of an earlier attempt, or removes the leftovers of
     /// one that did not reach its switch.
-    pub fn begin(folder: &Path) -> Result<Begun, IdentityError> {
+    pub fn begin_attempt(folder: &Path) -> Result<FolderState, IdentityError> {
         let cut_off = folder.join(RECOVERING).exists();
         if !cut_off && !LockedFolder::holds_identity(folder)? {
             let folder = folder.to_owned();
@@ -61,11 +61,11 @@ impl Recovering {
         match recovering.home.read(RECOVERING)? {
             Some(_) => {
                 recovering.switch()?;
-                Ok(Begun::Ended)
+                Ok(FolderState::Ended)
             }
             None => {
-                recovering.clear()?;
-                Ok(Begun::Anew(recovering))
+                recovering.remove_work()?;
+                Ok(FolderState::Anew(recovering))
             }
         }
     }
@@ -74,26 +74,26 @@ impl Recovering {
         self.home.path()
     }
 
-    fn work(&self) -> PathBuf {
+    fn work_folder(&self) -> PathBuf {
         self.folder().join(WORK)
     }
 
     pub fn copy(&self) -> PathBuf {
-        self.work().join("copy")
+        self.work_folder().join("copy")
     }
 
     pub fn new_folder(&self) -> PathBuf {
-        self.work().join("new")
+        self.work_folder().join("new")
     }
 
     /// Returns the path of the folder to which the old node's files are moved.
     fn old(&self) -> PathBuf {
-        self.work().join("old")
+        self.work_folder().join("old")
     }
 
     /// Removes the work folder. The node remains unchanged.
-    pub fn clear(&self) -> Result<(), IdentityError> {
-        let work = self.work();
+    pub fn remove_work(&self) -> Result<(), IdentityError> {
+        let work = self.work_folder();
         match fs::remove_dir_all(&work) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(failed("remove", &work, &error))
@@ -104,7 +104,7 @@ impl Recovering {
 
     /// Copies all files of the node to the work folder, and returns the path of the copy.
     pub fn copy_all(&self) -> Result<PathBuf, IdentityError> {
-        let (work, copy) = (self.work(), self.copy());
+        let (work, copy) = (self.work_folder(), self.copy());
         create_private_folder(&work).map_err(doing("create", &work))?;
         create_private_folder(&copy).map_err(doing("create", &copy))?;
         for name in self.names()? {
@@ -138,7 +138,7 @@ impl Recovering {
         fs::remove_dir_all(&copy).map_err(doing("remove", &copy))?;
         let old = self.old();
         create_private_folder(&old).map_err(doing("create", &old))?;
-        sync_folder(&self.work())?;
+        sync_folder(&self.work_folder())?;
         sync_folder(self.folder())?;
         self.home.replace(RECOVERING, OUT)?;
         self.switch()
@@ -186,7 +186,7 @@ impl Recovering {
             }
             false => folder.clone(),
         };
-        self.clear()?;
+        self.remove_work()?;
         let mark = folder.join(RECOVERING);
         fs::remove_file(&mark).map_err(doing("remove", &mark))?;
         sync_folder(&folder)?;
@@ -258,9 +258,9 @@ mod tests {
     }
 
     fn anew(folder: &Path) -> Recovering {
-        match Recovering::begin(folder).unwrap() {
-            Begun::Anew(recovering) => recovering,
-            Begun::Ended => panic!("nothing was to be ended"),
+        match Recovering::begin_attempt(folder).unwrap() {
+            FolderState::Anew(recovering) => recovering,
+            FolderState::Ended => panic!("nothing was to be ended"),
         }
     }
 
@@ -310,7 +310,7 @@ mod tests {
         let recovering = anew(folder);
         recovering.copy_all().unwrap();
         node(&recovering.new_folder(), 2);
-        assert!(Recovering::begin(folder).is_err(), "it is locked");
+        assert!(Recovering::begin_attempt(folder).is_err(), "it is locked");
         drop(recovering);
         is_of(folder, 1);
         LockedFolder::open(folder).unwrap();
@@ -355,7 +355,7 @@ mod tests {
                 let refused = LockedFolder::open(folder).unwrap_err().to_string();
                 assert!(refused.contains("quorate recover"), "{refused}");
                 assert!(LockedFolder::create(folder).is_err());
-                assert!(matches!(Recovering::begin(folder), Ok(Begun::Ended)));
+                assert!(matches!(Recovering::begin_attempt(folder), Ok(FolderState::Ended)));
                 is_new(folder);
             }
         }
@@ -363,7 +363,7 @@ mod tests {
 
     /// Creates the state that [`Recovering::finish`] expects.
     fn node_in(recovering: &Recovering) {
-        fs::create_dir(recovering.work()).unwrap();
+        fs::create_dir(recovering.work_folder()).unwrap();
         fs::create_dir(recovering.old()).unwrap();
         node(&recovering.new_folder(), 2);
     }

@@ -75,10 +75,10 @@ pub fn restore<R: Read>(
 ) -> Result<(), RestoreError> {
     let mut home = LockedFolder::create_to_restore(folder)?;
     home.replace(RESTORING, b"").map_err(IdentityError::from)?;
-    let filled = fill(&mut home, from, checked, group);
+    let filled = create_contents(&mut home, from, checked, group);
     if filled.is_err() {
         // If this fails, the next attempt removes the leftovers.
-        let _ = clear(folder).and_then(|()| remove_mark(folder));
+        let _ = remove_unfinished(folder).and_then(|()| remove_mark(folder));
     }
     filled?;
     let founding = Founding {
@@ -98,14 +98,14 @@ pub fn restore<R: Read>(
 }
 
 /// Creates all contents of the folder except the identity.
-fn fill<R: Read>(
+fn create_contents<R: Read>(
     home: &mut LockedFolder,
     from: R,
     checked: &Checked,
     group: &NewGroup,
 ) -> Result<(), RestoreError> {
     let folder = home.path().to_owned();
-    clear(&folder)?;
+    remove_unfinished(&folder)?;
     for family in Family::all() {
         let path = folder.join(family.folder());
         create_private_folder(&path).map_err(|error| failed("create", &path, &error))?;
@@ -119,7 +119,7 @@ fn fill<R: Read>(
                 checked,
                 group,
                 &mut |part| Ok(parts.write(&part)?),
-                &mut |stream, position, bytes| Ok(streams.put(stream, position, bytes)?),
+                &mut |stream, position, bytes| Ok(streams.append_bytes(stream, position, bytes)?),
             )?;
             streams.finish(group.at)?;
             begins
@@ -130,7 +130,7 @@ fn fill<R: Read>(
     sync_folder(&folder.join(Family::Snapshot.folder()))?;
     sync_folder(&folder)?;
     let base = Base { start: begins.at, note: begins.note };
-    let (name, bytes) = base.of_new_log(group.cluster, group.node);
+    let (name, bytes) = base.for_new_log(group.cluster, group.node);
     home.replace(name, &bytes).map_err(IdentityError::from)?;
     Ok(())
 }
@@ -190,7 +190,7 @@ impl PartFiles<'_> {
 }
 
 /// Removes the files of an unfinished attempt.
-fn clear(folder: &Path) -> Result<(), IdentityError> {
+fn remove_unfinished(folder: &Path) -> Result<(), IdentityError> {
     let ignore_missing = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,

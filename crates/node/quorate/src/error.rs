@@ -82,7 +82,7 @@ impl From<JoiningError> for Error {
     fn from(error: JoiningError) -> Self {
         match &error {
             JoiningError::Identity(error) => error.clone().into(),
-            JoiningError::Differs { what, theirs, .. } => {
+            JoiningError::Differs { setting: what, founder_value: theirs, .. } => {
                 let hint = format!("leave --{what} out, or set it to {theirs}");
                 Self::new("mismatch", &error).hint(hint)
             }

@@ -8,7 +8,7 @@ use quorate_log::disk::make_private;
 use quorate_net::{FOUNDER_PATIENCE, JoinError, join, members_among};
 use quorate_node::{
     LockedFolder,
-    founding::{Joined, Joining, Newcomer, Role, found, list_text},
+    founding::{Joined, Joining, Newcomer, Role, found_cluster, list_text},
     identity::{Founding, Identity, IdentityError},
 };
 use quorate_replica::group::As;
@@ -139,7 +139,7 @@ impl Folder {
                 let (cluster, nonce) = (random()?, random()?);
                 let (cluster, nonce) = (u128::from_le_bytes(cluster), u64::from_le_bytes(nonce));
                 let (home, wanted) = (create(settings)?, settings.wanted());
-                Ok(Some(found(home, &wanted, node, peer, cluster, nonce)?))
+                Ok(Some(found_cluster(home, &wanted, node, peer, cluster, nonce)?))
             }
             Self::Joiner { node, founder } => ask_founder(settings, node, &founder, stop, waiting),
             Self::Newcomer { role } => {

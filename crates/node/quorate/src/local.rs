@@ -269,7 +269,7 @@ impl Local {
         let (tell, told) = sync_channel(1);
         // The send fails if the caller has given up, which is harmless.
         let answer = Answer::new(move |result| drop(tell.try_send(result)));
-        if !self.asks.put(Ask { wanted, answer }) {
+        if !self.asks.send_request(Ask { wanted, answer }) {
             return Err(NotDone(Failure::Stopping));
         }
         // If the node dropped the request, the outcome is unknown.
@@ -427,10 +427,10 @@ fn write(requests: &mut dyn Requests, tag: Tag, command: &[u8]) -> Result<(), Fa
 impl Front for LocalFront {
     fn poll(&mut self, requests: &mut dyn Requests) {
         self.follow_users(requests);
-        self.asks.begin();
+        self.asks.clear_signal();
         let mut queries = 0;
         self.has_more = false;
-        while let Some(ask) = self.held.take().or_else(|| self.asks.next()) {
+        while let Some(ask) = self.held.take().or_else(|| self.asks.next_request()) {
             if ask.wanted.waits(requests) {
                 if self.patience.is_over(requests.wall_ms()) {
                     ask.answer.tell(Err(Failure::NoQuorum));

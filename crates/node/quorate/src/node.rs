@@ -6,11 +6,12 @@ use quorate_core::{lease::Leases, node_id::NodeId, record::Class, slot::Slot, wi
 use quorate_log::disk::Family;
 use quorate_log::{LINGER_BYTES, LogOptions, ReadProgress, Recovery};
 use quorate_net::{
-    Identity as NetIdentity, Limits, PeerAddress, RECALL_PATIENCE, Settings as NetSettings, recall,
+    Identity as NetIdentity, Limits, PeerAddress, RECALL_PATIENCE, Settings as NetSettings,
+    request_memories,
 };
 use quorate_node::{
     Home as _, Identity, LockedFolder, NodeHost,
-    boot::{BootError, Parts, Question, Starter as BootStarter, Step, boot},
+    boot::{BootError, BootStep, Parts, Question, Starter as BootStarter, boot},
     hops,
 };
 use quorate_replica::{
@@ -69,7 +70,7 @@ pub fn open<S: StateMachine, F: Front>(
     };
     let mut host = boot(identity, parts, &mut production)?;
     if settings.hops {
-        host = host.stamping(hops::ring());
+        host = host.stamping(hops::new_ring());
     }
     let net = net_settings(settings, host.identity(), addresses);
     Ok((host, net))
@@ -127,34 +128,34 @@ impl BootStarter for Production<'_, '_> {
         }
     }
 
-    fn hear(&mut self, step: Step<'_>) {
+    fn report_step(&mut self, step: BootStep<'_>) {
         match step {
-            Step::Disk(reason) => (self.starter.tell)(Opening::Disk(reason)),
-            Step::Reading(reading) => (self.starter.tell)(Opening::ReadingLog(reading)),
-            Step::Forgot(incarnation) => tracing::warn!(
+            BootStep::Disk(reason) => (self.starter.tell)(Opening::Disk(reason)),
+            BootStep::Reading(reading) => (self.starter.tell)(Opening::ReadingLog(reading)),
+            BootStep::Forgot(incarnation) => tracing::warn!(
                 incarnation = incarnation.0,
                 "the last stop was unclean, so votes may be lost: this node learns without a vote"
             ),
-            Step::Lost(places) => {
+            BootStep::Lost(places) => {
                 for place in places {
                     tracing::error!(%place, "the log is damaged and may have lost votes");
                 }
             }
-            Step::Replaced(incarnation) => tracing::error!(
+            BootStep::Replaced(incarnation) => tracing::error!(
                 incarnation = incarnation.0,
                 folder = %self.log_folder.display(),
                 "the log lost votes: this node learns without a vote from now on; check that the disk of its log is mounted"
             ),
-            Step::Recovered(recovery) => tell_recovered(recovery),
+            BootStep::Recovered(recovery) => tell_recovered(recovery),
         }
     }
 
-    fn recall(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)> {
+    fn request_memories(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)> {
         let Question { cluster, node, peers } = *question;
         let others = peers.iter().filter(|(other, _)| **other != node);
         let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
         let trust = self.settings.protection.trust();
-        recall(&others, cluster, node, trust, RECALL_PATIENCE)
+        request_memories(&others, cluster, node, trust, RECALL_PATIENCE)
     }
 
     fn wait_for_room(&mut self, error: &BootError) -> bool {

@@ -58,7 +58,7 @@ impl Passwords {
 fn work(waiting: &Receiver<Job>, told: &RequestSender<(u64, bool)>) {
     for job in waiting {
         let fits = password::fits(&job.hash, &job.password);
-        if !told.put((job.ticket, fits)) {
+        if !told.send_request((job.ticket, fits)) {
             return;
         }
     }
@@ -76,8 +76,8 @@ impl Checker for Passwords {
         if self.open == 0 {
             return None;
         }
-        self.verdicts.begin();
-        let verdict = self.verdicts.next();
+        self.verdicts.clear_signal();
+        let verdict = self.verdicts.next_request();
         self.open -= usize::from(verdict.is_some());
         verdict
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_log::disk::DriverChoice;
 use quorate_net::{IoThreads, Spin, Spread};
-use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
+use quorate_node::{founding::FoundingSettings, identity::Expected, terms::Terms};
 use quorate_replica::{
     ScrubOptions, defaults, group::As, rising::Raising, routing::Votes, tuner::Settings as Tuning,
 };
@@ -145,8 +145,8 @@ impl Settings {
     }
 
     /// Returns the subset of settings that applies to the first start.
-    pub(crate) fn wanted(&self) -> Wanted {
-        Wanted {
+    pub(crate) fn wanted(&self) -> FoundingSettings {
+        FoundingSettings {
             expected: Expected {
                 node: self.node,
                 class: self.class,

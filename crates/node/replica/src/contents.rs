@@ -510,7 +510,7 @@ mod tests {
         };
         let open = quorate_stream::Command::Open {
             name: "s".parse().unwrap(),
-            how: quorate_stream::OpenMode::Create,
+            mode: quorate_stream::OpenMode::Create,
             writer: quorate_stream::Writer(1),
             stream,
             now_ms: 0,
@@ -547,7 +547,7 @@ mod tests {
         assert_eq!(first, (slots(2, 7), Bytes::None), "a part of it is needed");
         contents.release_below(Slot(30));
         assert!(!contents.holds_all(&CONTENT, slots(22, 30), &streams));
-        streams.close(stream);
+        streams.close_inner(stream);
         let rest = contents.held_range(&CONTENT, slots(8, 99), &streams);
         assert_eq!(rest, slots(8, 99), "closed: no peer needs it");
         assert_eq!(contents.recent(&CONTENT, slots(7, 9)).unwrap()[..], [7, 8], "a peer may");

@@ -236,7 +236,7 @@ impl<D: Disk> Storing<D> {
         if self.log.lingers() {
             let due = *self.write_by.get_or_insert(now.plus_ms(LINGER_MS));
             if awaited || now >= due {
-                self.log.hurry();
+                self.log.write_soon();
             }
         }
         self.log.submit();
@@ -320,7 +320,7 @@ impl<D: Disk> Storing<D> {
             // The slots were trimmed in the meantime, so a snapshot covers them.
             return None;
         }
-        let lost = !done.lost.is_empty();
+        let lost = !done.lost_slots.is_empty();
         let news = self.read_failure.is_none() || lost;
         // Lost data is repaired; after any other error the next read may succeed.
         self.read_failure = (!lost).then(|| error.to_string());

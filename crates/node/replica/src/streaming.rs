@@ -147,7 +147,10 @@ impl Streaming {
             return Vec::new();
         }
         self.retain_at = now.plus_ms(RETAIN_MS);
-        let trim = |(name, before): (&Name, u64)| Command::Trim { name: name.clone(), before };
+        let trim = |(name, before): (&Name, u64)| Command::Trim {
+            name: name.clone(),
+            retain_from: before,
+        };
         let mut commands: Vec<Command> = streams.overfull(RETAIN_BYTES).map(trim).collect();
         if let Some(age_ms) = streams.shortest_age() {
             // The interval matches the resolution with which the table records ages.
@@ -266,7 +269,7 @@ impl Streaming {
             self.on_done(now, waiter, reply);
         }
         for (stream, range, skipped) in std::mem::take(&mut self.runs) {
-            let Some(next) = streams.next(stream) else {
+            let Some(next) = streams.next_position(stream) else {
                 continue;
             };
             runs.applied(stream, next);
@@ -319,7 +322,7 @@ impl Streaming {
     pub(crate) fn loaded(&mut self, now: Time, streams: &Table, runs: &mut Runs) {
         self.retains = true;
         runs.retain(|stream| streams.may_be_open(stream));
-        for stream in streams.open() {
+        for stream in streams.open_streams() {
             if let Some((first, next)) = streams.next_of_piece(stream) {
                 runs.applied(stream, next);
                 self.owning.adopt(now, stream, first, next);

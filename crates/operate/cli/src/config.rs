@@ -334,7 +334,7 @@ impl StartConfig {
             engine: layers.required(
                 "stream-engine",
                 "auto, uring or portable",
-                DriverChoice::named,
+                DriverChoice::from_name,
             )?,
             spin: layers.required("spin", "auto, off, or 1 to 1000 microseconds", Spin::named)?,
             cluster_mode: layers.required(

@@ -21,11 +21,11 @@ use quorate_log::LogOptions;
 use quorate_node::log_service::{FrameFront, NoState};
 use quorate_node::{
     Identity, LockedFolder, NodeHost,
-    boot::{Alone, BootError, Parts, Question, Starter, Step, boot_alone},
-    host::{Backup, Host as _, Now, OperatorSide as _, Order, Outcome},
+    boot::{Alone, BootError, BootStep, Parts, Question, Starter, boot_alone},
+    host::{Backup, Host as _, OperatorSide as _, Order, Outcome, TurnTimes},
     identity::{Expected, Founding, IdentityError},
     listener::Listener,
-    recovering::{Begun, Recovering},
+    recovering::{FolderState, Recovering},
     restoring::{self, RestoreError},
 };
 use quorate_replica::{
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
         return Err(Problem::usage(what)
             .hint("if a majority can still come back, start those nodes instead; see docs/operate/lost-majority.md"));
     }
-    let begun = Recovering::begin(&args.data).map_err(|error| {
+    let begun = Recovering::begin_attempt(&args.data).map_err(|error| {
         let missing = matches!(error, IdentityError::Missing { .. });
         let problem = Problem::from(quorate::Error::from(error));
         match missing {
@@ -112,13 +112,13 @@ pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
         }
     });
     let recovering = match begun? {
-        Begun::Anew(recovering) => recovering,
-        Begun::Ended => return ended(&args.data, output),
+        FolderState::Anew(recovering) => recovering,
+        FolderState::Ended => return ended(&args.data, output),
     };
     let done = recover(args, &recovering);
     if done.is_err() {
         // The old node's files are unchanged, and the next attempt removes the remains of this one.
-        let _ = recovering.clear();
+        let _ = recovering.remove_work();
     }
     let mut recovered = done?;
     recovered.old = recovering.finish().map_err(quorate::Error::from)?;
@@ -331,17 +331,17 @@ struct Replaying<F: Front, S: StateMachine> {
 }
 
 impl<F: Front, S: StateMachine> Replaying<F, S> {
-    fn now(&self) -> Now {
+    fn now(&self) -> TurnTimes {
         let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { time: Time(us), wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX) }
+        TurnTimes { time: Time(us), wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX) }
     }
 
     fn turn(&mut self) -> Result<Status, Problem> {
-        let Now { time, wall_ms } = self.now();
+        let TurnTimes { time, wall_ms } = self.now();
         let mut plane = NoPeers;
         self.host.poll(&mut Turn { time, wall_ms, plane: &mut plane });
-        self.host.submit(Now { time, wall_ms });
+        self.host.submit(TurnTimes { time, wall_ms });
         let wake_at = self.host.end_turn(time);
         if wake_at.is_none_or(|at| at > time) {
             thread::sleep(PAUSE);
@@ -379,7 +379,7 @@ impl<F: Front, S: StateMachine> Replaying<F, S> {
 
     fn snapshot(&mut self) -> Result<Backup, Problem> {
         let now = self.now();
-        self.host.order(now, Order::Snapshot(None));
+        self.host.start_request(now, Order::Snapshot(None));
         loop {
             self.turn()?;
             match self.host.next_outcome() {
@@ -419,9 +419,9 @@ impl Starter for Quiet {
         options.snapshots.transfer_bytes_per_second = None;
     }
 
-    fn hear(&mut self, _: Step<'_>) {}
+    fn report_step(&mut self, _: BootStep<'_>) {}
 
-    fn recall(&mut self, _: &Question<'_>) -> Vec<(quorate::NodeId, Memory)> {
+    fn request_memories(&mut self, _: &Question<'_>) -> Vec<(quorate::NodeId, Memory)> {
         Vec::new()
     }
 

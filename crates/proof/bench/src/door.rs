@@ -9,7 +9,7 @@ use std::{
 
 use quorate_client::Login;
 use quorate_node::log_service::{
-    classes::Asked,
+    classes::AnswerClass,
     frames::{self, Status},
     introduction::Speaks,
 };
@@ -26,7 +26,7 @@ pub struct Door {
     trust: Option<ClientTrust>,
     login: Option<Login>,
     /// Requested durability class, and the protocol used to request it.
-    class: (Asked, Speaks),
+    class: (AnswerClass, Speaks),
 }
 
 impl From<SocketAddr> for Door {
@@ -44,13 +44,13 @@ impl Door {
             name: name.to_owned(),
             trust: trust.cloned(),
             login: None,
-            class: (Asked::Group, Speaks::Resp),
+            class: (AnswerClass::Group, Speaks::Resp),
         }
     }
 
     /// Sets the durability class of acknowledgements, and the protocol used to request it.
     #[must_use]
-    pub fn class(self, asked: Asked, speaks: Speaks) -> Self {
+    pub fn class(self, asked: AnswerClass, speaks: Speaks) -> Self {
         let class = (asked, speaks);
         Self { class, ..self }
     }
@@ -85,7 +85,7 @@ impl Door {
             log_in(&stream, login, wait)?;
         }
         match self.class {
-            (Asked::Group, _) => {}
+            (AnswerClass::Group, _) => {}
             (asked, speaks) => ask_class(&stream, asked, speaks, wait)?,
         }
         Ok(stream)
@@ -104,8 +104,13 @@ fn log_in(mut stream: &Stream, login: &Login, wait: Duration) -> io::Result<()> 
     is_ok(stream, "AUTH")
 }
 
-/// Switches the connection to acknowledgements at class `asked` ([class-2]).
-fn ask_class(mut stream: &Stream, asked: Asked, speaks: Speaks, wait: Duration) -> io::Result<()> {
+/// Switches the connection to acknowledgements at this class ([class-2]).
+fn ask_class(
+    mut stream: &Stream,
+    asked: AnswerClass,
+    speaks: Speaks,
+    wait: Duration,
+) -> io::Result<()> {
     patient(stream, wait)?;
     match speaks {
         Speaks::Resp => {

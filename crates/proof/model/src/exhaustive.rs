@@ -101,7 +101,7 @@ impl Bounds {
     fn flow(&self, state: &State, site: usize, actions: &mut Vec<Action>) {
         let world = &state.world;
         for (stream, end) in world.clients.streams() {
-            let next = world.sites[site].applied.table().next(stream);
+            let next = world.sites[site].applied.table().next_position(stream);
             let Some(next) = next.filter(|_| world.sites[site].node.is_some()) else {
                 continue;
             };

@@ -374,7 +374,7 @@ impl Act<'_> {
             }
             for (stream, to) in &given {
                 let (stream, to) = (*stream, *to);
-                let next = self.world.sites[site].applied.table().next(stream);
+                let next = self.world.sites[site].applied.table().next_position(stream);
                 if next.is_some_and(|next| self.world.sites[site].held_to(stream, next, to) < to) {
                     let from = 0;
                     self.apply(&Event::Carry { site, stream, from, to })?;

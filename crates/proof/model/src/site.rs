@@ -255,14 +255,14 @@ impl Site {
 
     /// Receives bytes of a stream, and stores those that may still be applied.
     pub(crate) fn take_stream(&mut self, stream: StreamName, from: u64, to: u64) {
-        let next = self.applied.table().next(stream).unwrap_or(0);
+        let next = self.applied.table().next_position(stream).unwrap_or(0);
         let bytes = (from.max(next)..to).map(|at| Self::byte((stream, at)));
         self.held.extend(bytes);
     }
 
     /// Receives one byte of a stream, and stores it if it may still be applied.
     pub(crate) fn take_byte(&mut self, (stream, position): (StreamName, u64)) {
-        if self.applied.table().next(stream).is_none_or(|next| position >= next) {
+        if self.applied.table().next_position(stream).is_none_or(|next| position >= next) {
             self.held.insert(Self::byte((stream, position)));
         }
     }

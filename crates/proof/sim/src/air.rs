@@ -5,12 +5,12 @@
 
 use std::fmt;
 
-use quorate_packets::plane::Reach;
+use quorate_packets::plane::GroupPath;
 use quorate_packets::{header::HEADER_BYTES, trust::Refusal};
 
 use crate::{
     dice::Dice,
-    network::{Carrier, Weather},
+    network::{Carrier, NetworkConditions},
 };
 
 /// Datagram faults of a run in addition to its other network faults, and parameters of the packet
@@ -73,11 +73,11 @@ impl DatagramFaults {
             changes_us: None,
         };
         let reach = match (group, dice.chance(1, 3)) {
-            (_, true) => Reach::Chain,
-            (true, false) => Reach::Group,
-            (false, false) => Reach::Each,
+            (_, true) => GroupPath::Chain,
+            (true, false) => GroupPath::Group,
+            (false, false) => GroupPath::Each,
         };
-        if reach != Reach::Each {
+        if reach != GroupPath::Each {
             air.changes_us = dice.pick(&[None, None, Some(50_000), Some(500_000)]);
         }
         let carrier = if packets { Carrier::Packets { reach } } else { carrier };
@@ -98,7 +98,7 @@ impl DatagramFaults {
     /// with its delay in microseconds.
     pub fn fly(
         &self,
-        weather: &Weather,
+        weather: &NetworkConditions,
         dice: &mut Dice,
         datagram: &[u8],
         counts: &mut Counts,
@@ -273,7 +273,8 @@ mod tests {
             cut_of_1000: 100,
             ..DatagramFaults::calm()
         };
-        let weather = Weather { lost_of_1000: 100, repeated_of_1000: 100, ..calm_weather() };
+        let weather =
+            NetworkConditions { lost_of_1000: 100, repeated_of_1000: 100, ..calm_weather() };
         let (mut dice, mut counts, datagram) = (Dice::new(1), Counts::default(), [7_u8; 100]);
         let mut whole = 0;
         for _ in 0..1000 {

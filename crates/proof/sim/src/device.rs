@@ -49,7 +49,7 @@ pub struct Faults {
     /// Owner deaths per 1000 in which the device also loses power.
     pub dies_too_of_1000: u64,
     /// Mean interval between removals of a device from the network.
-    pub taken_us: Option<u64>,
+    pub removal_us: Option<u64>,
     /// Mean interval between stalls of a device, which do not erase its memory.
     pub stalls_us: Option<u64>,
     /// Set if the device reports a loss of memory. Otherwise its owner notices the loss from the
@@ -75,14 +75,14 @@ impl Faults {
             slow_of_1000: dice.pick(&[0, 500]),
             resets_us: dice.pick(&[None, Some(500_000)]),
             dies_too_of_1000: dice.pick(&[0, 500, 1000]),
-            taken_us: None,
+            removal_us: None,
             stalls_us: None,
             reports_loss: false,
             damaged_of_1000: 0,
             strangers_us: None,
         };
         let is_there = dice.chance(1, 4);
-        faults.taken_us = dice.pick(&[None, Some(700_000)]);
+        faults.removal_us = dice.pick(&[None, Some(700_000)]);
         faults.reports_loss = dice.chance(1, 2);
         faults.damaged_of_1000 = dice.pick(&[0, 20]);
         faults.strangers_us = dice.pick(&[None, Some(10_000)]);
@@ -100,7 +100,7 @@ impl Faults {
             slow_of_1000: 0,
             resets_us: None,
             dies_too_of_1000: 0,
-            taken_us: None,
+            removal_us: None,
             stalls_us: None,
             reports_loss: true,
             damaged_of_1000: 0,
@@ -112,7 +112,7 @@ impl Faults {
 /// State of a device, shared by the world and the owner.
 struct State {
     faults: Faults,
-    own: Address,
+    own_address: Address,
     host: Host<'static>,
     /// Number of times that the device was powered on.
     boot: u32,
@@ -120,7 +120,7 @@ struct State {
     for_owner: VecDeque<(Program, FrameOrigin, Vec<u8>)>,
     for_network: Vec<Vec<u8>>,
     /// Frames from the owner that are to be delivered a second time.
-    late: VecDeque<Vec<u8>>,
+    replayed: VecDeque<Vec<u8>>,
     /// Frames queued while the device is stalled; `None` while the device runs.
     unseen: Option<VecDeque<(Port, Vec<u8>)>>,
     lost: u64,
@@ -147,7 +147,7 @@ impl DeviceSource for DeviceAccess {
         if lost.is_some() {
             self.device.state().renew();
         }
-        Ok(self.device.own(self.process, self.boot))
+        Ok(self.device.take_ownership(self.process, self.boot))
     }
 }
 
@@ -216,13 +216,13 @@ impl Device {
     pub fn new(seed: u64, node: usize, faults: Faults) -> Self {
         Self(Arc::new(Mutex::new(State {
             faults,
-            own: address(node, 1),
+            own_address: address(node, 1),
             host: programs(&faults, node),
             boot: 1,
             dice: Dice::new(seed ^ (node as u64) << 32 ^ 0x0064_6576),
             for_owner: VecDeque::new(),
             for_network: Vec::new(),
-            late: VecDeque::new(),
+            replayed: VecDeque::new(),
             unseen: None,
             lost: 0,
             owner: 0,
@@ -234,8 +234,8 @@ impl Device {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a process access to this device. A device that was taken away is reset first.
-    pub fn owning(&self, process: u64, boot: u32) -> DeviceAccess {
+    /// Returns the access of a process to this device.
+    pub fn access_for(&self, process: u64, boot: u32) -> DeviceAccess {
         let device = self.clone();
         let mut state = device.state();
         if state.is_taken {
@@ -246,7 +246,7 @@ impl Device {
     }
 
     /// Makes a process the owner of the device, and returns the process's end of the port.
-    fn own(&self, process: u64, boot: u32) -> AttachedDevice {
+    fn take_ownership(&self, process: u64, boot: u32) -> AttachedDevice {
         let mut state = self.state();
         state.owner = process;
         state.for_owner.clear();
@@ -274,14 +274,14 @@ impl Device {
         let chance = state.faults.dies_too_of_1000;
         let dies = state.dice.chance(chance, 1000);
         if dies {
-            state.forget();
+            state.clear_state();
         }
         dies
     }
 
     /// Cuts and restores the power, which erases the memory of the device.
     pub fn reset(&self) {
-        self.state().forget();
+        self.state().clear_state();
     }
 
     /// Removes the device from the network, so that it neither sends nor receives frames. Its owner
@@ -301,7 +301,7 @@ impl Device {
     pub fn resume(&self) {
         let mut state = self.state();
         for (from, frame) in state.unseen.take().into_iter().flatten() {
-            state.step(from, &frame);
+            state.pass_frame(from, &frame);
         }
     }
 
@@ -309,7 +309,7 @@ impl Device {
     pub fn receive_frame(&self, frame: &[u8]) -> bool {
         let mut state = self.state();
         if !state.is_taken {
-            state.step(Port::Network, frame);
+            state.pass_frame(Port::Network, frame);
         }
         !state.for_owner.is_empty()
     }
@@ -319,12 +319,12 @@ impl Device {
         std::mem::take(&mut self.state().for_network)
     }
 
-    pub fn calm(&self) {
+    pub fn stop_faults(&self) {
         self.resume();
         let mut state = self.state();
         let Faults { cells, room, reports_loss: tells, .. } = state.faults;
         state.faults = Faults { cells, room, reports_loss: tells, ..Faults::calm() };
-        state.late.clear();
+        state.replayed.clear();
     }
 }
 
@@ -335,32 +335,39 @@ impl State {
             cells: self.faults.cells,
             room: self.faults.room,
             form: Form::Raw,
-            own: self.own,
+            own: self.own_address,
             owner: Address {
-                mac: [self.own.mac[0], 0, 0, self.own.mac[3], self.own.mac[4], 2],
-                ..self.own
+                mac: [
+                    self.own_address.mac[0],
+                    0,
+                    0,
+                    self.own_address.mac[3],
+                    self.own_address.mac[4],
+                    2,
+                ],
+                ..self.own_address
             },
             all_hosts: GROUP,
         }
     }
 
-    fn forget(&mut self) {
+    fn clear_state(&mut self) {
         self.host.forget();
         self.boot += 1;
         self.for_owner.clear();
         self.for_network.clear();
-        self.late.clear();
+        self.replayed.clear();
         self.unseen = None;
     }
 
     /// Replaces the device with a new one that is connected to the network.
     fn renew(&mut self) {
-        self.forget();
+        self.clear_state();
         self.is_taken = false;
     }
 
     /// Passes one frame through the acceptor's and the coordinator's program.
-    fn step(&mut self, from: Port, frame: &[u8]) {
+    fn pass_frame(&mut self, from: Port, frame: &[u8]) {
         if let Some(unseen) = &mut self.unseen {
             if unseen.len() < UNSEEN_MAX {
                 unseen.push_back((from, frame.to_vec()));
@@ -420,16 +427,16 @@ impl Owned for DevicePort {
         }
         let (lost, repeated) = (state.faults.lost_of_1000, state.faults.repeated_of_1000);
         if state.dice.chance(repeated, 1000) {
-            state.late.push_back(frame.to_vec());
+            state.replayed.push_back(frame.to_vec());
         }
         if !state.dice.chance(lost, 1000) {
-            state.step(Port::Owner, frame);
+            state.pass_frame(Port::Owner, frame);
         }
         // Delivers an earlier frame a second time, after later frames.
         if state.dice.chance(100, 1000)
-            && let Some(again) = state.late.pop_front()
+            && let Some(again) = state.replayed.pop_front()
         {
-            state.step(Port::Owner, &again);
+            state.pass_frame(Port::Owner, &again);
         }
     }
 

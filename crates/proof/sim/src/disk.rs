@@ -119,28 +119,28 @@ pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
 /// Durable and released prefix of a node's log, in write order ([disk-2]).
 #[derive(Debug, Default)]
 pub struct Released {
-    next: u64,
-    early: BTreeMap<u64, LogWrite>,
+    next_write: u64,
+    early_writes: BTreeMap<u64, LogWrite>,
 }
 
 impl Released {
     /// Returns a prefix that ends before write `next`.
     pub fn new(next: u64) -> Self {
-        Self { next, early: BTreeMap::new() }
+        Self { next_write: next, early_writes: BTreeMap::new() }
     }
 
     /// Returns the number of the first log write after the prefix.
-    pub fn next(&self) -> u64 {
-        self.next
+    pub fn next_write(&self) -> u64 {
+        self.next_write
     }
 
     /// Records a log write that reached the disk. Returns the writes that are released as a result,
     /// in order.
-    pub fn complete(&mut self, write: LogWrite) -> Vec<LogWrite> {
-        self.early.insert(write.seq, write);
+    pub fn record_write(&mut self, write: LogWrite) -> Vec<LogWrite> {
+        self.early_writes.insert(write.seq, write);
         let mut out = Vec::new();
-        while let Some(write) = self.early.remove(&self.next) {
-            self.next += 1;
+        while let Some(write) = self.early_writes.remove(&self.next_write) {
+            self.next_write += 1;
             out.push(write);
         }
         out

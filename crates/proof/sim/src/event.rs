@@ -6,9 +6,9 @@ use quorate_core::time::Time;
 use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::DeliveredEvent};
 
 use crate::{
-    front::Ask,
+    front::StreamRequest,
     network::Link,
-    workload::frame_client::{Answer as DeskAnswer, Ask as DeskAsk},
+    workload::frame_client::{Answer as DeskAnswer, FrameRequest as DeskAsk},
 };
 
 /// Event that happens at a scheduled time.
@@ -80,7 +80,7 @@ pub(crate) enum Event {
         life: u64,
         connection: ConnectionId,
         tag: StreamTag,
-        ask: Ask,
+        ask: StreamRequest,
     },
     /// A device client takes its next step.
     FrameClient(usize),

@@ -14,7 +14,7 @@ use crate::{
     air::DatagramFaults,
     device,
     dice::Dice,
-    network::{Carrier, Weather},
+    network::{Carrier, NetworkConditions},
     workload::streams::Load,
 };
 
@@ -130,7 +130,7 @@ pub struct Settings {
     /// Maximum time between two requests from a client.
     pub think_us: u64,
     /// Conditions of the network between nodes.
-    pub weather: Weather,
+    pub weather: NetworkConditions,
     /// Datagram faults, which apply only if the carrier is packets.
     pub air: DatagramFaults,
     /// Minimum and maximum duration of a disk operation.
@@ -435,8 +435,8 @@ impl Settings {
 }
 
 /// Returns network conditions without loss or delay variation.
-pub fn calm_weather() -> Weather {
-    Weather {
+pub fn calm_weather() -> NetworkConditions {
+    NetworkConditions {
         carrier: Carrier::Streams,
         delay_min_us: 100,
         delay_max_us: 100,
@@ -515,9 +515,9 @@ fn draw_snapshots(seed: u64) -> SnapshotOptions {
     options.in_files_of(4 << 10, chunks)
 }
 
-fn draw_weather(dice: &mut Dice) -> Weather {
+fn draw_weather(dice: &mut Dice) -> NetworkConditions {
     let delay_min_us = dice.pick(&[20, 100, 1000]);
-    Weather {
+    NetworkConditions {
         carrier: dice.pick(&[Carrier::Streams, Carrier::Streams, Carrier::Datagrams]),
         delay_min_us,
         delay_max_us: delay_min_us * dice.pick(&[1, 3, 8]),

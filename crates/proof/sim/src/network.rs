@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_core::time::Time;
-use quorate_packets::plane::Reach;
+use quorate_packets::plane::GroupPath;
 use quorate_wire::{Decoded, Lane};
 
 use crate::dice::Dice;
@@ -24,13 +24,13 @@ pub enum Carrier {
     /// Packet plane for nodes that it reaches, and streams for all others.
     Packets {
         /// Transport by which the packet plane sends broadcast frames.
-        reach: Reach,
+        reach: GroupPath,
     },
 }
 
 /// Network conditions of a run.
 #[derive(Clone, Debug)]
-pub struct Weather {
+pub struct NetworkConditions {
     pub carrier: Carrier,
     pub delay_min_us: u64,
     /// Maximum delay of a delivery that is not late.
@@ -86,7 +86,7 @@ struct Pipe {
 /// Links and connections between all nodes.
 #[derive(Debug)]
 pub struct Network {
-    weather: Weather,
+    weather: NetworkConditions,
     dice: Dice,
     pipes: BTreeMap<Link, Pipe>,
     nodes: usize,
@@ -103,7 +103,7 @@ pub fn pair(a: usize, b: usize) -> (usize, usize) {
 }
 
 impl Network {
-    pub fn new(weather: Weather, nodes: usize, dice: Dice) -> Self {
+    pub fn new(weather: NetworkConditions, nodes: usize, dice: Dice) -> Self {
         let mut pipes = BTreeMap::new();
         for from in 0..nodes {
             for to in (0..nodes).filter(|to| *to != from) {
@@ -116,12 +116,12 @@ impl Network {
         Self { weather, dice, pipes, nodes, connections, next_connection: 0, queue_bytes_seen: 0 }
     }
 
-    pub fn weather(&self) -> &Weather {
+    pub fn weather(&self) -> &NetworkConditions {
         &self.weather
     }
 
     /// Ends all faults, so that no more data is late, lost, duplicated or damaged.
-    pub fn calm(&mut self) {
+    pub fn end_faults(&mut self) {
         let weather = &mut self.weather;
         weather.late_of_1000 = 0;
         weather.lost_of_1000 = 0;

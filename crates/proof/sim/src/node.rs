@@ -29,9 +29,9 @@ use quorate_log::disk::MemoryDisk;
 use quorate_log::{LogOptions, Recovery};
 use quorate_node::{
     Identity, NodeHost,
-    boot::{BootError, Parts, Question, Starter, Step, boot},
-    founding::{Joined, Joining, JoiningError, Newcomer, Role, Wanted, found},
-    host::{Founded, Host as _, Now, Refused},
+    boot::{BootError, BootStep, Parts, Question, Starter, boot},
+    founding::{FoundingSettings, Joined, Joining, JoiningError, Newcomer, Role, found_cluster},
+    host::{Founded, Host as _, Refused, TurnTimes},
     identity::{Expected, IdentityError},
     listener::Listener,
 };
@@ -60,9 +60,9 @@ use crate::{
     device::Device,
     dice::Dice,
     faults::Settings,
-    front::{Ask as StreamAsk, Fronts},
+    front::{Fronts, StreamRequest as StreamAsk},
     side::PacketEndpoint,
-    workload::frame_client::{Answer as DeskAnswer, Ask as DeskAsk},
+    workload::frame_client::{Answer as DeskAnswer, FrameRequest as DeskAsk},
 };
 
 /// Time for which a starting node waits for connections from peers before it leads alone. It
@@ -90,7 +90,7 @@ pub struct StoreDisk {
     /// Set if the disk has no space for writes.
     pub full: bool,
     /// Set if the disk cannot be opened.
-    pub gone: bool,
+    pub is_missing: bool,
     /// Number of commands that the service executes before the disk becomes unreadable; `None` if
     /// the disk does not fail.
     pub fails_after: Option<u32>,
@@ -100,13 +100,13 @@ pub struct StoreDisk {
 /// disk fails.
 pub struct RecordingService {
     service: Service,
-    told: Rc<RefCell<Vec<ServiceEvent>>>,
+    service_events: Rc<RefCell<Vec<ServiceEvent>>>,
     disk: Rc<Cell<StoreDisk>>,
     logged_to: Slot,
     /// End of the slots that the disk of a persistent service may already contain.
     kept_to: Rc<Cell<Slot>>,
     /// Set if the service lost its state, so that its last reply is void and it must start over.
-    lost: bool,
+    has_lost_state: bool,
     /// Set if a file of the service is damaged in a part that has not been read since.
     rotten: Rc<Cell<bool>>,
     /// Set if a scrub is currently reading the files of the service.
@@ -119,17 +119,17 @@ impl StateMachine for RecordingService {
         let mut disk = self.disk.get();
         if let Some(left) = disk.fails_after {
             disk.fails_after = left.checked_sub(1);
-            self.lost |= left == 0;
+            self.has_lost_state |= left == 0;
             self.disk.set(disk);
         }
-        if self.lost {
+        if self.has_lost_state {
             // If a node accepts this reply, the checkers report a violation.
             reply.extend_from_slice(b":-666\r\n");
             return;
         }
         self.service.apply(id, command, reply);
         let told = ServiceEvent::Executed(id, hash(command), hash(&reply[start..]));
-        self.told.borrow_mut().push(told);
+        self.service_events.borrow_mut().push(told);
     }
 
     fn grows(&self, command: &[u8]) -> bool {
@@ -137,7 +137,7 @@ impl StateMachine for RecordingService {
     }
 
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>) {
-        if self.lost {
+        if self.has_lost_state {
             reply.extend_from_slice(b":-666\r\n");
             return;
         }
@@ -146,13 +146,13 @@ impl StateMachine for RecordingService {
 
     fn health(&mut self) -> Health {
         let disk = self.disk.get();
-        if disk.gone {
-            self.lost = true;
+        if disk.is_missing {
+            self.has_lost_state = true;
         }
-        match (self.lost, disk.gone, disk.full) {
+        match (self.has_lost_state, disk.is_missing, disk.full) {
             (true, true, _) => Health::Down("its disk is gone".to_owned()),
             (true, false, _) => {
-                self.lost = false;
+                self.has_lost_state = false;
                 self.service = Service::new(Box::new(MemoryStore::default()));
                 Health::Back(Some("it lost what it had".to_owned()))
             }
@@ -162,17 +162,17 @@ impl StateMachine for RecordingService {
     }
 
     fn has_failed(&self) -> bool {
-        self.lost
+        self.has_lost_state
     }
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
-        assert!(!self.lost, "what counts for nothing is not committed");
+        assert!(!self.has_lost_state, "what counts for nothing is not committed");
         self.service.commit(applied_to, meta);
         if applied_to <= self.logged_to {
             self.kept_to.set(applied_to.max(self.kept_to.get()));
         }
         let digest = applied_to.0.is_multiple_of(4).then(|| self.service.digest());
-        self.told.borrow_mut().push(ServiceEvent::Applied(applied_to, digest));
+        self.service_events.borrow_mut().push(ServiceEvent::Applied(applied_to, digest));
     }
 
     fn logged(&mut self, to: Slot) {
@@ -200,11 +200,11 @@ impl StateMachine for RecordingService {
     }
 
     fn begin_image(&mut self) -> bool {
-        !self.lost && !self.rotten.get() && self.service.begin_image()
+        !self.has_lost_state && !self.rotten.get() && self.service.begin_image()
     }
 
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
-        if self.lost || self.rotten.get() {
+        if self.has_lost_state || self.rotten.get() {
             return Imaged::Failed;
         }
         self.service.next_image(bytes, each)
@@ -228,7 +228,7 @@ impl StateMachine for RecordingService {
         self.may_load()?;
         self.service.finish_load(at, meta)?;
         let digest = Some(self.service.digest());
-        self.told.borrow_mut().push(ServiceEvent::Applied(at, digest));
+        self.service_events.borrow_mut().push(ServiceEvent::Applied(at, digest));
         Ok(())
     }
 
@@ -255,7 +255,7 @@ impl StateMachine for RecordingService {
 
     fn renew(&mut self) -> Result<(), String> {
         self.may_load().map_err(|error| error.to_string())?;
-        self.lost = true;
+        self.has_lost_state = true;
         self.rotten.set(false);
         Ok(())
     }
@@ -267,7 +267,7 @@ impl StateMachine for RecordingService {
 
 impl RecordingService {
     fn may_load(&self) -> Result<(), LoadError> {
-        if self.lost {
+        if self.has_lost_state {
             return Err(LoadError::Storage("its disk is gone".to_owned()));
         }
         Ok(())
@@ -340,7 +340,7 @@ pub struct Running {
     /// Packet plane of the process; `None` unless the run's carrier is packets.
     pub(crate) packets: Option<PacketEndpoint>,
     /// State at the time of the previous trace line, used to detect changes.
-    pub seen: TracedState,
+    pub traced_state: TracedState,
 }
 
 /// The node host used in production, on a simulated disk.
@@ -357,7 +357,7 @@ impl Running {
             service_events: told,
             desk_answers: Vec::new(),
             packets: None,
-            seen: TracedState::default(),
+            traced_state: TracedState::default(),
         }
     }
 
@@ -406,7 +406,7 @@ pub struct Node {
     pub reading: Arc<AtomicU64>,
     /// Clock readings at the beginning of the current turn, while the process is stalled within the
     /// turn.
-    pub stalled: Option<Now>,
+    pub stalled: Option<TurnTimes>,
     /// World time of the node's next turn.
     pub turn_at: Option<Time>,
     /// Numbers of the disk operations whose completion is scheduled.
@@ -462,7 +462,7 @@ pub(crate) struct FolderCopy {
 
 /// Outcome of a process start.
 pub enum Start {
-    Runs(Box<Started>),
+    Runs(Box<StartDetails>),
     /// The start cannot complete yet, for the reason given. Repeating the start is safe.
     Waits(&'static str),
     /// The release is too old for the data folder.
@@ -472,11 +472,11 @@ pub enum Start {
 }
 
 /// Details of a successful start.
-pub struct Started {
+pub struct StartDetails {
     /// Result of reading the log.
     pub recovery: Recovery,
     /// Reasons why the node may have forgotten votes.
-    pub lost: Vec<String>,
+    pub lost_reasons: Vec<String>,
 }
 
 impl Node {
@@ -550,7 +550,7 @@ impl Node {
     /// Records the assigned id of a joining node on its disk.
     pub fn join(&mut self, nonce: u64, role: As, joined: Joined) -> Result<(), JoiningError> {
         let newcomer = Newcomer::prepare(self.disk.attach(), nonce)?;
-        newcomer.finish(&Wanted::default(), role, joined)?;
+        newcomer.finish(&FoundingSettings::default(), role, joined)?;
         self.joined = true;
         Ok(())
     }
@@ -605,17 +605,17 @@ impl Node {
         if self.is_too_old() {
             return Ok(Start::TooOld);
         }
-        let Some(identity) = self.settle(settings, dice, ask)? else {
+        let Some(identity) = self.obtain_identity(settings, dice, ask)? else {
             return Ok(Start::Waits("the founder"));
         };
         let told = Rc::new(RefCell::new(Vec::new()));
         let service = RecordingService {
             service: Service::new(Box::new(MemoryStore::default())),
-            told: Rc::clone(&told),
+            service_events: Rc::clone(&told),
             disk: Rc::clone(&self.store),
             logged_to: Slot(0),
             kept_to: Rc::clone(&self.kept_to),
-            lost: false,
+            has_lost_state: false,
             rotten: Rc::clone(&self.store_rotten),
             scrubbed: false,
         };
@@ -635,7 +635,7 @@ impl Node {
             release: self.release,
             recalled,
             recovery: None,
-            lost: Vec::new(),
+            lost_reasons: Vec::new(),
         };
         let host = match boot(identity, parts, &mut starter) {
             Ok(host) => host,
@@ -647,15 +647,15 @@ impl Node {
         self.running = Some(Running::new(host, told));
         self.release_running = self.release;
         self.ran_newest |= self.release == Level::NEWEST;
-        Ok(Start::Runs(Box::new(Started {
+        Ok(Start::Runs(Box::new(StartDetails {
             recovery: starter.recovery.ok_or("the boot recovered nothing")?,
-            lost: starter.lost,
+            lost_reasons: starter.lost_reasons,
         })))
     }
 
     /// Returns the identity in the data folder, creating it if needed; `None` if the founder does
     /// not answer, or fails to admit the node.
-    fn settle(
+    fn obtain_identity(
         &self,
         settings: &Settings,
         dice: &mut Dice,
@@ -669,9 +669,8 @@ impl Node {
         }
         let (word, nonce) = (u128::from(dice.word()), dice.word());
         let settled = match wanted.role() {
-            Some(Role::Founder { node }) => {
-                found(home, &wanted, node, "", word, nonce).map_err(|error| error.to_string())?
-            }
+            Some(Role::Founder { node }) => found_cluster(home, &wanted, node, "", word, nonce)
+                .map_err(|error| error.to_string())?,
             Some(Role::Joiner { node, .. }) => {
                 let joining =
                     Joining::prepare(home, node, nonce).map_err(|error| error.to_string())?;
@@ -710,7 +709,7 @@ struct Simulated<'a> {
     /// Records of this node's log on other nodes.
     recalled: Vec<(NodeId, Memory)>,
     recovery: Option<Recovery>,
-    lost: Vec<String>,
+    lost_reasons: Vec<String>,
 }
 
 impl Starter for Simulated<'_> {
@@ -759,15 +758,18 @@ impl Starter for Simulated<'_> {
         }
     }
 
-    fn hear(&mut self, step: Step<'_>) {
+    fn report_step(&mut self, step: BootStep<'_>) {
         match step {
-            Step::Lost(places) => self.lost = places.to_vec(),
-            Step::Recovered(recovery) => self.recovery = Some(recovery.clone()),
-            Step::Disk(_) | Step::Reading(_) | Step::Forgot(_) | Step::Replaced(_) => {}
+            BootStep::Lost(places) => self.lost_reasons = places.to_vec(),
+            BootStep::Recovered(recovery) => self.recovery = Some(recovery.clone()),
+            BootStep::Disk(_)
+            | BootStep::Reading(_)
+            | BootStep::Forgot(_)
+            | BootStep::Replaced(_) => {}
         }
     }
 
-    fn recall(&mut self, _: &Question<'_>) -> Vec<(NodeId, Memory)> {
+    fn request_memories(&mut self, _: &Question<'_>) -> Vec<(NodeId, Memory)> {
         self.recalled.clone()
     }
 
@@ -791,9 +793,9 @@ impl Listener for NullListener {
 }
 
 /// Returns the start parameters of a node, including the full member list.
-pub fn start_parameters(settings: &Settings, node: NodeId) -> Wanted {
+pub fn start_parameters(settings: &Settings, node: NodeId) -> FoundingSettings {
     let member = |index| (id(index), format!("n{}:1", index + 1));
-    Wanted {
+    FoundingSettings {
         expected: Expected {
             node: Some(node),
             class: Some(settings.class),

@@ -8,9 +8,9 @@ use quorate_core::{
     node_set::NodeSet,
     time::Time,
 };
-use quorate_packets::plane::{Event, Packets, Reach, introduction, port::SendOutcome};
+use quorate_packets::plane::{Event, GroupPath, Packets, introduction, port::SendOutcome};
 use quorate_packets::{
-    endpoint::{self, To},
+    endpoint::{self, Destination},
     limits::Limits,
     receive::Delivery,
     trust::{Group, Key, Keys},
@@ -53,7 +53,7 @@ impl PacketEndpoint {
         me: Member,
         boot: u32,
         cluster: u128,
-        reach: Reach,
+        reach: GroupPath,
         air: &DatagramFaults,
         now: Time,
     ) -> Self {
@@ -69,7 +69,7 @@ impl PacketEndpoint {
             window_bytes: air.window_bytes,
             gaps_max: GAPS_MAX,
             link_bytes_s: LINK_BYTES_S,
-            ..Limits::of_mtu(MTU)
+            ..Limits::for_mtu(MTU)
         };
         let endpoint = endpoint::Settings {
             me,
@@ -101,7 +101,7 @@ impl PacketEndpoint {
     // Connections.
 
     /// Returns the frame that introduces this process to a newly connected peer.
-    pub(crate) fn meet(
+    pub(crate) fn introduce_to(
         &mut self,
         me: Member,
         peer: Member,
@@ -110,7 +110,7 @@ impl PacketEndpoint {
     ) -> Option<Vec<u8>> {
         // An earlier connection to this peer has ended.
         self.part(peer.node);
-        let introduction = self.plane.meet(peer, now)?;
+        let introduction = self.plane.register_peer(peer, now)?;
         self.boots.insert(peer.node, (peer, boot));
         let key = self.plane.rekey(|keys| keys.newest());
         let said = introduction::encode(&introduction, "", key);
@@ -130,7 +130,7 @@ impl PacketEndpoint {
         let known = self.boots.get(&from.node).filter(|(member, _)| *member == from);
         let introduction = known.and_then(|(_, boot)| introduction::decode(from, *boot, said));
         let taken = introduction.is_some_and(|introduction| {
-            self.plane.rekey(|keys| keys.named(from.node, said.key));
+            self.plane.rekey(|keys| keys.record_announced(from.node, said.key));
             self.plane.introduce(&introduction, now)
         });
         counts.introduced += u64::from(taken);
@@ -191,7 +191,9 @@ impl PacketEndpoint {
         let mut frames = Vec::new();
         while let Some(event) = self.plane.next_event() {
             match event {
-                Event::Frame { from, bytes } if says(&bytes, from) => frames.push((from, bytes)),
+                Event::Frame { from, bytes } if is_frame_from(&bytes, from) => {
+                    frames.push((from, bytes))
+                }
                 Event::Frame { .. } => counts.frames_wrong += 1,
                 Event::Up { by_group, .. } if by_group => counts.group_up += 1,
                 Event::Up { .. } => counts.up += 1,
@@ -208,7 +210,7 @@ impl PacketEndpoint {
         now: Time,
         mut left: impl FnMut() -> SendOutcome,
         counts: &mut Counts,
-    ) -> Vec<(To, Vec<u8>)> {
+    ) -> Vec<(Destination, Vec<u8>)> {
         let mut datagrams = Vec::new();
         self.plane.take(now, |run| {
             let left = left();
@@ -220,7 +222,7 @@ impl PacketEndpoint {
             }
             left
         });
-        self.count(counts);
+        self.add_counts(counts);
         datagrams
     }
 
@@ -230,7 +232,7 @@ impl PacketEndpoint {
     }
 
     /// Adds the increase of the plane's counters since the previous call to the run's counts.
-    fn count(&mut self, counts: &mut Counts) {
+    fn add_counts(&mut self, counts: &mut Counts) {
         let before = self.counted;
         for (reason, count) in self.plane.refusals().iter() {
             self.counted.refused[reason as usize] = count;
@@ -248,8 +250,8 @@ impl PacketEndpoint {
     }
 }
 
-/// Returns whether the bytes are exactly one frame from member `by`.
-fn says(bytes: &[u8], by: Member) -> bool {
+/// Returns whether the bytes are exactly one frame from this member.
+fn is_frame_from(bytes: &[u8], by: Member) -> bool {
     let decoded = decode(bytes, BODY_BYTES_MAX);
     matches!(decoded, Ok(Decoded::Frame { from, used, .. }) if from == by && used == bytes.len())
 }

@@ -25,7 +25,7 @@ use quorate_core::{
 #[derive(Debug)]
 pub(crate) struct Steps {
     text: String,
-    said: BTreeSet<String>,
+    explained: BTreeSet<String>,
     decided: BTreeMap<usize, Slot>,
 }
 
@@ -44,7 +44,7 @@ impl Steps {
             text: format!(
                 "{{\"do\":\"founds\",\"durable\":{durable},\"rule\":{rule},\"members\":[{members}]}}\n"
             ),
-            said: BTreeSet::new(),
+            explained: BTreeSet::new(),
             decided: BTreeMap::new(),
         }
     }
@@ -56,14 +56,14 @@ impl Steps {
     /// Records that a log record of a member, and all records before it, are on stable storage.
     pub(crate) fn wrote(&mut self, by: Member, record: &Record) {
         let rest = match record {
-            Record::Round { ballot } => format!("\"round\",{},{}", of(by), in_(*ballot)),
-            Record::Promise { ballot } => format!("\"promise\",{},{}", of(by), in_(*ballot)),
+            Record::Round { ballot } => format!("\"round\",{},{}", of(by), in_ballot(*ballot)),
+            Record::Promise { ballot } => format!("\"promise\",{},{}", of(by), in_ballot(*ballot)),
             Record::Vote { ballot, range, value } => {
-                let what = over(*range, value);
-                format!("\"vote\",{},{},{what}", of(by), in_(*ballot))
+                let what = over_slots(*range, value);
+                format!("\"vote\",{},{},{what}", of(by), in_ballot(*ballot))
             }
             Record::Decided { range, value } => {
-                format!("\"learned\",{},{}", of(by), over(*range, value))
+                format!("\"learned\",{},{}", of(by), over_slots(*range, value))
             }
         };
         self.line(&rest);
@@ -73,25 +73,25 @@ impl Steps {
     pub(crate) fn sent(&mut self, by: Member, message: &Message) {
         let rest = match message {
             Message::Phase1a { ballot, from } => {
-                format!("\"asks\",{},{},\"from\":{from}", of(by), in_(*ballot))
+                format!("\"asks\",{},{},\"from\":{from}", of(by), in_ballot(*ballot))
             }
             Message::Phase1b(promise) => answers(by, promise),
             Message::Phase2a(proposal) => format!(
                 "\"proposes\",{},{},{}",
                 of(by),
-                in_(proposal.ballot),
-                over(proposal.range, &proposal.value)
+                in_ballot(proposal.ballot),
+                over_slots(proposal.range, &proposal.value)
             ),
             Message::Phase2b(vote) if vote.from < vote.durable_to => format!(
                 "\"votes\",{},{},\"from\":{},\"to\":{}",
                 of(by),
-                in_(vote.ballot),
+                in_ballot(vote.ballot),
                 vote.from,
                 vote.durable_to
             ),
             _ => return,
         };
-        if self.said.insert(rest.clone()) {
+        if self.explained.insert(rest.clone()) {
             self.line(&rest);
         }
     }
@@ -114,13 +114,13 @@ fn answers(by: Member, promise: &Phase1b) -> String {
     let mut extents = String::new();
     for extent in &promise.extents {
         let comma = if extents.is_empty() { "" } else { "," };
-        let what = over(extent.range, &extent.value);
-        let _ = write!(extents, "{comma}{{{},{what}}}", in_(extent.ballot));
+        let what = over_slots(extent.range, &extent.value);
+        let _ = write!(extents, "{comma}{{{},{what}}}", in_ballot(extent.ballot));
     }
     format!(
         "\"answers\",{},{},\"from\":{},\"floor\":{},\"extents\":[{extents}]",
         of(by),
-        in_(promise.ballot),
+        in_ballot(promise.ballot),
         promise.from,
         promise.floor
     )
@@ -134,12 +134,12 @@ fn of(by: Member) -> String {
     format!("\"by\":[{}]", member(by))
 }
 
-fn in_(ballot: Ballot) -> String {
+fn in_ballot(ballot: Ballot) -> String {
     let Ballot { era, round, node } = ballot;
     format!("\"ballot\":[{},{},{node}]", era.0, round)
 }
 
-fn over(range: SlotRange, what: &Value) -> String {
+fn over_slots(range: SlotRange, what: &Value) -> String {
     let value = value(what);
     format!("\"from\":{},\"to\":{},\"value\":{value}", range.from, range.to)
 }

@@ -12,7 +12,7 @@ const LINES_MAX: usize = 10_000;
 pub fn begin(settings: Settings) -> Result<World, Violation> {
     let mut world = World::elected(settings)?;
     for node in 0..world.nodes.len() {
-        world.ask(node, &format!("SET warm{node} 1"))?;
+        world.run_command(node, &format!("SET warm{node} 1"))?;
     }
     world.run_for(25_000)?;
     world.trace = Trace::new(LINES_MAX);
@@ -31,7 +31,7 @@ pub fn a_leader_dies(world: &mut World) -> Result<(), Violation> {
     let leader = world.wait_for_leader()?;
     let follower = (leader + 1) % world.nodes.len();
     world.kill_now(leader);
-    expect_ok(world.ask(follower, "SET greeting hello")?)?;
+    expect_ok(world.run_command(follower, "SET greeting hello")?)?;
     world.start_now(leader);
     world.run_until("all have applied it", World::is_caught_up)
 }
@@ -39,7 +39,7 @@ pub fn a_leader_dies(world: &mut World) -> Result<(), Violation> {
 /// Sends a write to a follower while the cluster is healthy.
 pub fn a_write(world: &mut World) -> Result<(), Violation> {
     let follower = (world.wait_for_leader()? + 1) % world.nodes.len();
-    expect_ok(world.ask(follower, "SET greeting hi")?)?;
+    expect_ok(world.run_command(follower, "SET greeting hi")?)?;
     world.run_until("all have applied it", World::is_caught_up)
 }
 

@@ -115,12 +115,12 @@ pub struct Client {
     /// Time of the client's next request, which is sent even if earlier ones are unanswered.
     pub next_request_at: Option<Time>,
     /// Set if the client sends no new requests.
-    pub done: bool,
+    pub is_done: bool,
     dice: Dice,
     input: Vec<u8>,
-    waiting: VecDeque<PendingRequest>,
+    pending: VecDeque<PendingRequest>,
     /// Key and value from the GET of the current swap.
-    seen: Option<(String, Option<i64>)>,
+    swap_read: Option<(String, Option<i64>)>,
     /// Key watched by the current swap, until it is read.
     watched: Option<String>,
     own_generation: u64,
@@ -152,12 +152,12 @@ impl Client {
             connection: None,
             reply_deadline: None,
             next_request_at: None,
-            done: false,
+            is_done: false,
             dice,
             stale,
             input: Vec::new(),
-            waiting: VecDeque::new(),
-            seen: None,
+            pending: VecDeque::new(),
+            swap_read: None,
             watched: None,
             own_generation: 0,
             own_value: None,
@@ -184,11 +184,11 @@ impl Client {
 
     /// Returns whether the client may send another request before the last one is answered.
     pub fn may_pipeline(&self) -> bool {
-        self.kind == Kind::Own && !self.done && self.waiting.len() < PIPELINE_MAX
+        self.kind == Kind::Own && !self.is_done && self.pending.len() < PIPELINE_MAX
     }
 
     pub fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.pending.is_empty()
     }
 
     /// Returns whether the client still has work for which it needs a reply.
@@ -207,7 +207,7 @@ impl Client {
                 return Ok(());
             };
             self.input.drain(..used);
-            let Some(waiting) = self.waiting.pop_front() else {
+            let Some(waiting) = self.pending.pop_front() else {
                 if self.kind == Kind::Script {
                     // The reply is a message on a channel.
                     self.replies.push_back(Some(reply));
@@ -248,7 +248,7 @@ impl Client {
             (PendingRequest::Look { key, called }, Reply::Bulk(value)) => {
                 let value = number(value.as_deref());
                 books.history.ended(self.index, &key, Act::Get, called, Answer::Value(value));
-                self.seen = Some((key, value));
+                self.swap_read = Some((key, value));
                 Ok(())
             }
             (PendingRequest::Exec { .. }, Reply::Array(None)) => Ok(()),
@@ -382,23 +382,23 @@ impl Client {
         self.connection = None;
         (self.reply_deadline, self.next_request_at) = (None, None);
         self.ready = false;
-        (self.seen, self.watched) = (None, None);
+        (self.swap_read, self.watched) = (None, None);
         if self.stale {
             // The next node may lag behind the replies of this one.
             self.forsake_own_key();
         }
         self.input.clear();
-        while let Some(waiting) = self.waiting.pop_front() {
+        while let Some(waiting) = self.pending.pop_front() {
             books.unknown += 1;
             self.record_unknown(waiting, books);
         }
     }
 
     /// Encodes a request chosen by a scenario.
-    pub fn say(&mut self, words: &[&[u8]]) -> Vec<u8> {
+    pub fn encode_request(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
         request(words, &mut out);
-        self.waiting.push_back(PendingRequest::Script);
+        self.pending.push_back(PendingRequest::Script);
         out
     }
 
@@ -448,7 +448,7 @@ mod tests {
         let mut books = Books::default();
         let mut client = Client::new(0, Kind::Session, Dice::new(seed));
         client.session = Some("5.0".into());
-        let asked = client.ask(&mut books);
+        let asked = client.next_requests(&mut books);
         assert!(asked.starts_with(b"*3\r\n$7\r\nQUORATE\r\n$7\r\nSESSION\r\n"));
         (client, books)
     }
@@ -460,7 +460,7 @@ mod tests {
         while client.is_waiting() {
             client.receive_bytes(UNATTACHED, &mut books).unwrap();
         }
-        let asked = client.ask(&mut books);
+        let asked = client.next_requests(&mut books);
         assert!(asked.starts_with(b"*3\r\n$7\r\nQUORATE\r\n$7\r\nSESSION\r\n"));
         client.receive_bytes(b"+OK\r\n:1\r\n", &mut books).unwrap();
     }

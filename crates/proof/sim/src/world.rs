@@ -215,15 +215,15 @@ impl World {
         };
         for node in 0..world.settings.nodes {
             let after = world.dice.below(2000);
-            world.after(after, Event::Start(node));
+            world.schedule_after(after, Event::Start(node));
         }
         for client in 0..world.clients.len() {
             let after = world.dice.below(10_000);
-            world.after(after, Event::Client(client));
+            world.schedule_after(after, Event::Client(client));
         }
         for fault in 0..world.settings.faults.len() {
             let wait = world.dice.interval(world.settings.faults[fault].1);
-            world.after(wait, Event::Fault(fault));
+            world.schedule_after(wait, Event::Fault(fault));
         }
         for node in 0..world.settings.nodes {
             world.arm_founding(node);
@@ -247,12 +247,12 @@ impl World {
         world
     }
 
-    pub(crate) fn at(&mut self, at: Time, event: Event) {
+    pub(crate) fn schedule_at(&mut self, at: Time, event: Event) {
         self.schedule.plan(at.max(self.now), event);
     }
 
-    pub(crate) fn after(&mut self, us: u64, event: Event) {
-        self.at(self.now.plus_us(us), event);
+    pub(crate) fn schedule_after(&mut self, us: u64, event: Event) {
+        self.schedule_at(self.now.plus_us(us), event);
     }
 
     pub(crate) fn line(&mut self, who: &str, what: &str, detail: std::fmt::Arguments<'_>) {
@@ -283,7 +283,7 @@ impl World {
     fn happen(&mut self, event: Event) -> Verdict {
         match event {
             Event::Turn { node, life } => return self.turn(node, life),
-            Event::Piece(link) => self.wake(link.to),
+            Event::Piece(link) => self.schedule_turn(link.to),
             Event::Datagram { from, to, by_group, bytes } => {
                 self.datagram(from, to, by_group, bytes)
             }
@@ -293,7 +293,7 @@ impl World {
                 self.arrive(node, life, Arrival::PeerDown { peer, connection });
             }
             Event::Disk { node, life, operation } => return self.disk_done(node, life, operation),
-            Event::Start(node) => return self.start(node),
+            Event::Start(node) => return self.start_process(node),
             Event::Resume { node, life } => self.resume(node, life),
             Event::ToNode { node, life, connection, bytes } => {
                 self.arrive(node, life, Arrival::Bytes(connection, bytes));
@@ -311,7 +311,7 @@ impl World {
             }
             Event::StreamerDown { client, connection } => self.streamer_down(client, connection),
             Event::Streamer(client) => self.streamer_acts(client),
-            Event::Fault(index) => self.strike(index),
+            Event::Fault(index) => self.inject_fault(index),
             Event::Operator => self.operator_acts(),
             Event::Block { from, to, blocked } => self.block(from, to, blocked),
             Event::Repair { node, life } => self.repair(node, life),
@@ -331,7 +331,7 @@ impl World {
             Event::Release => self.change_release(),
             Event::StoreFault => self.store_fault(),
             Event::Stall => self.stall(),
-            Event::Scrub => self.want_scrub(),
+            Event::Scrub => self.request_scrub(),
             Event::Stray => self.stray(),
             Event::Lie => self.lie(),
             Event::Class => self.ask_class(),
@@ -350,11 +350,11 @@ impl World {
             }
             Event::Deaf => self.deafen(),
             Event::Way => self.take_another_way(),
-            Event::Hears(node) => self.hears(node),
+            Event::Hears(node) => self.restore_reception(node),
             Event::StoreCalm(node) => {
                 self.nodes[node].store.take();
                 self.line(&name(node), "store", format_args!("its disk is sound again"));
-                self.wake(node);
+                self.schedule_turn(node);
             }
         }
         Ok(())
@@ -368,12 +368,12 @@ impl World {
         }
         if let Some(running) = &mut self.nodes[node].running {
             running.inbox.push_back(arrival);
-            self.wake(node);
+            self.schedule_turn(node);
         }
     }
 
     /// Schedules a turn of the node in the near future.
-    pub(crate) fn wake(&mut self, node: usize) {
+    pub(crate) fn schedule_turn(&mut self, node: usize) {
         let soon = 1 + self.dice.below(20);
         let at = self.now.plus_us(soon);
         self.turn_by(node, at);
@@ -385,7 +385,7 @@ impl World {
         if process.running.is_some() && !process.paused && later {
             process.turn_at = Some(at);
             let life = process.life;
-            self.at(at, Event::Turn { node, life });
+            self.schedule_at(at, Event::Turn { node, life });
         }
     }
 

@@ -27,7 +27,7 @@ impl Station {
     pub(super) fn open(interface: &str, group: u32) -> Result<Self, Failed> {
         let socket = Raw::open(interface, ReceiveFilter::EtherType(ETHER_TYPE), None)?;
         let upper = |kind: Type| (kind as u8) << 4;
-        socket.hear_only(Bits {
+        socket.filter_frames(Bits {
             at: TYPE_AT,
             mask: 0xf0,
             either: [upper(Type::Decided), upper(Type::Refused)],

@@ -54,7 +54,7 @@ impl Base {
 
     /// Returns the name and contents of a base file that makes a new, empty log begin at this base.
     /// Only for a folder that no node has used.
-    pub fn of_new_log(&self, cluster: u128, node: NodeId) -> (&'static str, Vec<u8>) {
+    pub fn for_new_log(&self, cluster: u128, node: NodeId) -> (&'static str, Vec<u8>) {
         let file = BaseFile { base: self.clone(), ..BaseFile::default() };
         (BASE_FILE, file.encode(Owner { cluster, node }))
     }
@@ -167,17 +167,17 @@ enum Fault {
     Newer(u16),
 }
 
-type Read = (u16, Option<(Owner, BaseFile)>);
+type ParsedBase = (u16, Option<(Owner, BaseFile)>);
 
 /// Decodes the version, and also the rest if the version and the length are as expected.
-fn read(covered: &[u8]) -> Result<Read, Malformed> {
+fn read(covered: &[u8]) -> Result<ParsedBase, Malformed> {
     let mut fields = Reader::new(covered);
-    fields.take(8)?;
+    fields.take_bytes(8)?;
     let version = fields.u16()?;
     if version != VERSION {
         return Ok((version, None));
     }
-    fields.take(6)?;
+    fields.take_bytes(6)?;
     let owner = Owner { cluster: fields.u128()?, node: NodeId(fields.u32()?) };
     let previous = fields.u32()?;
     let (start, segment) = (Slot(fields.u64()?), Segment(fields.u64()?));

@@ -495,10 +495,10 @@ fn rot_found_by_a_read_is_named_and_can_be_repaired() {
         let done = read(&mut log, 3, 6);
         assert_eq!(done.result.unwrap().len(), 3);
         // The tenth write may have held a decision for slot 9, too, which was undecided before it.
-        assert_eq!(done.lost, [slots(9, 11)]);
+        assert_eq!(done.lost_slots, [slots(9, 11)]);
         assert_eq!(read(&mut log, 9, 12).result, Ok(Vec::new()));
         let done = read(&mut log, 11, 21);
-        assert_eq!((done.result.unwrap().len(), done.lost), (10, vec![]));
+        assert_eq!((done.result.unwrap().len(), done.lost_slots), (10, vec![]));
         for slot in 9..11 {
             let (again, bytes) = value(slot, 100);
             let record = Record::Decided { range: SlotRange::one(Slot(slot)), value: again };
@@ -510,7 +510,7 @@ fn rot_found_by_a_read_is_named_and_can_be_repaired() {
         // before.
         let repaired = writes(&disk).pop().unwrap();
         assert!(disk.rot(repaired.place, 8 * 200));
-        assert_eq!(read(&mut log, 10, 11).lost, [slots(9, 11)]);
+        assert_eq!(read(&mut log, 10, 11).lost_slots, [slots(9, 11)]);
         assert_eq!(read(&mut log, 11, 21).result.unwrap().len(), 10);
     }
 }

@@ -234,7 +234,7 @@ impl DiskCounters {
     }
 
     #[must_use]
-    pub fn of_the_log(mut self) -> Self {
+    pub fn log_only(mut self) -> Self {
         self.writes -= std::mem::take(&mut self.other_writes);
         self.flushes -= std::mem::take(&mut self.other_flushes);
         self.write_bytes -= std::mem::take(&mut self.other_bytes);

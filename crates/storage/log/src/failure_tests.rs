@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Appends until the log has no space left.
-fn fill(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
+fn fill_log(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
     for slot in from..=to {
         vote(log, slot, 3000, 1);
         log.submit();
@@ -113,7 +113,7 @@ fn a_full_disk_is_busy_until_there_is_room() {
     let disk = MemoryDisk::new();
     disk.set_capacity(Some(128 << 10));
     let (mut log, _) = open(&disk);
-    fill(&mut log, 1, 100);
+    fill_log(&mut log, 1, 100);
     let released = log.poll().unwrap();
     assert!(released > RecordSeq(20) && released < RecordSeq(100), "{released:?}");
     assert!(log.busy_reason().unwrap().contains("segment"), "{:?}", log.busy_reason());
@@ -137,7 +137,7 @@ fn who_has_a_clock_ends_the_wait() {
         vote(&mut log, 1, 3000, 1);
         settle(&mut log);
         disk.set_out_of_descriptors(true);
-        fill(&mut log, 2, 100);
+        fill_log(&mut log, 2, 100);
         for _ in 0..calls {
             log.poll().unwrap();
         }
@@ -160,7 +160,7 @@ fn without_descriptors_the_log_uses_up_what_is_open_and_then_waits() {
     vote(&mut log, 1, 3000, 1);
     settle(&mut log);
     disk.set_out_of_descriptors(true);
-    fill(&mut log, 2, 100);
+    fill_log(&mut log, 2, 100);
     let released = log.poll().unwrap();
     let segment = options().segment_bytes / 4096;
     assert!(
@@ -182,7 +182,7 @@ fn a_spare_that_cannot_be_opened_is_waited_for() {
     let disk = MemoryDisk::new();
     let (mut log, _) = with_spares(&disk);
     disk.set_out_of_descriptors(true);
-    fill(&mut log, 1, 100);
+    fill_log(&mut log, 1, 100);
     let released = log.poll().unwrap();
     assert!(released < RecordSeq(40), "{released:?}");
     assert!(log.spare_bytes() > 0, "there is one");
@@ -198,7 +198,7 @@ fn a_spare_that_is_gone_is_final_once_it_is_needed() {
     let disk = MemoryDisk::new();
     let (mut log, _) = with_spares(&disk);
     assert!(disk.remove(Segment(3)));
-    fill(&mut log, 1, 100);
+    fill_log(&mut log, 1, 100);
     let error = log.poll().unwrap_err();
     assert!(matches!(error, LogError::Failed(_)), "{error}");
 }
@@ -218,7 +218,7 @@ fn with_spares(disk: &MemoryDisk) -> (Log<MemoryDisk>, crate::Recovery) {
 fn a_read_without_a_descriptor_is_served_later() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
-    fill(&mut log, 1, 100);
+    fill_log(&mut log, 1, 100);
     settle(&mut log);
     disk.set_out_of_descriptors(true);
     for token in 0..6 {
@@ -247,7 +247,7 @@ fn a_read_without_a_descriptor_is_served_later() {
 fn a_start_without_descriptors_is_refused_and_finds_no_damage() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
-    fill(&mut log, 1, 100);
+    fill_log(&mut log, 1, 100);
     settle(&mut log);
     disk.crash(1);
     disk.set_out_of_descriptors(true);
@@ -265,7 +265,7 @@ fn a_full_disk_at_the_first_start_is_busy_too() {
     let disk = MemoryDisk::new();
     disk.set_capacity(Some(0));
     let (mut log, _) = open(&disk);
-    fill(&mut log, 1, 3);
+    fill_log(&mut log, 1, 3);
     assert_eq!(log.poll(), Ok(RecordSeq(0)));
     assert!(log.busy_reason().is_some());
     disk.set_capacity(None);

@@ -67,8 +67,8 @@ impl Holdings {
         }
     }
 
-    /// Adds a segment. All further log writes go to it.
-    pub(crate) fn enter(&mut self, file: SegmentFile) {
+    /// Adds a segment, to which all further log writes go.
+    pub(crate) fn add_segment(&mut self, file: SegmentFile) {
         self.bytes += file.bytes;
         self.segments.push_back((file, SegmentContents::default()));
     }
@@ -195,7 +195,7 @@ mod tests {
         let files = (1..=4).map(file);
         let complete = Some(Segment(4));
         let mut holdings = Holdings::new(Anchor::FIRST, files, &held, complete);
-        holdings.enter(file(5));
+        holdings.add_segment(file(5));
         holdings.wrote(first(5), Slot(50));
         holdings
     }

@@ -79,7 +79,7 @@ impl Index {
 
     /// Removes the log writes at `at`, which turned out to be unreadable. Returns the slots of
     /// `range` that are not indexed elsewhere.
-    pub(crate) fn lose(&mut self, range: SlotRange, at: Place) -> Vec<SlotRange> {
+    pub(crate) fn remove_unreadable(&mut self, range: SlotRange, at: Place) -> Vec<SlotRange> {
         let there = |(_, span): &(SlotRange, &Span)| span.at == at;
         let runs = self.spans.within(range).filter(there);
         let runs: Vec<SlotRange> = runs.map(|(run, _)| run.intersect(range)).collect();

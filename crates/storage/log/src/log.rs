@@ -64,7 +64,7 @@ pub struct Log<D> {
     reads: Reads,
     scrub: Scrub,
     /// Completions of operations that the log did not start.
-    others: VecDeque<Completed>,
+    other_completions: VecDeque<Completed>,
     /// [disk-9] Permanent failure.
     error: Option<LogError>,
 }
@@ -115,14 +115,14 @@ impl<D: Disk> Log<D> {
             rebase: Rebase::new(options.owner(), opened.index.start()),
             index: opened.index,
             holdings: opened.holdings,
-            others: VecDeque::new(),
+            other_completions: VecDeque::new(),
             reads: Reads::default(),
             opened_to: (walked.next_seq.saturating_sub(1), walked.whole_to),
             scrub: Scrub::default(),
             error: None,
             disk,
         };
-        log.pool.tend(&mut log.disk);
+        log.pool.maintain_spares(&mut log.disk);
         Ok((log, opened.recovery))
     }
 
@@ -199,7 +199,7 @@ impl<D: Disk> Log<D> {
     }
 
     /// Lets buffered records be written without waiting for more.
-    pub fn hurry(&mut self) {
+    pub fn write_soon(&mut self) {
         self.hurried = true;
     }
 
@@ -214,24 +214,24 @@ impl<D: Disk> Log<D> {
                 return;
             };
             if !self.writer.has_room(length) && !self.next_segment(length) {
-                self.pool.hurry(&mut self.disk);
+                self.pool.hurry_creation(&mut self.disk);
                 return;
             }
-            let Some(gathered) = self.gather.take() else {
+            let Some(gathered) = self.gather.take_write() else {
                 return;
             };
             self.writer.write(&mut self.disk, gathered, &mut self.holdings);
-            self.pool.keep_ahead(self.writer.used(), &mut self.disk);
+            self.pool.keep_ahead(self.writer.used_bytes(), &mut self.disk);
         }
     }
 
     /// Switches to a new segment. Returns false if none is ready.
     fn next_segment(&mut self, length: usize) -> bool {
-        match self.pool.take(length, &mut self.disk) {
+        match self.pool.take_segment(length, &mut self.disk) {
             Ok(Some(spare)) => {
-                self.writer.enter(spare);
-                self.holdings.enter(spare);
-                self.pool.tend(&mut self.disk);
+                self.writer.begin_segment(spare);
+                self.holdings.add_segment(spare);
+                self.pool.maintain_spares(&mut self.disk);
                 true
             }
             Ok(None) => false,
@@ -248,7 +248,7 @@ impl<D: Disk> Log<D> {
     pub fn poll(&mut self) -> Result<RecordSeq, LogError> {
         while let Some(completed) = self.disk.poll() {
             match completed {
-                other if !is_ours(&other) => self.others.push_back(other),
+                other if !is_ours(&other) => self.other_completions.push_back(other),
                 Completed::Written { token, output, result, .. } => {
                     self.written(token, output, result)
                 }
@@ -271,7 +271,7 @@ impl<D: Disk> Log<D> {
         }
         self.pump_base();
         if self.error.is_none() {
-            self.pool.tend(&mut self.disk);
+            self.pool.maintain_spares(&mut self.disk);
         }
         self.submit();
         self.reads.pump(&mut self.disk, &self.index);
@@ -302,7 +302,7 @@ impl<D: Disk> Log<D> {
     /// are recycled or removed once it is durable ([trim-3]). Panics if the note exceeds
     /// [`crate::NOTE_BYTES_MAX`].
     pub fn rebase(&mut self, start: Slot, note: Vec<u8>) {
-        self.rebase.request(start, note);
+        self.rebase.request_base(start, note);
         self.pump_base();
     }
 
@@ -375,34 +375,34 @@ impl<D: Disk> Log<D> {
         range: SlotRange,
         bytes_max: usize,
     ) -> Result<(), LogError> {
-        self.reads.start(token, range, bytes_max, &self.index)?;
+        self.reads.start_job(token, range, bytes_max, &self.index)?;
         self.reads.pump(&mut self.disk, &self.index);
         Ok(())
     }
 
     pub fn next_read(&mut self) -> Option<ReadDone> {
-        self.reads.next()
+        self.reads.next_done()
     }
 
     /// Starts a scrub of all log writes that are complete now. Replaces a scrub in progress. Each
     /// [`Self::scrub`] reads one piece, at most 256 KiB.
     pub fn begin_scrub(&mut self) {
-        self.scrub.begin(self.writer.owner(), &self.holdings);
+        self.scrub.begin_pass(self.writer.owner(), &self.holdings);
     }
 
     pub fn end_scrub(&mut self) {
-        self.scrub.end();
+        self.scrub.end_pass();
     }
 
     /// Reads the next piece, unless one is being read. [`Self::next_scrubbed`] returns the
     /// result after a later [`Self::poll`]. Returns `false` if everything was read.
     pub fn scrub(&mut self) -> bool {
-        self.scrub.start(&self.holdings, &mut self.disk)
+        self.scrub.start_read(&self.holdings, &mut self.disk)
     }
 
     /// Returns the result of the last read of a scrub, once.
     pub fn next_scrubbed(&mut self) -> Option<ScrubbedPiece> {
-        self.scrub.next()
+        self.scrub.next_piece()
     }
 
     /// Returns the total size of all complete log writes, which a scrub reads, in bytes.
@@ -515,7 +515,7 @@ impl<D: Disk> Log<D> {
 
     /// Returns the disk's counters for the log. There is one write and one flush per log write.
     pub fn counters(&self) -> DiskCounters {
-        self.disk.counters().of_the_log()
+        self.disk.counters().log_only()
     }
 
     pub fn disk(&self) -> &D {
@@ -532,7 +532,7 @@ impl<D: Disk> Log<D> {
     /// Returns the next completion of an operation that the log did not start, in order.
     /// [`Self::poll`] collects these, even if it reports that the log has failed.
     pub fn next_other(&mut self) -> Option<Completed> {
-        self.others.pop_front()
+        self.other_completions.pop_front()
     }
 
     #[cfg(test)]

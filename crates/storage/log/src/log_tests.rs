@@ -112,8 +112,8 @@ fn what_was_appended_comes_back_after_a_restart() {
     assert!(log.index_entries() < 20, "one entry for many writes");
 }
 
-/// Votes for batches are buffered until there are enough of them, or until `hurry` is called.
-/// Records that are durable in every class are written at once.
+/// Votes for batches are buffered until there are enough of them, or until `write_soon`. Records
+/// that are durable in every class are written at once.
 #[test]
 fn what_nobody_waits_for_lingers() {
     let lingering = LogOptions { linger_bytes: 4 << 10, ..options() };
@@ -129,7 +129,7 @@ fn what_nobody_waits_for_lingers() {
     assert!(log.lingers());
     assert_eq!(polled(&mut log), RecordSeq(0));
     assert_eq!(log.counters().writes, 0);
-    log.hurry();
+    log.write_soon();
     assert_eq!(polled(&mut log), RecordSeq(1));
     vote(&mut log, 2, 100, 1);
     assert_eq!(polled(&mut log), RecordSeq(1), "one hurry, one write");
@@ -167,7 +167,7 @@ fn spare_segments_are_made_up_to_their_number_and_found_again() {
     log.submit();
     // One spare is in use now, and another is being created.
     assert_eq!(log.spare_bytes(), 2 * options.segment_bytes);
-    assert_eq!((disk.wanted(), log.counters().segment_waits), (0, 0));
+    assert_eq!((disk.paced_bytes(), log.counters().segment_waits), (0, 0));
     disk.set_manual(false);
     disk.complete_all();
     fill(&mut log);
@@ -219,7 +219,7 @@ fn the_next_segment_keeps_ahead_of_the_one_in_use() {
     };
     for slot in 4.. {
         let used = write_on(&mut log, slot);
-        assert_eq!(disk.wanted(), used + used / 4, "a quarter ahead");
+        assert_eq!(disk.paced_bytes(), used + used / 4, "a quarter ahead");
         if used == 64 << 10 {
             break;
         }
@@ -279,7 +279,7 @@ fn where_bytes_are_comes_back() {
     let expected: Vec<_> = expected
         .map(|(seq, (from, to, places))| (slots(from, to), content(seq), places.to_vec()))
         .collect();
-    assert_eq!(recovery.placed, expected);
+    assert_eq!(recovery.placed_values, expected);
     let places = |bytes: &[u8]| Body::Places(bytes.to_vec());
     assert_eq!(
         read_all(&mut log, 10, 60),

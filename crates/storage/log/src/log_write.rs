@@ -162,7 +162,7 @@ impl Header {
 }
 
 fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
-    fields.take(8)?;
+    fields.take_bytes(8)?;
     let version = fields.u16()?;
     fields.u16()?; // the mask, for `open`
     let records = fields.u32()?;
@@ -174,7 +174,7 @@ fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
     let (spoken, promised) = (fields.ballot()?, fields.ballot()?);
     let (previous, length) = (fields.u32()?, fields.u32()?);
     let (body, body_checksum) = (fields.u32()?, fields.u32()?);
-    fields.take(CHECKSUM_AT - 136)?;
+    fields.take_bytes(CHECKSUM_AT - 136)?;
     let checksum = fields.u32()?;
     let hard = HardState { spoken, promised, decided_to, voted_to };
     let header = Header {

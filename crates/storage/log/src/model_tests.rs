@@ -35,31 +35,31 @@ struct Run {
     disk: MemoryDisk,
     dice: Dice,
     options: LogOptions,
-    known: Known,
+    reference: ReferenceState,
     next_round: u32,
     trims: bool,
     /// Every outcome of a crash at each moment is tried.
     explores: bool,
-    seen: Seen,
+    event_counts: EventCounts,
     /// Most runs have writes of all sizes. Some have writes of equal size, so that stale ones fit.
     sizes: u64,
 }
 
 /// Reference state of a log.
 #[derive(Clone, Default)]
-struct Known {
+struct ReferenceState {
     /// Round of the vote in each slot, from the first slot on.
     history: Vec<u32>,
     /// Number of votes that must never be lost.
-    kept: usize,
+    durable_votes: usize,
     /// Highest start requested, and highest start reported as durable.
-    asked: u64,
+    requested_start: u64,
     durable: u64,
 }
 
 /// Counts of events in runs, to show that the test covers them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct EventCounts {
     rebased: u64,
     reused: u64,
     crashes: u64,
@@ -77,7 +77,7 @@ fn value_of(round: u32) -> Vec<u8> {
     vec![round as u8 | 1; length_of(round)]
 }
 
-impl Known {
+impl ReferenceState {
     /// Checks that the recovered votes are a prefix of the history that includes every vote that
     /// must not be lost. Returns their number.
     fn check(&self, recovery: &Recovery) -> Result<usize, String> {
@@ -85,7 +85,7 @@ impl Known {
             return Err(format!("false damage: {damage:?}"));
         }
         let start = recovery.base.start.0;
-        let (durable, asked) = (self.durable.max(1), self.asked.max(1));
+        let (durable, asked) = (self.durable.max(1), self.requested_start.max(1));
         if !(durable..=asked).contains(&start) {
             return Err(format!("starts at {start}, not {durable} to {asked}"));
         }
@@ -96,8 +96,8 @@ impl Known {
         let found: Vec<_> = recovery.votes.iter().map(|vote| vote.ballot.round).collect();
         let below = start as usize - 1;
         let count = below + found.len();
-        if count < self.kept {
-            return Err(format!("{count} of {} released records are there", self.kept));
+        if count < self.durable_votes {
+            return Err(format!("{count} of {} released records are there", self.durable_votes));
         }
         let appended = self.history.get(below..).unwrap_or_default();
         if found[..] != appended[..found.len().min(appended.len())] {
@@ -156,11 +156,11 @@ impl Run {
             disk,
             dice,
             options,
-            known: Known::default(),
+            reference: ReferenceState::default(),
             next_round: 1,
             trims: false,
             explores: false,
-            seen: Seen::default(),
+            event_counts: EventCounts::default(),
             sizes: [5, 5, 3][(seed / 3 % 3) as usize],
         }
     }
@@ -168,12 +168,12 @@ impl Run {
     fn life(&mut self) -> Result<(), String> {
         let opened = Log::open(self.disk.attach(), self.options).map_err(|e| e.to_string())?;
         let (mut log, recovery) = opened;
-        let count = self.known.check(&recovery)?;
+        let count = self.reference.check(&recovery)?;
         // From here on the node acts on the recovered state.
-        self.known.history.truncate(count);
-        self.known.kept = count;
-        self.known.durable = recovery.base.start.0;
-        self.known.asked = recovery.base.start.0;
+        self.reference.history.truncate(count);
+        self.reference.durable_votes = count;
+        self.reference.durable = recovery.base.start.0;
+        self.reference.requested_start = recovery.base.start.0;
         let events = if self.trims { 120 } else { 50 };
         for _ in 0..self.dice.below(events) {
             self.event(&mut log, count)?;
@@ -187,11 +187,11 @@ impl Run {
     fn event(&mut self, log: &mut Log<MemoryDisk>, base: usize) -> Result<(), String> {
         match self.dice.below(if self.trims { 12 } else { 7 }) {
             7 | 8 => {
-                let kept = self.known.kept as u64;
+                let kept = self.reference.durable_votes as u64;
                 let start = (kept + 1).saturating_sub(self.dice.below(4)).max(1);
-                if start > self.known.asked.max(1) {
+                if start > self.reference.requested_start.max(1) {
                     log.rebase(Slot(start), note(start));
-                    self.known.asked = start;
+                    self.reference.requested_start = start;
                 }
             }
             0 | 1 => {
@@ -206,15 +206,16 @@ impl Run {
                     let choice = self.dice.below(pending.len() as u64);
                     let Pending { id, kind, .. } = pending[choice as usize];
                     self.disk.complete(id);
-                    self.seen.reused += u64::from(kind == PendingKind::Reuse);
+                    self.event_counts.reused += u64::from(kind == PendingKind::Reuse);
                 }
             }
             _ => {
                 let released = log.poll().map_err(|error| error.to_string())?;
-                self.known.kept = self.known.kept.max(base + released.0 as usize);
+                self.reference.durable_votes =
+                    self.reference.durable_votes.max(base + released.0 as usize);
                 if let Some(start) = log.rebased() {
-                    self.known.durable = start.0;
-                    self.seen.rebased += 1;
+                    self.reference.durable = start.0;
+                    self.event_counts.rebased += 1;
                     assert_eq!(log.start(), start);
                 }
             }
@@ -226,9 +227,9 @@ impl Run {
         let length = self.dice.below(self.sizes) as u32;
         let round = self.next_round | length << 28;
         let ballot = Ballot { round, node: NodeId(1), ..Ballot::ZERO };
-        self.known.history.push(round);
+        self.reference.history.push(round);
         self.next_round += 1;
-        let slot = Slot(self.known.history.len() as u64);
+        let slot = Slot(self.reference.history.len() as u64);
         let record = Record::Vote { ballot, range: SlotRange::one(slot), value: Value::NoOp };
         let hard = HardState {
             promised: ballot,
@@ -236,7 +237,7 @@ impl Run {
             decided_to: Slot::FIRST,
             ..HardState::default()
         };
-        let seq = RecordSeq((self.known.history.len() - base) as u64);
+        let seq = RecordSeq((self.reference.history.len() - base) as u64);
         log.append(seq, &record, &value_of(round), hard).unwrap();
     }
 
@@ -245,14 +246,14 @@ impl Run {
     fn explore(&mut self) -> Result<(), String> {
         let pending = self.disk.pending();
         let flies = |kind| u64::from(pending.iter().any(|pending| pending.kind == kind));
-        self.seen.keeping += flies(PendingKind::Keep);
-        self.seen.reusing += flies(PendingKind::Reuse);
+        self.event_counts.keeping += flies(PendingKind::Keep);
+        self.event_counts.reusing += flies(PendingKind::Reuse);
         let mut fates = EveryFate::default();
         loop {
             let disk = self.disk.copy();
             disk.crash_as(&mut fates);
             disk.set_manual(false);
-            self.seen.crashes += 1;
+            self.event_counts.crashes += 1;
             self.go_on(&disk).map_err(|why| format!("{why}; fates {fates:?}"))?;
             if !fates.advance() {
                 return Ok(());
@@ -261,7 +262,7 @@ impl Run {
     }
 
     fn go_on(&self, disk: &MemoryDisk) -> Result<(), String> {
-        let mut known = self.known.clone();
+        let mut known = self.reference.clone();
         for life in 0..2 {
             let opened = Log::open(disk.attach(), self.options).map_err(|e| e.to_string())?;
             let (mut log, recovery) = opened;
@@ -269,21 +270,21 @@ impl Run {
             known.check_reads(&mut log, count)?;
             known.history.truncate(count);
             known.durable = recovery.base.start.0;
-            known.asked = known.durable;
+            known.requested_start = known.durable;
             let mut other = Self {
                 disk: disk.clone(),
                 dice: Dice(self.dice.0),
-                known,
+                reference: known,
                 next_round: self.next_round + 100 * life,
-                seen: self.seen,
+                event_counts: self.event_counts,
                 ..*self
             };
             for _ in 0..3 {
                 other.append(&mut log, count);
                 settle(&mut log);
             }
-            known = other.known;
-            known.kept = known.history.len();
+            known = other.reference;
+            known.durable_votes = known.history.len();
             disk.crash(self.dice.0);
         }
         Ok(())
@@ -312,20 +313,20 @@ fn broken_of(
     runs: u64,
     mutants: &[Mutant],
     run: impl Fn(u64) -> Run,
-) -> (u64, Option<(u64, String)>, Seen) {
+) -> (u64, Option<(u64, String)>, EventCounts) {
     with(mutants, || {
-        let (mut count, mut first, mut seen) = (0, None, Seen::default());
+        let (mut count, mut first, mut seen) = (0, None, EventCounts::default());
         for seed in 0..runs {
             let mut run = run(seed);
             if let Err(why) = run.all() {
                 count += 1;
                 first.get_or_insert((seed, why));
             }
-            seen.rebased += run.seen.rebased;
-            seen.reused += run.seen.reused;
-            seen.crashes += run.seen.crashes;
-            seen.keeping += run.seen.keeping;
-            seen.reusing += run.seen.reusing;
+            seen.rebased += run.event_counts.rebased;
+            seen.reused += run.event_counts.reused;
+            seen.crashes += run.event_counts.crashes;
+            seen.keeping += run.event_counts.keeping;
+            seen.reusing += run.event_counts.reusing;
         }
         (count, first, seen)
     })

@@ -24,7 +24,7 @@ impl Backoff {
     }
 
     /// Ends the wait, so that the next call may retry.
-    pub const fn end(&mut self) {
+    pub const fn end_wait(&mut self) {
         self.skips = 0;
     }
 
@@ -37,7 +37,7 @@ impl Backoff {
         (self.failures, self.skips) = (0, 0);
     }
 
-    pub const fn wait(&mut self, skips: u32) {
+    pub const fn start_wait(&mut self, skips: u32) {
         self.skips = skips;
     }
 }

@@ -32,10 +32,10 @@ pub(crate) struct Pool {
     segment_bytes: u64,
     zeros: Zeros,
     /// Number of spares to maintain.
-    wanted: usize,
+    target_spares: usize,
     spares: VecDeque<SegmentFile>,
     /// The spare whose file is open. It is written next.
-    ahead: Option<Segment>,
+    next_spare: Option<Segment>,
     preparing: Option<Segment>,
     /// The trimmed segment that is being recycled as `preparing`, or `None` if `preparing` is
     /// created from scratch.
@@ -73,9 +73,9 @@ impl Pool {
         Self {
             segment_bytes,
             zeros,
-            wanted,
+            target_spares: wanted,
             spares: spares.iter().copied().collect(),
-            ahead: None,
+            next_spare: None,
             preparing: None,
             reusing: None,
             free: trimmed.iter().copied().collect(),
@@ -95,7 +95,7 @@ impl Pool {
     /// Returns a segment with room for `length` bytes and an open file, or `None` if none is ready.
     /// A spare that is too small is freed permanently; this happens only after the segment size has
     /// been raised. An error is permanent.
-    pub(crate) fn take<D: Disk>(
+    pub(crate) fn take_segment<D: Disk>(
         &mut self,
         length: usize,
         disk: &mut D,
@@ -123,10 +123,10 @@ impl Pool {
         let Some(next) = self.spares.front().map(|spare| spare.segment) else {
             return false;
         };
-        if self.ahead != Some(next) && self.opening.may_try() {
+        if self.next_spare != Some(next) && self.opening.may_try() {
             match disk.open_ahead(next.into()) {
                 Ok(()) => {
-                    self.ahead = Some(next);
+                    self.next_spare = Some(next);
                     self.not_opened = None;
                     self.opening.succeeded();
                 }
@@ -136,14 +136,14 @@ impl Pool {
                 }
             }
         }
-        self.ahead == Some(next)
+        self.next_spare == Some(next)
     }
 
     /// Opens the next spare, and creates one if there are too few. Called with every poll.
-    pub(crate) fn tend<D: Disk>(&mut self, disk: &mut D) {
+    pub(crate) fn maintain_spares<D: Disk>(&mut self, disk: &mut D) {
         self.open_ahead(disk);
         self.retire(disk);
-        if self.spares.len() >= self.wanted || self.preparing.is_some() {
+        if self.spares.len() >= self.target_spares || self.preparing.is_some() {
             return;
         }
         if let Some(at) = self.free.iter().position(|free| self.fits(free)) {
@@ -183,7 +183,7 @@ impl Pool {
     /// Adds trimmed segments, which a durable base no longer needs.
     pub(crate) fn free(&mut self, trimmed: impl Iterator<Item = SegmentFile>) {
         self.free.extend(trimmed);
-        self.making.end();
+        self.making.end_wait();
     }
 
     /// Returns whether a free segment has the size of new ones, so that it can be recycled.
@@ -196,7 +196,7 @@ impl Pool {
         if self.free.is_empty() || self.retiring.is_some() || !self.removing.may_try() {
             return;
         }
-        let missing = self.wanted.saturating_sub(self.spares.len());
+        let missing = self.target_spares.saturating_sub(self.spares.len());
         let at = match self.free.iter().position(|free| !self.fits(free)) {
             None if self.free.len() > FREE_MAX + missing => Some(0),
             at => at,
@@ -219,7 +219,7 @@ impl Pool {
             }
             _ => {
                 self.removing.succeeded();
-                self.forget(file);
+                self.forget_file(file);
             }
         }
     }
@@ -234,7 +234,7 @@ impl Pool {
         let wanted = spare_bytes + 2 * self.segment_bytes;
         let may = disk.free_bytes(Family::Log).is_none_or(|free| free >= wanted);
         if !may {
-            self.making.wait(SKIPS_MAX);
+            self.making.start_wait(SKIPS_MAX);
         }
         may
     }
@@ -257,7 +257,7 @@ impl Pool {
     }
 
     /// Notifies the disk that a log write waits for the segment being created.
-    pub(crate) fn hurry<D: Disk>(&mut self, disk: &mut D) {
+    pub(crate) fn hurry_creation<D: Disk>(&mut self, disk: &mut D) {
         if self.preparing.is_some() && !self.hurried {
             self.hurried = true;
             disk.hurry_prepare(Family::Log);
@@ -265,7 +265,7 @@ impl Pool {
     }
 
     /// Stops counting a file that was removed or turned out to be missing.
-    fn forget(&mut self, file: SegmentFile) {
+    fn forget_file(&mut self, file: SegmentFile) {
         self.files -= 1;
         self.bytes -= file.bytes;
     }
@@ -290,7 +290,7 @@ impl Pool {
                 // The file has no valid name until the next start. Another one is recycled or
                 // created under the same number, and replaces it if it already has that name.
                 if let Some(file) = reused.filter(|_| error.kind == ErrorKind::NotFound) {
-                    self.forget(file);
+                    self.forget_file(file);
                 }
             }
             Err(error) => {
@@ -310,9 +310,9 @@ impl Pool {
 
     /// Ends the backoff, so that the next call retries failed requests.
     pub(crate) const fn try_again(&mut self) {
-        self.making.end();
-        self.opening.end();
-        self.removing.end();
+        self.making.end_wait();
+        self.opening.end_wait();
+        self.removing.end_wait();
     }
 
     /// Returns the error from creating or opening a segment, because of which the log lacks a

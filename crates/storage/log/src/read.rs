@@ -56,7 +56,7 @@ pub struct ReadDone {
     pub result: Result<Values, LogError>,
     /// Slots whose records turned out to be unreadable. The log no longer has them until they are
     /// appended again.
-    pub lost: Vec<SlotRange>,
+    pub lost_slots: Vec<SlotRange>,
 }
 
 #[derive(Debug)]
@@ -65,26 +65,26 @@ struct Job {
     range: SlotRange,
     bytes_left: usize,
     values: Values,
-    lost: Vec<SlotRange>,
+    lost_slots: Vec<SlotRange>,
     /// Index entry being read, with all slots that it covers.
     span: Option<(SlotRange, Span)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    waiting: VecDeque<Job>,
+    waiting_jobs: VecDeque<Job>,
     active: BTreeMap<u64, Job>,
-    done: VecDeque<ReadDone>,
+    finished: VecDeque<ReadDone>,
     next_id: u64,
     spare: Option<Buffer>,
     /// Place that the disk last failed to read, and the number of consecutive failures.
     failing: Option<(Place, u32)>,
     /// Backoff after reads that lacked a descriptor.
-    refused: Backoff,
+    backoff: Backoff,
 }
 
 impl Reads {
-    pub(crate) fn start(
+    pub(crate) fn start_job(
         &mut self,
         token: u64,
         range: SlotRange,
@@ -92,51 +92,51 @@ impl Reads {
         index: &Index,
     ) -> Result<(), LogError> {
         below_start(range, index)?;
-        if self.waiting.len() >= WAITING_MAX {
+        if self.waiting_jobs.len() >= WAITING_MAX {
             return Err(LogError::ReadsBusy);
         }
         let values = Values::new();
-        self.waiting.push_back(Job {
+        self.waiting_jobs.push_back(Job {
             token,
             range,
             bytes_left: bytes_max,
             values,
-            lost: Vec::new(),
+            lost_slots: Vec::new(),
             span: None,
         });
         Ok(())
     }
 
-    pub(crate) fn next(&mut self) -> Option<ReadDone> {
-        self.done.pop_front()
+    pub(crate) fn next_done(&mut self) -> Option<ReadDone> {
+        self.finished.pop_front()
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.active.is_empty()
+        self.waiting_jobs.is_empty() && self.active.is_empty()
     }
 
     /// Starts queued reads while fewer than `ACTIVE_MAX` are in flight. Called with every poll.
     pub(crate) fn pump<D: Disk>(&mut self, disk: &mut D, index: &Index) {
-        if !self.refused.may_try() {
+        if !self.backoff.may_try() {
             return;
         }
         while self.active.len() < ACTIVE_MAX {
-            let Some(job) = self.waiting.pop_front() else {
+            let Some(job) = self.waiting_jobs.pop_front() else {
                 return;
             };
-            self.advance(job, disk, index);
+            self.advance_job(job, disk, index);
         }
     }
 
     /// Starts reading the next entry of a job, or completes the job.
-    fn advance<D: Disk>(&mut self, mut job: Job, disk: &mut D, index: &Index) {
+    fn advance_job<D: Disk>(&mut self, mut job: Job, disk: &mut D, index: &Index) {
         if let Err(error) = below_start(job.range, index) {
-            self.done.push_back(job.done(Some(error)));
+            self.finished.push_back(job.into_done(Some(error)));
             return;
         }
         let found = if job.range.is_empty() { None } else { index.find(job.range.from) };
         let Some((run, span)) = found else {
-            self.done.push_back(job.done(None));
+            self.finished.push_back(job.into_done(None));
             return;
         };
         job.span = Some((run, span));
@@ -151,12 +151,12 @@ impl Reads {
 
     /// Returns whether a read waits because a file could not be opened.
     pub(crate) const fn is_short(&self) -> bool {
-        self.refused.is_tried()
+        self.backoff.is_tried()
     }
 
     /// Ends the backoff, so that the next call retries reads that lacked a descriptor.
     pub(crate) const fn try_again(&mut self) {
-        self.refused.end();
+        self.backoff.end_wait();
     }
 
     /// Handles the completed read of a run of log writes.
@@ -175,7 +175,7 @@ impl Reads {
         if let Err(error) = below_start(job.range, index) {
             // The log was trimmed during the read, so the segment may have been overwritten.
             self.spare = Some(buffer);
-            self.done.push_back(job.done(Some(error)));
+            self.finished.push_back(job.into_done(Some(error)));
             return;
         }
         if let Err(error) = &result
@@ -184,11 +184,11 @@ impl Reads {
             // The file was not read, so nothing is known about its contents. The read is retried
             // later.
             self.spare = Some(buffer);
-            self.refused.failed(SKIPS_MAX);
-            self.waiting.push_front(job);
+            self.backoff.failed(SKIPS_MAX);
+            self.waiting_jobs.push_front(job);
             return;
         }
-        self.refused.succeeded();
+        self.backoff.succeeded();
         let slots = job.range.intersect(run);
         let bytes = usize::try_from(span.bytes).expect("an entry is bounded");
         let read = result
@@ -203,14 +203,14 @@ impl Reads {
             Err(_) => vec![run],
         };
         // Some of these slots may have newer records elsewhere.
-        let lost = lost.into_iter().map(|range| index.lose(range, span.at));
-        job.lost.extend(lost.flatten());
-        let taken = read.and_then(|pieces| job.take(slots, span.at, pieces, &buffer[..bytes]));
+        let lost = lost.into_iter().map(|range| index.remove_unreadable(range, span.at));
+        job.lost_slots.extend(lost.flatten());
+        let taken = read.and_then(|pieces| job.add_slots(slots, span.at, pieces, &buffer[..bytes]));
         self.spare = Some(buffer);
         match taken {
-            Err(error) => self.done.push_back(job.done(Some(error))),
-            Ok(true) => self.advance(job, disk, index),
-            Ok(false) => self.done.push_back(job.done(None)),
+            Err(error) => self.finished.push_back(job.into_done(Some(error))),
+            Ok(true) => self.advance_job(job, disk, index),
+            Ok(false) => self.finished.push_back(job.into_done(None)),
         }
     }
 }
@@ -241,12 +241,16 @@ fn below_start(range: SlotRange, index: &Index) -> Result<(), LogError> {
 type Piece = (SlotRange, (Value, bool), usize, usize);
 
 impl Job {
-    fn done(self, error: Option<LogError>) -> ReadDone {
-        ReadDone { token: self.token, result: error.map_or(Ok(self.values), Err), lost: self.lost }
+    fn into_done(self, error: Option<LogError>) -> ReadDone {
+        ReadDone {
+            token: self.token,
+            result: error.map_or(Ok(self.values), Err),
+            lost_slots: self.lost_slots,
+        }
     }
 
     /// Adds slots to the result. Returns whether there is room for more.
-    fn take(
+    fn add_slots(
         &mut self,
         slots: SlotRange,
         at: Place,
@@ -260,7 +264,7 @@ impl Job {
                 return Err(pieces.damage.unwrap_or(missing));
             };
             let range = run.intersect(SlotRange::new(self.range.from, slots.to));
-            let (value, bytes) = cut(range, piece, bytes);
+            let (value, bytes) = cut_value(range, piece, bytes);
             let (value, placed) = value;
             if bytes.len() > self.bytes_left && !self.values.is_empty() {
                 return Ok(false);
@@ -280,7 +284,7 @@ impl Job {
 
 /// Returns the part of a value that covers `range`. Every stream byte has a slot, so a part of the
 /// slots has the corresponding part of the bytes.
-fn cut<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> ((Value, bool), &'a [u8]) {
+fn cut_value<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> ((Value, bool), &'a [u8]) {
     let (whole, value, start, length) = *piece;
     let bytes = &bytes[start..start + length];
     let here = matches!(value, (Value::Content { .. }, false));
@@ -324,7 +328,7 @@ impl Pieces {
             }
             decided_to = hard.decided_to;
             let end = start + header.length as usize;
-            pieces.take(run, &header, start, &bytes[start..end])?;
+            pieces.add_records(run, &header, start, &bytes[start..end])?;
             start = end;
         }
         if let Some(from) = gap {
@@ -334,7 +338,7 @@ impl Pieces {
     }
 
     /// Adds the records of the log write at offset `start` of the bytes that were read.
-    fn take(
+    fn add_records(
         &mut self,
         run: SlotRange,
         header: &Header,
@@ -356,7 +360,7 @@ impl Pieces {
             let inside = stored.bytes.as_ptr() as usize;
             let within = if stored.bytes.is_empty() { 0 } else { inside - base };
             let from = start + log_write::HEADER + within;
-            let piece = (range, (value, stored.placed), from, stored.bytes.len());
+            let piece = (range, (value, stored.is_placed), from, stored.bytes.len());
             self.map.insert(range.intersect(run), piece);
         }
         Ok(())

@@ -20,7 +20,7 @@ pub(crate) struct Rebase {
     /// Newest requested start. Invariant: never decreases.
     start: Slot,
     /// Newest requested base, if it is not in flight yet.
-    wanted: Option<Base>,
+    requested: Option<Base>,
     in_flight: Option<BaseFile>,
     news: Option<Slot>,
     failure: Option<DiskError>,
@@ -32,7 +32,7 @@ impl Rebase {
         Self {
             owner,
             start,
-            wanted: None,
+            requested: None,
             in_flight: None,
             news: None,
             failure: None,
@@ -40,11 +40,11 @@ impl Rebase {
         }
     }
 
-    pub(crate) fn request(&mut self, start: Slot, note: Vec<u8>) {
+    pub(crate) fn request_base(&mut self, start: Slot, note: Vec<u8>) {
         assert!(note.len() <= NOTE_BYTES_MAX, "a note has at most {NOTE_BYTES_MAX} bytes");
         self.start = self.start.max(start);
         let start = self.start;
-        self.wanted = Some(Base { start, note });
+        self.requested = Some(Base { start, note });
     }
 
     /// Starts the pending change, if none is in flight. `complete_to` is the number of the last
@@ -55,10 +55,10 @@ impl Rebase {
         holdings: &Holdings,
         complete_to: u64,
     ) -> Option<&BaseFile> {
-        if self.in_flight.is_some() || self.wanted.is_none() || !self.patience.may_try() {
+        if self.in_flight.is_some() || self.requested.is_none() || !self.patience.may_try() {
             return None;
         }
-        let base = self.wanted.take()?;
+        let base = self.requested.take()?;
         let file = BaseFile { anchor: holdings.anchor_for(base.start), base, complete_to };
         disk.start_replace_small_file(0, BASE_FILE, file.encode(self.owner));
         Some(self.in_flight.insert(file))
@@ -80,7 +80,7 @@ impl Rebase {
                 // nothing relies on the new one yet.
                 self.failure = Some(error);
                 self.patience.failed(SKIPS_MAX);
-                self.wanted.get_or_insert(file.base);
+                self.requested.get_or_insert(file.base);
                 None
             }
         }
@@ -96,6 +96,6 @@ impl Rebase {
     }
 
     pub(crate) const fn try_again(&mut self) {
-        self.patience.end();
+        self.patience.end_wait();
     }
 }

@@ -18,7 +18,7 @@ pub struct Stored<'a> {
     /// Bytes of the record's value. Empty if it has none.
     pub bytes: &'a [u8],
     /// Set if `bytes` contains the places of the value's bytes instead of the bytes themselves.
-    pub placed: bool,
+    pub is_placed: bool,
 }
 
 impl Stored<'_> {
@@ -190,7 +190,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn take_bytes(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
         let (head, rest) =
             self.rest.split_at_checked(bytes).ok_or(Malformed("record is cut short"))?;
         self.rest = rest;
@@ -234,7 +234,8 @@ impl<'a> Reader<'a> {
         }
         let value = self.value()?;
         let bytes = self.u32()?;
-        let bytes = self.take(usize::try_from(bytes).map_err(|_| Malformed("record too long"))?)?;
+        let bytes =
+            self.take_bytes(usize::try_from(bytes).map_err(|_| Malformed("record too long"))?)?;
         Ok((range, value, bytes))
     }
 
@@ -318,7 +319,7 @@ impl<'a> Records<'a> {
             }
             _ => return Err(Malformed("unknown kind of record")),
         };
-        Ok(Stored { record, bytes, placed: matches!(kind, PLACED_VOTE | PLACED_DECIDED) })
+        Ok(Stored { record, bytes, is_placed: matches!(kind, PLACED_VOTE | PLACED_DECIDED) })
     }
 }
 
@@ -397,7 +398,7 @@ mod tests {
         let back: Vec<_> = Records::new(&body).map(Result::unwrap).collect();
         assert_eq!(back.iter().map(|stored| stored.record).collect::<Vec<_>>(), records);
         assert!(expected.contains(&true) && expected.contains(&false));
-        assert_eq!(back.iter().map(|stored| stored.placed).collect::<Vec<_>>(), expected);
+        assert_eq!(back.iter().map(|stored| stored.is_placed).collect::<Vec<_>>(), expected);
         assert!(back.iter().all(|stored| stored.slots().is_none() || stored.bytes == b"bytes"));
     }
 

@@ -55,7 +55,7 @@ pub struct Recovery {
     pub reconfigurations: Vec<(Slot, Value)>,
     /// Places passed to [`crate::Log::append_placed`] for slots at or above the start of the log,
     /// in record order. A later entry may cover the same slots as an earlier one.
-    pub placed: Vec<(SlotRange, Value, Vec<u8>)>,
+    pub placed_values: Vec<(SlotRange, Value, Vec<u8>)>,
     /// Number of bytes after the end of the log that were written but never released. They are
     /// ignored.
     pub torn_tail_bytes: u64,
@@ -108,7 +108,7 @@ pub(crate) fn recover<D: Disk>(
     let last = last.map(|file| file.segment);
     let lost = lost_segments(last, made, options.used);
     let highest = last.max(made).unwrap_or_default();
-    memory.end();
+    memory.finish();
     let holdings = memory.holdings(base.anchor, &walked);
     let (mut recovery, index) = memory.into_recovery(&walked, base.base, options.incarnation);
     let whole = recovery.damage.is_none();
@@ -157,13 +157,13 @@ pub(crate) struct Memory {
     /// First slot of the log ([snap-3]).
     start: Slot,
     index: Index,
-    held: BTreeMap<Segment, SegmentContents>,
+    segment_contents: BTreeMap<Segment, SegmentContents>,
     votes: RangeMap<(Ballot, Value)>,
     decided: RangeMap<()>,
     reconfigurations: BTreeMap<Slot, Value>,
-    placed: Vec<(SlotRange, Value, Vec<u8>)>,
+    placed_values: Vec<(SlotRange, Value, Vec<u8>)>,
     records: u64,
-    last: Option<Header>,
+    last_header: Option<Header>,
     /// Segments of the latest log writes, including all that were in flight at a crash.
     recent: VecDeque<Segment>,
     pub(crate) gaps: Vec<Judged>,
@@ -205,14 +205,14 @@ impl Visit for Memory {
         }
         let first =
             Anchor { segment: header.place.segment, seq: header.seq, previous: header.previous };
-        let held = self.held.entry(header.place.segment).or_default();
+        let held = self.segment_contents.entry(header.place.segment).or_default();
         held.wrote((header.place.offset == 0).then_some(first), runs.to());
         held.completed(header.place.offset + u64::from(header.length));
         self.records += u64::from(count);
         let decided = SlotRange::new(Slot(0), header.hard.decided_to);
         self.votes.remove(decided);
         self.decided.remove(decided);
-        self.last = Some(*header);
+        self.last_header = Some(*header);
         self.recent.push_back(header.place.segment);
         if self.recent.len() > DEPTH_MAX {
             self.recent.pop_front();
@@ -236,8 +236,8 @@ impl Memory {
     fn holdings(&self, anchor: Anchor, walked: &Walked) -> Holdings {
         let used = |file: &&SegmentFile| !walked.spares.contains(file);
         let files = walked.files.iter().filter(used).copied();
-        let complete = self.last.map(|header| header.place.segment);
-        Holdings::new(anchor, files, &self.held, complete)
+        let complete = self.last_header.map(|header| header.place.segment);
+        Holdings::new(anchor, files, &self.segment_contents, complete)
     }
 
     fn record(&mut self, stored: &Stored<'_>, runs: &mut Runs) {
@@ -255,8 +255,8 @@ impl Memory {
         if matches!(value, Value::Reconfigure { .. }) {
             self.reconfigurations.insert(range.from, value);
         }
-        if stored.placed {
-            self.placed.push((range, value, stored.bytes.to_vec()));
+        if stored.is_placed {
+            self.placed_values.push((range, value, stored.bytes.to_vec()));
         }
         match stored.record {
             Record::Vote { ballot, .. } => self.votes.insert(range, (ballot, value)),
@@ -270,7 +270,8 @@ impl Memory {
     /// one must not be taken for it.
     fn close_gap(&mut self, gap: Gap, after: Option<&Header>) {
         let own = gap.header.filter(|_| gap.seqs.end - gap.seqs.start <= 1);
-        let before = self.last.map_or(Slot::FIRST, |header| header.hard.decided_to).max(self.start);
+        let before =
+            self.last_header.map_or(Slot::FIRST, |header| header.hard.decided_to).max(self.start);
         let bound = own.as_ref().or(after);
         // No slot was voted for above the bound in a later header, so nothing older can reappear
         // there.
@@ -285,13 +286,13 @@ impl Memory {
         while let Some((&slot, _)) = self.reconfigurations.range(before..to.max(before)).next() {
             self.reconfigurations.remove(&slot);
         }
-        let incarnation = after.or(own.as_ref()).or(self.last.as_ref());
+        let incarnation = after.or(own.as_ref()).or(self.last_header.as_ref());
         let known = bound
-            .or(self.last.as_ref())
+            .or(self.last_header.as_ref())
             .map_or(before, |header| header.hard.decided_to.max(header.hard.voted_to));
         let slots = SlotRange::new(before, known.max(before));
         // The affected slots remain recorded as long as the damage is visible.
-        let held = self.held.entry(gap.place.segment).or_default();
+        let held = self.segment_contents.entry(gap.place.segment).or_default();
         held.wrote(None, slots.to);
         self.gaps.push(Judged {
             slots,
@@ -308,7 +309,7 @@ impl Memory {
         segments
     }
 
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn finish(&mut self) {
         if let Some(gap) = self.open_gap.take() {
             self.close_gap(gap, None);
         }
@@ -318,14 +319,15 @@ impl Memory {
         self.records
     }
 
-    pub(crate) fn last(&self) -> Option<&Header> {
-        self.last.as_ref()
+    pub(crate) fn last_header(&self) -> Option<&Header> {
+        self.last_header.as_ref()
     }
 
     /// Returns the slot below which everything is decided, given that a snapshot covers the slots
     /// below `start`.
     pub(crate) fn decided_to(&self, start: Slot) -> Slot {
-        let restated = self.last.as_ref().map_or(Slot::FIRST, |header| header.hard.decided_to);
+        let restated =
+            self.last_header.as_ref().map_or(Slot::FIRST, |header| header.hard.decided_to);
         let mut to = restated.max(start);
         while let Some((run, ())) = self.decided.find(to) {
             to = run.to;
@@ -339,7 +341,7 @@ impl Memory {
         base: Base,
         incarnation: Incarnation,
     ) -> (Recovery, Index) {
-        let mut hard = self.last.map_or_else(HardState::default, |header| header.hard);
+        let mut hard = self.last_header.map_or_else(HardState::default, |header| header.hard);
         hard.decided_to = hard.decided_to.max(base.start);
         let damage = self.find_damage(hard.decided_to, incarnation);
         hard.decided_to = self.decided_to(base.start);
@@ -360,14 +362,14 @@ impl Memory {
                 .range(..hard.decided_to)
                 .map(|(slot, value)| (*slot, *value))
                 .collect(),
-            placed: self.placed,
+            placed_values: self.placed_values,
             hard,
             torn_tail_bytes: walked.torn_tail_bytes,
             damage,
             records: self.records,
             next_seq: walked.next_seq,
             whole_to: walked.whole_to,
-            incarnation: self.last.map(|header| header.incarnation),
+            incarnation: self.last_header.map(|header| header.incarnation),
         };
         (recovery, self.index)
     }

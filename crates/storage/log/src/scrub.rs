@@ -50,7 +50,7 @@ pub struct ScrubbedPiece {
 pub(crate) struct Scrub {
     pass: Option<Pass>,
     in_flight: Option<(Place, usize)>,
-    done: Option<ScrubbedPiece>,
+    finished_piece: Option<ScrubbedPiece>,
     spare: Option<Buffer>,
 }
 
@@ -60,11 +60,11 @@ struct Pass {
     /// Place at which the next read begins.
     at: Place,
     /// End of this pass. Later log writes belong to the next pass.
-    until: Place,
+    end: Place,
     /// Log write whose body is being read.
-    open: Option<Open>,
+    open: Option<OpenWrite>,
     /// Number and checksum in the last header.
-    last: Option<(u64, u32)>,
+    last_header: Option<(u64, u32)>,
     /// Start of damage whose end has not been reached, with a description.
     bad: Option<(u64, String)>,
     /// Offset up to which blocks are read one by one, because one of them is unreadable.
@@ -72,7 +72,7 @@ struct Pass {
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenWrite {
     from: u64,
     header: Header,
     /// Checksum of the body read so far.
@@ -82,34 +82,34 @@ struct Open {
 
 impl Scrub {
     /// Starts a pass over all log writes that are complete now, replacing any pass in progress.
-    pub(crate) fn begin(&mut self, owner: Owner, holdings: &Holdings) {
+    pub(crate) fn begin_pass(&mut self, owner: Owner, holdings: &Holdings) {
         let until = holdings.written_to();
         self.pass = until.map(|until| Pass {
             owner,
             at: Place::default(),
-            until,
+            end: until,
             open: None,
-            last: None,
+            last_header: None,
             bad: None,
             singly_to: 0,
         });
-        self.done = None;
+        self.finished_piece = None;
     }
 
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn end_pass(&mut self) {
         self.pass = None;
-        self.done = None;
+        self.finished_piece = None;
     }
 
     /// Starts the next read, unless one is in flight. Returns `false` if the pass is over.
-    pub(crate) fn start<D: Disk>(&mut self, holdings: &Holdings, disk: &mut D) -> bool {
-        if self.in_flight.is_some() || self.done.is_some() {
+    pub(crate) fn start_read<D: Disk>(&mut self, holdings: &Holdings, disk: &mut D) -> bool {
+        if self.in_flight.is_some() || self.finished_piece.is_some() {
             return true;
         }
         let Some(pass) = &mut self.pass else {
             return false;
         };
-        let Some((place, left)) = holdings.written_from(pass.at, pass.until) else {
+        let Some((place, left)) = holdings.written_from(pass.at, pass.end) else {
             self.pass = None;
             return false;
         };
@@ -138,10 +138,10 @@ impl Scrub {
         };
         if let Some(pass) = &mut self.pass {
             // [scrub-5] A segment that was trimmed during the read may have been overwritten.
-            let still = holdings.written_from(place, pass.until);
+            let still = holdings.written_from(place, pass.end);
             let still = still.filter(|(at, left)| *at == place && *left >= bytes as u64);
             let judged = planted(Mutant::ScrubsTrimmed) || still.is_some();
-            self.done = Some(match judged {
+            self.finished_piece = Some(match judged {
                 false => ScrubbedPiece::default(),
                 true => {
                     let ends = still.is_none_or(|(_, left)| left == bytes as u64);
@@ -152,8 +152,8 @@ impl Scrub {
         self.spare = Some(buffer);
     }
 
-    pub(crate) fn next(&mut self) -> Option<ScrubbedPiece> {
-        self.done.take()
+    pub(crate) fn next_piece(&mut self) -> Option<ScrubbedPiece> {
+        self.finished_piece.take()
     }
 }
 
@@ -204,7 +204,7 @@ impl Pass {
                 let reason = "a batch is longer than what was written".to_owned();
                 self.bad.get_or_insert((open.from, reason));
             }
-            self.close(end, index, &mut piece);
+            self.close_run(end, index, &mut piece);
         }
         piece
     }
@@ -233,18 +233,18 @@ impl Pass {
             }
         };
         let chained = self.bad.is_none();
-        self.close(at, index, piece);
+        self.close_run(at, index, piece);
         // Numbers jump where complete log writes were missing at start. Those writes never
         // reappear.
-        if let Some((seq, checksum)) = self.last
+        if let Some((seq, checksum)) = self.last_header
             && chained
             && (header.seq <= seq || (header.seq == seq + 1 && header.previous != checksum))
         {
             let reason = format!("batch {} follows another batch", header.seq);
             self.bad = Some((at.offset, reason));
         }
-        self.last = Some((header.seq, header.checksum));
-        self.open = Some(Open { from: at.offset, header, sum: 0, unreadable: None });
+        self.last_header = Some((header.seq, header.checksum));
+        self.open = Some(OpenWrite { from: at.offset, header, sum: 0, unreadable: None });
         self.body(at, block, index, piece);
     }
 
@@ -287,11 +287,11 @@ impl Pass {
             self.bad.get_or_insert((from, reason));
         }
         let end = Place { offset: end, ..at };
-        self.close(end, index, piece);
+        self.close_run(end, index, piece);
     }
 
     /// Ends the current run of damaged log writes.
-    fn close(&mut self, end: Place, index: &Index, piece: &mut ScrubbedPiece) {
+    fn close_run(&mut self, end: Place, index: &Index, piece: &mut ScrubbedPiece) {
         let Some((from, reason)) = self.bad.take() else {
             return;
         };

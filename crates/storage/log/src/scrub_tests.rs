@@ -159,7 +159,7 @@ fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
     (0..10).for_each(|_| assert!(log.poll().is_ok()));
     let done = log.next_read().unwrap();
     // Slot 4 was undecided when the write after it began.
-    assert_eq!(done.lost, [slots(4, 6)]);
+    assert_eq!(done.lost_slots, [slots(4, 6)]);
     for slot in 4..6 {
         let (again, bytes) = value(slot, 100);
         let range = SlotRange::one(Slot(slot));

@@ -16,7 +16,7 @@ pub(crate) struct ProgressSource<'a, S> {
     /// First segment to be read.
     first: Segment,
     reading: ReadProgress,
-    tell: &'a mut dyn FnMut(ReadProgress),
+    report: &'a mut dyn FnMut(ReadProgress),
 }
 
 impl<'a, S: Source> ProgressSource<'a, S> {
@@ -25,7 +25,7 @@ impl<'a, S: Source> ProgressSource<'a, S> {
         first: Segment,
         tell: &'a mut dyn FnMut(ReadProgress),
     ) -> Self {
-        Self { source, first, reading: ReadProgress::default(), tell }
+        Self { source, first, reading: ReadProgress::default(), report: tell }
     }
 }
 
@@ -56,7 +56,7 @@ impl<S: Source> Source for ProgressSource<'_, S> {
         // capped at the total.
         let read = self.reading.read.saturating_add(bytes as u64);
         self.reading.read = read.min(self.reading.total);
-        (self.tell)(self.reading);
+        (self.report)(self.reading);
         result
     }
 }

@@ -196,7 +196,7 @@ fn a_read_in_flight_is_refused_when_the_log_is_trimmed() {
         log.poll().unwrap();
         while let Some(done) = log.next_read() {
             assert_eq!(done.result, Err(LogError::BelowStart { start: Slot(170) }));
-            assert_eq!(done.lost, []);
+            assert_eq!(done.lost_slots, []);
             refused += 1;
         }
     }

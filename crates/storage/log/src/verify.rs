@@ -51,8 +51,8 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
         Err(LogError::Unreadable { place, detail }) => (None, Some((place, detail))),
         Err(error) => return Err(error),
     };
-    memory.end();
-    let last = memory.last();
+    memory.finish();
+    let last = memory.last_header();
     let next = last.map_or(Slot::FIRST, |header| header.hard.voted_to.max(header.hard.decided_to));
     let mut damaged: Vec<_> = memory
         .gaps

@@ -94,7 +94,7 @@ pub(crate) fn walk<S: Source>(
         checksum: previous,
         chained: true,
         tail: None,
-        told_complete_to: match planted(Mutant::BaseSaysNothing) {
+        stated_complete_to: match planted(Mutant::BaseSaysNothing) {
             true => 0,
             false => base.complete_to,
         },
@@ -119,7 +119,7 @@ struct Walk<'a, S> {
     chained: bool,
     tail: Option<(usize, u64)>,
     /// `complete_to` as stated by the base.
-    told_complete_to: u64,
+    stated_complete_to: u64,
     /// M of [disk-3], once computed.
     complete_to: Option<u64>,
 }
@@ -128,13 +128,13 @@ struct Walk<'a, S> {
 struct Scanned {
     /// Number of the segment's first log write, or `None` if the segment has no valid header of its
     /// epoch.
-    first: Option<u64>,
+    first_write: Option<u64>,
     /// An unreadable block before the segment's first log write, with the error.
     unreadable: Option<(Place, String)>,
 }
 
 /// Contents at the place of an expected log write.
-enum Found {
+enum FoundContent {
     Write(Header),
     /// An incomplete log write or other contents.
     Fault {
@@ -144,7 +144,7 @@ enum Found {
     },
 }
 
-impl Found {
+impl FoundContent {
     fn fault(reason: impl Into<String>) -> Self {
         Self::Fault { reason: reason.into(), header: None, unreadable: false }
     }
@@ -162,10 +162,10 @@ impl<S: Source> Walk<'_, S> {
             for offset in (0..file.bytes).step_by(BLOCK) {
                 match self.read_header(index, offset)? {
                     Ok(header) => {
-                        scanned.first = Some(header.first_seq);
+                        scanned.first_write = Some(header.first_seq);
                         break;
                     }
-                    Err(Found::Fault { reason, unreadable: true, .. }) => {
+                    Err(FoundContent::Fault { reason, unreadable: true, .. }) => {
                         let segment = file.segment;
                         let place = Place { segment, offset };
                         scanned.unreadable.get_or_insert((place, reason));
@@ -182,7 +182,7 @@ impl<S: Source> Walk<'_, S> {
     fn limit(&self, index: usize) -> u64 {
         self.scanned[index + 1..]
             .iter()
-            .filter_map(|scanned| scanned.first)
+            .filter_map(|scanned| scanned.first_write)
             .min()
             .unwrap_or(u64::MAX)
     }
@@ -193,13 +193,13 @@ impl<S: Source> Walk<'_, S> {
         while index < self.files.len() {
             let found = self.log_write_at(index, offset)?;
             let (reason, header, unreadable) = match found {
-                Found::Write(header) => {
-                    visit.log_write(&header, self.window.last(header.length as usize))?;
+                FoundContent::Write(header) => {
+                    visit.log_write(&header, self.window.last_bytes(header.length as usize))?;
                     self.accept(index, &header);
                     offset += u64::from(header.length);
                     continue;
                 }
-                Found::Fault { reason, header, unreadable } => (reason, header, unreadable),
+                FoundContent::Fault { reason, header, unreadable } => (reason, header, unreadable),
             };
             if self.limit(index) == self.next_seq {
                 // The writer moved on to a later segment.
@@ -227,7 +227,7 @@ impl<S: Source> Walk<'_, S> {
             (index, offset) = (resumed, at);
         }
         // There are no segments.
-        let missing = self.next_seq..self.told_complete_to + 1;
+        let missing = self.next_seq..self.stated_complete_to + 1;
         if missing.is_empty() {
             return Ok(false);
         }
@@ -250,12 +250,12 @@ impl<S: Source> Walk<'_, S> {
         self.tail = Some((index, header.place.offset + u64::from(header.length)));
     }
 
-    /// Reads the log write with the next number, if it is at `offset`, intact, and chained to its
-    /// predecessor.
-    fn log_write_at(&mut self, index: usize, offset: u64) -> Result<Found, LogError> {
+    /// Reads the log write with the next number, if it is at this offset, intact, and chained to
+    /// its predecessor.
+    fn log_write_at(&mut self, index: usize, offset: u64) -> Result<FoundContent, LogError> {
         let file = self.files[index];
         if offset >= file.bytes {
-            return Ok(Found::fault("the segment ends"));
+            return Ok(FoundContent::fault("the segment ends"));
         }
         let header = match self.read_header(index, offset)? {
             Ok(header) => header,
@@ -263,34 +263,37 @@ impl<S: Source> Walk<'_, S> {
         };
         if header.seq != self.next_seq {
             let reason = format!("batch {} where {} should be", header.seq, self.next_seq);
-            return Ok(Found::fault(reason));
+            return Ok(FoundContent::fault(reason));
         }
         if header.seq >= self.limit(index) {
-            return Ok(Found::fault(format!("batch {} was cut off", header.seq)));
+            return Ok(FoundContent::fault(format!("batch {} was cut off", header.seq)));
         }
         if self.chained && header.previous != self.checksum && !planted(Mutant::ChainIgnored) {
-            return Ok(Found::fault(format!("batch {} follows another batch", header.seq)));
+            return Ok(FoundContent::fault(format!("batch {} follows another batch", header.seq)));
         }
         self.body_at(file, header)
     }
 
     /// Checks the body of a log write with a valid header, and unmasks it in the window.
-    fn body_at(&mut self, file: SegmentFile, header: Header) -> Result<Found, LogError> {
+    fn body_at(&mut self, file: SegmentFile, header: Header) -> Result<FoundContent, LogError> {
         let length = header.length as usize;
         if header.place.offset + u64::from(header.length) > file.bytes {
-            return Ok(Found::fault(format!("batch {} is longer than its segment", header.seq)));
+            return Ok(FoundContent::fault(format!(
+                "batch {} is longer than its segment",
+                header.seq
+            )));
         }
         let fault = |reason: String, unreadable| {
-            Ok(Found::Fault { reason, header: Some(header), unreadable })
+            Ok(FoundContent::Fault { reason, header: Some(header), unreadable })
         };
-        match self.window.get(file, header.place.offset, length) {
+        match self.window.read_bytes(file, header.place.offset, length) {
             Err(unread) => fault(unread.reason()?, true),
             Ok(bytes) => match log_write::open(&header, bytes) {
                 Ok(masked) => {
                     if masked {
-                        self.window.forget(); // what is there is not what is on disk any more
+                        self.window.discard_cached(); // what is there is not what is on disk any more
                     }
-                    Ok(Found::Write(header))
+                    Ok(FoundContent::Write(header))
                 }
                 Err(malformed) => fault(format!("batch {}: {}", header.seq, malformed.0), false),
             },
@@ -302,13 +305,13 @@ impl<S: Source> Walk<'_, S> {
         &mut self,
         index: usize,
         offset: u64,
-    ) -> Result<Result<Header, Found>, LogError> {
+    ) -> Result<Result<Header, FoundContent>, LogError> {
         let file = self.files[index];
         let place = Place { segment: file.segment, offset };
-        let block = match self.window.get(file, offset, BLOCK) {
+        let block = match self.window.read_bytes(file, offset, BLOCK) {
             Ok(block) => block,
             Err(unread) => {
-                return Ok(Err(Found::Fault {
+                return Ok(Err(FoundContent::Fault {
                     reason: unread.reason()?,
                     header: None,
                     unreadable: true,
@@ -317,16 +320,16 @@ impl<S: Source> Walk<'_, S> {
         };
         let header = match Header::decode(block) {
             Ok(header) => header,
-            Err(HeaderFault::Absent) => return Ok(Err(Found::fault("no batch here"))),
+            Err(HeaderFault::Absent) => return Ok(Err(FoundContent::fault("no batch here"))),
             Err(HeaderFault::Corrupt) => {
-                return Ok(Err(Found::fault("checksum of the header does not match")));
+                return Ok(Err(FoundContent::fault("checksum of the header does not match")));
             }
             Err(HeaderFault::Newer(version)) => {
                 return match Header::segment_of(block) {
                     Some(segment) if segment == place.segment => {
                         Err(LogError::Newer { version, place })
                     }
-                    _ => Ok(Err(Found::fault("batch of another segment"))),
+                    _ => Ok(Err(FoundContent::fault("batch of another segment"))),
                 };
             }
         };
@@ -336,12 +339,15 @@ impl<S: Source> Walk<'_, S> {
             self.check_owner(place, header.owner)?;
         }
         if header.place.segment != place.segment && !planted(Mutant::EpochIgnored) {
-            return Ok(Err(Found::fault(format!("batch of segment {}", header.place.segment))));
+            return Ok(Err(FoundContent::fault(format!(
+                "batch of segment {}",
+                header.place.segment
+            ))));
         }
         self.check_owner(place, header.owner)?;
         if header.place.offset != offset {
             let reason = format!("batch that belongs to offset {}", header.place.offset);
-            return Ok(Err(Found::fault(reason)));
+            return Ok(Err(FoundContent::fault(reason)));
         }
         Ok(Ok(header))
     }
@@ -369,10 +375,10 @@ impl<S: Source> Walk<'_, S> {
         if let Some(known) = self.complete_to {
             return Ok(known);
         }
-        let mut greatest = self.told_complete_to;
+        let mut greatest = self.stated_complete_to;
         let mut from = offset;
         for index in index..self.files.len() {
-            if self.scanned[index].first.is_none() {
+            if self.scanned[index].first_write.is_none() {
                 from = 0;
                 continue;
             }
@@ -395,7 +401,7 @@ impl<S: Source> Walk<'_, S> {
         let damaged = (index, offset);
         for index in index..self.files.len() {
             let file = self.files[index];
-            if self.scanned[index].first.is_none() {
+            if self.scanned[index].first_write.is_none() {
                 from = 0;
                 continue;
             }
@@ -407,7 +413,7 @@ impl<S: Source> Walk<'_, S> {
                 if refused || header.seq < self.next_seq || header.seq >= self.limit(index) {
                     continue;
                 }
-                if let Found::Write(header) = self.body_at(file, header)? {
+                if let FoundContent::Write(header) = self.body_at(file, header)? {
                     return Ok(Some((index, at, header.seq)));
                 }
             }
@@ -439,7 +445,7 @@ impl<S: Source> Walk<'_, S> {
             from = 0;
         }
         let tail = tail.map(|(index, offset)| {
-            (self.files[index], self.scanned[index].first.unwrap_or(self.next_seq), offset)
+            (self.files[index], self.scanned[index].first_write.unwrap_or(self.next_seq), offset)
         });
         Ok(Walked {
             next_seq: self.next_seq,
@@ -460,7 +466,7 @@ impl<S: Source> Walk<'_, S> {
     /// complete header. Both will be overwritten, and no reader will accept them as valid.
     fn torn_bytes(&mut self, index: usize, from: u64) -> Result<u64, LogError> {
         let file = self.files[index];
-        if self.scanned[index].first.is_none() {
+        if self.scanned[index].first_write.is_none() {
             let unreadable = self.scanned[index].unreadable.clone();
             return match unreadable {
                 Some((place, detail)) => Err(LogError::Unreadable { place, detail }),
@@ -475,7 +481,7 @@ impl<S: Source> Walk<'_, S> {
                     torn += to.saturating_sub(offset.max(counted_to));
                     counted_to = counted_to.max(to);
                 }
-                Err(Found::Fault { reason, unreadable: true, .. }) => {
+                Err(FoundContent::Fault { reason, unreadable: true, .. }) => {
                     return Err(LogError::Unreadable {
                         place: Place { segment: file.segment, offset },
                         detail: reason,
@@ -533,7 +539,7 @@ impl<'a, S: Source> Window<'a, S> {
     }
 
     /// Returns bytes of a segment. The range must be within the segment.
-    fn get(
+    fn read_bytes(
         &mut self,
         file: SegmentFile,
         offset: u64,
@@ -543,24 +549,29 @@ impl<'a, S: Source> Window<'a, S> {
             && self.start <= offset
             && offset + bytes as u64 <= self.start + self.bytes as u64;
         if !inside {
-            self.fill(file, offset, bytes)?;
+            self.fill_window(file, offset, bytes)?;
         }
         let at = usize::try_from(offset - self.start).expect("within the window");
         self.last = at;
         Ok(&mut self.buffer[at..at + bytes])
     }
 
-    /// Returns the first `bytes` bytes of the last result of [`Self::get`].
-    fn last(&self, bytes: usize) -> &[u8] {
+    /// Returns the first `bytes` bytes of the last result of [`Self::read_bytes`].
+    fn last_bytes(&self, bytes: usize) -> &[u8] {
         &self.buffer[self.last..self.last + bytes]
     }
 
-    /// Makes the next `get` read from the disk again.
-    fn forget(&mut self) {
+    /// Makes the next `read_bytes` read from the disk again.
+    fn discard_cached(&mut self) {
         self.segment = None;
     }
 
-    fn fill(&mut self, file: SegmentFile, offset: u64, bytes: usize) -> Result<(), ReadFailure> {
+    fn fill_window(
+        &mut self,
+        file: SegmentFile,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<(), ReadFailure> {
         if bytes > self.buffer.len() {
             self.buffer = Buffer::new(bytes);
         }

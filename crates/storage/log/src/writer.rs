@@ -97,7 +97,7 @@ impl Gather {
         }
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => self.begin(disk, need),
+            None => self.begin_write(disk, need),
         };
         let head = open.used + self.scratch.len();
         open.buffer[open.used..head].copy_from_slice(&self.scratch);
@@ -117,13 +117,13 @@ impl Gather {
     pub(crate) fn restate<D: Disk>(&mut self, disk: &mut D, last: RecordSeq, hard: HardState) {
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => self.begin(disk, 0),
+            None => self.begin_write(disk, 0),
         };
         (open.last, open.hard) = (last.max(open.last), hard);
         self.open = Some(open);
     }
 
-    fn begin<D: Disk>(&mut self, disk: &mut D, need: usize) -> Gathered {
+    fn begin_write<D: Disk>(&mut self, disk: &mut D, need: usize) -> Gathered {
         let bytes = (HEADER + need).max(self.write_bytes);
         let spare = if bytes == self.write_bytes { self.spare.pop() } else { None };
         let buffer = spare.unwrap_or_else(|| disk.allocate(bytes));
@@ -137,7 +137,7 @@ impl Gather {
         self.full.front().or(self.open.as_ref()).map(Gathered::length)
     }
 
-    pub(crate) fn take(&mut self) -> Option<Gathered> {
+    pub(crate) fn take_write(&mut self) -> Option<Gathered> {
         let next = self.full.pop_front().or_else(|| self.open.take())?;
         self.bytes -= next.used;
         Some(next)
@@ -184,7 +184,7 @@ struct InFlight {
     last: RecordSeq,
     span: Span,
     runs: Runs,
-    done: bool,
+    is_done: bool,
 }
 
 impl Writer {
@@ -249,7 +249,7 @@ impl Writer {
     }
 
     /// Returns the number of bytes used in the current segment.
-    pub(crate) fn used(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         self.current.map_or(0, |at| at.offset)
     }
 
@@ -258,7 +258,7 @@ impl Writer {
     }
 
     /// Directs further log writes to a segment that has none under its number yet.
-    pub(crate) fn enter(&mut self, file: SegmentFile) {
+    pub(crate) fn begin_segment(&mut self, file: SegmentFile) {
         self.current = Some(Current { file, first_seq: self.next_seq, offset: 0 });
     }
 
@@ -299,7 +299,7 @@ impl Writer {
             last: gathered.last,
             span: Span { at: place, bytes: length as u64 },
             runs: gathered.runs,
-            done: false,
+            is_done: false,
         });
         disk.start_write(
             header.seq,
@@ -314,12 +314,12 @@ impl Writer {
     /// all earlier log writes are complete, too.
     pub(crate) fn written(&mut self, seq: u64, index: &mut Index, holdings: &mut Holdings) {
         if let Some(write) = self.in_flight.iter_mut().find(|write| write.seq == seq) {
-            write.done = true;
+            write.is_done = true;
             if planted(Mutant::ReleaseOutOfOrder) {
                 self.persisted_to = self.persisted_to.max(write.last);
             }
         }
-        while let Some(write) = self.in_flight.pop_front_if(|write| write.done) {
+        while let Some(write) = self.in_flight.pop_front_if(|write| write.is_done) {
             self.complete_to = write.seq;
             let end = write.span.at.offset + write.span.bytes;
             holdings.completed(write.span.at.segment, end);

@@ -66,7 +66,7 @@ fn run(work: &Work, put: usize) {
                 number: u32::try_from(next % u64::from(work.streams)).expect("small"),
             };
             let position = next / u64::from(work.streams) * put as u64;
-            store.put(stream, position, &bytes, &mut disk);
+            store.put_bytes(stream, position, &bytes, &mut disk);
             next += 1;
             any = next.is_multiple_of(64);
         }

@@ -9,26 +9,26 @@ use crate::name::Name;
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+    fn take_bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*head)
     }
 
     pub(crate) fn u8(&mut self) -> Option<u8> {
-        self.take().map(|[byte]: [u8; 1]| byte)
+        self.take_bytes().map(|[byte]: [u8; 1]| byte)
     }
 
     pub(crate) fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_be_bytes)
+        self.take_bytes().map(u32::from_be_bytes)
     }
 
     pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
+        self.take_bytes().map(u64::from_be_bytes)
     }
 
     pub(crate) fn u128(&mut self) -> Option<u128> {
-        self.take().map(u128::from_be_bytes)
+        self.take_bytes().map(u128::from_be_bytes)
     }
 
     pub(crate) fn name(&mut self) -> Option<Name> {
@@ -43,7 +43,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns `value` if no bytes are left over. The last step of decoding.
-    pub(crate) fn end<T>(self, value: T) -> Option<T> {
+    pub(crate) fn finish<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }
 }

@@ -33,7 +33,7 @@ pub enum Command {
     /// Begins a new piece of a stream.
     Open {
         name: Name,
-        how: OpenMode,
+        mode: OpenMode,
         writer: Writer,
         /// Inner stream that continues the named stream. It has never been opened before.
         stream: StreamName,
@@ -50,7 +50,7 @@ pub enum Command {
     Trim {
         name: Name,
         /// First position to retain.
-        before: u64,
+        retain_from: u64,
     },
     Remove {
         name: Name,
@@ -152,7 +152,7 @@ impl Command {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Self::Open { name, how, writer, stream, now_ms } => {
+            Self::Open { name, mode: how, writer, stream, now_ms } => {
                 out.push(OPEN);
                 put_name(name, &mut out);
                 out.push(*how as u8);
@@ -165,7 +165,7 @@ impl Command {
                 put_stream(*stream, &mut out);
                 out.push(u8::from(*finish));
             }
-            Self::Trim { name, before } => {
+            Self::Trim { name, retain_from: before } => {
                 out.push(TRIM);
                 put_name(name, &mut out);
                 put64(*before, &mut out);
@@ -193,7 +193,7 @@ impl Command {
         let command = match fields.u8()? {
             OPEN => Self::Open {
                 name: fields.name()?,
-                how: how_numbered(fields.u8()?)?,
+                mode: how_numbered(fields.u8()?)?,
                 writer: Writer(fields.u128()?),
                 stream: fields.stream()?,
                 now_ms: fields.u64()?,
@@ -206,13 +206,13 @@ impl Command {
                     _ => return None,
                 },
             },
-            TRIM => Self::Trim { name: fields.name()?, before: fields.u64()? },
+            TRIM => Self::Trim { name: fields.name()?, retain_from: fields.u64()? },
             REMOVE => Self::Remove { name: fields.name()? },
             RETAIN => Self::Retain { name: fields.name()?, keep: Retention::decode(&mut fields)? },
             AGE => Self::Age { now_ms: fields.u64()? },
             _ => return None,
         };
-        fields.end(command)
+        fields.finish(command)
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
         let stream = StreamName { owner: NodeId(7), boot: 3, number: u32::MAX };
         let open = |how| Command::Open {
             name: name.clone(),
-            how,
+            mode: how,
             writer: Writer(1 << 100),
             stream,
             now_ms: 5,
@@ -291,7 +291,7 @@ mod tests {
             open(OpenMode::Takeover),
             open(OpenMode::Continue),
             Command::Close { stream, finish: true },
-            Command::Trim { name: name.clone(), before: u64::MAX },
+            Command::Trim { name: name.clone(), retain_from: u64::MAX },
             Command::Remove { name: name.clone() },
             Command::Retain {
                 name: name.clone(),

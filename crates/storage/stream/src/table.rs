@@ -74,7 +74,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn last(&self) -> Piece {
+    fn last_piece(&self) -> Piece {
         *self.pieces.last().expect("a stream has a piece")
     }
 
@@ -143,11 +143,11 @@ pub struct Table {
     /// Open inner streams, each with the named stream that it is the last piece of.
     open: BTreeMap<StreamName, Name>,
     /// Inner streams of all pieces.
-    known: BTreeSet<StreamName>,
+    inner_streams: BTreeSet<StreamName>,
     /// For each owner, the boot and number of the inner stream that it opened last. Owners count up
     /// and their commands are executed in order, so an inner stream that is not higher has been
     /// opened before and is never opened again.
-    last: BTreeMap<NodeId, (u32, u32)>,
+    last_opened: BTreeMap<NodeId, (u32, u32)>,
     changes: VecDeque<Change>,
     last_id: u64,
     unsaved: BTreeSet<(Name, rows::Part)>,
@@ -164,7 +164,7 @@ impl Table {
             return 0..0;
         };
         let named = self.streams.get_mut(name).expect("an open stream is known");
-        let first = named.last().first;
+        let first = named.last_piece().first;
         let next = named.end - first;
         let appended = appended(offset, range, next);
         // Positions of a named stream must not wrap, so bytes past the last position are not
@@ -180,7 +180,7 @@ impl Table {
 
     /// Returns whether [`Table::append`] would append any bytes now.
     pub fn appends(&self, stream: StreamName, offset: u64, range: SlotRange) -> bool {
-        let next = self.next(stream);
+        let next = self.next_position(stream);
         next.is_some_and(|next| !appended(offset, range, next).is_empty())
     }
 
@@ -189,7 +189,7 @@ impl Table {
     /// their bytes are not needed.
     pub fn may_append(&self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let positions = positions(offset, range);
-        match self.next(stream) {
+        match self.next_position(stream) {
             Some(next) => positions.start.max(next)..positions.end.max(next),
             None if self.was_opened(stream) => positions.end..positions.end,
             // The inner stream may be opened in a slot that has not been applied here yet.
@@ -204,12 +204,12 @@ impl Table {
 
     /// Returns whether this inner stream has been opened before. If so, it is never opened again.
     fn was_opened(&self, stream: StreamName) -> bool {
-        let last = self.last.get(&stream.owner);
+        let last = self.last_opened.get(&stream.owner);
         last.is_some_and(|last| (stream.boot, stream.number) <= *last)
     }
 
     /// Returns the next position of an inner stream, or `None` if it is not open.
-    pub fn next(&self, stream: StreamName) -> Option<u64> {
+    pub fn next_position(&self, stream: StreamName) -> Option<u64> {
         Some(self.next_of_piece(stream)?.1)
     }
 
@@ -217,17 +217,17 @@ impl Table {
     /// stream's next position.
     pub fn next_of_piece(&self, stream: StreamName) -> Option<(u64, u64)> {
         let named = self.streams.get(self.open.get(&stream)?)?;
-        let first = named.last().first;
+        let first = named.last_piece().first;
         Some((first, named.end - first))
     }
 
     /// [stream-6] Closes an inner stream whose owner is lost.
-    pub fn close(&mut self, stream: StreamName) {
+    pub fn close_inner(&mut self, stream: StreamName) {
         self.end_piece(stream);
     }
 
     /// Returns all open inner streams.
-    pub fn open(&self) -> impl Iterator<Item = StreamName> + '_ {
+    pub fn open_streams(&self) -> impl Iterator<Item = StreamName> + '_ {
         self.open.keys().copied()
     }
 
@@ -236,7 +236,7 @@ impl Table {
     /// may continue with new pieces.
     #[must_use]
     pub fn with_all_closed(mut self) -> Self {
-        for stream in self.open().collect::<Vec<_>>() {
+        for stream in self.open_streams().collect::<Vec<_>>() {
             self.end_piece(stream);
         }
         self.changes.clear();
@@ -251,7 +251,7 @@ impl Table {
 
     /// Returns whether any bytes of the inner stream `stream` are retained.
     pub fn is_kept(&self, stream: StreamName) -> bool {
-        self.known.contains(&stream)
+        self.inner_streams.contains(&stream)
     }
 
     /// Returns the inner streams, each with its retained positions.
@@ -265,11 +265,11 @@ impl Table {
     /// Executes a command from the log. `slot` is the command's slot.
     pub fn execute(&mut self, slot: Slot, command: &[u8]) -> Reply {
         match Command::decode(command).ok_or(Denied::Malformed)? {
-            Command::Open { name, how, writer, stream, now_ms } => {
+            Command::Open { name, mode: how, writer, stream, now_ms } => {
                 self.open_piece(slot, name, how, writer, stream, now_ms)
             }
             Command::Close { stream, finish } => self.close_piece(stream, finish),
-            Command::Trim { name, before } => self.trim(name, before),
+            Command::Trim { name, retain_from: before } => self.trim(name, before),
             Command::Remove { name } => self.remove(&name),
             Command::Retain { name, keep } => self.retain(&name, keep),
             Command::Age { now_ms } => Ok(self.age(now_ms)),
@@ -306,16 +306,16 @@ impl Table {
             OpenMode::Append if named.open && !same => return Err(Denied::InUse),
             OpenMode::Create | OpenMode::Continue | OpenMode::Append | OpenMode::Takeover => {}
         }
-        let empty = named.end == named.last().first;
+        let empty = named.end == named.last_piece().first;
         if named.pieces.len() >= PIECES_MAX && !empty {
             return Err(Denied::TooManyPieces);
         }
-        self.end_piece(named.last().stream);
+        self.end_piece(named.last_piece().stream);
         let named = self.streams.get_mut(&name).expect("looked up above");
         if empty {
             // The piece is empty, so dropping it loses nothing.
             let piece = named.pieces.pop().expect("a stream has a piece");
-            self.known.remove(&piece.stream);
+            self.inner_streams.remove(&piece.stream);
             let stream = piece.stream;
             self.changes.push_back(Change::Removed { stream });
         }
@@ -368,8 +368,8 @@ impl Table {
     }
 
     fn note_opened(&mut self, stream: StreamName) {
-        self.known.insert(stream);
-        self.last.insert(stream.owner, (stream.boot, stream.number));
+        self.inner_streams.insert(stream);
+        self.last_opened.insert(stream.owner, (stream.boot, stream.number));
         self.unsaved_owners.insert(stream.owner);
     }
 
@@ -377,7 +377,7 @@ impl Table {
         // A fenced writer learns the end of its piece from the writer that took over. Here the
         // piece is only closed.
         let Some(name) = self.end_piece(stream) else {
-            return match self.known.contains(&stream) {
+            return match self.inner_streams.contains(&stream) {
                 true => Err(Denied::Fenced),
                 false => Err(Denied::Unknown),
             };
@@ -392,7 +392,7 @@ impl Table {
         let name = self.open.remove(&stream)?;
         let named = self.streams.get_mut(&name).expect("an open stream is known");
         named.open = false;
-        let end = named.end - named.last().first;
+        let end = named.end - named.last_piece().first;
         self.changes.push_back(Change::Closed { stream, end });
         self.unsaved.insert((name.clone(), rows::Part::Pieces));
         Some(name)
@@ -471,7 +471,7 @@ impl Table {
         let gone = named.pieces.windows(2).take_while(|pair| pair[1].first <= start);
         let gone = gone.count();
         for piece in named.pieces.drain(..gone) {
-            self.known.remove(&piece.stream);
+            self.inner_streams.remove(&piece.stream);
             let stream = piece.stream;
             self.changes.push_back(Change::Removed { stream });
         }
@@ -486,10 +486,10 @@ impl Table {
 
     fn remove(&mut self, name: &Name) -> Reply {
         let named = self.streams.get(name).ok_or(Denied::Unknown)?;
-        self.end_piece(named.last().stream);
+        self.end_piece(named.last_piece().stream);
         let named = self.streams.remove(name).expect("looked up above");
         for Piece { stream, .. } in named.pieces {
-            self.known.remove(&stream);
+            self.inner_streams.remove(&stream);
             self.changes.push_back(Change::Removed { stream });
         }
         for part in rows::Part::ALL {
@@ -571,7 +571,7 @@ fn info(name: &Name, named: &Stream) -> StreamInfo {
         name: name.clone(),
         id: named.id,
         finished: named.finished,
-        writing: named.open.then(|| named.last().stream),
+        writing: named.open.then(|| named.last_piece().stream),
         start: named.start,
         end: named.end,
         pieces: named.pieces.len(),

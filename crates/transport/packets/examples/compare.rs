@@ -81,7 +81,7 @@ impl Wire {
     }
 
     /// Receives the waiting datagrams, and returns how many there were.
-    fn take(&mut self) -> usize {
+    fn receive_waiting(&mut self) -> usize {
         let mut datagrams = 0;
         match self {
             Self::Udp(udp, _) => udp.receive(|_, _| datagrams += 1).unwrap(),
@@ -94,7 +94,7 @@ impl Wire {
     /// unless it spins.
     fn receive(&mut self, spin: bool) -> usize {
         loop {
-            let datagrams = self.take();
+            let datagrams = self.receive_waiting();
             if datagrams > 0 || !self.wait(spin) {
                 return datagrams;
             }
@@ -143,9 +143,9 @@ fn answer(kind: &str, per_answer: usize, spin: bool, work: bool) -> ! {
 }
 
 /// The other end, on another processor or the same one.
-struct Other(Child);
+struct Responder(Child);
 
-impl Other {
+impl Responder {
     fn start(words: &[&str], cpu: usize) -> Self {
         let mut command = namespace::inside(1);
         command.arg(env::current_exe().unwrap()).args(words);
@@ -160,7 +160,7 @@ impl Other {
     }
 }
 
-impl Drop for Other {
+impl Drop for Responder {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -168,7 +168,7 @@ impl Drop for Other {
 }
 
 /// Exchanges runs until the other end answers and no run is in flight.
-fn meet(wire: &mut Wire, run: usize) {
+fn exchange_runs(wire: &mut Wire, run: usize) {
     loop {
         for _ in 0..run {
             wire.send(&[0; SHORT], SHORT);
@@ -178,16 +178,16 @@ fn meet(wire: &mut Wire, run: usize) {
         }
     }
     std::thread::sleep(Duration::from_millis(50));
-    while wire.take() > 0 {}
+    while wire.receive_waiting() > 0 {}
 }
 
 /// Returns the median and the 99th percentile of round trips, and the processor time per direction,
 /// in µs.
 fn round_trips(kind: &str, spin: bool, cpu: usize) -> [f64; 3] {
     let spins = if spin { "spin" } else { "block" };
-    let other = Other::start(&["answer", kind, "1", spins, "idle"], cpu);
+    let other = Responder::start(&["answer", kind, "1", spins, "idle"], cpu);
     let mut wire = Wire::new(kind, 0);
-    meet(&mut wire, 1);
+    exchange_runs(&mut wire, 1);
     let me = || Usage::of_process(std::process::id()).unwrap();
     let before = me().plus(other.usage());
     let (mut took, start) = (Vec::new(), Instant::now());
@@ -209,9 +209,9 @@ fn round_trips(kind: &str, spin: bool, cpu: usize) -> [f64; 3] {
 fn runs(kind: &str, work: bool) -> [f64; 3] {
     let works = if work { "work" } else { "idle" };
     let run = RUN.to_string();
-    let other = Other::start(&["answer", kind, &run, "block", works], 1);
+    let other = Responder::start(&["answer", kind, &run, "block", works], 1);
     let mut wire = Wire::new(kind, 0);
-    meet(&mut wire, RUN);
+    exchange_runs(&mut wire, RUN);
     let bytes = vec![7; RUN * LONG];
     let me = || Usage::of_process(std::process::id()).unwrap();
     let (mine, others, began) = (me(), other.usage(), Instant::now());
@@ -237,7 +237,7 @@ fn best(rounds: &[[f64; 3]]) -> [f64; 3] {
     *rounds.iter().min_by(better).unwrap()
 }
 
-fn lay() {
+fn create_interfaces() {
     namespace::prepare().unwrap();
     let [left, right] = MACS;
     for words in [
@@ -263,7 +263,7 @@ fn main() {
         let per_answer = per_answer.parse().unwrap();
         answer(kind, per_answer, spins == "spin", works == "work");
     }
-    lay();
+    create_interfaces();
     type Measure = fn(&str) -> [f64; 3];
     let measures: [(&str, Measure); 5] = [
         ("round trip, one CPU: p50, p99, CPU/way µs", |kind| round_trips(kind, false, 0)),

@@ -127,7 +127,7 @@ impl<'a> Body<'a> {
             Kind::Answer => Self::Answer(Answer::read(&mut fields)?),
             Kind::Chain => Self::Chain(Chain::read(&mut fields)?),
         };
-        fields.end(body)
+        fields.finish(body)
     }
 
     pub const fn kind(&self) -> Kind {

@@ -12,7 +12,7 @@ use std::{collections::VecDeque, ops::Range};
 pub struct Buffer {
     bytes: Vec<u8>,
     /// Entries in the order of arrival. The oldest is freed first.
-    held: VecDeque<Entry>,
+    entries: VecDeque<Entry>,
     /// Index of each number's entry, counted from the first entry ever inserted. A number is stored
     /// at its remainder modulo the length.
     places: Vec<u64>,
@@ -38,7 +38,7 @@ impl Buffer {
     pub fn new(bytes: usize, numbers: usize) -> Self {
         Self {
             bytes: vec![0; bytes],
-            held: VecDeque::new(),
+            entries: VecDeque::new(),
             places: vec![NOWHERE; numbers.next_power_of_two()],
             freed: 0,
             head: 0,
@@ -76,15 +76,15 @@ impl Buffer {
             }
         };
         self.head = at + length;
-        self.places[slot] = self.freed + self.held.len() as u64;
-        self.held.push_back(Entry { number, at, length });
+        self.places[slot] = self.freed + self.entries.len() as u64;
+        self.entries.push_back(Entry { number, at, length });
         Some(&mut self.bytes[at..at + length])
     }
 
     /// Returns where a datagram of `length` bytes can begin without overwriting another one.
     fn room(&self, length: usize) -> Option<usize> {
         let end = self.bytes.len();
-        let Some(oldest) = self.held.front() else {
+        let Some(oldest) = self.entries.front() else {
             return Some(0);
         };
         let tail = oldest.at;
@@ -97,26 +97,26 @@ impl Buffer {
     }
 
     fn free_oldest(&mut self, may_free: impl Fn(u64) -> bool) -> Option<()> {
-        let oldest = self.held.front()?;
+        let oldest = self.entries.front()?;
         if !may_free(oldest.number) {
             return None;
         }
         let slot = self.slot(oldest.number);
         self.places[slot] = NOWHERE;
-        self.held.pop_front();
+        self.entries.pop_front();
         self.freed += 1;
         Some(())
     }
 
     /// Removes the newest datagram if it has this number. Returns whether it was removed.
     pub fn take_back(&mut self, number: u64) -> bool {
-        let Some(newest) = self.held.back().filter(|newest| newest.number == number) else {
+        let Some(newest) = self.entries.back().filter(|newest| newest.number == number) else {
             return false;
         };
         self.head = newest.at;
         let slot = self.slot(number);
         self.places[slot] = NOWHERE;
-        self.held.pop_back();
+        self.entries.pop_back();
         true
     }
 
@@ -127,7 +127,7 @@ impl Buffer {
 
     /// Returns the number stored in a place.
     fn holder(&self, slot: usize) -> Option<u64> {
-        self.index(slot).map(|index| self.held[index].number)
+        self.index(slot).map(|index| self.entries[index].number)
     }
 
     fn index(&self, slot: usize) -> Option<usize> {
@@ -138,11 +138,11 @@ impl Buffer {
 
     fn find(&self, number: u64) -> Option<usize> {
         let index = self.index(self.slot(number))?;
-        (self.held[index].number == number).then_some(index)
+        (self.entries[index].number == number).then_some(index)
     }
 
     pub fn datagram(&self, number: u64) -> Option<&[u8]> {
-        let entry = self.held[self.find(number)?];
+        let entry = self.entries[self.find(number)?];
         Some(&self.bytes[entry.at..entry.at + entry.length])
     }
 
@@ -151,11 +151,11 @@ impl Buffer {
     /// be shorter.
     pub fn run(&self, number: u64, count: u64, bytes_max: usize) -> Option<Run<'_>> {
         let mut index = self.find(number)?;
-        let first = self.held[index];
+        let first = self.entries[index];
         let mut end = first.at + first.length;
         let mut next = number + 1;
         let mut shorter = false;
-        while let Some(entry) = self.held.get(index + 1) {
+        while let Some(entry) = self.entries.get(index + 1) {
             let goes_on = entry.number == next && entry.at == end && entry.length <= first.length;
             let fits = end + entry.length - first.at <= bytes_max && next - number < count;
             if !goes_on || !fits || shorter {
@@ -175,15 +175,15 @@ impl Buffer {
 
     /// Returns the number of the oldest datagram.
     pub fn oldest(&self) -> Option<u64> {
-        self.held.front().map(|entry| entry.number)
+        self.entries.front().map(|entry| entry.number)
     }
 
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.entries.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.entries.is_empty()
     }
 }
 

@@ -9,30 +9,30 @@ pub trait Reason: Copy + 'static {
     const ALL: &'static [Self];
 
     /// Returns the index of this reason in [`Reason::ALL`].
-    fn place(self) -> usize;
+    fn index(self) -> usize;
 
     fn name(self) -> &'static str;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted<R> {
+pub struct ReasonCounts<R> {
     counts: [u64; REASONS_MAX],
     reasons: PhantomData<R>,
 }
 
-impl<R> Default for Counted<R> {
+impl<R> Default for ReasonCounts<R> {
     fn default() -> Self {
         Self { counts: [0; REASONS_MAX], reasons: PhantomData }
     }
 }
 
-impl<R: Reason> Counted<R> {
-    pub fn count(&mut self, reason: R) {
-        self.counts[reason.place()] += 1;
+impl<R: Reason> ReasonCounts<R> {
+    pub fn count_reason(&mut self, reason: R) {
+        self.counts[reason.index()] += 1;
     }
 
     pub fn of(&self, reason: R) -> u64 {
-        self.counts[reason.place()]
+        self.counts[reason.index()]
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (R, u64)> + '_ {
@@ -46,6 +46,6 @@ impl<R: Reason> Counted<R> {
 
 /// Returns whether each reason has its own index. For tests.
 pub fn has_own_places<R: Reason>() -> bool {
-    let places = R::ALL.iter().map(|reason| reason.place());
+    let places = R::ALL.iter().map(|reason| reason.index());
     R::ALL.len() <= REASONS_MAX && places.eq(0..R::ALL.len())
 }

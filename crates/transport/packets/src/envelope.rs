@@ -40,13 +40,13 @@ impl Joins {
             return Some(part.to_vec());
         }
         let mut original = self.0.remove(&first).unwrap_or_else(|| Partial::new(count));
-        let bytes = original.needs(index, part).unwrap_or(usize::MAX);
-        if original.count() != count || bytes > 2 * DATAGRAM_BYTES_MAX {
+        let bytes = original.bytes_to_add(index, part).unwrap_or(usize::MAX);
+        if original.part_count() != count || bytes > 2 * DATAGRAM_BYTES_MAX {
             return None;
         }
         original.add(index, part);
         if original.is_whole() {
-            return Some(original.finish());
+            return Some(original.into_message());
         }
         self.0.insert(first, original);
         if self.0.len() > JOINS_MAX {

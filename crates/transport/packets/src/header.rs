@@ -198,7 +198,7 @@ impl Header {
         if header.number <= index || last.is_none() {
             return Err(Malformed::Field("number"));
         }
-        Ok((header, fields.take()?, payload))
+        Ok((header, fields.take_bytes()?, payload))
     }
 }
 
@@ -206,34 +206,34 @@ impl Header {
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(crate) fn take_bytes<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (first, rest) = self.0.split_first_chunk().ok_or(Malformed::Field("length"))?;
         self.0 = rest;
         Ok(*first)
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
-        Ok(u8::from_le_bytes(self.take()?))
+        Ok(u8::from_le_bytes(self.take_bytes()?))
     }
 
     pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
-        Ok(u16::from_le_bytes(self.take()?))
+        Ok(u16::from_le_bytes(self.take_bytes()?))
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
-        Ok(u32::from_le_bytes(self.take()?))
+        Ok(u32::from_le_bytes(self.take_bytes()?))
     }
 
     pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
-        Ok(u64::from_le_bytes(self.take()?))
+        Ok(u64::from_le_bytes(self.take_bytes()?))
     }
 
     pub(crate) fn zeros<const N: usize>(&mut self) -> Result<(), Malformed> {
-        let zeros = self.take::<N>()? == [0; N];
+        let zeros = self.take_bytes::<N>()? == [0; N];
         zeros.then_some(()).ok_or(Malformed::Field("zeros"))
     }
 
-    pub(crate) fn end<T>(self, value: T) -> Result<T, Malformed> {
+    pub(crate) fn finish<T>(self, value: T) -> Result<T, Malformed> {
         let end = self.0.is_empty();
         end.then_some(value).ok_or(Malformed::Field("length"))
     }

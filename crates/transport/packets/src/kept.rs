@@ -20,7 +20,7 @@ pub(crate) struct RetainedDatagrams {
     channels: Vec<(ChannelName, Buffer)>,
     bytes: usize,
     numbers: usize,
-    waiting: BTreeMap<(ChannelName, u64), Vec<NodeId>>,
+    waiting_nodes: BTreeMap<(ChannelName, u64), Vec<NodeId>>,
 }
 
 impl RetainedDatagrams {
@@ -30,12 +30,12 @@ impl RetainedDatagrams {
             channels: Vec::new(),
             bytes: limits.buffer_bytes,
             numbers: numbers.clamp(1 << 10, 1 << 16),
-            waiting: BTreeMap::new(),
+            waiting_nodes: BTreeMap::new(),
         }
     }
 
     /// Stores a datagram, bit for bit, dropping the oldest ones if there is no space.
-    pub(crate) fn keep(&mut self, of: ChannelName, number: u64, datagram: &[u8]) {
+    pub(crate) fn store_datagram(&mut self, of: ChannelName, number: u64, datagram: &[u8]) {
         if let Some(at) = self.channels.iter().position(|(name, _)| *name == of) {
             let last = self.channels.len() - 1;
             self.channels.swap(at, last);
@@ -60,33 +60,35 @@ impl RetainedDatagrams {
     }
 
     /// Records that `node` waits for a packet that this node also lacks.
-    pub(crate) fn wait(&mut self, of: ChannelName, number: u64, node: NodeId) {
-        if self.waiting.len() >= PACKETS_MAX && !self.waiting.contains_key(&(of, number)) {
+    pub(crate) fn add_waiting_node(&mut self, of: ChannelName, number: u64, node: NodeId) {
+        if self.waiting_nodes.len() >= PACKETS_MAX
+            && !self.waiting_nodes.contains_key(&(of, number))
+        {
             return;
         }
-        let nodes = self.waiting.entry((of, number)).or_default();
+        let nodes = self.waiting_nodes.entry((of, number)).or_default();
         if nodes.len() < WAITING_MAX && !nodes.contains(&node) {
             nodes.push(node);
         }
     }
 
     pub(crate) fn take_waiting(&mut self, of: ChannelName, number: u64) -> Vec<NodeId> {
-        self.waiting.remove(&(of, number)).unwrap_or_default()
+        self.waiting_nodes.remove(&(of, number)).unwrap_or_default()
     }
 
-    /// Forgets which nodes wait for packets `numbers`.
-    pub(crate) fn give_up(&mut self, of: ChannelName, numbers: &Range<u64>) {
-        let inside = self.waiting.range((of, numbers.start)..(of, numbers.end));
+    /// Forgets which nodes wait for these packets.
+    pub(crate) fn forget_waiting(&mut self, of: ChannelName, numbers: &Range<u64>) {
+        let inside = self.waiting_nodes.range((of, numbers.start)..(of, numbers.end));
         let inside: Vec<_> = inside.map(|(key, _)| *key).collect();
         for key in inside {
-            self.waiting.remove(&key);
+            self.waiting_nodes.remove(&key);
         }
     }
 
-    /// Drops all datagrams from a node.
-    pub(crate) fn forget(&mut self, owner: NodeId) {
+    /// Drops all datagrams of a node.
+    pub(crate) fn drop_owner(&mut self, owner: NodeId) {
         self.channels.retain(|(name, _)| name.owner != owner);
-        self.waiting.retain(|(name, _), _| name.owner != owner);
+        self.waiting_nodes.retain(|(name, _), _| name.owner != owner);
     }
 }
 
@@ -102,35 +104,35 @@ mod tests {
     /// used.
     #[test]
     fn the_last_two_channels_are_kept() {
-        let limits = Limits { buffer_bytes: 10_000, ..Limits::of_mtu(1500) };
+        let limits = Limits { buffer_bytes: 10_000, ..Limits::for_mtu(1500) };
         let mut kept = RetainedDatagrams::new(&limits);
         for owner in [1, 2, 1, 3] {
-            kept.keep(of(owner, 1), 1, &[owner as u8; 50]);
+            kept.store_datagram(of(owner, 1), 1, &[owner as u8; 50]);
         }
         assert_eq!(kept.datagram(of(1, 1), 1), Some(&[1; 50][..]));
         assert_eq!(kept.datagram(of(2, 1), 1), None);
-        kept.keep(of(1, 2), 1, &[9; 50]);
+        kept.store_datagram(of(1, 2), 1, &[9; 50]);
         assert_eq!(kept.datagram(of(1, 1), 1), None);
         assert!(kept.datagram(of(3, 1), 1).is_some());
-        kept.forget(NodeId(3));
+        kept.drop_owner(NodeId(3));
         assert_eq!(kept.datagram(of(3, 1), 1), None);
     }
 
     #[test]
     fn who_waits_is_bounded_and_told_once() {
-        let mut kept = RetainedDatagrams::new(&Limits::of_mtu(1500));
+        let mut kept = RetainedDatagrams::new(&Limits::for_mtu(1500));
         for number in 0..2000 {
             for node in [2, 3, 2] {
-                kept.wait(of(1, 1), number, NodeId(node));
+                kept.add_waiting_node(of(1, 1), number, NodeId(node));
             }
         }
-        assert_eq!(kept.waiting.len(), PACKETS_MAX);
+        assert_eq!(kept.waiting_nodes.len(), PACKETS_MAX);
         assert_eq!(kept.take_waiting(of(1, 1), 5), [NodeId(2), NodeId(3)]);
         assert!(kept.take_waiting(of(1, 1), 5).is_empty());
-        kept.give_up(of(1, 1), &(0..1000));
-        assert_eq!(kept.waiting.len(), PACKETS_MAX - 1000);
+        kept.forget_waiting(of(1, 1), &(0..1000));
+        assert_eq!(kept.waiting_nodes.len(), PACKETS_MAX - 1000);
         for node in 0..100 {
-            kept.wait(of(1, 1), 1, NodeId(node));
+            kept.add_waiting_node(of(1, 1), 1, NodeId(node));
         }
         assert_eq!(kept.take_waiting(of(1, 1), 1).len(), WAITING_MAX);
     }

@@ -77,8 +77,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the default limits for a link with MTU `mtu` (1500 on Ethernet).
-    pub fn of_mtu(mtu: usize) -> Self {
+    /// Returns the default limits for a link with this MTU (1500 on Ethernet).
+    pub fn for_mtu(mtu: usize) -> Self {
         let datagram_bytes = mtu.saturating_sub(IP_UDP_BYTES);
         Self {
             datagram_bytes: datagram_bytes.clamp(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_MAX),

@@ -22,5 +22,5 @@ pub mod predict;
 mod undecided;
 
 pub use packets::Packets;
-pub use port::{Counters, Event, Outgoing, Reach, Settings};
+pub use port::{Counters, Event, GroupPath, Outgoing, Settings};
 pub use predict::Carrier;

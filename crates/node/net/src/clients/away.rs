@@ -5,8 +5,8 @@ use quorate_core::time::Time;
 use quorate_replica::front::{ConnectionId, Front as _};
 
 use super::{
-    Client, Clients, Stage, keep,
-    place::{Away, Here, Place},
+    Client, Clients, Stage, append_backlog,
+    place::{ReactorSocket, SocketOwner, ThreadSocket},
 };
 use crate::{
     cx::Cx,
@@ -14,7 +14,7 @@ use crate::{
     sources::{Interest, Source},
     stats::Stats,
     tcp::socket::Socket,
-    threads::{Change, Return, Spread, Up, Work},
+    threads::{Change, Return, Spread, ThreadRecord, Work},
 };
 
 /// Size in bytes of a connection's output above which its socket is recalled ([io-5]): the front
@@ -34,17 +34,17 @@ const RECALLS_MAX: usize = 64;
 impl Clients {
     /// Records a turn that waited for `waited_us` before `now`. Starts or stops the use of the I/O
     /// threads if the load requires it ([io-3]).
-    pub(crate) fn weigh(&mut self, now: Time, waited_us: u64) {
+    pub(crate) fn record_turn(&mut self, now: Time, waited_us: u64) {
         if !self.threads.are_wanted() || self.limits.spread == Spread::Always {
             return;
         }
         let last = self.gathering.len().saturating_sub(RECALLS_MAX);
         for id in self.gathering.split_off(last) {
-            self.recall(id);
+            self.recall_socket(id);
         }
         let Stats { calls_client_read, calls_client_write, client_bytes_in, .. } = self.stats;
         let work = Work { calls: calls_client_read + calls_client_write, bytes: client_bytes_in };
-        match self.load.turn(now, waited_us, work) {
+        match self.load.record_turn(now, waited_us, work) {
             None => {}
             Some(Change::Spread) => {
                 self.spreads = true;
@@ -90,7 +90,7 @@ impl Clients {
             && client.stage == Stage::Open
             && !client.paused
             && client.backlog.is_empty()
-            && matches!(&client.place, Place::Here(here) if here.may_leave());
+            && matches!(&client.place, SocketOwner::Here(here) if here.may_leave());
         if !may {
             return;
         }
@@ -106,8 +106,13 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        let away = Place::Away(Away { thread, handed: 0, reads: true, recalled: false });
-        if let Place::Here(here) = std::mem::replace(&mut client.place, away) {
+        let away = SocketOwner::Away(ThreadSocket {
+            thread,
+            handed_bytes: 0,
+            reads: true,
+            recalled: false,
+        });
+        if let SocketOwner::Here(here) = std::mem::replace(&mut client.place, away) {
             cx.sources.release(&here.socket, here.token);
             self.threads.adopt(thread, id, here.socket);
             self.stats.io_thread_moves += 1;
@@ -117,9 +122,9 @@ impl Clients {
     }
 
     /// Recalls the socket of a connection from its thread ([io-9]).
-    pub(super) fn recall(&mut self, id: ConnectionId) {
-        if let Some(Client { place: Place::Away(away), .. }) = self.connections.get_mut(&id) {
-            away.recall(id, &mut self.threads);
+    pub(super) fn recall_socket(&mut self, id: ConnectionId) {
+        if let Some(Client { place: SocketOwner::Away(away), .. }) = self.connections.get_mut(&id) {
+            away.recall_socket(id, &mut self.threads);
             away.recalled = true;
         }
     }
@@ -129,7 +134,7 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        let Place::Away(away) = &mut client.place else {
+        let SocketOwner::Away(away) = &mut client.place else {
             return;
         };
         if away.recalled {
@@ -140,72 +145,78 @@ impl Clients {
         let all = output.len();
         if all > OUTPUT_BYTES_MAX {
             client.may_leave = false;
-            return self.recall(id);
+            return self.recall_socket(id);
         }
-        let before = away.handed;
-        while away.handed < all {
-            let end = all.min(away.handed + RECORD_BYTES_MAX);
-            if !self.threads.output(away.thread, id, &output[away.handed..end]) {
+        let before = away.handed_bytes;
+        while away.handed_bytes < all {
+            let end = all.min(away.handed_bytes + RECORD_BYTES_MAX);
+            if !self.threads.output(away.thread, id, &output[away.handed_bytes..end]) {
                 self.dirty.push(id);
                 break;
             }
-            away.handed = end;
+            away.handed_bytes = end;
         }
-        self.handed_bytes += away.handed - before;
+        self.handed_bytes += away.handed_bytes - before;
         let ends = client.stage != Stage::Open
             || cx.host.front().closing(id)
             || cx.host.front().broken(id).is_some();
         // A front that cuts a connection off drops its output, but the thread may still have some.
-        if ends && away.handed >= all {
-            return self.recall(id);
+        if ends && away.handed_bytes >= all {
+            return self.recall_socket(id);
         }
-        self.watch(id, cx);
+        self.register_interest(id, cx);
     }
 
     /// Handles the records that the threads have sent.
     pub(crate) fn on_threads(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
-        for thread in 0..self.threads.begin() {
-            while let Some(up) = self.threads.next(thread, &mut self.scratch) {
+        for thread in 0..self.threads.begin_turn() {
+            while let Some(up) = self.threads.next_record(thread, &mut self.scratch) {
                 self.stats.io_thread_records += 1;
                 match up {
-                    Up::Input { id, written, count } => {
+                    ThreadRecord::Input { id, written, count } => {
                         self.acknowledge(id, written, cx);
-                        self.take(id, count, cx);
+                        self.handle_received(id, count, cx);
                     }
-                    Up::Written { id, written } => self.acknowledge(id, written, cx),
-                    Up::Returned { id, written, why, socket } => {
+                    ThreadRecord::Written { id, written } => self.acknowledge(id, written, cx),
+                    ThreadRecord::Returned { id, written, why, socket } => {
                         self.acknowledge(id, written, cx);
                         self.come_back(id, socket, why, cx);
                     }
-                    Up::Ended(thread) => self.lose_all(thread, cx),
+                    ThreadRecord::Ended(thread) => self.lose_all(thread, cx),
                 }
             }
         }
     }
 
     fn acknowledge(&mut self, id: ConnectionId, written: usize, cx: &mut Cx<'_, impl ClientSide>) {
-        let Some(Client { place: Place::Away(away), .. }) = self.connections.get_mut(&id) else {
+        let Some(Client { place: SocketOwner::Away(away), .. }) = self.connections.get_mut(&id)
+        else {
             return;
         };
         if written == 0 {
             return;
         }
-        let written = written.min(away.handed);
-        away.handed -= written;
+        let written = written.min(away.handed_bytes);
+        away.handed_bytes -= written;
         self.handed_bytes -= written;
         let front = cx.host.front_mut();
         // The front has dropped its output if it cut the connection off.
         let output = front.output(id).len();
         front.sent(id, written.min(output));
         self.stats.client_bytes_out += written as u64;
-        if front.output(id).len() > away.handed || front.closing(id) {
+        if front.output(id).len() > away.handed_bytes || front.closing(id) {
             self.dirty.push(id);
         }
     }
 
     /// Handles `count` received bytes in `scratch`.
-    fn take(&mut self, id: ConnectionId, count: usize, cx: &mut Cx<'_, impl ClientSide>) {
-        self.held = self.is_held(cx.host);
+    fn handle_received(
+        &mut self,
+        id: ConnectionId,
+        count: usize,
+        cx: &mut Cx<'_, impl ClientSide>,
+    ) {
+        self.is_reading_suspended = self.is_held(cx.host);
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
@@ -213,15 +224,15 @@ impl Clients {
             return;
         }
         self.stats.client_bytes_in += count as u64;
-        if !self.held && !client.paused && client.backlog.is_empty() {
+        if !self.is_reading_suspended && !client.paused && client.backlog.is_empty() {
             return self.feed(id, count, cx);
         }
-        keep(&mut client.backlog, &self.scratch[..count]);
+        append_backlog(&mut client.backlog, &self.scratch[..count]);
         self.backlog_bytes += count;
         if client.paused {
             return;
         }
-        if self.held {
+        if self.is_reading_suspended {
             self.stats.client_holds += 1;
             return self.pause(id, cx);
         }
@@ -231,7 +242,7 @@ impl Clients {
             && client.backlog.len() > BACKLOG_BYTES_MAX
         {
             client.may_leave = false;
-            self.recall(id);
+            self.recall_socket(id);
         }
     }
 
@@ -246,50 +257,51 @@ impl Clients {
             // The connection was closed in the meantime. Dropping the socket closes it.
             return;
         };
-        if let Place::Away(away) = &client.place {
-            self.handed_bytes -= away.handed;
+        if let SocketOwner::Away(away) = &client.place {
+            self.handed_bytes -= away.handed_bytes;
             // A thread that could not watch this socket would fail again.
             client.may_leave &= away.recalled;
         }
         let interest = Interest::READ;
         match cx.sources.add(&socket, Source::Client(id), interest) {
             Ok(token) => {
-                client.place = Place::Here(Here { socket, token, interest, blocked: false });
+                client.place =
+                    SocketOwner::Here(ReactorSocket { socket, token, interest, blocked: false });
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot register a client connection with the poller");
-                return self.lose(id, cx);
+                return self.forget_lost(id, cx);
             }
         }
         self.dirty.push(id);
         match why {
-            Return::Broken => return self.close(id, cx),
+            Return::Broken => return self.close_client(id, cx),
             // A TLS session does not report the end of input a second time.
             Return::Ended => self.half_close(id, cx),
             Return::Asked => self.read_all(id, cx),
         }
-        self.watch(id, cx);
+        self.register_interest(id, cx);
     }
 
     /// Forgets a connection whose socket no longer exists.
-    fn lose(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+    fn forget_lost(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.remove(&id) {
-            if let Place::Away(away) = &client.place {
-                self.handed_bytes -= away.handed;
+            if let SocketOwner::Away(away) = &client.place {
+                self.handed_bytes -= away.handed_bytes;
             }
-            self.forget(id, &client, cx);
+            self.forget_client(id, &client, cx);
         }
     }
 
     /// [io-12] Closes the connections of a thread that ended.
     fn lose_all(&mut self, thread: usize, cx: &mut Cx<'_, impl ClientSide>) {
         let lost = self.connections.iter().filter(
-            |(_, client)| matches!(&client.place, Place::Away(away) if away.thread == thread),
+            |(_, client)| matches!(&client.place, SocketOwner::Away(away) if away.thread == thread),
         );
         let lost: Vec<_> = lost.map(|(id, _)| *id).collect();
         tracing::warn!(clients = lost.len(), "an I/O thread ended; its clients are disconnected");
         for id in lost {
-            self.lose(id, cx);
+            self.forget_lost(id, cx);
         }
     }
 }

@@ -3,17 +3,17 @@
 use quorate_replica::front::{ConnectionId, Endpoints};
 use quorate_tls::Trust;
 
-use super::{Client, Clients, Place, unproved::Stranger};
+use super::{Client, Clients, SocketOwner, unproved::Stranger};
 use crate::{
     cx::Cx,
     host::ClientSide,
     sources::{Interest, Ready, Source},
-    tcp::socket::{Moved, Socket},
+    tcp::socket::{Socket, TransferOutcome},
 };
 
 impl Clients {
     /// Adds a new connection, closing the oldest unauthenticated one if there are too many.
-    pub(super) fn receive(
+    pub(super) fn add_unauthenticated(
         &mut self,
         id: ConnectionId,
         socket: Socket,
@@ -23,7 +23,7 @@ impl Clients {
         let session = self.unproved.trust.as_ref().map(Trust::client_in);
         let socket = socket.secured(session);
         let token = cx.sources.add(&socket, Source::Unproved(id), Interest::READ)?;
-        self.unproved.waiting.push_back(Stranger {
+        self.unproved.strangers.push_back(Stranger {
             id,
             socket,
             token,
@@ -31,7 +31,7 @@ impl Clients {
             deadline: cx.now.time.plus_ms(self.limits.prove_ms),
             interest: Interest::READ,
         });
-        if self.unproved.waiting.len() > self.limits.unproved_max {
+        if self.unproved.strangers.len() > self.limits.unproved_max {
             self.dismiss(0, Some("too many others came"), cx);
         }
         Ok(())
@@ -47,14 +47,14 @@ impl Clients {
         let Some(at) = self.unproved.position(id) else {
             return;
         };
-        let stranger = &mut self.unproved.waiting[at];
-        let ended = if ready.read || ready.broken {
+        let stranger = &mut self.unproved.strangers[at];
+        let ended = if ready.read || ready.is_broken {
             // Nothing is consumed: the input belongs to the front once the connection is a client.
             stranger.socket.read(&mut [])
         } else {
             stranger.socket.flush()
         };
-        if matches!(ended, Moved::Ended(_)) {
+        if matches!(ended, TransferOutcome::Ended(_)) {
             return self.dismiss(at, None, cx);
         }
         if stranger.socket.is_established() {
@@ -75,20 +75,20 @@ impl Clients {
         if self.is_full() {
             return self.dismiss(at, Some("no place for more clients"), cx);
         }
-        let Some(stranger) = self.unproved.waiting.remove(at) else {
+        let Some(stranger) = self.unproved.strangers.remove(at) else {
             return;
         };
         let Stranger { id, socket, token, ends, interest, .. } = stranger;
         let ends = Endpoints { door: ends.door, ..socket.ends() };
         cx.sources.set_source(token, Source::Client(id));
-        self.open(id, socket, token, ends, cx);
-        if let Some(Client { place: Place::Here(here), .. }) = self.connections.get_mut(&id) {
+        self.add_client(id, socket, token, ends, cx);
+        if let Some(Client { place: SocketOwner::Here(here), .. }) = self.connections.get_mut(&id) {
             here.interest = interest;
         }
         // The first command may have arrived together with the end of the handshake.
         self.read_all(id, cx);
         self.dirty.push(id);
-        self.watch(id, cx);
+        self.register_interest(id, cx);
     }
 
     pub(super) fn dismiss_late(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
@@ -99,13 +99,13 @@ impl Clients {
 
     /// Closes all unauthenticated connections, because the node is stopping.
     pub(super) fn dismiss_all(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
-        for stranger in std::mem::take(&mut self.unproved.waiting) {
+        for stranger in std::mem::take(&mut self.unproved.strangers) {
             cx.sources.remove(stranger.token);
         }
     }
 
     fn dismiss(&mut self, at: usize, why: Option<&str>, cx: &mut Cx<'_, impl ClientSide>) {
-        let Some(stranger) = self.unproved.waiting.remove(at) else {
+        let Some(stranger) = self.unproved.strangers.remove(at) else {
             return;
         };
         cx.sources.remove(stranger.token);

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct UnauthenticatedClients {
     pub(super) trust: Option<Trust>,
-    pub(super) waiting: VecDeque<Stranger>,
+    pub(super) strangers: VecDeque<Stranger>,
     pub(super) complaints: Seldom,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Stranger {
 
 impl UnauthenticatedClients {
     pub(super) fn new(trust: Option<Trust>) -> Self {
-        Self { trust, waiting: VecDeque::new(), complaints: Seldom::default() }
+        Self { trust, strangers: VecDeque::new(), complaints: Seldom::default() }
     }
 
     pub(super) const fn has_trust(&self) -> bool {
@@ -43,10 +43,10 @@ impl UnauthenticatedClients {
 
     /// Returns the authentication deadline of the oldest connection.
     pub(super) fn next_time(&self) -> Option<Time> {
-        self.waiting.front().map(|stranger| stranger.deadline)
+        self.strangers.front().map(|stranger| stranger.deadline)
     }
 
     pub(super) fn position(&self, id: ConnectionId) -> Option<usize> {
-        self.waiting.iter().position(|stranger| stranger.id == id)
+        self.strangers.iter().position(|stranger| stranger.id == id)
     }
 }

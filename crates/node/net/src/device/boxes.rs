@@ -6,7 +6,7 @@ use quorate_device::{Boxed, Packet, Software, Translated};
 use quorate_offload::Form;
 use quorate_packets::ethernet::Mac;
 
-use super::{ExternalDevice, by_udp::UdpCandidate, place::Place, waiting::DeviceWakeup};
+use super::{ExternalDevice, by_udp::UdpCandidate, place::AttachmentPoint, waiting::DeviceWakeup};
 
 #[derive(Debug)]
 pub(super) enum ExternalTransport {
@@ -35,8 +35,8 @@ impl ExternalTransport {
         let (programs, room, alarm) = (Box::new(boxed), inner.room, waiting.alarm());
         let started = match self {
             Self::Frames(interface) => {
-                let place = Place::at(interface, cluster)?;
-                let groups = [place.all, place.decisions].map(|group| Mac(group.mac));
+                let place = AttachmentPoint::at(interface, cluster)?;
+                let groups = [place.all_devices, place.decisions].map(|group| Mac(group.mac));
                 let told = place.for_thread(Form::Raw);
                 let mut wire = Packet::open(interface, &groups).map_err(|error| text(&error))?;
                 wire.claim(told.group).map_err(|error| text(&error))?;

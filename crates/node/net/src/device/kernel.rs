@@ -6,7 +6,7 @@ use quorate_device::xdp::{Failed, Hook, Host, PreviousDevice};
 use quorate_offload::port::{Connectivity, Device, Drained, FrameOrigin, Program, Shape};
 use quorate_offload::{Form, reason::COUNTERS};
 
-use super::place::{Place, Sight};
+use super::place::{AttachmentPoint, Sight};
 
 /// Both programs attached to an interface. A killed process leaves them in place, voting in a
 /// ballot that no process can raise, until the next process removes them before doing anything else
@@ -24,7 +24,11 @@ impl Kernel {
     /// Devices of an earlier process are fenced and removed without reading their votes. In a
     /// durable group those votes were only hints. In a volatile group a returning node has
     /// forgotten its promises and is a new member ([offload-9], [offload-10]).
-    pub(super) fn open(place: &Place, interface: &str, hooks: &[Hook]) -> Result<Self, Failed> {
+    pub(super) fn open(
+        place: &AttachmentPoint,
+        interface: &str,
+        hooks: &[Hook],
+    ) -> Result<Self, Failed> {
         let told = place.for_kernel()?;
         let mut not = Vec::new();
         let mut hooks = hooks.to_vec();

@@ -15,7 +15,7 @@ use super::{
     boxes::ExternalTransport,
     by_udp::UdpCandidate,
     kernel::Kernel,
-    place::{Place, is_interface},
+    place::{AttachmentPoint, is_interface},
     waiting::DeviceWakeup,
 };
 
@@ -107,21 +107,21 @@ pub(super) struct Candidates {
     /// Boot number of this process. The boot numbers of its devices are derived from it.
     pub(super) boot: u32,
     /// Descriptors by which devices wake the reactor.
-    pub(super) waiting: Arc<DeviceWakeup>,
+    pub(super) wakeup: Arc<DeviceWakeup>,
     /// Index in `rungs` of the candidate in use.
-    pub(super) at: usize,
+    pub(super) current_index: usize,
     pub(super) devices_started: u32,
 }
 
 /// An open device, its description, and the intervals at which undecided slots are sent again.
-type Found = (Box<dyn Device + Send>, String, Pace);
+type OpenedDevice = (Box<dyn Device + Send>, String, Pace);
 
 impl Candidates {
     /// Abandons the candidate in use. A device that another program removed could be removed again,
     /// so its candidate is ruled out. A candidate whose interface disappeared is tried again once
     /// the interface is back.
-    fn leave(&mut self, why: &str) {
-        let Some(rung) = self.rungs.get_mut(self.at) else {
+    fn abandon_candidate(&mut self, why: &str) {
+        let Some(rung) = self.rungs.get_mut(self.current_index) else {
             return;
         };
         tracing::warn!("device lost: {rung}: {why}");
@@ -130,29 +130,29 @@ impl Candidates {
         }
         self.not.push(format!("no more {rung}: {why}"));
         if !rung.leave_hook() {
-            self.rungs.remove(self.at);
+            self.rungs.remove(self.current_index);
         }
     }
 
-    fn try_rung(&mut self, at: usize) -> Result<Found, String> {
+    fn try_rung(&mut self, at: usize) -> Result<OpenedDevice, String> {
         let name = self.rungs[at].to_string();
         match &mut self.rungs[at] {
             Candidate::Kernel { interface, hooks, hook } => {
-                let place = Place::at(interface, self.cluster)?;
+                let place = AttachmentPoint::at(interface, self.cluster)?;
                 let kernel = Kernel::open(&place, interface, hooks).map_err(text)?;
                 *hook = Some(kernel.hook());
-                self.waiting.wait_for(kernel.readable()).map_err(text)?;
+                self.wakeup.wait_for(kernel.readable()).map_err(text)?;
                 let pace = Pace { slot_us: KERNEL_SLOT_US, ..Pace::default() };
                 let name = format!("{name}, by {kernel}");
                 Ok((Box::new(kernel), name, pace))
             }
             Candidate::Box(one, way) => {
-                let device = way.start(one, self.cluster, &self.waiting)?;
+                let device = way.start(one, self.cluster, &self.wakeup)?;
                 Ok((Box::new(device), name, Pace::default()))
             }
             Candidate::Packet(interface) => {
-                let place = Place::at(interface, self.cluster)?;
-                let groups = [place.all, place.decisions].map(|group| Mac(group.mac));
+                let place = AttachmentPoint::at(interface, self.cluster)?;
+                let groups = [place.all_devices, place.decisions].map(|group| Mac(group.mac));
                 let told = place.for_thread(Form::Raw);
                 let mut wire = Packet::open(interface, &groups).map_err(text)?;
                 wire.claim(told.group).map_err(text)?;
@@ -170,13 +170,13 @@ impl Candidates {
         told: quorate_device::Settings,
         wire: impl quorate_device::Wire,
         name: String,
-    ) -> Result<Found, String> {
-        let device = Software::start(told, wire, self.waiting.alarm()).map_err(text)?;
+    ) -> Result<OpenedDevice, String> {
+        let device = Software::start(told, wire, self.wakeup.alarm()).map_err(text)?;
         Ok((Box::new(device), name, Pace::default()))
     }
 
     /// Attaches a driver to an open device, under one of the 256 boot numbers of this process.
-    fn lent(&mut self, (device, name, pace): Found, not: &[String]) -> AttachedDevice {
+    fn lent(&mut self, (device, name, pace): OpenedDevice, not: &[String]) -> AttachedDevice {
         self.devices_started += 1;
         let settings = OwnerSettings {
             owner_boot: self.boot.max(1),
@@ -187,20 +187,25 @@ impl Candidates {
         let owner = Owner::new(settings, device.shape());
         let words = std::iter::once(&name).chain(&self.not).chain(not);
         let words: Vec<&str> = words.map(String::as_str).collect();
-        AttachedDevice { kind: self.rungs[self.at].kind(), name: words.join("; "), device, owner }
+        AttachedDevice {
+            kind: self.rungs[self.current_index].kind(),
+            name: words.join("; "),
+            device,
+            owner,
+        }
     }
 }
 
 impl DeviceSource for Candidates {
     fn open_device(&mut self, lost: Option<&str>) -> Result<AttachedDevice, String> {
         if let Some(why) = lost {
-            self.leave(why);
+            self.abandon_candidate(why);
         }
         let mut not = Vec::new();
         for at in 0..self.rungs.len() {
             match self.try_rung(at) {
                 Ok(found) => {
-                    self.at = at;
+                    self.current_index = at;
                     return Ok(self.lent(found, &not));
                 }
                 Err(why) => not.push(format!("not {}: {why}", self.rungs[at])),
@@ -231,8 +236,8 @@ mod tests {
             not: Vec::new(),
             cluster: 7,
             boot: 3,
-            waiting: Arc::new(DeviceWakeup::new(Shared::new(16).unwrap()).unwrap()),
-            at: 0,
+            wakeup: Arc::new(DeviceWakeup::new(Shared::new(16).unwrap()).unwrap()),
+            current_index: 0,
             devices_started: 0,
         }
     }

@@ -17,13 +17,13 @@ const PAIRS: &str = "veth";
 
 /// Attachment point of a device at one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct AttachmentPoint {
     /// Group number that distinguishes the cluster's frames from those of other clusters.
     group: u32,
     /// Ethernet address of the interface.
-    own: Address,
+    own_address: Address,
     /// Multicast address of all devices of the cluster.
-    pub(super) all: Address,
+    pub(super) all_devices: Address,
     /// Multicast address of all devices, and of clients that receive decisions ([offload-15]).
     pub(super) decisions: Address,
     /// Visibility of frames to programs at this interface.
@@ -40,7 +40,7 @@ pub(super) struct Sight {
     pub(super) strips_tags: bool,
 }
 
-impl Place {
+impl AttachmentPoint {
     /// Returns the attachment point at an interface. Fails if the interface's frames are too small.
     pub(super) fn at(interface: &str, cluster: u128) -> Result<Self, String> {
         let raw = Raw::open(interface, ReceiveFilter::Nothing, None)
@@ -67,8 +67,8 @@ impl Place {
         Self {
             group,
             // In raw frames, nodes have no other addresses.
-            own: Address { mac, ..Address::default() },
-            all,
+            own_address: Address { mac, ..Address::default() },
+            all_devices: all,
             decisions,
             sight,
         }
@@ -85,8 +85,8 @@ impl Place {
             cells: CELLS,
             room: PAYLOAD_BYTES_MAX,
             form,
-            own: self.own,
-            all_hosts: self.all,
+            own: self.own_address,
+            all_hosts: self.all_devices,
             decisions: self.decisions,
             tap_frames: TAP_FRAMES,
         }
@@ -97,12 +97,12 @@ impl Place {
         let setup = Setup {
             group: self.group,
             room: PAYLOAD_BYTES_MAX,
-            own: self.own,
-            heard: self.all.mac,
+            own: self.own_address,
+            heard: self.all_devices.mac,
             owner: thread.owner(),
         };
         let [all, decisions] =
-            [self.all, self.decisions].map(|to| Routes::of(&[to]).expect("one route"));
+            [self.all_devices, self.decisions].map(|to| Routes::of(&[to]).expect("one route"));
         Ok(Settings {
             cells: CELLS,
             tap: TAP_BYTES,
@@ -124,8 +124,8 @@ mod tests {
 
     #[test]
     fn clusters_have_groups_of_stations_of_their_own() {
-        let [one, other] = [1, 2].map(|cluster| Place::of(MAC, cluster, PLAIN));
-        let all = [&one, &other].map(|place| [place.all.mac, place.decisions.mac]);
+        let [one, other] = [1, 2].map(|cluster| AttachmentPoint::of(MAC, cluster, PLAIN));
+        let all = [&one, &other].map(|place| [place.all_devices.mac, place.decisions.mac]);
         let all = all.as_flattened();
         for (at, mac) in all.iter().enumerate() {
             assert_eq!(mac[0] & 3, 3, "a group, locally administered");
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_owner_is_not_the_device() {
-        let told = Place::of(MAC, 1, PLAIN).for_kernel().unwrap();
+        let told = AttachmentPoint::of(MAC, 1, PLAIN).for_kernel().unwrap();
         assert_ne!(told.setup.owner.mac, told.setup.own.mac);
         assert_eq!(told.setup.own.mac, MAC);
         assert_eq!((told.votes.mac, told.proposals.mac), (told.setup.heard, told.setup.heard));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_interface_that_is_none_is_said() {
-        let why = Place::at("quorate-none", 1).unwrap_err();
+        let why = AttachmentPoint::at("quorate-none", 1).unwrap_err();
         assert!(!why.is_empty());
     }
 }

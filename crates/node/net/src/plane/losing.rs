@@ -16,7 +16,7 @@ impl SimulatedLoss {
     }
 
     /// Returns whether to drop the next datagram.
-    pub(crate) fn next(&mut self) -> bool {
+    pub(crate) fn drops_next(&mut self) -> bool {
         self.of_10000 > 0 && self.dice.chance(self.of_10000, 10_000)
     }
 }
@@ -29,7 +29,7 @@ mod tests {
     fn as_many_are_lost_as_was_said() {
         let lost = |of_10000| {
             let mut losing = SimulatedLoss::new(of_10000, Dice::new(7));
-            (0..100_000).filter(|_| losing.next()).count()
+            (0..100_000).filter(|_| losing.drops_next()).count()
         };
         assert_eq!(lost(0), 0);
         assert!((900..1100).contains(&lost(100)), "{}", lost(100));

@@ -17,12 +17,12 @@ use quorate_core::{
 };
 use quorate_packets::ethernet::Mode;
 use quorate_packets::plane::{
-    Carrier, Event, Packets, Reach, Settings, introduction, link::Link, packets::FRAME_BYTES_MAX,
-    port::SendOutcome,
+    Carrier, Event, GroupPath, Packets, Settings, introduction, link::Link,
+    packets::FRAME_BYTES_MAX, port::SendOutcome,
 };
 use quorate_packets::{
-    counted::{Counted, Reason},
-    endpoint::{self, To},
+    counted::{Reason, ReasonCounts},
+    endpoint::{self, Destination},
     receive::Delivery,
     socket::Sent,
     trust::{Group, Introduction, Keys, keys::KeyId},
@@ -33,7 +33,7 @@ use quorate_wire::Datagrams;
 use super::{
     keys::KeyFile,
     sockets::Sockets,
-    wire::{Place, Wire},
+    wire::{ReceiverAddress, Wire},
 };
 use crate::{
     identity::Identity,
@@ -49,7 +49,7 @@ pub(crate) struct PacketPlane {
     /// The kernel's send buffer is full, and the plane waits until the socket is writable.
     blocked: bool,
     /// Datagram address of each reachable peer.
-    places: BTreeMap<NodeId, Place>,
+    places: BTreeMap<NodeId, ReceiverAddress>,
     sent_bytes: u64,
     now: Time,
 }
@@ -70,7 +70,7 @@ impl PacketPlane {
         seed: u64,
         sources: &mut Sources,
     ) -> io::Result<Self> {
-        let token = sockets.wire.watch(sources)?;
+        let token = sockets.wire.register_sockets(sources)?;
         let settings = Settings {
             endpoint: endpoint::Settings {
                 me: identity.member,
@@ -83,9 +83,9 @@ impl PacketPlane {
                 seed,
             },
             reach: match (sockets.chain, sockets.wire.has_group()) {
-                (true, _) => Reach::Chain,
-                (false, true) => Reach::Group,
-                (false, false) => Reach::Each,
+                (true, _) => GroupPath::Chain,
+                (false, true) => GroupPath::Group,
+                (false, false) => GroupPath::Each,
             },
             chooses: sockets.chooses,
             nonces: Box::new(nonce),
@@ -102,8 +102,8 @@ impl PacketPlane {
     }
 
     /// Registers a connected peer. Returns the introduction of this node's datagrams for the peer.
-    pub(crate) fn meet(&mut self, peer: Member, now: Time) -> Option<OwnedIntroduction> {
-        let introduction = self.plane.meet(peer, now)?;
+    pub(crate) fn register_peer(&mut self, peer: Member, now: Time) -> Option<OwnedIntroduction> {
+        let introduction = self.plane.register_peer(peer, now)?;
         Some(OwnedIntroduction {
             introduction,
             address: self.sockets.wire.address(),
@@ -123,7 +123,7 @@ impl PacketPlane {
         from: Option<IpAddr>,
         now: Time,
     ) -> Result<(), String> {
-        let place = self.sockets.wire.place(said.address, from).ok_or_else(|| {
+        let place = self.sockets.wire.receiver_address(said.address, from).ok_or_else(|| {
             let name = self.sockets.way().name();
             format!("it takes datagrams at {:?}, which --plane {name} does not reach", said.address)
         })?;
@@ -137,7 +137,7 @@ impl PacketPlane {
         })?;
         self.places.insert(peer.node, place);
         self.plane.introduce(&introduction, now);
-        self.plane.rekey(|keys| keys.named(peer.node, said.key));
+        self.plane.rekey(|keys| keys.record_announced(peer.node, said.key));
         self.switch_keys();
         Ok(())
     }
@@ -164,7 +164,7 @@ impl PacketPlane {
             return Ok(false);
         };
         let taken = self.plane.rekey(|keys| {
-            keys.keep(|held| file.has(held));
+            keys.retain_keys(|held| file.has(held));
             if keys.newest() == id {
                 return Ok(false);
             }
@@ -181,12 +181,12 @@ impl PacketPlane {
     }
 
     pub(crate) fn reaches_any(&self) -> bool {
-        self.carries() && self.plane.links().any(|link| link.one.is_up())
+        self.carries() && self.plane.links().any(|link| link.unicast.is_up())
     }
 
     pub(crate) fn reaches(&self, node: NodeId) -> bool {
         let link = self.plane.link(node);
-        self.carries() && link.is_some_and(|link| link.one.is_up())
+        self.carries() && link.is_some_and(|link| link.unicast.is_up())
     }
 
     fn carries(&self) -> bool {
@@ -203,7 +203,7 @@ impl PacketPlane {
         bytes <= FRAME_BYTES_MAX && self.plane.has_room(node, bytes)
     }
 
-    pub(crate) fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
+    pub(crate) fn send_frame(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
         self.plane.send(to, header, body)
     }
 
@@ -219,7 +219,7 @@ impl PacketPlane {
     // Datagrams.
 
     /// Processes the datagrams that arrived at a socket.
-    pub(crate) fn receive(
+    pub(crate) fn process_datagrams(
         &mut self,
         hears: DatagramSocket,
         now: Time,
@@ -229,7 +229,7 @@ impl PacketPlane {
         let Sockets { wire, losing, instead, .. } = sockets;
         let before = wire.frames();
         let taken = wire.receive(hears, |datagram| {
-            if !losing.next() {
+            if !losing.drops_next() {
                 plane.on_datagram(datagram, now);
             }
         });
@@ -276,8 +276,8 @@ impl PacketPlane {
         let (mut blocked, mut failed) = (false, None);
         plane.take(now, |outgoing| {
             let place = match outgoing.to {
-                To::Group => sockets.wire.group(),
-                To::Node(node) => places.get(&node).copied(),
+                Destination::Group => sockets.wire.group(),
+                Destination::Node(node) => places.get(&node).copied(),
             };
             let Some(place) = place else {
                 return SendOutcome::All;
@@ -331,7 +331,7 @@ impl PacketPlane {
 
     /// Returns whether frames to all peers are currently passed along a chain of nodes.
     fn is_chain(&self) -> bool {
-        self.plane.reach() == Reach::Chain
+        self.plane.group_path() == GroupPath::Chain
     }
 
     /// Returns the transport for frames: to several peers if `by_group`, otherwise to one peer.
@@ -345,8 +345,8 @@ impl PacketPlane {
     }
 
     fn describe(&self, link: &Link) -> PeerPlane {
-        let rtt_us = link.one.rtt_us();
-        let (way, why) = match (link.one.is_up(), link.group.is_up()) {
+        let rtt_us = link.unicast.rtt_us();
+        let (way, why) = match (link.unicast.is_up(), link.group.is_up()) {
             (false, _) if !link.is_introduced() => {
                 (Way::Tcp, Some("the peer takes no datagrams".to_owned()))
             }
@@ -421,7 +421,7 @@ impl PacketPlane {
     }
 }
 
-fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &Counted<R>) {
+fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &ReasonCounts<R>) {
     let name = format!("quorate_net_{what}_refused_total");
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
     for (reason, count) in refusals.iter() {

@@ -178,7 +178,7 @@ impl Sockets {
         }
         let chain = wanted.way == Way::Chain || chooses && joined.is_none();
         Ok(Some(Self {
-            wire: Wire::Udp { one, group: joined },
+            wire: Wire::Udp { unicast: one, group: joined },
             limits,
             instead,
             keys: wanted.keys.clone(),
@@ -230,7 +230,7 @@ const BUFFERED_MIN: usize = 32;
 /// Limits the rate so that receive buffers can absorb it, assuming that peers have buffers of the
 /// same size as this node ([rate-1]).
 fn received(mut limits: Limits, buffered: Buffered) -> Limits {
-    let Buffered { bytes, wanted } = buffered;
+    let Buffered { bytes, requested: wanted } = buffered;
     let (link, most) = (limits.link_bytes_s, buffered.fills_bytes_s());
     if most < link {
         let [most, link] = [most, link].map(|bytes_s| bytes_s / BYTES_PER_MEGABIT);
@@ -267,8 +267,8 @@ fn ethernet(
     let socket = Ethernet::bind(interface, ETHER_TYPE, group, receive_bytes);
     let mut socket = socket.map_err(|failed| failed.to_string())?;
     let without = by_xdp(&mut socket, frames);
-    let mut limits = Limits::of_mtu(socket.datagram_bytes_max() + IP_UDP_BYTES);
-    limits.link_bytes_s = bytes_per_second(Interface::named(interface, &socket).ok().as_ref());
+    let mut limits = Limits::for_mtu(socket.datagram_bytes_max() + IP_UDP_BYTES);
+    limits.link_bytes_s = bytes_per_second(Interface::look_up(interface, &socket).ok().as_ref());
     Ok((Wire::Ethernet(socket), limits, without))
 }
 
@@ -319,11 +319,11 @@ fn join(
 /// Returns limits derived from an interface's capacity, with defaults for values that it does not
 /// report.
 fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
-    let found = interface.and_then(|name| Interface::named(name, socket).ok());
+    let found = interface.and_then(|name| Interface::look_up(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);
     // [pkt-4] Datagrams are never fragmented, so they must also fit after the longer header.
     let more = if socket.local().is_ipv6() { IPV6_MORE_BYTES } else { 0 };
-    let mut limits = Limits::of_mtu(mtu.unwrap_or(USUAL_MTU).saturating_sub(more));
+    let mut limits = Limits::for_mtu(mtu.unwrap_or(USUAL_MTU).saturating_sub(more));
     limits.link_bytes_s = bytes_per_second(found.as_ref());
     limits
 }

@@ -55,7 +55,7 @@ pub enum Frames {
 }
 
 impl Frames {
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),
             "packet" => Some(Self::Packet),

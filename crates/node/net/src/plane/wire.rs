@@ -18,7 +18,7 @@ pub(crate) enum Wire {
     /// UDP datagrams over IP.
     Udp {
         /// Socket that receives datagrams addressed to this node and sends all datagrams.
-        one: Udp,
+        unicast: Udp,
         /// Socket that receives from the multicast group, and its address; `None` without a group.
         group: Option<(Udp, SocketAddr)>,
     },
@@ -28,14 +28,14 @@ pub(crate) enum Wire {
 
 /// Datagram address of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ReceiverAddress {
     Ip(SocketAddr),
     Mac(Mac),
 }
 
 /// Number of received datagrams, and number of system calls that received them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct ReceivedCounts {
     pub(crate) calls: u64,
     pub(crate) datagrams: u64,
 }
@@ -45,10 +45,10 @@ impl Wire {
     pub(crate) const ETHERNET_GROUP: Mac = Mac([0x03, b'Q', b'R', b'T', b'E', 1]);
 
     /// Registers the sockets for reading. Returns the token of the sending socket.
-    pub(crate) fn watch(&self, sources: &mut Sources) -> io::Result<Token> {
+    pub(crate) fn register_sockets(&self, sources: &mut Sources) -> io::Result<Token> {
         let hears = |hears| Source::Datagrams(hears);
         match self {
-            Self::Udp { one, group } => {
+            Self::Udp { unicast: one, group } => {
                 if let Some((group, _)) = group {
                     sources.add(group, hears(DatagramSocket::Group), Interest::READ)?;
                 }
@@ -72,7 +72,7 @@ impl Wire {
     ) -> io::Result<()> {
         let interest = Interest { read: true, write };
         match self {
-            Self::Udp { one, .. } => sources.change(one, token, interest),
+            Self::Udp { unicast: one, .. } => sources.change(one, token, interest),
             Self::Ethernet(socket) => sources.change(socket, token, interest),
         }
     }
@@ -85,10 +85,10 @@ impl Wire {
     }
 
     /// Returns the group's address; `None` if no group is in use.
-    pub(crate) fn group(&self) -> Option<Place> {
+    pub(crate) fn group(&self) -> Option<ReceiverAddress> {
         match self {
-            Self::Udp { group, .. } => group.as_ref().map(|(_, place)| Place::Ip(*place)),
-            Self::Ethernet(_) => Some(Place::Mac(Self::ETHERNET_GROUP)),
+            Self::Udp { group, .. } => group.as_ref().map(|(_, place)| ReceiverAddress::Ip(*place)),
+            Self::Ethernet(_) => Some(ReceiverAddress::Mac(Self::ETHERNET_GROUP)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Wire {
     /// left out, so that only the port is announced.
     pub(crate) fn address(&self) -> String {
         match self {
-            Self::Udp { one, .. } => match one.local() {
+            Self::Udp { unicast: one, .. } => match one.local() {
                 // Peers send datagrams to the address from which the connection comes.
                 local if local.ip().is_unspecified() => format!(":{}", local.port()),
                 local => local.to_string(),
@@ -107,16 +107,20 @@ impl Wire {
 
     /// Returns the datagram address of a peer that announced `address` over a connection from
     /// `from`; `None` if it is unreachable.
-    pub(crate) fn place(&self, address: &str, from: Option<IpAddr>) -> Option<Place> {
+    pub(crate) fn receiver_address(
+        &self,
+        address: &str,
+        from: Option<IpAddr>,
+    ) -> Option<ReceiverAddress> {
         match self {
             Self::Udp { .. } => match address.strip_prefix(':') {
-                Some(port) => Some(Place::Ip(SocketAddr::new(from?, port.parse().ok()?))),
-                None => address.parse().ok().map(Place::Ip),
+                Some(port) => Some(ReceiverAddress::Ip(SocketAddr::new(from?, port.parse().ok()?))),
+                None => address.parse().ok().map(ReceiverAddress::Ip),
             },
             Self::Ethernet(_) => {
                 let mac: Mac = address.parse().ok()?;
                 let one = !mac.is_group() && mac != Mac::BROADCAST;
-                one.then_some(Place::Mac(mac))
+                one.then_some(ReceiverAddress::Mac(mac))
             }
         }
     }
@@ -142,12 +146,12 @@ impl Wire {
         &mut self,
         hears: DatagramSocket,
         mut take: impl FnMut(&[u8]),
-    ) -> io::Result<Taken> {
-        let mut taken = Taken::default();
+    ) -> io::Result<ReceivedCounts> {
+        let mut taken = ReceivedCounts::default();
         for _ in 0..CALLS_MAX {
             taken.calls += 1;
             let (count, usual) = match self {
-                Self::Udp { one, group } => {
+                Self::Udp { unicast: one, group } => {
                     let socket = match (hears, group) {
                         (DatagramSocket::Group, Some((group, _))) => group,
                         _ => one,
@@ -171,13 +175,15 @@ impl Wire {
     /// Sends the datagrams in `bytes`, each `segment_bytes` long.
     pub(crate) fn send(
         &mut self,
-        to: Place,
+        to: ReceiverAddress,
         bytes: &[u8],
         segment_bytes: usize,
     ) -> io::Result<Sent> {
         match (self, to) {
-            (Self::Udp { one, .. }, Place::Ip(to)) => one.send(to, bytes, segment_bytes),
-            (Self::Ethernet(socket), Place::Mac(to)) => {
+            (Self::Udp { unicast: one, .. }, ReceiverAddress::Ip(to)) => {
+                one.send(to, bytes, segment_bytes)
+            }
+            (Self::Ethernet(socket), ReceiverAddress::Mac(to)) => {
                 let sent = socket.send(to, bytes, segment_bytes);
                 sent.map_err(io::Error::other)
             }
@@ -193,18 +199,18 @@ mod tests {
     #[test]
     fn a_peer_hears_where_it_says_or_where_its_connection_comes_from() {
         let one = Udp::bind("127.0.0.1:0".parse().unwrap(), 4096).unwrap();
-        let mut wire = Wire::Udp { one, group: None };
+        let mut wire = Wire::Udp { unicast: one, group: None };
         let from = Some("10.0.0.9".parse().unwrap());
-        let ip = |text: &str| Some(Place::Ip(text.parse().unwrap()));
-        assert_eq!(wire.place("10.0.0.1:7451", from), ip("10.0.0.1:7451"));
-        assert_eq!(wire.place(":7451", from), ip("10.0.0.9:7451"));
-        assert_eq!(wire.place("[::1]:1", None), ip("[::1]:1"));
+        let ip = |text: &str| Some(ReceiverAddress::Ip(text.parse().unwrap()));
+        assert_eq!(wire.receiver_address("10.0.0.1:7451", from), ip("10.0.0.1:7451"));
+        assert_eq!(wire.receiver_address(":7451", from), ip("10.0.0.9:7451"));
+        assert_eq!(wire.receiver_address("[::1]:1", None), ip("[::1]:1"));
         for bad in ["", ":", ":x", "host:1", ":99999", "10.0.0.1", "02:00:00:00:00:01"] {
-            assert_eq!(wire.place(bad, from), None, "{bad}");
+            assert_eq!(wire.receiver_address(bad, from), None, "{bad}");
         }
-        assert_eq!(wire.place(":1", None), None);
+        assert_eq!(wire.receiver_address(":1", None), None);
         assert!(Wire::ETHERNET_GROUP.is_group());
-        let mac = Place::Mac(Mac([2, 0, 0, 0, 0, 1]));
+        let mac = ReceiverAddress::Mac(Mac([2, 0, 0, 0, 0, 1]));
         assert!(wire.send(mac, b"x", 1).is_err(), "a place of another wire");
     }
 }

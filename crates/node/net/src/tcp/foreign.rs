@@ -14,13 +14,13 @@ const REPEAT_MS: u64 = 60_000;
 /// Nodes that claim to belong to another cluster, with the times of their claims.
 #[derive(Debug, Default)]
 pub(crate) struct Foreign {
-    nodes: BTreeMap<NodeId, Seen>,
+    nodes: BTreeMap<NodeId, ForeignPeer>,
 }
 
 #[derive(Debug)]
-struct Seen {
-    last: Time,
-    said: Time,
+struct ForeignPeer {
+    last_seen_at: Time,
+    last_logged_at: Time,
 }
 
 impl Foreign {
@@ -28,10 +28,10 @@ impl Foreign {
     /// for known nodes, because unknown peers can choose any id.
     pub(crate) fn record_claim(&mut self, node: NodeId, now: Time) -> bool {
         let known = self.nodes.get(&node).filter(|seen| seen.is_fresh(now));
-        let said = known.map(|seen| seen.said);
+        let said = known.map(|seen| seen.last_logged_at);
         let due = said.is_none_or(|at| now.since_us(at) >= REPEAT_MS * 1000);
         let said = if due { now } else { said.unwrap_or(now) };
-        self.nodes.insert(node, Seen { last: now, said });
+        self.nodes.insert(node, ForeignPeer { last_seen_at: now, last_logged_at: said });
         due
     }
 
@@ -46,9 +46,9 @@ impl Foreign {
     }
 }
 
-impl Seen {
+impl ForeignPeer {
     const fn is_fresh(&self, now: Time) -> bool {
-        now.since_us(self.last) < FORGET_MS * 1000
+        now.since_us(self.last_seen_at) < FORGET_MS * 1000
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Expectation<'a> {
 /// Returns `Ok` if the greeter is admitted. The checks are ordered by their use to an operator: a
 /// foreign cluster explains all other problems. A greeter with the cluster's id may be unknown,
 /// because this node may not have learned of it yet ([member-3]).
-pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refused> {
+pub fn check_hello(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refused> {
     let identity = expected.identity;
     let (me, greeter) = (identity.member.node, hello.from.node);
     let refuse = |code, reason: String| Err(Refused { code, reason });
@@ -133,7 +133,7 @@ mod tests {
             stream: "",
         };
         change(&mut hello, &mut expectation);
-        let judged = match judge(&expectation, &hello) {
+        let judged = match check_hello(&expectation, &hello) {
             Ok(()) => "ok".to_owned(),
             Err(Refused { code, reason }) => format!("{code:?}: {reason}"),
         };

@@ -8,10 +8,10 @@ use quorate_wire::{
     header::HEADER_BYTES, logged, stream_position,
 };
 
-use super::socket::{Moved, Socket};
+use super::socket::{Socket, TransferOutcome};
 
 /// Capacity in bytes above which an empty buffer is released.
-const KEEP_BYTES: usize = 1 << 20;
+const RETAINED_BYTES_MAX: usize = 1 << 20;
 /// Minimum length in bytes of a body with its own buffer, above which a system call costs less than
 /// the copy.
 const LONG_BODY_BYTES: usize = 32 << 10;
@@ -28,8 +28,8 @@ pub(crate) struct Inbox {
     start: usize,
     end: usize,
     wanted: usize,
-    /// Length of the frame last returned by [`Self::next`].
-    shown: usize,
+    /// Length of the frame last returned by [`Self::next_frame`].
+    returned_length: usize,
     /// The long frame that is being received or was just returned. The unconsumed bytes follow it.
     long: Option<Long>,
     after_long: bool,
@@ -55,21 +55,21 @@ pub(crate) fn pool() -> BlockPool {
 }
 
 impl Inbox {
-    /// Returns the next complete frame, or `None` if more bytes must arrive. Call [`Self::done`]
-    /// after using the frame. Buffers for long bodies come from the pool.
-    pub(crate) fn next(
+    /// Returns the next complete frame, or `None` if more bytes must arrive. Call
+    /// [`Self::consume_frame`] after using the frame. Buffers for long bodies come from the pool.
+    pub(crate) fn next_frame(
         &mut self,
         body_bytes_max: usize,
         pool: &BlockPool,
     ) -> Result<Option<Received<'_>>, Malformed> {
         if self.long.is_some() {
             let long = self.long.as_mut();
-            return long.map_or(Ok(None), |long| long.next(body_bytes_max));
+            return long.map_or(Ok(None), |long| long.next_frame(body_bytes_max));
         }
         let unused = &self.bytes[self.start..self.end];
         match decode(unused, body_bytes_max)? {
             Decoded::Frame { from, frame, used } => {
-                self.shown = used;
+                self.returned_length = used;
                 Ok(Some(Received {
                     from,
                     frame,
@@ -84,7 +84,7 @@ impl Inbox {
                 if length >= LONG_BODY_BYTES
                     && let Some((header, body)) = unused.split_first_chunk()
                 {
-                    self.long = Some(Long::begin(*header, length, body, pool));
+                    self.long = Some(Long::start_frame(*header, length, body, pool));
                     (self.start, self.end, self.wanted) = (0, 0, 0);
                 } else {
                     // The next read makes space for the whole frame, so that its start is moved
@@ -96,11 +96,11 @@ impl Inbox {
         }
     }
 
-    /// Consumes the frame last returned by [`Self::next`].
-    pub(crate) fn done(&mut self) {
+    /// Consumes the frame last returned by [`Self::next_frame`].
+    pub(crate) fn consume_frame(&mut self) {
         self.after_long = self.long.take().is_some();
         if !self.after_long {
-            self.consume(self.shown);
+            self.consume(self.returned_length);
         }
     }
 
@@ -118,11 +118,11 @@ impl Inbox {
     }
 
     /// Makes one read of at most `limit` bytes, or of the rest of a long frame.
-    pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> Moved {
+    pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> TransferOutcome {
         if let Some(Long { body: Body::Arriving(body), .. }) = &mut self.long {
-            let moved = from.read(body.spare());
-            if let Moved::Some(count) = moved {
-                body.came(count);
+            let moved = from.read(body.spare_memory());
+            if let TransferOutcome::Some(count) = moved {
+                body.record_written(count);
             }
             self.took_all = body.free_bytes() == 0;
             return moved;
@@ -131,7 +131,7 @@ impl Inbox {
         self.make_room(self.wanted.max(limit));
         let end = self.bytes.len().min(self.end + limit);
         let moved = from.read(&mut self.bytes[self.end..end]);
-        if let Moved::Some(count) = moved {
+        if let TransferOutcome::Some(count) = moved {
             self.took_all = self.end + count == end;
             self.end += count;
             self.wanted = self.wanted.saturating_sub(count);
@@ -144,7 +144,7 @@ impl Inbox {
         debug_assert!(self.start <= self.end, "consumed what never came");
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-            if self.bytes.len() > KEEP_BYTES {
+            if self.bytes.len() > RETAINED_BYTES_MAX {
                 self.bytes = Vec::new();
             }
         }
@@ -165,14 +165,19 @@ impl Inbox {
 impl Long {
     /// Starts a long frame. Stream bytes are aligned so that they can be written to disk from this
     /// buffer.
-    fn begin(header: [u8; HEADER_BYTES], length: usize, first: &[u8], pool: &BlockPool) -> Self {
+    fn start_frame(
+        header: [u8; HEADER_BYTES],
+        length: usize,
+        first: &[u8],
+        pool: &BlockPool,
+    ) -> Self {
         let mut body = pool.fill(stream_position(&header).unwrap_or(0), length);
-        body.put(first);
+        body.append_bytes(first);
         Self { header, body: Body::Arriving(body) }
     }
 
     /// Returns the frame once it is complete.
-    fn next(&mut self, body_bytes_max: usize) -> Result<Option<Received<'_>>, Malformed> {
+    fn next_frame(&mut self, body_bytes_max: usize) -> Result<Option<Received<'_>>, Malformed> {
         if let Body::Arriving(body) = &mut self.body {
             let Some(body) = body.take_full() else {
                 return Ok(None);
@@ -224,8 +229,8 @@ mod tests {
     }
 
     /// Collects the received bodies: byte and length of each, and whether it has its own buffer.
-    fn take(inbox: &mut Inbox, seen: &mut Vec<(u8, usize, bool)>) {
-        while let Some(received) = inbox.next(BODY_BYTES_MAX, &pool()).unwrap() {
+    fn collect_bodies(inbox: &mut Inbox, seen: &mut Vec<(u8, usize, bool)>) {
+        while let Some(received) = inbox.next_frame(BODY_BYTES_MAX, &pool()).unwrap() {
             let Frame::Forward { bytes, .. } = received.frame else {
                 panic!("{received:?}");
             };
@@ -234,7 +239,7 @@ mod tests {
             assert!(received.body.is_none_or(|body| body[..] == *bytes));
             assert!(bytes.iter().all(|byte| *byte == bytes[0]));
             seen.push((bytes[0], bytes.len(), received.body.is_some()));
-            inbox.done();
+            inbox.consume_frame();
         }
     }
 
@@ -260,8 +265,8 @@ mod tests {
             let (mut inbox, mut seen) = (Inbox::default(), Vec::new());
             for part in stream.chunks(step.min(100_000)) {
                 here.write_all(part).unwrap();
-                while let Moved::Some(_) = inbox.read(&mut there, 64 << 10) {
-                    take(&mut inbox, &mut seen);
+                while let TransferOutcome::Some(_) = inbox.read(&mut there, 64 << 10) {
+                    collect_bodies(&mut inbox, &mut seen);
                 }
             }
             let came: Vec<_> = seen.iter().map(|(byte, length, _)| (*byte, *length)).collect();
@@ -271,7 +276,7 @@ mod tests {
             }
             assert!(inbox.long.is_none() && inbox.start == inbox.end);
             drop(here);
-            assert_eq!(inbox.read(&mut there, 5), Moved::Ended(None));
+            assert_eq!(inbox.read(&mut there, 5), TransferOutcome::Ended(None));
         }
     }
 
@@ -284,9 +289,9 @@ mod tests {
             here.write_all(&forward(byte, LONG_BODY_BYTES)).unwrap();
         }
         let mut reads = 0;
-        while let Moved::Some(_) = inbox.read(&mut there, 256 << 10) {
+        while let TransferOutcome::Some(_) = inbox.read(&mut there, 256 << 10) {
             reads += 1;
-            take(&mut inbox, &mut seen);
+            collect_bodies(&mut inbox, &mut seen);
             assert!(inbox.reads_on() || seen.len() == 4);
         }
         assert_eq!((seen.len(), reads), (4, 8));
@@ -299,13 +304,13 @@ mod tests {
         let mut inbox = between_long();
         here.write_all(&forward(7, LONG_BODY_BYTES)).unwrap();
         let kept = loop {
-            assert!(matches!(inbox.read(&mut there, 1 << 20), Moved::Some(_)));
-            if let Some(received) = inbox.next(BODY_BYTES_MAX, &pool()).unwrap() {
+            assert!(matches!(inbox.read(&mut there, 1 << 20), TransferOutcome::Some(_)));
+            if let Some(received) = inbox.next_frame(BODY_BYTES_MAX, &pool()).unwrap() {
                 break received.body.unwrap().clone();
             }
         };
         assert_eq!(kept.holders(), 2);
-        inbox.done();
+        inbox.consume_frame();
         assert_eq!((kept.holders(), kept.len()), (1, LONG_BODY_BYTES));
     }
 
@@ -320,8 +325,8 @@ mod tests {
         here.write_all(&out).unwrap();
         let mut inbox = between_long();
         let body = loop {
-            assert!(matches!(inbox.read(&mut there, 1 << 20), Moved::Some(_)));
-            if let Some(received) = inbox.next(BODY_BYTES_MAX, &pool()).unwrap() {
+            assert!(matches!(inbox.read(&mut there, 1 << 20), TransferOutcome::Some(_)));
+            if let Some(received) = inbox.next_frame(BODY_BYTES_MAX, &pool()).unwrap() {
                 break received.body.unwrap().clone();
             }
         };
@@ -338,14 +343,14 @@ mod tests {
         *frame.last_mut().unwrap() ^= 1;
         here.write_all(&frame).unwrap();
         let malformed = loop {
-            assert!(matches!(inbox.read(&mut there, 1 << 20), Moved::Some(_)));
-            match inbox.next(BODY_BYTES_MAX, &pool()) {
+            assert!(matches!(inbox.read(&mut there, 1 << 20), TransferOutcome::Some(_)));
+            match inbox.next_frame(BODY_BYTES_MAX, &pool()) {
                 Ok(received) => assert!(received.is_none()),
                 Err(malformed) => break malformed,
             }
         };
         assert_eq!(malformed, Malformed::BodyCheck);
         inbox.discard();
-        assert!(inbox.next(BODY_BYTES_MAX, &pool()).unwrap().is_none());
+        assert!(inbox.next_frame(BODY_BYTES_MAX, &pool()).unwrap().is_none());
     }
 }

@@ -4,10 +4,10 @@ use std::{collections::VecDeque, io::IoSlice};
 
 use quorate_replica::{Payload, plane::Body};
 
-use super::socket::{Moved, Socket};
+use super::socket::{Socket, TransferOutcome};
 
 /// Capacity in bytes above which an empty buffer is released.
-const KEEP_BYTES: usize = 1 << 20;
+const RETAINED_BYTES_MAX: usize = 1 << 20;
 /// Minimum length of a shared body in bytes. A further piece in a write costs the kernel about as
 /// much as a copy of this length, and a reference retains memory that its owner may have released.
 const SHARED_BYTES_MIN: usize = 4 << 10;
@@ -18,7 +18,7 @@ const PIECES_MAX: usize = 64;
 pub(crate) struct Outbox {
     pieces: VecDeque<Piece>,
     /// Number of bytes of the first piece already sent.
-    sent: usize,
+    sent_bytes: usize,
     /// Number of unsent bytes, including shared ones.
     len: usize,
     /// An empty buffer that is reused for the next copied bytes.
@@ -71,9 +71,9 @@ impl Outbox {
         let only = self.pieces.len() == 1;
         if let Some(Piece::Copied(last)) = self.pieces.back_mut() {
             // Amortised: the move costs no more than sending the bytes since the previous one.
-            if only && self.sent > last.len() / 2 {
-                last.drain(..self.sent);
-                self.sent = 0;
+            if only && self.sent_bytes > last.len() / 2 {
+                last.drain(..self.sent_bytes);
+                self.sent_bytes = 0;
             }
             last.extend_from_slice(bytes);
         } else {
@@ -84,28 +84,28 @@ impl Outbox {
     }
 
     /// Writes as much as possible, at most `limit` bytes.
-    pub(crate) fn write(&mut self, to: &mut Socket, limit: usize) -> Moved {
+    pub(crate) fn write(&mut self, to: &mut Socket, limit: usize) -> TransferOutcome {
         let mut total = 0;
         while !self.is_empty() && total < limit {
             let (moved, offered) = self.write_once(to, limit - total);
             match moved {
-                Moved::Some(count) => {
+                TransferOutcome::Some(count) => {
                     self.consume(count);
                     total += count;
                     if count < offered {
                         break;
                     }
                 }
-                Moved::Blocked if total > 0 => break,
+                TransferOutcome::Blocked if total > 0 => break,
                 other => return other,
             }
         }
-        Moved::Some(total)
+        TransferOutcome::Some(total)
     }
 
     /// Makes one system call. Returns its outcome and the number of bytes passed to it.
-    fn write_once(&self, to: &mut Socket, limit: usize) -> (Moved, usize) {
-        let first = self.pieces.front().map_or(&[][..], |piece| &piece.bytes()[self.sent..]);
+    fn write_once(&self, to: &mut Socket, limit: usize) -> (TransferOutcome, usize) {
+        let first = self.pieces.front().map_or(&[][..], |piece| &piece.bytes()[self.sent_bytes..]);
         if self.pieces.len() == 1 || first.len() >= limit {
             let first = &first[..first.len().min(limit)];
             return (to.write(first), first.len());
@@ -129,13 +129,13 @@ impl Outbox {
     /// Removes `count` sent bytes. Pieces that were sent completely are released.
     fn consume(&mut self, count: usize) {
         self.len -= count;
-        self.sent += count;
+        self.sent_bytes += count;
         while let Some(first) = self.pieces.front()
-            && self.sent >= first.bytes().len()
+            && self.sent_bytes >= first.bytes().len()
         {
-            self.sent -= first.bytes().len();
+            self.sent_bytes -= first.bytes().len();
             if let Some(Piece::Copied(mut buffer)) = self.pieces.pop_front()
-                && buffer.capacity() <= KEEP_BYTES
+                && buffer.capacity() <= RETAINED_BYTES_MAX
             {
                 buffer.clear();
                 self.spare = buffer;
@@ -204,7 +204,7 @@ mod tests {
             let mut received = Vec::new();
             while !outbox.is_empty() {
                 let wanted = limit.min(outbox.len());
-                assert_eq!(outbox.write(&mut here, limit), Moved::Some(wanted));
+                assert_eq!(outbox.write(&mut here, limit), TransferOutcome::Some(wanted));
                 let mut part = vec![0; wanted];
                 there.read_exact(&mut part).unwrap();
                 received.extend_from_slice(&part);
@@ -241,7 +241,10 @@ mod tests {
             outbox.consume(cut);
             assert_eq!(outbox.len(), expected.len() - cut);
             let (mut here, mut there) = pair();
-            assert_eq!(outbox.write(&mut here, usize::MAX), Moved::Some(expected.len() - cut));
+            assert_eq!(
+                outbox.write(&mut here, usize::MAX),
+                TransferOutcome::Some(expected.len() - cut)
+            );
             let mut rest = vec![0; expected.len() - cut];
             there.read_exact(&mut rest).unwrap();
             assert!(rest == expected[cut..], "cut at {cut}");
@@ -265,7 +268,7 @@ mod tests {
         let mut received = vec![0; expected.len()];
         let mut read_to = 0;
         while !outbox.is_empty() {
-            let Moved::Some(count) = outbox.write(&mut here, usize::MAX) else {
+            let TransferOutcome::Some(count) = outbox.write(&mut here, usize::MAX) else {
                 panic!("the other side reads all");
             };
             there.read_exact(&mut received[read_to..read_to + count]).unwrap();

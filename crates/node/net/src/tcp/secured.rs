@@ -18,7 +18,7 @@ use rustix::{
 
 /// Outcome of one read from a socket or one write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moved {
+pub(crate) enum TransferOutcome {
     /// This many bytes were transferred, and more may be possible.
     Some(usize),
     /// No transfer is possible until the socket is ready.
@@ -50,37 +50,39 @@ impl<F: AsFd> Write for Wire<'_, F> {
 }
 
 /// Sends as many of the pending records as possible.
-pub(super) fn flush(fd: &impl AsFd, session: &mut Session) -> Moved {
+pub(super) fn flush(fd: &impl AsFd, session: &mut Session) -> TransferOutcome {
     match session.flush(&mut Wire(fd)) {
-        Ok(true) => Moved::Some(0),
-        Ok(false) => Moved::Blocked,
-        Err(error) => Moved::Ended(Errno::from_io_error(&error)),
+        Ok(true) => TransferOutcome::Some(0),
+        Ok(false) => TransferOutcome::Blocked,
+        Err(error) => TransferOutcome::Ended(Errno::from_io_error(&error)),
     }
 }
 
 /// Returns received bytes, after at most one read from the network.
-pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Moved {
+pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> TransferOutcome {
     let mut read = false;
     loop {
         let taken = session.take(into);
         // The handshake may produce output, and so may its failure.
         let flushed = flush(fd, session);
         match (taken, flushed) {
-            (ReadOutcome::Some(count), _) => return Moved::Some(count),
-            (ReadOutcome::Ended, _) => return Moved::Ended(None),
-            (ReadOutcome::Failed, _) => return Moved::Ended(Some(Errno::PROTO)),
-            (ReadOutcome::NeedsMore, Moved::Ended(why)) => return Moved::Ended(why),
-            (ReadOutcome::NeedsMore, _) if read => return Moved::Blocked,
+            (ReadOutcome::Some(count), _) => return TransferOutcome::Some(count),
+            (ReadOutcome::Ended, _) => return TransferOutcome::Ended(None),
+            (ReadOutcome::Failed, _) => return TransferOutcome::Ended(Some(Errno::PROTO)),
+            (ReadOutcome::NeedsMore, TransferOutcome::Ended(why)) => {
+                return TransferOutcome::Ended(why);
+            }
+            (ReadOutcome::NeedsMore, _) if read => return TransferOutcome::Blocked,
             (ReadOutcome::NeedsMore, _) => {}
         }
         match recv(fd, spare_capacity(session.input_buffer()), RecvFlags::empty()) {
-            Ok((0, _)) => return Moved::Ended(None),
+            Ok((0, _)) => return TransferOutcome::Ended(None),
             Ok(_) => read = true,
             Err(error) => {
                 session.release_buffers();
                 return match error {
-                    Errno::AGAIN | Errno::INTR => Moved::Blocked,
-                    error => Moved::Ended(Some(error)),
+                    Errno::AGAIN | Errno::INTR => TransferOutcome::Blocked,
+                    error => TransferOutcome::Ended(Some(error)),
                 };
             }
         }
@@ -88,15 +90,19 @@ pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Mo
 }
 
 /// Writes as many of `pieces` as the network accepts, plus a little that stays in the session.
-pub(super) fn write(fd: &impl AsFd, session: &mut Session, pieces: &[IoSlice<'_>]) -> Moved {
+pub(super) fn write(
+    fd: &impl AsFd,
+    session: &mut Session,
+    pieces: &[IoSlice<'_>],
+) -> TransferOutcome {
     let mut rest = pieces.to_vec();
     let mut rest = rest.as_mut_slice();
     let mut total = 0;
     while !rest.is_empty() {
         match flush(fd, session) {
-            Moved::Some(_) => {}
-            ended @ Moved::Ended(_) => return ended,
-            Moved::Blocked => break,
+            TransferOutcome::Some(_) => {}
+            ended @ TransferOutcome::Ended(_) => return ended,
+            TransferOutcome::Blocked => break,
         }
         let sealed = session.seal_all(rest);
         if sealed == 0 {
@@ -106,9 +112,9 @@ pub(super) fn write(fd: &impl AsFd, session: &mut Session, pieces: &[IoSlice<'_>
         IoSlice::advance_slices(&mut rest, sealed);
     }
     match flush(fd, session) {
-        ended @ Moved::Ended(_) => ended,
-        _ if total > 0 => Moved::Some(total),
-        _ if session.failure().is_some() => Moved::Ended(Some(Errno::PROTO)),
-        _ => Moved::Blocked,
+        ended @ TransferOutcome::Ended(_) => ended,
+        _ if total > 0 => TransferOutcome::Some(total),
+        _ if session.failure().is_some() => TransferOutcome::Ended(Some(Errno::PROTO)),
+        _ => TransferOutcome::Blocked,
     }
 }

@@ -9,11 +9,11 @@ use quorate_packets::rate::Bucket;
 
 /// Divisor of the link's capacity that gives the minimum share of connections: a tenth, however
 /// much bandwidth datagrams use.
-const DIVISOR: u64 = 10;
+const MIN_SHARE_DIVISOR: u64 = 10;
 /// Limit for connections and datagrams together, in percent of the link's capacity.
 const BOTH_PERCENT: u64 = 95;
 /// Interval in microseconds between measurements of the datagram rate.
-const LOOK_US: u64 = 10_000;
+const MEASUREMENT_INTERVAL_US: u64 = 10_000;
 /// Number of bursts per second; determines the size of a burst.
 const BURSTS_PER_SECOND: u64 = 50;
 /// Minimum size of a burst in bytes, so that it is worth a system call.
@@ -31,20 +31,20 @@ pub(crate) struct Share {
     /// Total number of bytes sent in datagrams at the last measurement, and its time.
     datagrams: (u64, Time),
     /// Recent rate of datagrams in bytes per second. The estimate rises at once and falls slowly.
-    taken_bytes_s: u64,
+    datagram_bytes_s: u64,
 }
 
 impl Share {
     /// Creates the share of a link with the given capacity in bytes per second.
     pub(crate) fn of(link_bytes_s: u64, now: Time) -> Self {
-        let rate = (link_bytes_s / DIVISOR).max(1);
+        let rate = (link_bytes_s / MIN_SHARE_DIVISOR).max(1);
         let burst = (rate / BURSTS_PER_SECOND).max(BURST_BYTES_MIN);
         Self {
             bucket: Bucket::new(rate, burst, now),
             together: usize::try_from(burst / 2).unwrap_or(usize::MAX),
             link_bytes_s,
             datagrams: (0, now),
-            taken_bytes_s: link_bytes_s,
+            datagram_bytes_s: link_bytes_s,
         }
     }
 
@@ -52,15 +52,16 @@ impl Share {
     pub(crate) fn record_datagrams(&mut self, sent_bytes: u64, now: Time) {
         let (before, at) = self.datagrams;
         let us = now.since_us(at);
-        if us < LOOK_US {
+        if us < MEASUREMENT_INTERVAL_US {
             return;
         }
         self.datagrams = (sent_bytes, now);
         let rate = (sent_bytes - before).saturating_mul(1_000_000) / us;
-        self.taken_bytes_s = rate.max(self.taken_bytes_s - self.taken_bytes_s.div_ceil(16));
+        self.datagram_bytes_s =
+            rate.max(self.datagram_bytes_s - self.datagram_bytes_s.div_ceil(16));
         let both = self.link_bytes_s / 100 * BOTH_PERCENT;
-        let left = both.saturating_sub(self.taken_bytes_s);
-        let least = (self.link_bytes_s / DIVISOR).max(1);
+        let left = both.saturating_sub(self.datagram_bytes_s);
+        let least = (self.link_bytes_s / MIN_SHARE_DIVISOR).max(1);
         self.bucket.set_rate(left.max(least), now);
     }
 
@@ -71,12 +72,12 @@ impl Share {
 
     pub(crate) fn record_sent(&mut self, bytes: usize, now: Time) {
         let left = self.bucket.level(now);
-        self.bucket.take(bytes.min(left), now);
+        self.bucket.take_bytes(bytes.min(left), now);
     }
 
     /// Returns when enough bytes may be sent again.
-    pub(crate) fn due(&self) -> Time {
-        self.bucket.due(self.together)
+    pub(crate) fn next_send_at(&self) -> Time {
+        self.bucket.available_at(self.together)
     }
 }
 
@@ -125,8 +126,8 @@ mod tests {
             share.record_sent(room, now);
             sent += room as u64;
             writes += 1;
-            assert!(share.due() > now);
-            now = share.due();
+            assert!(share.next_send_at() > now);
+            now = share.next_send_at();
         }
         assert!(sent.abs_diff(LINK) < LINK / 100, "{sent} of {LINK}");
         assert!(writes < 10 * 2 * BURSTS_PER_SECOND + 2, "{writes}");

@@ -22,7 +22,7 @@ use rustix::{
 };
 
 use super::secured;
-pub(crate) use super::secured::Moved;
+pub(crate) use super::secured::TransferOutcome;
 
 /// One non-blocking connection, with its TLS session if it has one.
 #[derive(Debug)]
@@ -132,48 +132,48 @@ impl Socket {
     }
 
     /// Sends as many of the pending bytes as possible.
-    pub(crate) fn flush(&mut self) -> Moved {
+    pub(crate) fn flush(&mut self) -> TransferOutcome {
         match &mut self.session {
             Some(session) => secured::flush(&self.fd, session),
-            None => Moved::Some(0),
+            None => TransferOutcome::Some(0),
         }
     }
 
     /// Makes one read. It may return fewer bytes than fit in the buffer.
-    pub(crate) fn read(&mut self, into: &mut [u8]) -> Moved {
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> TransferOutcome {
         if let Some(session) = &mut self.session {
             return secured::read(&self.fd, session, into);
         }
         match rustix::net::recv(&self.fd, into, RecvFlags::empty()) {
-            Ok((_, 0)) => Moved::Ended(None),
-            Ok((_, count)) => Moved::Some(count),
-            Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
-            Err(error) => Moved::Ended(Some(error)),
+            Ok((_, 0)) => TransferOutcome::Ended(None),
+            Ok((_, count)) => TransferOutcome::Some(count),
+            Err(Errno::AGAIN | Errno::INTR) => TransferOutcome::Blocked,
+            Err(error) => TransferOutcome::Ended(Some(error)),
         }
     }
 
     /// Makes one write, possibly of only the first part of the bytes.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> TransferOutcome {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, &[IoSlice::new(bytes)]);
         }
         match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
-            Ok(count) => Moved::Some(count),
-            Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
-            Err(error) => Moved::Ended(Some(error)),
+            Ok(count) => TransferOutcome::Some(count),
+            Err(Errno::AGAIN | Errno::INTR) => TransferOutcome::Blocked,
+            Err(error) => TransferOutcome::Ended(Some(error)),
         }
     }
 
     /// Makes one write of several consecutive pieces, possibly partial.
-    pub(crate) fn write_all_of(&mut self, pieces: &[IoSlice<'_>]) -> Moved {
+    pub(crate) fn write_all_of(&mut self, pieces: &[IoSlice<'_>]) -> TransferOutcome {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, pieces);
         }
         let mut control = SendAncillaryBuffer::default();
         match rustix::net::sendmsg(&self.fd, pieces, &mut control, SendFlags::NOSIGNAL) {
-            Ok(count) => Moved::Some(count),
-            Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
-            Err(error) => Moved::Ended(Some(error)),
+            Ok(count) => TransferOutcome::Some(count),
+            Err(Errno::AGAIN | Errno::INTR) => TransferOutcome::Blocked,
+            Err(error) => TransferOutcome::Ended(Some(error)),
         }
     }
 
@@ -182,7 +182,7 @@ impl Socket {
     pub(crate) fn finish_writing(&mut self) {
         if let Some(session) = &mut self.session {
             session.finish();
-            if secured::flush(&self.fd, session) == Moved::Blocked {
+            if secured::flush(&self.fd, session) == TransferOutcome::Blocked {
                 return;
             }
         }

@@ -18,8 +18,8 @@ use crate::{bell::Bell, tcp::socket::Socket, wake::Wake};
 /// Record from a thread to the reactor. `written` is the number of bytes that the socket has
 /// accepted since the previous record.
 #[derive(Debug)]
-pub(crate) enum Up {
-    /// The client sent bytes. The given number of them is in the buffer.
+pub(crate) enum ThreadRecord {
+    /// The client sent bytes, this many of which are in the buffer.
     Input {
         id: ConnectionId,
         written: usize,
@@ -52,13 +52,13 @@ pub(crate) enum Return {
 
 /// A thread, as the reactor sees it.
 #[derive(Debug)]
-struct Far {
+struct ThreadHandle {
     down: Sender,
     up: Receiver,
     sockets: mpsc::Sender<(ConnectionId, Socket)>,
     returned: mpsc::Receiver<(ConnectionId, Socket)>,
     /// Control records that wait for space in the ring. Output waits until they are sent.
-    waiting: VecDeque<(u8, ConnectionId)>,
+    waiting_controls: VecDeque<(u8, ConnectionId)>,
     /// Number of bytes of records still to be taken in this turn.
     budget: usize,
     /// Number of connections that the thread has.
@@ -66,20 +66,20 @@ struct Far {
     calls: Arc<Calls>,
     bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
-    ended: bool,
+    has_ended: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Threads {
-    far: Vec<Far>,
+    threads: Vec<ThreadHandle>,
     bell: Arc<Bell>,
     /// Number of threads to start.
-    wanted: usize,
+    threads_to_start: usize,
 }
 
 impl Threads {
     pub(crate) fn new(wanted: usize) -> io::Result<Self> {
-        Ok(Self { far: Vec::new(), bell: Arc::new(Bell::new()?), wanted })
+        Ok(Self { threads: Vec::new(), bell: Arc::new(Bell::new()?), threads_to_start: wanted })
     }
 
     pub(crate) fn wake(&self) -> &Wake {
@@ -88,18 +88,18 @@ impl Threads {
 
     /// Returns whether there are threads or may be some later.
     pub(crate) const fn are_wanted(&self) -> bool {
-        self.wanted > 0
+        self.threads_to_start > 0
     }
 
     /// Returns the number of running threads, and the number of their connections.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        let running = self.far.iter().filter(|far| !far.ended);
+        let running = self.threads.iter().filter(|far| !far.has_ended);
         running.fold((0, 0), |(threads, clients), far| (threads + 1, clients + far.clients))
     }
 
     /// Returns the counts of system calls of all threads: reads, writes, waits.
     pub(crate) fn calls(&self) -> [u64; 3] {
-        self.far.iter().fold([0; 3], |[reads, writes, waits], far| {
+        self.threads.iter().fold([0; 3], |[reads, writes, waits], far| {
             [
                 reads + far.calls.reads.load(Ordering::Relaxed),
                 writes + far.calls.writes.load(Ordering::Relaxed),
@@ -109,72 +109,72 @@ impl Threads {
     }
 
     pub(crate) fn start(&mut self) -> io::Result<()> {
-        while self.far.len() < self.wanted {
-            let far = Far::start(self.far.len() + 1, &self.bell)?;
-            self.far.push(far);
+        while self.threads.len() < self.threads_to_start {
+            let far = ThreadHandle::start(self.threads.len() + 1, &self.bell)?;
+            self.threads.push(far);
         }
         Ok(())
     }
 
     /// Returns the thread with the fewest connections; `None` if there is none.
     pub(crate) fn least_used(&self) -> Option<usize> {
-        let running = self.far.iter().enumerate().filter(|(_, far)| !far.ended);
+        let running = self.threads.iter().enumerate().filter(|(_, far)| !far.has_ended);
         running.min_by_key(|(_, far)| far.clients).map(|(index, _)| index)
     }
 
-    /// Passes a socket to a thread, which starts reading it. If the thread has ended, [`Up::Ended`]
-    /// follows.
+    /// Passes a socket to a thread, which starts reading it. If the thread has ended,
+    /// [`ThreadRecord::Ended`] follows.
     pub(crate) fn adopt(&mut self, thread: usize, id: ConnectionId, socket: Socket) {
-        let far = &mut self.far[thread];
+        let far = &mut self.threads[thread];
         let _ = far.sockets.send((id, socket));
         far.clients += 1;
         far.control(down::ADOPT, id);
     }
 
     pub(crate) fn set_reading(&mut self, thread: usize, id: ConnectionId, reads: bool) {
-        let kind = if reads { down::GO } else { down::HOLD };
-        self.far[thread].control(kind, id);
+        let kind = if reads { down::RESUME } else { down::HOLD };
+        self.threads[thread].control(kind, id);
     }
 
-    pub(crate) fn recall(&mut self, thread: usize, id: ConnectionId) {
-        self.far[thread].control(down::RECALL, id);
+    pub(crate) fn recall_socket(&mut self, thread: usize, id: ConnectionId) {
+        self.threads[thread].control(down::RECALL, id);
     }
 
     /// Passes output to a connection. Returns `false` if it does not fit at present.
     pub(crate) fn output(&mut self, thread: usize, id: ConnectionId, bytes: &[u8]) -> bool {
-        let far = &mut self.far[thread];
-        far.waiting.is_empty() && far.down.push(down::OUTPUT, id, 0, bytes)
+        let far = &mut self.threads[thread];
+        far.waiting_controls.is_empty() && far.down.push(down::OUTPUT, id, 0, bytes)
     }
 
-    /// [io-7] Begins a turn, and returns the number of threads. In this turn, [`Self::next`]
+    /// [io-7] Begins a turn, and returns the number of threads. In this turn, [`Self::next_record`]
     /// returns only the records that are present now.
-    pub(crate) fn begin(&mut self) -> usize {
-        for far in &mut self.far {
+    pub(crate) fn begin_turn(&mut self) -> usize {
+        for far in &mut self.threads {
             far.budget = far.up.bytes();
         }
-        self.far.len()
+        self.threads.len()
     }
 
     /// Returns the next record of a thread. Input is copied to the start of `into`.
-    pub(crate) fn next(&mut self, thread: usize, into: &mut [u8]) -> Option<Up> {
-        let far = &mut self.far[thread];
+    pub(crate) fn next_record(&mut self, thread: usize, into: &mut [u8]) -> Option<ThreadRecord> {
+        let far = &mut self.threads[thread];
         if far.budget == 0 {
             far.up.took();
-            if far.up.is_abandoned() && far.up.is_empty() && !far.ended {
-                (far.ended, far.clients) = (true, 0);
-                far.waiting.clear();
-                return Some(Up::Ended(thread));
+            if far.up.is_abandoned() && far.up.is_empty() && !far.has_ended {
+                (far.has_ended, far.clients) = (true, 0);
+                far.waiting_controls.clear();
+                return Some(ThreadRecord::Ended(thread));
             }
             return None;
         }
-        let record = far.up.next()?;
+        let record = far.up.next_record()?;
         far.budget = far.budget.saturating_sub(HEADER_BYTES + record.length);
         let count = record.length.min(into.len());
-        far.up.take(&mut into[..count]);
+        far.up.take_bytes(&mut into[..count]);
         let (id, written) = (record.connection, record.number as usize);
         let why = match record.kind {
-            up::INPUT => return Some(Up::Input { id, written, count }),
-            up::WRITTEN => return Some(Up::Written { id, written }),
+            up::INPUT => return Some(ThreadRecord::Input { id, written, count }),
+            up::WRITTEN => return Some(ThreadRecord::Written { id, written }),
             up::ENDED => Return::Ended,
             up::BROKEN => Return::Broken,
             _ => Return::Asked,
@@ -183,37 +183,38 @@ impl Threads {
         // The thread sends the socket before the record.
         let (of, socket) = far.returned.try_recv().ok()?;
         assert_eq!(of, id, "sockets come in the order of their records");
-        Some(Up::Returned { id, written, why, socket })
+        Some(ThreadRecord::Returned { id, written, why, socket })
     }
 
     /// Sends the waiting control records, and wakes the threads that have work.
     pub(crate) fn flush(&mut self) {
-        for far in &mut self.far {
+        for far in &mut self.threads {
             far.flush();
-            far.down.ring();
+            far.down.wake_receiver();
         }
     }
 
     /// Returns whether a thread has sent records, or its ring has space again for waiting ones.
     pub(crate) fn has_news(&self) -> bool {
-        self.far.iter().any(|far| {
-            !far.ended && (!far.up.is_empty() || far.up.is_abandoned() || far.down.has_room_again())
+        self.threads.iter().any(|far| {
+            !far.has_ended
+                && (!far.up.is_empty() || far.up.is_abandoned() || far.down.has_room_again())
         })
     }
 
     /// Announces that the reactor will sleep, unless there is news.
     pub(crate) fn may_sleep(&self) -> bool {
-        self.far.is_empty() || self.bell.may_sleep(|| self.has_news())
+        self.threads.is_empty() || self.bell.may_sleep(|| self.has_news())
     }
 
     pub(crate) fn awake(&self) {
-        if !self.far.is_empty() {
+        if !self.threads.is_empty() {
             self.bell.awake();
         }
     }
 }
 
-impl Far {
+impl ThreadHandle {
     fn start(number: usize, reactor: &Arc<Bell>) -> io::Result<Self> {
         let bell = Arc::new(Bell::new()?);
         let (down, received) = ring(Arc::clone(&bell), Arc::clone(reactor));
@@ -232,7 +233,7 @@ impl Far {
         };
         let thread = std::thread::Builder::new().name(format!("io-{number}"));
         let thread = thread.spawn(move || {
-            if let Err(error) = worker::work(ends) {
+            if let Err(error) = worker::run_worker(ends) {
                 tracing::warn!(%error, "an I/O thread failed");
             }
         })?;
@@ -241,28 +242,28 @@ impl Far {
             up,
             sockets,
             returned,
-            waiting: VecDeque::new(),
+            waiting_controls: VecDeque::new(),
             budget: 0,
             clients: 0,
             calls,
             bell,
             thread: Some(thread),
-            ended: false,
+            has_ended: false,
         })
     }
 
     fn control(&mut self, kind: u8, id: ConnectionId) {
-        if !self.waiting.is_empty() || !self.down.push(kind, id, 0, &[]) {
-            self.waiting.push_back((kind, id));
+        if !self.waiting_controls.is_empty() || !self.down.push(kind, id, 0, &[]) {
+            self.waiting_controls.push_back((kind, id));
         }
     }
 
     fn flush(&mut self) {
-        while let Some(&(kind, id)) = self.waiting.front() {
+        while let Some(&(kind, id)) = self.waiting_controls.front() {
             if !self.down.push(kind, id, 0, &[]) {
                 return;
             }
-            self.waiting.pop_front();
+            self.waiting_controls.pop_front();
         }
     }
 }
@@ -270,7 +271,8 @@ impl Far {
 impl Drop for Threads {
     /// Ends the threads, which close their sockets.
     fn drop(&mut self) {
-        for Far { down, up, sockets, returned, bell, thread, .. } in self.far.drain(..) {
+        for ThreadHandle { down, up, sockets, returned, bell, thread, .. } in self.threads.drain(..)
+        {
             drop((down, up, sockets, returned));
             bell.wake().signal();
             if let Some(thread) = thread {
@@ -301,14 +303,14 @@ mod tests {
     }
 
     /// Returns the next record, with the input.
-    fn next(threads: &mut Threads) -> (Up, Vec<u8>) {
+    fn next(threads: &mut Threads) -> (ThreadRecord, Vec<u8>) {
         let began = Instant::now();
         let mut into = vec![0; worker::READ_BYTES];
         loop {
             threads.flush();
-            threads.begin();
-            if let Some(up) = threads.next(0, &mut into) {
-                into.truncate(if let Up::Input { count, .. } = up { count } else { 0 });
+            threads.begin_turn();
+            if let Some(up) = threads.next_record(0, &mut into) {
+                into.truncate(if let ThreadRecord::Input { count, .. } = up { count } else { 0 });
                 return (up, into);
             }
             assert!(began.elapsed() < Duration::from_secs(60), "no record comes");
@@ -325,7 +327,10 @@ mod tests {
         client.write_all(b"one").unwrap();
         threads.adopt(0, ID, socket);
         let (up, input) = next(&mut threads);
-        assert!(matches!(up, Up::Input { id: ID, written: 0, .. }) && input == b"one", "{up:?}");
+        assert!(
+            matches!(up, ThreadRecord::Input { id: ID, written: 0, .. }) && input == b"one",
+            "{up:?}"
+        );
         assert!(threads.output(0, ID, b"answer"));
         threads.flush();
         let mut answer = [0; 6];
@@ -333,16 +338,17 @@ mod tests {
         assert_eq!(&answer, b"answer");
         // The thread sleeps, so it reports what it wrote.
         let (up, _) = next(&mut threads);
-        assert!(matches!(up, Up::Written { id: ID, written: 6 }), "{up:?}");
+        assert!(matches!(up, ThreadRecord::Written { id: ID, written: 6 }), "{up:?}");
         threads.set_reading(0, ID, false);
-        threads.recall(0, ID);
+        threads.recall_socket(0, ID);
         let (up, _) = next(&mut threads);
-        let Up::Returned { id: ID, written: 0, why: Return::Asked, mut socket } = up else {
+        let ThreadRecord::Returned { id: ID, written: 0, why: Return::Asked, mut socket } = up
+        else {
             panic!("{up:?}");
         };
         client.write_all(b"two").unwrap();
         let mut two = [0; 3];
-        assert_eq!(socket.read(&mut two), crate::tcp::socket::Moved::Some(3));
+        assert_eq!(socket.read(&mut two), crate::tcp::socket::TransferOutcome::Some(3));
         assert_eq!(threads.counts(), (1, 0));
     }
 
@@ -354,22 +360,22 @@ mod tests {
         let (mut client, socket) = connection();
         client.write_all(b"last").unwrap();
         threads.adopt(0, ID, socket);
-        while threads.far[0].up.is_empty() {
+        while threads.threads[0].up.is_empty() {
             threads.flush();
             std::thread::yield_now();
         }
         // A socket that is not the record's.
-        threads.far[0].sockets.send((ConnectionId(6), connection().1)).unwrap();
-        threads.far[0].control(down::ADOPT, ConnectionId(7));
+        threads.threads[0].sockets.send((ConnectionId(6), connection().1)).unwrap();
+        threads.threads[0].control(down::ADOPT, ConnectionId(7));
         threads.flush();
-        while !threads.far[0].up.is_abandoned() {
+        while !threads.threads[0].up.is_abandoned() {
             std::thread::yield_now();
         }
         assert!(threads.has_news() && !threads.may_sleep());
         let (up, input) = next(&mut threads);
-        assert!(matches!(up, Up::Input { .. }) && input == b"last", "{up:?}");
+        assert!(matches!(up, ThreadRecord::Input { .. }) && input == b"last", "{up:?}");
         let (up, _) = next(&mut threads);
-        assert!(matches!(up, Up::Ended(0)), "{up:?}");
+        assert!(matches!(up, ThreadRecord::Ended(0)), "{up:?}");
         assert!(threads.least_used().is_none() && threads.may_sleep());
         assert!(client.read(&mut [0]).is_ok_and(|count| count == 0), "its sockets are closed");
     }

@@ -23,7 +23,7 @@ pub(crate) struct Load {
     began: Time,
     waited_us: u64,
     /// Counters when the window began.
-    before: Work,
+    window_start: Work,
     /// Number of consecutive busy or quiet windows.
     windows: u64,
     /// Bytes of input per window at the handover; `None` while the reactor has the connections.
@@ -47,7 +47,7 @@ pub(crate) enum Change {
 
 impl Load {
     /// Records a turn that waited for `waited_us` before `now`. Returns the change to make, if any.
-    pub(crate) fn turn(&mut self, now: Time, waited_us: u64, work: Work) -> Option<Change> {
+    pub(crate) fn record_turn(&mut self, now: Time, waited_us: u64, work: Work) -> Option<Change> {
         self.waited_us += waited_us;
         let long = now.since_us(self.began);
         if long < WINDOW_US {
@@ -55,9 +55,9 @@ impl Load {
         }
         let worked_us = long.saturating_sub(self.waited_us);
         let per_window = |now: u64, before: u64| (now - before).saturating_mul(WINDOW_US) / long;
-        let calls = per_window(work.calls, self.before.calls);
-        let bytes = per_window(work.bytes, self.before.bytes);
-        (self.began, self.waited_us, self.before) = (now, 0, work);
+        let calls = per_window(work.calls, self.window_start.calls);
+        let bytes = per_window(work.bytes, self.window_start.bytes);
+        (self.began, self.waited_us, self.window_start) = (now, 0, work);
         let (counts, needed) = match self.spread_at {
             None => (worked_us * 100 >= long * BUSY_PERCENT && calls >= CALLS_MIN, BUSY_WINDOWS),
             Some(before) => (bytes <= before / QUIET_PART, QUIET_WINDOWS),
@@ -105,7 +105,7 @@ mod tests {
                 self.now_us += WINDOW_US;
                 self.work.calls += calls;
                 self.work.bytes += bytes;
-                let change = self.load.turn(Time(self.now_us), waited_us, self.work)?;
+                let change = self.load.record_turn(Time(self.now_us), waited_us, self.work)?;
                 Some((window, change))
             })
         }
@@ -136,7 +136,8 @@ mod tests {
         let mut trial = Trial::default();
         assert!(trial.run(BUSY_WINDOWS, 0, 4000, 200_000).is_some());
         trial.now_us += WINDOW_US * QUIET_WINDOWS;
-        let change = trial.load.turn(Time(trial.now_us), WINDOW_US * QUIET_WINDOWS, trial.work);
+        let change =
+            trial.load.record_turn(Time(trial.now_us), WINDOW_US * QUIET_WINDOWS, trial.work);
         assert_eq!(change, Some(Change::Gather));
     }
 }

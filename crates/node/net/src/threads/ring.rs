@@ -28,16 +28,21 @@ pub(super) struct Record {
 pub(super) fn ring(to: Arc<Bell>, from: Arc<Bell>) -> (Sender, Receiver) {
     let (producer, consumer) = RingBuffer::new(RING_BYTES);
     let room = Arc::new(Room::default());
-    let sender =
-        Sender { producer, bell: to, wanted: Arc::clone(&room), stalled: false, pushed: false };
-    (sender, Receiver { consumer, bell: from, wanted: room })
+    let sender = Sender {
+        producer,
+        bell: to,
+        space_request: Arc::clone(&room),
+        stalled: false,
+        pushed: false,
+    };
+    (sender, Receiver { consumer, bell: from, space_request: room })
 }
 
 #[derive(Debug)]
 pub(super) struct Sender {
     producer: Producer<u8>,
     bell: Arc<Bell>,
-    wanted: Arc<Room>,
+    space_request: Arc<Room>,
     /// The last record did not fit.
     stalled: bool,
     /// Records were pushed since the bell was last rung.
@@ -87,14 +92,14 @@ impl Sender {
     }
 
     /// Returns whether a record without bytes fits.
-    pub(super) fn fits(&self) -> bool {
+    pub(super) fn has_space(&self) -> bool {
         self.producer.slots() >= HEADER_BYTES
     }
 
     /// Requests to be woken once half of the ring is free.
     pub(super) fn stall(&mut self) {
         self.stalled = true;
-        self.wanted.want();
+        self.space_request.request_ring();
     }
 
     /// Returns whether a record waits for space and less than half of the ring is free.
@@ -104,9 +109,9 @@ impl Sender {
     }
 
     /// Wakes the receiver for the records since the last call.
-    pub(super) fn ring(&mut self) {
+    pub(super) fn wake_receiver(&mut self) {
         if std::mem::take(&mut self.pushed) {
-            self.bell.ring();
+            self.bell.wake_consumer();
         }
     }
 
@@ -120,7 +125,7 @@ impl Sender {
 pub(super) struct Receiver {
     consumer: Consumer<u8>,
     bell: Arc<Bell>,
-    wanted: Arc<Room>,
+    space_request: Arc<Room>,
 }
 
 impl Receiver {
@@ -133,7 +138,7 @@ impl Receiver {
         self.consumer.slots()
     }
 
-    pub(super) fn next(&mut self) -> Option<Record> {
+    pub(super) fn next_record(&mut self) -> Option<Record> {
         let mut header = [0; HEADER_BYTES];
         // Records are committed as a whole, so the bytes are present with the header.
         self.consumer.pop_entire_slice(&mut header).ok()?;
@@ -150,15 +155,15 @@ impl Receiver {
     }
 
     /// Takes the bytes of the record returned last.
-    pub(super) fn take(&mut self, into: &mut [u8]) {
+    pub(super) fn take_bytes(&mut self, into: &mut [u8]) {
         let taken = self.consumer.pop_entire_slice(into);
         debug_assert!(taken.is_ok(), "the bytes are committed with the header");
     }
 
     /// Wakes the sender if it waits for space and half of the ring is free.
     pub(super) fn took(&self) {
-        if self.wanted.is_met(|| self.consumer.slots() <= RING_BYTES / 2) {
-            self.bell.ring();
+        if self.space_request.is_met(|| self.consumer.slots() <= RING_BYTES / 2) {
+            self.bell.wake_consumer();
         }
     }
 
@@ -185,16 +190,16 @@ mod tests {
             let sent = &bytes[..(number as usize * 7_919) % bytes.len()];
             let id = ConnectionId(u64::from(number) << 40);
             assert!(sender.push(3, id, number, sent));
-            let record = receiver.next().unwrap();
+            let record = receiver.next_record().unwrap();
             let expected = Record { kind: 3, connection: id, number, length: sent.len() };
             assert_eq!(record, expected);
             let mut taken = vec![0; record.length];
-            receiver.take(&mut taken);
+            receiver.take_bytes(&mut taken);
             assert_eq!(taken, sent);
             total += HEADER_BYTES + sent.len();
         }
         assert!(total > 4 * RING_BYTES);
-        assert_eq!(receiver.next(), None);
+        assert_eq!(receiver.next_record(), None);
     }
 
     /// [io-10] A record that does not fit waits until half of the ring is free.
@@ -206,11 +211,11 @@ mod tests {
             assert!(!sender.is_stalled());
             assert!(sender.push(0, ConnectionId(1), number, &quarter));
         }
-        assert!(!sender.fits() && !sender.push(0, ConnectionId(1), 4, &[]));
+        assert!(!sender.has_space() && !sender.push(0, ConnectionId(1), 4, &[]));
         assert!(sender.is_stalled());
         let mut take = || {
-            receiver.next().unwrap();
-            receiver.take(&mut vec![0; quarter.len()]);
+            receiver.next_record().unwrap();
+            receiver.take_bytes(&mut vec![0; quarter.len()]);
         };
         take();
         assert!(sender.is_stalled());

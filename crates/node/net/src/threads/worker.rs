@@ -18,7 +18,7 @@ use super::ring::{HEADER_BYTES, Receiver, Sender};
 use crate::{
     bell::Bell,
     sources::{Events, Interest, Ready, Source, Sources, Token},
-    tcp::socket::{Moved, Socket},
+    tcp::socket::{Socket, TransferOutcome},
 };
 
 /// Maximum number of bytes of one read.
@@ -39,7 +39,7 @@ pub(super) mod down {
     /// Stop reading.
     pub(in super::super) const HOLD: u8 = 2;
     /// Resume reading.
-    pub(in super::super) const GO: u8 = 3;
+    pub(in super::super) const RESUME: u8 = 3;
     /// Return the socket.
     pub(in super::super) const RECALL: u8 = 4;
 }
@@ -82,7 +82,7 @@ pub(super) struct Ends {
 
 /// A connection whose socket the thread has.
 #[derive(Debug)]
-struct Held {
+struct HeldConnection {
     socket: Socket,
     token: Token,
     interest: Interest,
@@ -93,16 +93,16 @@ struct Held {
     /// Output that the socket has not accepted yet.
     output: Vec<u8>,
     /// Number of bytes written since the last record.
-    written: u32,
+    unreported_bytes: u32,
     /// The connection is already in `unreported`.
-    listed: bool,
+    is_unreported: bool,
 }
 
 #[derive(Debug)]
 struct Worker {
     ends: Ends,
     sources: Sources,
-    held: FxHashMap<ConnectionId, Held>,
+    connections: FxHashMap<ConnectionId, HeldConnection>,
     scratch: Vec<u8>,
     output: Vec<u8>,
     /// Connections with written bytes that are not reported yet.
@@ -124,14 +124,14 @@ impl Drop for EndGuard {
 }
 
 /// Runs the thread until the reactor drops its end.
-pub(super) fn work(ends: Ends) -> io::Result<()> {
+pub(super) fn run_worker(ends: Ends) -> io::Result<()> {
     let _guard = EndGuard(Arc::clone(&ends.reactor));
     let mut sources = Sources::new()?;
     sources.add(ends.bell.wake(), Source::Mail, Interest::READ)?;
     let mut worker = Worker {
         ends,
         sources,
-        held: FxHashMap::default(),
+        connections: FxHashMap::default(),
         scratch: vec![0; READ_BYTES],
         output: Vec::new(),
         unreported: Vec::new(),
@@ -140,39 +140,39 @@ pub(super) fn work(ends: Ends) -> io::Result<()> {
     };
     let mut events = Events::new();
     loop {
-        worker.obey();
+        worker.process_controls();
         if worker.ends.down.is_abandoned() {
             return Ok(());
         }
         worker.read_more();
-        worker.wait(&mut events)?;
+        worker.wait_for_work(&mut events)?;
         for ready in &events.ready {
             // A connection that was put on hold must not deliver another whole batch.
-            worker.obey();
+            worker.process_controls();
             worker.on_ready(*ready);
         }
-        worker.leave();
-        worker.ends.up.ring();
+        worker.return_sockets();
+        worker.ends.up.wake_receiver();
     }
 }
 
 impl Worker {
-    fn obey(&mut self) {
+    fn process_controls(&mut self) {
         let mut left = self.ends.down.bytes();
         while left > 0
-            && let Some(record) = self.ends.down.next()
+            && let Some(record) = self.ends.down.next_record()
         {
             let mut output = std::mem::take(&mut self.output);
             output.resize(record.length, 0);
-            self.ends.down.take(&mut output);
+            self.ends.down.take_bytes(&mut output);
             left = left.saturating_sub(HEADER_BYTES + record.length);
             let id = record.connection;
             match record.kind {
                 down::ADOPT => self.adopt(id),
                 down::OUTPUT => self.write(id, &output),
                 down::HOLD => self.set_reading(id, false),
-                down::GO => self.set_reading(id, true),
-                _ => self.give_back(id, up::RETURNED),
+                down::RESUME => self.set_reading(id, true),
+                _ => self.return_connection(id, up::RETURNED),
             }
             self.output = output;
         }
@@ -189,17 +189,17 @@ impl Worker {
         let interest = Interest::READ;
         match self.sources.add(&socket, Source::Client(id), interest) {
             Ok(token) => {
-                let held = Held {
+                let held = HeldConnection {
                     socket,
                     token,
                     interest,
                     reads: true,
                     blocked: false,
                     output: Vec::new(),
-                    written: 0,
-                    listed: false,
+                    unreported_bytes: 0,
+                    is_unreported: false,
                 };
-                self.held.insert(id, held);
+                self.connections.insert(id, held);
                 // Epoll does not see data that the TLS session has already decrypted.
                 if holds_more {
                     self.unread.push(id);
@@ -211,32 +211,32 @@ impl Worker {
     }
 
     fn set_reading(&mut self, id: ConnectionId, reads: bool) {
-        let Some(held) = self.held.get_mut(&id) else {
+        let Some(held) = self.connections.get_mut(&id) else {
             return;
         };
         held.reads = reads;
         if reads && held.socket.holds_more() {
             self.unread.push(id);
         }
-        self.watch(id);
+        self.register_interest(id);
     }
 
     fn on_ready(&mut self, ready: Ready) {
         match self.sources.of(ready) {
             Some(Source::Client(id)) => {
                 if ready.write
-                    && let Some(held) = self.held.get_mut(&id)
+                    && let Some(held) = self.connections.get_mut(&id)
                 {
                     held.blocked = false;
                     self.write(id, &[]);
                 }
                 // Epoll reports a broken connection even if it is not being read, so return it to
                 // the reactor, after the input that it has sent.
-                let reads = self.held.get(&id).is_some_and(|held| held.reads);
+                let reads = self.connections.get(&id).is_some_and(|held| held.reads);
                 if ready.read && reads {
                     self.read(id);
-                } else if ready.broken {
-                    self.give_back(id, up::RETURNED);
+                } else if ready.is_broken {
+                    self.return_connection(id, up::RETURNED);
                 }
             }
             _ => self.ends.bell.wake().drain(),
@@ -245,7 +245,7 @@ impl Worker {
 
     fn read_more(&mut self) {
         for id in std::mem::take(&mut self.unread) {
-            if self.held.get(&id).is_some_and(|held| held.reads) {
+            if self.connections.get(&id).is_some_and(|held| held.reads) {
                 self.read(id);
             }
         }
@@ -253,7 +253,7 @@ impl Worker {
 
     /// Reads once, and again as long as the TLS session has more data.
     fn read(&mut self, id: ConnectionId) {
-        let Some(held) = self.held.get_mut(&id) else {
+        let Some(held) = self.connections.get_mut(&id) else {
             return;
         };
         loop {
@@ -265,14 +265,14 @@ impl Worker {
             }
             self.ends.calls.reads.fetch_add(1, Ordering::Relaxed);
             match held.socket.read(&mut self.scratch[..room]) {
-                Moved::Some(count) => {
-                    let written = std::mem::take(&mut held.written);
+                TransferOutcome::Some(count) => {
+                    let written = std::mem::take(&mut held.unreported_bytes);
                     let pushed = self.ends.up.push(up::INPUT, id, written, &self.scratch[..count]);
                     debug_assert!(pushed, "there was room");
                 }
-                Moved::Blocked => break,
-                Moved::Ended(None) => return self.give_back(id, up::ENDED),
-                Moved::Ended(Some(_)) => return self.give_back(id, up::BROKEN),
+                TransferOutcome::Blocked => break,
+                TransferOutcome::Ended(None) => return self.return_connection(id, up::ENDED),
+                TransferOutcome::Ended(Some(_)) => return self.return_connection(id, up::BROKEN),
             }
             if !held.socket.holds_more() {
                 break;
@@ -281,27 +281,28 @@ impl Worker {
         if held.socket.has_unsent() {
             return self.write(id, &[]);
         }
-        self.watch(id);
+        self.register_interest(id);
     }
 
     /// Writes the waiting output followed by `bytes`, as far as the socket accepts them.
     fn write(&mut self, id: ConnectionId, bytes: &[u8]) {
-        let Some(held) = self.held.get_mut(&id) else {
+        let Some(held) = self.connections.get_mut(&id) else {
             return;
         };
         let waited = !held.output.is_empty();
         if waited {
             held.output.extend_from_slice(bytes);
         }
-        let mut ended = held.socket.has_unsent() && matches!(held.socket.flush(), Moved::Ended(_));
+        let mut ended =
+            held.socket.has_unsent() && matches!(held.socket.flush(), TransferOutcome::Ended(_));
         let all = if waited { &held.output[..] } else { bytes };
         let mut done = 0;
         while !ended && !held.blocked && done < all.len() {
             self.ends.calls.writes.fetch_add(1, Ordering::Relaxed);
             match held.socket.write(&all[done..]) {
-                Moved::Some(count) => done += count,
-                Moved::Blocked => held.blocked = true,
-                Moved::Ended(_) => ended = true,
+                TransferOutcome::Some(count) => done += count,
+                TransferOutcome::Blocked => held.blocked = true,
+                TransferOutcome::Ended(_) => ended = true,
             }
         }
         if waited {
@@ -313,21 +314,23 @@ impl Worker {
             held.output = Vec::new();
         }
         // The sum cannot overflow: the reactor bounds the bytes in flight for a connection.
-        held.written += u32::try_from(done).unwrap_or(u32::MAX);
-        if done > 0 && !std::mem::replace(&mut held.listed, true) {
+        held.unreported_bytes += u32::try_from(done).unwrap_or(u32::MAX);
+        if done > 0 && !std::mem::replace(&mut held.is_unreported, true) {
             self.unreported.push(id);
         }
-        if held.written >= REPORT_BYTES && self.ends.up.push(up::WRITTEN, id, held.written, &[]) {
-            held.written = 0;
+        if held.unreported_bytes >= REPORT_BYTES
+            && self.ends.up.push(up::WRITTEN, id, held.unreported_bytes, &[])
+        {
+            held.unreported_bytes = 0;
         }
         if ended {
-            return self.give_back(id, up::BROKEN);
+            return self.return_connection(id, up::BROKEN);
         }
-        self.watch(id);
+        self.register_interest(id);
     }
 
-    fn watch(&mut self, id: ConnectionId) {
-        let Some(held) = self.held.get_mut(&id) else {
+    fn register_interest(&mut self, id: ConnectionId) {
+        let Some(held) = self.connections.get_mut(&id) else {
             return;
         };
         let write = held.socket.waits_to_write(held.blocked);
@@ -337,22 +340,22 @@ impl Worker {
         }
         held.interest = interest;
         if self.sources.change(&held.socket, held.token, interest).is_err() {
-            self.give_back(id, up::RETURNED);
+            self.return_connection(id, up::RETURNED);
         }
     }
 
     /// [io-8] Returns a connection to the reactor. Drops output that the socket has not accepted,
     /// which the front still has ([io-5]).
-    fn give_back(&mut self, id: ConnectionId, kind: u8) {
-        if let Some(held) = self.held.remove(&id) {
+    fn return_connection(&mut self, id: ConnectionId, kind: u8) {
+        if let Some(held) = self.connections.remove(&id) {
             self.sources.release(&held.socket, held.token);
-            self.leaving.push_back((id, kind, held.written, held.socket));
+            self.leaving.push_back((id, kind, held.unreported_bytes, held.socket));
         }
     }
 
-    fn leave(&mut self) {
+    fn return_sockets(&mut self) {
         while let Some((id, kind, written, socket)) = self.leaving.pop_front() {
-            if !self.ends.up.fits() {
+            if !self.ends.up.has_space() {
                 self.ends.up.stall();
                 return self.leaving.push_front((id, kind, written, socket));
             }
@@ -364,22 +367,24 @@ impl Worker {
     }
 
     /// Reports all written bytes, before the thread sleeps.
-    fn report(&mut self) {
+    fn report_written(&mut self) {
         while let Some(id) = self.unreported.pop() {
-            let Some(held) = self.held.get_mut(&id) else {
+            let Some(held) = self.connections.get_mut(&id) else {
                 continue;
             };
-            if held.written > 0 && !self.ends.up.push(up::WRITTEN, id, held.written, &[]) {
+            if held.unreported_bytes > 0
+                && !self.ends.up.push(up::WRITTEN, id, held.unreported_bytes, &[])
+            {
                 return self.unreported.push(id);
             }
-            (held.written, held.listed) = (0, false);
+            (held.unreported_bytes, held.is_unreported) = (0, false);
         }
     }
 
     /// Waits for sockets and records. Sleeps only once nothing is left to do.
-    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        self.leave();
-        self.ends.up.ring();
+    fn wait_for_work(&mut self, events: &mut Events) -> io::Result<()> {
+        self.return_sockets();
+        self.ends.up.wake_receiver();
         let stalled = self.ends.up.is_stalled();
         if !stalled {
             self.ends.calls.waits.fetch_add(1, Ordering::Relaxed);
@@ -387,8 +392,8 @@ impl Worker {
             if !events.ready.is_empty() || !self.unread.is_empty() {
                 return Ok(());
             }
-            self.report();
-            self.ends.up.ring();
+            self.report_written();
+            self.ends.up.wake_receiver();
         }
         let Ends { down, up, bell, calls, .. } = &self.ends;
         if !bell.may_sleep(|| !down.is_empty() || down.is_abandoned() || up.has_room_again()) {

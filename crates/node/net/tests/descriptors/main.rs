@@ -41,7 +41,7 @@ fn accepting_pauses_while_descriptors_run_out_and_nothing_crashes_or_spins() {
         hoard.push(file);
     }
     let mut late = connect(one, &node.client);
-    let mut raw = Raw::over(connect(two, &node.peer));
+    let mut raw = Raw::from_stream(connect(two, &node.peer));
     let _waiting = connect(three, &patient.client);
     node.wait_stats("pauses of both listeners", |stats| stats.accept_pauses >= 4);
     patient.wait_stats("a pause", |stats| stats.accept_pauses == 1);
@@ -56,8 +56,8 @@ fn accepting_pauses_while_descriptors_run_out_and_nothing_crashes_or_spins() {
     // The waiting clients are admitted when descriptors are free again.
     drop(hoard);
     echo(&mut late);
-    raw.say(&hello(2));
-    assert_eq!(raw.answer(), "welcome");
+    raw.send_hello(&hello(2));
+    assert_eq!(raw.next_answer(), "welcome");
 }
 
 fn unconnected() -> TcpStream {

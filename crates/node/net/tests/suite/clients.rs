@@ -72,7 +72,7 @@ fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
 
 /// Waits for a client whose answer is held back, and returns its id.
 fn wait_slow(node: &Node) -> u64 {
-    node.shared.wait("a slow request", |world| !world.slow.is_empty());
+    node.shared.wait_until("a slow request", |world| !world.slow.is_empty());
     node.shared.lock().slow[0]
 }
 
@@ -90,7 +90,7 @@ fn pipelined_requests_are_answered_in_order_over_tcp_and_unix(limits: Limits) {
     assert!(read(&mut tcp, lines.len()) == lines.as_bytes());
     assert!(read(&mut unix, lines.len()) == lines.as_bytes());
     drop((tcp, unix));
-    node.shared.wait("both gone", |world| world.clients.is_empty());
+    node.shared.wait_until("both gone", |world| world.clients.is_empty());
 }
 
 fn the_front_is_told_by_which_listener_a_client_came(limits: Limits) {
@@ -232,7 +232,7 @@ fn a_client_that_closed_its_half_gets_its_answers(limits: Limits) {
     node.handle.status().unwrap();
     node.shared.change(|world| world.hold_slow = false);
     assert_eq!(read_to_end(&mut client), b"slow answer\n");
-    node.shared.wait("gone", |world| world.clients.is_empty());
+    node.shared.wait_until("gone", |world| world.clients.is_empty());
 }
 
 /// The half-close, which is the only mark of a raw stream's end, is reported once, after all bytes,
@@ -267,7 +267,7 @@ fn the_front_is_told_of_a_clients_last_byte_once_it_has_used_all(limits: Limits)
     node.shared.change(|world| world.hold = false);
     assert_eq!(read(&mut client, 17), b"three\nmore\nlines\n");
     assert_eq!(read(&mut other, 2), b"x\n");
-    node.shared.wait("the end", |world| !world.half_closed.is_empty());
+    node.shared.wait_until("the end", |world| !world.half_closed.is_empty());
     node.shared.change(|world| world.hold_slow = false);
     assert_eq!(read_to_end(&mut client), b"slow answer\n");
     let shared = node.shared.clone();
@@ -297,7 +297,7 @@ fn the_last_error_reaches_a_client_that_keeps_sending(limits: Limits) {
     client.write_all(&vec![b'q'; 1 << 20]).unwrap();
     assert_eq!(read_to_end(&mut client), b"error: bye\n");
     drop(client);
-    node.shared.wait("gone", |world| world.clients.is_empty());
+    node.shared.wait_until("gone", |world| world.clients.is_empty());
 }
 
 /// A client that never closes its connection is disconnected after the farewell.
@@ -305,7 +305,7 @@ fn a_farewell_ends(limits: Limits) {
     let node = lone(Limits { farewell_ms: 20, ..limits }, &[]);
     let mut client = node.client();
     client.write_all(b"bye\n").unwrap();
-    node.shared.wait("gone", |world| {
+    node.shared.wait_until("gone", |world| {
         world.events.iter().any(|event| matches!(event, Event::ClientClosed(_)))
     });
     assert_eq!(read_to_end(&mut client), b"error: bye\n");
@@ -318,7 +318,7 @@ fn bytes_that_make_no_command_are_bounded(limits: Limits) {
     let mut other = node.client();
     // The connection breaks at some point of this write.
     let _ = client.write_all(&vec![b'n'; 64 << 20]);
-    node.shared.wait("gone", |world| world.clients.len() == 1);
+    node.shared.wait_until("gone", |world| world.clients.len() == 1);
     other.write_all(b"still here\n").unwrap();
     assert_eq!(read(&mut other, 11), b"still here\n");
 }
@@ -359,7 +359,7 @@ fn a_thousand_idle_clients_cost_no_turns_and_each_still_works(limits: Limits) {
     }
     let node = lone(limits, &[]);
     let mut clients: Vec<TcpStream> = (0..1000).map(|_| node.client()).collect();
-    node.shared.wait("all", |world| world.clients.len() == 1000);
+    node.shared.wait_until("all", |world| world.clients.len() == 1000);
     // Each request costs a turn; idle clients cost none in between.
     let turns = || node.handle.metrics().unwrap().stats.turns;
     let before = turns();
@@ -382,7 +382,7 @@ fn more_clients_than_allowed_wait_for_a_place(limits: Limits) {
     let node = lone(Limits { clients_max: 2, ..limits }, &[]);
     let first = node.client();
     let _second = node.client();
-    node.shared.wait("two", |world| world.clients.len() == 2);
+    node.shared.wait_until("two", |world| world.clients.len() == 2);
     let mut third = node.client(); // the kernel takes it, the node does not
     third.write_all(b"me too\n").unwrap();
     node.wait_stats("a pause", |stats| stats.accept_pauses >= 1);
@@ -412,7 +412,7 @@ fn a_stop_finishes_what_was_accepted(limits: Limits) {
     node.shared.lock().hold_slow = true;
     let (mut client, mut late) = (node.client(), node.client());
     client.write_all(b"slow\n").unwrap();
-    node.shared.wait("both", |world| world.clients.len() == 2 && world.slow.len() == 1);
+    node.shared.wait_until("both", |world| world.clients.len() == 2 && world.slow.len() == 1);
     handle.stop();
     node.shared.wait_event(&Event::Stop);
     assert!(!path.exists(), "the socket file is gone when the stop begins");

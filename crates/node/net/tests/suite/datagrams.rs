@@ -72,7 +72,7 @@ fn send(node: &Node, task: Task) {
 }
 
 /// Sends a frame from one node to the other and waits until it arrives.
-fn pass((from, from_id): (&Node, u32), (to, to_id): (&Node, u32), bytes: &[u8]) {
+fn send_and_wait((from, from_id): (&Node, u32), (to, to_id): (&Node, u32), bytes: &[u8]) {
     let task = Task::Forward(NodeId(to_id), Lane::Control, bytes.to_vec());
     send(from, task);
     let event = Event::Forwarded(NodeId(from_id), Lane::Control, bytes.to_vec());
@@ -134,7 +134,7 @@ fn peers_of_ipv6_are_reached_by_datagrams_and_by_groups() {
             wait_way(&nodes[0], to, kind);
         }
         for size in [0, 1000, 70_000, 1 << 20] {
-            pass((&nodes[0], 1), (&nodes[1], 2), &vec![7; size]);
+            send_and_wait((&nodes[0], 1), (&nodes[1], 2), &vec![7; size]);
         }
     }
 }
@@ -176,7 +176,7 @@ fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
             send(&nodes[0], Task::Forward(NodeId(2), Lane::Bulk, vec![2; *size]));
             send(&nodes[0], Task::Share(vec![NodeId(2), NodeId(3)], Payload::new(vec![3; *size])));
             for (to, frames) in [(1, 3), (2, 1)] {
-                nodes[to].shared.wait("frames of this size", |world| {
+                nodes[to].shared.wait_until("frames of this size", |world| {
                     let is = |event: &&Event| matches!(event, Event::Forwarded(_, _, bytes) if bytes.len() == *size);
                     world.events.iter().filter(is).count() == frames
                 });
@@ -203,7 +203,7 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     nodes[0].shared.wait_event(&Event::Up(NodeId(2), 1));
     assert_eq!(way(&nodes[0], 2), Some((Way::Tcp, Some("the peer takes no datagrams".to_owned()))));
     assert_eq!(way(&nodes[1], 1), Some((Way::Tcp, None)), "no more was wanted");
-    pass((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
+    send_and_wait((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
     // [pkt-3] A datagram made with another key is dropped.
@@ -217,14 +217,14 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
         assert!(begun.elapsed() < DEADLINE, "its datagrams are not refused");
     }
     assert_eq!(way(&nodes[0], 2), Some((Way::Tcp, Some("datagrams do not come back".to_owned()))));
-    pass((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
+    send_and_wait((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
     // A key on only one side is reported at once.
     two.keys = None;
     let nodes = run(vec![start(1, &one), start(2, &two)]);
     nodes[1].shared.wait_event(&Event::Up(NodeId(1), 1));
-    pass((&nodes[1], 2), (&nodes[0], 1), b"by TCP");
+    send_and_wait((&nodes[1], 2), (&nodes[0], 1), b"by TCP");
     assert_eq!(way(&nodes[0], 2).unwrap().0, Way::Tcp);
 }
 
@@ -248,7 +248,7 @@ fn a_peer_that_starts_again_is_reached_again() {
     wait_way(&nodes[0], 2, Way::Udp);
     wait_way(&again, 1, Way::Udp);
     let before = nodes[0].handle.metrics().unwrap().stats.frames_out_datagrams;
-    pass((&nodes[0], 1), (&again, 2), b"again");
+    send_and_wait((&nodes[0], 1), (&again, 2), b"again");
     let after = nodes[0].handle.metrics().unwrap().stats.frames_out_datagrams;
     assert_eq!(after - before, 1);
 }
@@ -278,7 +278,7 @@ fn keys_are_exchanged_while_nodes_run() {
         while forwarded(receiver, u32::try_from(from).unwrap() + 1).len() < 50 {
             assert!(begun.elapsed() < DEADLINE, "frames do not come");
             send(sender, Task::Forward(NodeId(to), Lane::Control, vec![1]));
-            sender.shared.wait("a turn", |world| world.tasks.is_empty());
+            sender.shared.wait_until("a turn", |world| world.tasks.is_empty());
         }
     }
     for (from, to) in [(0, 2), (0, 3), (1, 1), (1, 3), (2, 1), (2, 2)] {
@@ -345,7 +345,7 @@ fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
     let absent = PeerAddress { node: NodeId(2), address: "127.0.0.1:1".to_owned() };
     let peers = [bound.peer_address(), absent];
     let node = bound.run(&peers);
-    let mut raw = Raw::greet(&node, hello(2));
+    let mut raw = Raw::connect_as(&node, hello(2));
     let said = |address: &'static str, channel, next| {
         Frame::Datagrams(Datagrams {
             boot: hello(2).boot + u32::from(channel == 3),

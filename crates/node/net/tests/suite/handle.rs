@@ -34,7 +34,7 @@ fn a_transfer_reports_its_end_and_a_second_one_is_refused_meanwhile() {
     let node = lone(Limits::default(), &[2]);
     let handle = node.handle.clone();
     let first = std::thread::spawn(move || handle.transfer(Some(NodeId(2))));
-    node.shared.wait("the transfer", |world| world.transfers == [Some(NodeId(2))]);
+    node.shared.wait_until("the transfer", |world| world.transfers == [Some(NodeId(2))]);
     let second = node.handle.transfer(None);
     assert_eq!(second, Err(TransferError::Refused(Refusal::Transferring)));
     node.shared.change(|world| world.tasks.push_back(Task::EndTransfer(Ok(NodeId(2)))));
@@ -42,7 +42,7 @@ fn a_transfer_reports_its_end_and_a_second_one_is_refused_meanwhile() {
     // Afterwards another transfer may begin.
     let handle = node.handle.clone();
     let third = std::thread::spawn(move || handle.transfer(None));
-    node.shared.wait("the next transfer", |world| world.transfers.len() == 2);
+    node.shared.wait_until("the next transfer", |world| world.transfers.len() == 2);
     let refused = Err(Refusal::NotLeader);
     node.shared.change(|world| world.tasks.push_back(Task::EndTransfer(refused)));
     assert_eq!(third.join().unwrap(), Err(TransferError::Refused(Refusal::NotLeader)));
@@ -57,14 +57,14 @@ fn all_who_ask_for_a_snapshot_hear_its_end() {
         std::thread::spawn(move || handle.snapshot(at.map(Slot)))
     };
     let asked = [ask(None), ask(Some(7))];
-    node.shared.wait("the orders", |world| world.snapshots.len() == 2);
+    node.shared.wait_until("the orders", |world| world.snapshots.len() == 2);
     let taken = Snapshot { at: Slot(9), bytes: 100 };
     node.shared.change(|world| world.tasks.push_back(Task::EndSnapshot(Ok(taken))));
     for thread in asked {
         assert_eq!(thread.join().unwrap(), Ok(taken));
     }
     let again = ask(None);
-    node.shared.wait("the next order", |world| world.snapshots.len() == 3);
+    node.shared.wait_until("the next order", |world| world.snapshots.len() == 3);
     let why = || "no room".to_owned();
     node.shared.change(|world| world.tasks.push_back(Task::EndSnapshot(Err(why()))));
     assert_eq!(again.join().unwrap(), Err(SnapshotError::Failed(why())));
@@ -80,17 +80,17 @@ fn everybody_who_asks_the_group_hears_what_came_of_it() {
         std::thread::spawn(move || handle.group(ask, dry_run))
     };
     let first = ask(Ask::Cancel, false);
-    node.shared.wait("the first order", |world| world.asked.len() == 1);
+    node.shared.wait_until("the first order", |world| world.operator_requests.len() == 1);
     let second = ask(Ask::Promote(NodeId(4)), true);
-    node.shared.wait("the second order", |world| world.asked.len() == 2);
+    node.shared.wait_until("the second order", |world| world.operator_requests.len() == 2);
     let busy = Err(GroupError::Unanswered(Unanswered::Busy));
     assert_eq!(node.handle.group(Ask::Cancel, false), busy);
     let numbers: Vec<u64> = {
         let world = node.shared.lock();
-        let asks = world.asked.iter().map(|(_, ask, dry)| (ask.clone(), *dry));
+        let asks = world.operator_requests.iter().map(|(_, ask, dry)| (ask.clone(), *dry));
         let expected = [(Ask::Cancel, false), (Ask::Promote(NodeId(4)), true)];
         assert!(asks.eq(expected), "the third is not ordered");
-        world.asked.iter().map(|(asked, ..)| *asked).collect()
+        world.operator_requests.iter().map(|(asked, ..)| *asked).collect()
     };
     assert_ne!(numbers[0], numbers[1]);
     let refused = || Refused::new("not_leader", "node 2 leads", "ask it");
@@ -110,8 +110,8 @@ fn everybody_who_asks_the_group_hears_what_came_of_it() {
     assert_eq!(first.join().unwrap(), Ok(Answer::Done));
     // There is capacity again, and no request number is reused.
     let third = ask(Ask::Cancel, false);
-    node.shared.wait("the third order", |world| world.asked.len() == 3);
-    let number = node.shared.lock().asked[2].0;
+    node.shared.wait_until("the third order", |world| world.operator_requests.len() == 3);
+    let number = node.shared.lock().operator_requests[2].0;
     assert!(!numbers.contains(&number));
     node.shared.change(|world| {
         let end = Task::EndGroup(number, Ok(Answer::Node(NodeId(5))));
@@ -129,7 +129,7 @@ fn probes_share_an_attempt_and_all_hear_its_end() {
         std::thread::spawn(move || handle.probe())
     };
     let asking = [ask(), ask(), ask()];
-    node.shared.wait("the probes", |world| world.probes == 3);
+    node.shared.wait_until("the probes", |world| world.probes == 3);
     node.shared.change(|world| world.tasks.push_back(Task::EndProbe(Probed::Unconfirmed)));
     for asked in asking {
         assert_eq!(asked.join().unwrap(), Ok(Probed::Unconfirmed));
@@ -141,7 +141,7 @@ fn who_waits_when_the_reactor_ends_hears_it_at_once() {
     let node = lone(Limits::default(), &[2]);
     let handle = node.handle.clone();
     let waiting = std::thread::spawn(move || handle.transfer(None));
-    node.shared.wait("the transfer", |world| world.transfers.len() == 1);
+    node.shared.wait_until("the transfer", |world| world.transfers.len() == 1);
     let handle = node.handle.clone();
     node.stop();
     let stopped = Err(TransferError::Unanswered(Unanswered::Stopped));

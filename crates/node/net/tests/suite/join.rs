@@ -34,7 +34,7 @@ fn a_new_node_learns_what_was_founded() {
     assert_eq!(answer, Ok(founded()));
     // Joining does not connect the node; it connects later, with a hello.
     assert!(node.shared.lock().events.is_empty());
-    let _raw = Raw::greet(&node, hello(2));
+    let _raw = Raw::connect_as(&node, hello(2));
 }
 
 #[test]

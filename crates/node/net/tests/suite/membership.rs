@@ -17,9 +17,9 @@ fn table(nodes: &[PeerAddress], removed: &[u32]) -> PeerTable {
     }
 }
 
-fn tell(node: &Node, table: PeerTable) {
+fn set_table(node: &Node, table: PeerTable) {
     node.shared.change(|world| world.table = Some(table));
-    node.shared.wait("the table", |world| world.table.is_none());
+    node.shared.wait_until("the table", |world| world.table.is_none());
 }
 
 /// Sends a message in the name of node `from` and waits until it has arrived.
@@ -65,7 +65,7 @@ fn a_node_is_dialled_when_the_table_has_it() {
     let one = nodes.next().unwrap().run(&all[..1]);
     let two = nodes.next().unwrap().run(&all[1..]);
     assert_eq!(two.handle.metrics().unwrap().stats.dials, 0);
-    tell(&two, table(&all, &[]));
+    set_table(&two, table(&all, &[]));
     one.shared.wait_event(&Event::Up(NodeId(2), 1));
     two.shared.wait_event(&Event::Up(NodeId(1), 1));
 }
@@ -80,11 +80,11 @@ fn a_node_that_moved_is_found_at_its_new_address() {
     let moved = Start { boot: 2, ..Start::node(1) };
     let moved = moved.bind();
     all[0] = moved.peer_address();
-    tell(&two, table(&all, &[]));
+    set_table(&two, table(&all, &[]));
     let task = Task::Ask(NodeId(1), 7);
     two.shared.change(|world| world.tasks.push_back(task));
     one.shared.wait_event(&Event::Read(NodeId(2), 7));
-    assert!(!two.shared.saw(&Event::Down(NodeId(1))));
+    assert!(!two.shared.has_event(&Event::Down(NodeId(1))));
     one.stop();
     let _moved = moved.run(&all);
     two.shared.wait_event(&Event::Up(NodeId(1), 2));
@@ -104,7 +104,7 @@ fn a_dial_that_leads_nowhere_ends_when_the_node_has_moved() {
     let (dialled, _) = silent.accept().unwrap();
     all[0] = one.peer_address();
     let one = one.run(&all);
-    tell(&two, table(&all, &[]));
+    set_table(&two, table(&all, &[]));
     one.shared.wait_event(&Event::Up(NodeId(2), 1));
     drop(dialled);
 }
@@ -116,10 +116,10 @@ fn a_removed_node_is_refused_and_told_whichever_side_dials() {
         let (one, two) = (start(here).bind(), start(removed).bind());
         let all = [one.peer_address(), two.peer_address()];
         let (one, two) = (one.run(&all[..1]), two.run(&all));
-        tell(&one, table(&all[..1], &[removed]));
+        set_table(&one, table(&all[..1], &[removed]));
         wait_notice(&two, "this node was removed");
         one.wait_stats("refusals", |stats| stats.refusals >= 3);
-        assert!(!two.shared.saw(&Event::Up(NodeId(here), 1)) || removed > here);
+        assert!(!two.shared.has_event(&Event::Up(NodeId(here), 1)) || removed > here);
     }
 }
 
@@ -128,29 +128,29 @@ fn a_removed_node_is_refused_and_told_whichever_side_dials() {
 fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     let limits = Limits { parting_ms: 1_000, ..hasty() };
     let node = lone(limits, &[2, 3]);
-    let mut bulk = Raw::greet(&node, Hello { lane: Lane::Bulk, ..hello(2) });
-    let mut raw = Raw::greet(&node, hello(2));
-    let mut other = Raw::greet(&node, hello(3));
+    let mut bulk = Raw::connect_as(&node, Hello { lane: Lane::Bulk, ..hello(2) });
+    let mut raw = Raw::connect_as(&node, hello(2));
+    let mut other = Raw::connect_as(&node, hello(3));
     speak(&node, &mut raw, 2, 1);
     let three = PeerAddress { node: NodeId(3), address: "127.0.0.1:1".to_owned() };
-    tell(&node, table(&[three], &[2]));
+    set_table(&node, table(&[three], &[2]));
     let task = Task::Ask(NodeId(2), 5);
     node.shared.change(|world| world.tasks.push_back(task));
-    let answer = raw.answer();
+    let answer = raw.next_answer();
     assert!(answer.contains("ReadRequest { id: 5 }"), "{answer}");
     speak(&node, &mut raw, 2, 2);
     let removed = "Removed: node 2 was removed from the cluster";
-    assert_eq!(raw.answer(), removed);
-    assert_eq!(raw.answer(), "end");
-    assert_eq!(bulk.answer(), "end");
+    assert_eq!(raw.next_answer(), removed);
+    assert_eq!(raw.next_answer(), "end");
+    assert_eq!(bulk.next_answer(), "end");
     node.shared.wait_event(&Event::Down(NodeId(2)));
     for lane in Lane::ALL {
         let mut again = Raw::connect(&node);
-        again.say(&Hello { lane, ..hello(2) });
-        assert_eq!(again.answer(), removed);
+        again.send_hello(&Hello { lane, ..hello(2) });
+        assert_eq!(again.next_answer(), removed);
     }
     speak(&node, &mut other, 3, 3);
-    assert!(!node.shared.saw(&Event::Down(NodeId(3))));
+    assert!(!node.shared.has_event(&Event::Down(NodeId(3))));
 }
 
 /// [level-7] A connection with the previous release is kept until the group uses a level that the
@@ -160,24 +160,24 @@ fn who_is_too_old_for_the_level_is_told_and_refused() {
     let node = lone(hasty(), &[2, 3]);
     let old =
         |lane| Hello { levels: Levels { lowest: Level(8), newest: Level(8) }, lane, ..hello(2) };
-    let mut bulk = Raw::greet(&node, old(Lane::Bulk));
-    let mut raw = Raw::greet(&node, old(Lane::Control));
-    let mut other = Raw::greet(&node, hello(3));
+    let mut bulk = Raw::connect_as(&node, old(Lane::Bulk));
+    let mut raw = Raw::connect_as(&node, old(Lane::Control));
+    let mut other = Raw::connect_as(&node, hello(3));
     speak(&node, &mut raw, 2, 1);
     node.shared.change(|world| world.raised = true);
-    let told = raw.answer();
+    let told = raw.next_answer();
     let expected =
         "Version: node 2 supports level 8 at most, and the cluster of node 1 is at level 10 now";
     assert!(told.starts_with(expected), "{told}");
-    assert_eq!((raw.answer(), bulk.answer()), ("end".to_owned(), "end".to_owned()));
+    assert_eq!((raw.next_answer(), bulk.next_answer()), ("end".to_owned(), "end".to_owned()));
     node.shared.wait_event(&Event::Down(NodeId(2)));
     let mut again = Raw::connect(&node);
-    again.say(&old(Lane::Control));
-    let answer = again.answer();
+    again.send_hello(&old(Lane::Control));
+    let answer = again.next_answer();
     assert!(answer.starts_with("Version: node 2 supports level 8"), "{answer}");
     speak(&node, &mut other, 3, 3);
     // The release that the refusal asked for.
-    let mut new = Raw::greet(&node, hello(2));
+    let mut new = Raw::connect_as(&node, hello(2));
     speak(&node, &mut new, 2, 4);
 }
 
@@ -187,7 +187,7 @@ fn who_is_too_old_for_the_level_is_told_and_refused() {
 fn most_peers_must_say_that_a_node_was_removed() {
     let node = lone(hasty(), &[2, 3, 4]);
     let say = |from: u32| {
-        let mut raw = Raw::greet(&node, hello(from));
+        let mut raw = Raw::connect_as(&node, hello(from));
         speak(&node, &mut raw, from, 1);
         let refused = Frame::Refused(RefusalCode::Removed, "node 1 was removed");
         raw.send(Member::first(from), &refused);
@@ -195,7 +195,7 @@ fn most_peers_must_say_that_a_node_was_removed() {
     };
     say(2);
     say(2);
-    assert!(!node.shared.saw(&Event::Removed));
+    assert!(!node.shared.has_event(&Event::Removed));
     say(3);
     node.shared.wait_event(&Event::Removed);
 }
@@ -206,28 +206,28 @@ fn most_peers_must_say_that_a_node_was_removed() {
 fn a_flood_of_unknown_nodes_is_bounded() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
-    let mut known = Raw::greet(&node, hello(2));
+    let mut known = Raw::connect_as(&node, hello(2));
     speak(&node, &mut known, 2, 1);
     // One of the unknown nodes sends messages.
-    let mut busy = Raw::greet(&node, hello(100));
+    let mut busy = Raw::connect_as(&node, hello(100));
     speak(&node, &mut busy, 100, 2);
     let count = 3 * u32::try_from(NODES_MAX).unwrap();
-    let _flood: Vec<_> = (0..count).map(|n| Raw::greet(&node, hello(1000 + n))).collect();
+    let _flood: Vec<_> = (0..count).map(|n| Raw::connect_as(&node, hello(1000 + n))).collect();
     node.shared.wait_event(&Event::Up(NodeId(1000 + count - 1), 1));
     assert_eq!(node.shared.lock().peers.len(), NODES_MAX - 1);
     speak(&node, &mut busy, 100, 3);
     speak(&node, &mut known, 2, 4);
     for gone in [2, 100] {
-        assert!(!node.shared.saw(&Event::Down(NodeId(gone))));
+        assert!(!node.shared.has_event(&Event::Down(NodeId(gone))));
     }
     // The table grows: its nodes always get an entry.
     let all =
         (2..60).map(|node| PeerAddress { node: NodeId(node), address: "127.0.0.1:1".to_owned() });
-    tell(&node, table(&all.collect::<Vec<_>>(), &[]));
-    node.shared.wait("room", |world| {
+    set_table(&node, table(&all.collect::<Vec<_>>(), &[]));
+    node.shared.wait_until("room", |world| {
         world.peers.keys().filter(|node| node.0 >= 100).count() <= NODES_MAX - 1 - 58
     });
-    let _late = Raw::greet(&node, hello(59));
+    let _late = Raw::connect_as(&node, hello(59));
     node.shared.wait_event(&Event::Up(NodeId(59), 1));
     speak(&node, &mut known, 2, 5);
 }
@@ -238,18 +238,18 @@ fn where_no_place_is_left_an_unknown_node_is_refused() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
     let count = u32::try_from(NODES_MAX).unwrap() - 2;
-    let mut guests: Vec<_> = (0..count).map(|n| Raw::greet(&node, hello(1000 + n))).collect();
+    let mut guests: Vec<_> = (0..count).map(|n| Raw::connect_as(&node, hello(1000 + n))).collect();
     for (n, raw) in (0..count).zip(&mut guests) {
         speak(&node, raw, 1000 + n, 1);
     }
     let mut more = Raw::connect(&node);
-    more.say(&hello(77));
+    more.send_hello(&hello(77));
     let expected = "UnknownNode: node 1 does not know node 77, and has no place for more nodes";
-    assert_eq!(more.answer(), expected);
-    let _known = Raw::greet(&node, hello(2));
+    assert_eq!(more.next_answer(), expected);
+    let _known = Raw::connect_as(&node, hello(2));
     drop(guests.pop());
     node.shared.wait_event(&Event::Down(NodeId(1000 + count - 1)));
-    let _more = Raw::greet(&node, hello(77));
+    let _more = Raw::connect_as(&node, hello(77));
 }
 
 /// A hello in the name of an unknown but connected node does not replace that node's connection.
@@ -258,11 +258,11 @@ fn where_no_place_is_left_an_unknown_node_is_refused() {
 fn an_unknown_node_that_is_connected_is_not_pushed_out_by_a_hello_in_its_name() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
-    let mut real = Raw::greet(&node, hello(9));
+    let mut real = Raw::connect_as(&node, hello(9));
     speak(&node, &mut real, 9, 1);
-    let _held = Raw::greet(&node, Hello { boot: 999, ..hello(9) });
+    let _held = Raw::connect_as(&node, Hello { boot: 999, ..hello(9) });
     speak(&node, &mut real, 9, 2);
-    assert!(!node.shared.saw(&Event::Down(NodeId(9))));
+    assert!(!node.shared.has_event(&Event::Down(NodeId(9))));
     drop(real);
     node.shared.wait_event(&Event::Down(NodeId(9)));
 }

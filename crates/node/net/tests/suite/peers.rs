@@ -51,7 +51,7 @@ fn frames_travel_both_ways_on_both_lanes_in_order() {
     }
     for (at, from) in [(0, NodeId(2)), (1, NodeId(1))] {
         let shared = &nodes[at].shared;
-        shared.wait("all frames", |world| world.events.len() == 1 + 2 * sizes.len());
+        shared.wait_until("all frames", |world| world.events.len() == 1 + 2 * sizes.len());
         for lane in Lane::ALL {
             let expected = sizes.map(|size| Event::Forwarded(from, lane, payload(lane, size)));
             let events = shared.lock().events.clone();
@@ -66,7 +66,7 @@ fn frames_travel_both_ways_on_both_lanes_in_order() {
 #[test]
 fn a_frame_that_arrives_byte_by_byte_is_one_frame() {
     let node = lone(Limits::default(), &[2]);
-    let mut raw = Raw::greet(&node, hello(2));
+    let mut raw = Raw::connect_as(&node, hello(2));
     let mut bytes = Vec::new();
     let frame = Frame::Forward { value: batch(b"drop by drop"), bytes: b"drop by drop" };
     encode(Member::first(2), &frame, &mut bytes).unwrap();
@@ -82,7 +82,7 @@ fn a_frame_that_arrives_byte_by_byte_is_one_frame() {
 #[test]
 fn sends_leave_before_submit() {
     let node = lone(Limits::default(), &[2]);
-    let raw = Raw::greet(&node, hello(2));
+    let raw = Raw::connect_as(&node, hello(2));
     node.shared.wait_event(&Event::Up(NodeId(2), 1));
     let mut stream = raw.stream.try_clone().unwrap();
     let (seen, result) = mpsc::channel();
@@ -124,12 +124,12 @@ fn strangers_are_refused_with_a_reason() {
     let node = lone(Limits::default(), &[2, 3]);
     let check = |hello: Hello<'_>, expected: &str| {
         let mut raw = Raw::connect(&node);
-        raw.say(&hello);
-        let answer = raw.answer();
+        raw.send_hello(&hello);
+        let answer = raw.next_answer();
         assert_eq!(answer, expected);
         let id = format!("{CLUSTER:x}");
         assert!(!answer.contains(&id), "strangers learn the cluster's id");
-        assert_eq!(raw.answer(), "end");
+        assert_eq!(raw.next_answer(), "end");
     };
     check(
         Hello { cluster: 5, ..hello(2) },
@@ -157,8 +157,8 @@ fn a_peer_with_a_newer_frame_format_hears_why() {
     encode(Member::first(2), &Frame::Hello(hello(2)), &mut bytes).unwrap();
     bytes[4] = 2;
     raw.stream.write_all(&bytes).unwrap();
-    assert_eq!(raw.answer(), "Version: node 1: frame format 2, this build speaks 1");
-    assert_eq!(raw.answer(), "end");
+    assert_eq!(raw.next_answer(), "Version: node 1: frame format 2, this build speaks 1");
+    assert_eq!(raw.next_answer(), "end");
 }
 
 /// Two real nodes of different clusters refuse each other. The dialling node learns the reason,
@@ -188,12 +188,12 @@ fn a_peer_of_our_own_cluster_is_never_called_foreign() {
     let stranger = Hello { cluster: CLUSTER + 1, ..hello(2) };
     let foreign = |of: &Hello<'_>| {
         let mut raw = Raw::connect(&node);
-        raw.say(of);
-        assert!(raw.answer().starts_with("ForeignCluster"));
+        raw.send_hello(of);
+        assert!(raw.next_answer().starts_with("ForeignCluster"));
         node.handle.status().unwrap().notices
     };
     assert_eq!(foreign(&stranger).len(), 1);
-    let _home = Raw::greet(&node, hello(2));
+    let _home = Raw::connect_as(&node, hello(2));
     node.shared.wait_event(&Event::Up(NodeId(2), 1));
     assert!(node.handle.status().unwrap().notices.is_empty());
     assert!(foreign(&stranger).is_empty());
@@ -208,17 +208,17 @@ fn a_peer_of_our_own_cluster_is_never_called_foreign() {
 fn a_second_connection_of_a_peer_replaces_the_first() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
-    let mut first = Raw::greet(&node, hello(2));
-    let mut bulk = Raw::greet(&node, Hello { lane: Lane::Bulk, ..hello(2) });
-    let mut second = Raw::greet(&node, hello(2));
-    assert_eq!(first.answer(), "end");
+    let mut first = Raw::connect_as(&node, hello(2));
+    let mut bulk = Raw::connect_as(&node, Hello { lane: Lane::Bulk, ..hello(2) });
+    let mut second = Raw::connect_as(&node, hello(2));
+    assert_eq!(first.next_answer(), "end");
     node.shared.change(|world| world.tasks.push_back(Task::Ask(NodeId(2), 1)));
-    assert!(second.answer().contains("ReadRequest { id: 1 }"));
+    assert!(second.next_answer().contains("ReadRequest { id: 1 }"));
 
     // A newer process replaces all lanes of the older one.
-    let mut newer = Raw::greet(&node, Hello { boot: 2, ..hello(2) });
-    assert_eq!(second.answer(), "end");
-    assert_eq!(bulk.answer(), "end");
+    let mut newer = Raw::connect_as(&node, Hello { boot: 2, ..hello(2) });
+    assert_eq!(second.next_answer(), "end");
+    assert_eq!(bulk.next_answer(), "end");
 
     // An older process cannot replace it while the newer one is alive.
     let message = Message::ReadRequest { id: 3 };
@@ -227,13 +227,13 @@ fn a_second_connection_of_a_peer_replaces_the_first() {
     let spoke = Event::Read(NodeId(2), 3);
     node.shared.wait_event(&spoke);
     let mut older = Raw::connect(&node);
-    older.say(&hello(2));
+    older.send_hello(&hello(2));
     assert_eq!(
-        older.answer(),
+        older.next_answer(),
         "DuplicateNode: a newer process is connected as node 2 (boot 2 > 1)"
     );
     node.shared.change(|world| world.tasks.push_back(Task::Ask(NodeId(2), 2)));
-    assert!(newer.answer().contains("ReadRequest { id: 2 }"));
+    assert!(newer.next_answer().contains("ReadRequest { id: 2 }"));
     let events = node.shared.lock().events.clone();
     let (up, down) = (|boot| Event::Up(NodeId(2), boot), Event::Down(NodeId(2)));
     assert_eq!(events, [up(1), down.clone(), up(1), down, up(2), spoke]);
@@ -246,8 +246,8 @@ fn a_peer_that_does_not_read_delays_nobody_and_its_queue_is_bounded() {
     const FRAMES: usize = 400;
     let limits = Limits { peer_control_bytes_max: 1 << 20, ..Limits::default() };
     let node = lone(limits, &[2, 3]);
-    let mut reader = Raw::greet(&node, hello(2));
-    let _stuck = Raw::greet(&node, hello(3));
+    let mut reader = Raw::connect_as(&node, hello(2));
+    let _stuck = Raw::connect_as(&node, hello(3));
     node.shared.wait_event(&Event::Up(NodeId(3), 1));
     for _ in 0..FRAMES {
         node.shared.change(|world| {
@@ -256,17 +256,17 @@ fn a_peer_that_does_not_read_delays_nobody_and_its_queue_is_bounded() {
                 world.tasks.push_back(task);
             }
         });
-        assert_eq!(reader.answer(), format!("forward of {FRAME}"));
+        assert_eq!(reader.next_answer(), format!("forward of {FRAME}"));
     }
-    node.shared.wait("the last round", |world| {
+    node.shared.wait_until("the last round", |world| {
         let sum = |counts: &std::collections::BTreeMap<NodeId, u64>| counts.values().sum::<u64>();
-        sum(&world.taken) + sum(&world.lost) == 2 * FRAMES as u64
+        sum(&world.accepted_frames) + sum(&world.lost) == 2 * FRAMES as u64
     });
     let world = node.shared.lock();
-    assert_eq!(world.taken[&NodeId(2)], FRAMES as u64);
+    assert_eq!(world.accepted_frames[&NodeId(2)], FRAMES as u64);
     assert!(!world.lost.contains_key(&NodeId(2)));
     // Bytes accepted by the kernel, plus the limit of the queue.
-    let taken = world.taken[&NodeId(3)];
+    let taken = world.accepted_frames[&NodeId(3)];
     let lost = world.lost[&NodeId(3)];
     drop(world);
     assert_eq!(taken + lost, FRAMES as u64);
@@ -284,8 +284,8 @@ fn what_goes_to_several_reaches_all_that_have_room() {
     const BODY: usize = 100_000;
     let limits = Limits { peer_control_bytes_max: 1 << 20, ..Limits::default() };
     let node = lone(limits, &[2, 3, 4]);
-    let mut reader = Raw::greet(&node, hello(2));
-    let stuck = Raw::greet(&node, hello(3));
+    let mut reader = Raw::connect_as(&node, hello(2));
+    let stuck = Raw::connect_as(&node, hello(3));
     node.shared.wait_event(&Event::Up(NodeId(3), 1));
     let payload = Payload::new(vec![7; BODY]);
     let to = [2, 3, 4].map(NodeId);
@@ -294,11 +294,11 @@ fn what_goes_to_several_reaches_all_that_have_room() {
         frames += 1;
         let task = Task::Share(to.to_vec(), payload.clone());
         node.shared.change(|world| world.tasks.push_back(task));
-        assert_eq!(reader.answer(), format!("forward of {BODY}"));
+        assert_eq!(reader.next_answer(), format!("forward of {BODY}"));
     }
     let world = node.shared.lock();
-    assert_eq!(world.taken[&NodeId(2)], frames);
-    assert_eq!(world.taken[&NodeId(3)] + 20, frames);
+    assert_eq!(world.accepted_frames[&NodeId(2)], frames);
+    assert_eq!(world.accepted_frames[&NodeId(3)] + 20, frames);
     assert_eq!(world.lost[&NodeId(4)], frames, "it is not connected");
     drop(world);
     let stats = node.handle.metrics().unwrap().stats;
@@ -313,7 +313,7 @@ fn what_goes_to_several_reaches_all_that_have_room() {
 fn hostile_bytes_close_their_connection_and_nothing_else() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2, 3]);
-    let mut good = Raw::greet(&node, hello(2));
+    let mut good = Raw::connect_as(&node, hello(2));
     let mut header = Vec::new();
     encode(Member::first(3), &Frame::Hello(hello(3)), &mut header).unwrap();
     let mut damaged = header.clone();
@@ -334,12 +334,12 @@ fn hostile_bytes_close_their_connection_and_nothing_else() {
     ] {
         let mut raw = Raw::connect(&node);
         raw.stream.write_all(bytes).unwrap();
-        assert_eq!(raw.answer(), "end");
+        assert_eq!(raw.next_answer(), "end");
     }
     // The same frames after the handshake.
     for bytes in [&damaged[..], &header, &joined[..]] {
-        let mut raw = Raw::greet(&node, hello(3));
-        node.shared.wait("up", |world| world.peers.contains_key(&NodeId(3)));
+        let mut raw = Raw::connect_as(&node, hello(3));
+        node.shared.wait_until("up", |world| world.peers.contains_key(&NodeId(3)));
         let mut bytes = bytes.to_vec();
         if bytes == joined {
             // A frame in the name of another node.
@@ -347,14 +347,14 @@ fn hostile_bytes_close_their_connection_and_nothing_else() {
             encode(Member::first(2), &early, &mut bytes).unwrap();
         }
         raw.stream.write_all(&bytes).unwrap();
-        assert_eq!(raw.answer(), "end");
-        node.shared.wait("down", |world| !world.peers.contains_key(&NodeId(3)));
+        assert_eq!(raw.next_answer(), "end");
+        node.shared.wait_until("down", |world| !world.peers.contains_key(&NodeId(3)));
     }
-    assert!(!node.shared.saw(&Event::Read(NodeId(3), 1)));
-    assert!(!node.shared.saw(&Event::Read(NodeId(2), 1)));
+    assert!(!node.shared.has_event(&Event::Read(NodeId(3), 1)));
+    assert!(!node.shared.has_event(&Event::Read(NodeId(2), 1)));
     good.send(Member::first(2), &early);
     node.shared.wait_event(&Event::Read(NodeId(2), 1));
-    assert!(!node.shared.saw(&Event::Down(NodeId(2))));
+    assert!(!node.shared.has_event(&Event::Down(NodeId(2))));
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn connections_that_never_say_hello_are_closed_and_lock_nobody_out() {
     for mut stream in silent.iter().take(40) {
         assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
     }
-    let _raw = Raw::greet(&node, hello(2));
+    let _raw = Raw::connect_as(&node, hello(2));
     drop(silent);
     node.stop();
 
@@ -377,7 +377,7 @@ fn connections_that_never_say_hello_are_closed_and_lock_nobody_out() {
     encode(Member::first(2), &Frame::Hello(hello(2)), &mut half).unwrap();
     silent.write_all(&half[..170]).unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap_or(0), 0, "its time is up");
-    let _raw = Raw::greet(&node, hello(2));
+    let _raw = Raw::connect_as(&node, hello(2));
 }
 
 /// A dial is abandoned and retried if the other side accepts the connection but sends nothing, like
@@ -398,11 +398,11 @@ fn a_dial_that_is_never_answered_is_given_up_and_tried_again() {
 #[test]
 fn a_peer_that_closes_its_half_is_gone() {
     let node = lone(Limits::default(), &[2]);
-    let mut raw = Raw::greet(&node, hello(2));
+    let mut raw = Raw::connect_as(&node, hello(2));
     node.shared.wait_event(&Event::Up(NodeId(2), 1));
     raw.stream.shutdown(Shutdown::Write).unwrap();
     node.shared.wait_event(&Event::Down(NodeId(2)));
-    assert_eq!(raw.answer(), "end");
+    assert_eq!(raw.next_answer(), "end");
 }
 
 #[test]
@@ -424,6 +424,6 @@ fn peers_may_be_given_by_name() {
 fn what_cannot_be_sent_is_lost_and_counted() {
     let node = lone(Limits::default(), &[2]);
     node.shared.change(|world| world.tasks.push_back(Task::Ask(NodeId(2), 1)));
-    node.shared.wait("the loss", |world| world.lost.get(&NodeId(2)) == Some(&1));
+    node.shared.wait_until("the loss", |world| world.lost.get(&NodeId(2)) == Some(&1));
     assert_eq!(node.handle.metrics().unwrap().stats.drops_unconnected, 1);
 }

@@ -11,7 +11,7 @@ use quorate_core::{
     node_id::{Member, NodeId},
     witness::Memory,
 };
-use quorate_net::{JoinError, Limits, Listeners, join, members_among, recall, waits_at};
+use quorate_net::{JoinError, Limits, Listeners, join, members_among, request_memories, waits_at};
 use quorate_tls::Protection;
 use quorate_wire::{Frame, Hello, Join, NO_CLUSTER, encode};
 
@@ -23,15 +23,15 @@ fn listen() -> (Listeners, String) {
 }
 
 fn connect(address: &str) -> Raw {
-    Raw::over(patient(TcpStream::connect(address).unwrap()))
+    Raw::from_stream(patient(TcpStream::connect(address).unwrap()))
 }
 
 /// Returns the answer to a hello. The node closes the connection afterwards.
 fn answer(address: &str, hello: &Hello<'_>) -> String {
     let mut raw = connect(address);
-    raw.say(hello);
-    let answer = raw.answer();
-    assert_eq!(raw.answer(), "end");
+    raw.send_hello(hello);
+    let answer = raw.next_answer();
+    assert_eq!(raw.next_answer(), "end");
     answer
 }
 
@@ -81,7 +81,7 @@ fn strangers_do_not_keep_a_starting_node_from_answering() {
     let none = "NotFounded: node 1 starts, and has no cluster yet";
     assert_eq!(answer(&address, &hello(2)), none);
     for raw in &mut silent[..34] {
-        assert_eq!(raw.answer(), "end", "the oldest make room");
+        assert_eq!(raw.next_answer(), "end", "the oldest make room");
     }
     let mut large = Vec::new();
     encode(Member::first(2), &Frame::Hello(hello(2)), &mut large).unwrap();
@@ -89,7 +89,7 @@ fn strangers_do_not_keep_a_starting_node_from_answering() {
     for bytes in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), &[0; 500], &large] {
         let mut raw = connect(&address);
         raw.stream.write_all(bytes).unwrap();
-        assert_eq!(raw.answer(), "end");
+        assert_eq!(raw.next_answer(), "end");
     }
     // The request may arrive byte by byte, and input after it is ignored.
     let mut bytes = Vec::new();
@@ -98,9 +98,9 @@ fn strangers_do_not_keep_a_starting_node_from_answering() {
     for byte in bytes {
         raw.stream.write_all(&[byte]).unwrap();
     }
-    assert_eq!(raw.answer(), none);
+    assert_eq!(raw.next_answer(), none);
     let _ = raw.stream.write_all(&[0; 5000]);
-    assert_eq!(raw.answer(), "end");
+    assert_eq!(raw.next_answer(), "end");
     assert_eq!(answer(&address, &hello(2)), none);
 }
 
@@ -115,10 +115,10 @@ fn the_reactor_goes_on_where_the_start_ended() {
     assert!(foreign.starts_with("ForeignCluster"), "{foreign}");
     drop(starting);
     let mut early = connect(&address.address);
-    early.say(&hello(2));
+    early.send_hello(&hello(2));
     let other = quorate_net::PeerAddress { node: NodeId(2), address: "127.0.0.1:1".to_owned() };
     let node = bound.run(&[address, other]);
-    assert_eq!(early.answer(), "welcome");
+    assert_eq!(early.next_answer(), "welcome");
     node.shared.wait_event(&Event::Up(NodeId(2), 1));
 }
 
@@ -179,13 +179,13 @@ fn a_node_that_starts_is_told_what_it_said_of_its_log() {
     drop(closed);
     let nodes = [listed(5, &no_node), listed(2, &starting), listed(1, &running.peer)];
     let memory = Memory { boot: 7, ..Memory::default() };
-    assert_eq!(recall(&nodes, CLUSTER, NodeId(7), None, DEADLINE), [(NodeId(1), memory)]);
-    assert_eq!(recall(&nodes[..2], CLUSTER, NodeId(7), None, DEADLINE), []);
-    assert_eq!(recall(&nodes, CLUSTER + 1, NodeId(7), None, DEADLINE), []);
+    assert_eq!(request_memories(&nodes, CLUSTER, NodeId(7), None, DEADLINE), [(NodeId(1), memory)]);
+    assert_eq!(request_memories(&nodes[..2], CLUSTER, NodeId(7), None, DEADLINE), []);
+    assert_eq!(request_memories(&nodes, CLUSTER + 1, NodeId(7), None, DEADLINE), []);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = listed(3, &silent.local_addr().unwrap().to_string());
     let patience = Duration::from_millis(50);
-    assert_eq!(recall(&[silent], CLUSTER, NodeId(7), None, patience), []);
+    assert_eq!(request_memories(&[silent], CLUSTER, NodeId(7), None, patience), []);
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
 

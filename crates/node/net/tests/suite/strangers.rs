@@ -38,20 +38,20 @@ fn speak(node: &Node, raw: &mut Raw, id: u64) {
 fn is_used(node: &Node, raw: &mut Raw, id: u64) -> bool {
     let ask = Task::Ask(NodeId(2), id);
     node.shared.change(|world| world.tasks.push_back(ask));
-    raw.answer().contains(&format!("ReadRequest {{ id: {id} }}"))
+    raw.next_answer().contains(&format!("ReadRequest {{ id: {id} }}"))
 }
 
 #[test]
 fn a_hello_that_nothing_follows_replaces_no_connection_that_lives() {
     let node = lone(hasty(), &[2]);
-    let mut real = Raw::greet(&node, hello(2));
+    let mut real = Raw::connect_as(&node, hello(2));
     speak(&node, &mut real, 1);
     for lane in Lane::ALL {
-        let mut held = Raw::greet(&node, Hello { lane, ..later(999) });
+        let mut held = Raw::connect_as(&node, Hello { lane, ..later(999) });
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                assert_eq!(held.answer(), "end", "it is given up");
+                assert_eq!(held.next_answer(), "end", "it is given up");
                 over.store(true, Ordering::SeqCst);
             });
             for id in 100.. {
@@ -64,17 +64,17 @@ fn a_hello_that_nothing_follows_replaces_no_connection_that_lives() {
         assert!(is_used(&node, &mut real, 1));
     }
     let down = Event::Down(NodeId(2));
-    assert!(!node.shared.saw(&down), "the host heard nothing of it");
+    assert!(!node.shared.has_event(&down), "the host heard nothing of it");
 }
 
 /// A returning peer is admitted even if another connection occupies its lane.
 #[test]
 fn a_hello_that_is_held_keeps_nobody_out() {
     let node = lone(patient(), &[2]);
-    let mut held = Raw::greet(&node, later(999));
+    let mut held = Raw::connect_as(&node, later(999));
     node.shared.wait_event(&Event::Up(NodeId(2), 999));
-    let mut real = Raw::greet(&node, hello(2));
-    assert_eq!(held.answer(), "end");
+    let mut real = Raw::connect_as(&node, hello(2));
+    assert_eq!(held.next_answer(), "end");
     node.shared.wait_event(&Event::Up(NodeId(2), 1));
     assert!(is_used(&node, &mut real, 1));
 }
@@ -84,19 +84,19 @@ fn a_hello_that_is_held_keeps_nobody_out() {
 #[test]
 fn a_newer_process_that_speaks_replaces_the_older_one_on_all_lanes() {
     let node = lone(patient(), &[2]);
-    let mut bulk = Raw::greet(&node, Hello { lane: Lane::Bulk, ..hello(2) });
-    let mut old = Raw::greet(&node, hello(2));
+    let mut bulk = Raw::connect_as(&node, Hello { lane: Lane::Bulk, ..hello(2) });
+    let mut old = Raw::connect_as(&node, hello(2));
     speak(&node, &mut old, 1);
-    let mut new = Raw::greet(&node, later(2));
-    let mut new_bulk = Raw::greet(&node, Hello { lane: Lane::Bulk, ..later(2) });
+    let mut new = Raw::connect_as(&node, later(2));
+    let mut new_bulk = Raw::connect_as(&node, Hello { lane: Lane::Bulk, ..later(2) });
     assert!(is_used(&node, &mut old, 7), "nothing was said by the new one");
     speak(&node, &mut new, 2);
-    assert_eq!(old.answer(), "end");
-    assert_eq!(bulk.answer(), "end");
+    assert_eq!(old.next_answer(), "end");
+    assert_eq!(bulk.next_answer(), "end");
     assert!(is_used(&node, &mut new, 8));
     let task = Task::Forward(NodeId(2), Lane::Bulk, vec![7; 9]);
     node.shared.change(|world| world.tasks.push_back(task));
-    assert_eq!(new_bulk.answer(), "forward of 9");
+    assert_eq!(new_bulk.next_answer(), "forward of 9");
     let events = node.shared.lock().events.clone();
     let peer = NodeId(2);
     let expected = [
@@ -114,23 +114,23 @@ fn a_newer_process_that_speaks_replaces_the_older_one_on_all_lanes() {
 #[test]
 fn a_newer_process_replaces_one_that_fell_silent() {
     let node = lone(hasty(), &[2]);
-    let mut old = Raw::greet(&node, hello(2));
+    let mut old = Raw::connect_as(&node, hello(2));
     speak(&node, &mut old, 1);
-    let mut new = Raw::greet(&node, later(2));
+    let mut new = Raw::connect_as(&node, later(2));
     node.shared.wait_event(&Event::Up(NodeId(2), 2));
-    assert_eq!(old.answer(), "end");
+    assert_eq!(old.next_answer(), "end");
     assert!(is_used(&node, &mut new, 1));
 }
 
 #[test]
 fn an_older_process_does_not_come_back_while_the_newer_one_lives() {
     let node = lone(patient(), &[2]);
-    let mut newer = Raw::greet(&node, later(2));
+    let mut newer = Raw::connect_as(&node, later(2));
     speak(&node, &mut newer, 1);
     let mut older = Raw::connect(&node);
-    older.say(&hello(2));
+    older.send_hello(&hello(2));
     assert_eq!(
-        older.answer(),
+        older.next_answer(),
         "DuplicateNode: a newer process is connected as node 2 (boot 2 > 1)"
     );
     assert!(is_used(&node, &mut newer, 2));
@@ -141,11 +141,11 @@ fn an_older_process_does_not_come_back_while_the_newer_one_lives() {
 fn held_hellos_are_bounded() {
     let limits = Limits { strangers_max: 8, ..patient() };
     let node = lone(limits, &[2]);
-    let mut real = Raw::greet(&node, hello(2));
+    let mut real = Raw::connect_as(&node, hello(2));
     speak(&node, &mut real, 1);
-    let mut held: Vec<_> = (0..30).map(|n| Raw::greet(&node, later(100 + n))).collect();
+    let mut held: Vec<_> = (0..30).map(|n| Raw::connect_as(&node, later(100 + n))).collect();
     for raw in &mut held[..22] {
-        assert_eq!(raw.answer(), "end", "the oldest make room");
+        assert_eq!(raw.next_answer(), "end", "the oldest make room");
     }
     assert!(is_used(&node, &mut real, 1));
 }
@@ -154,20 +154,20 @@ fn held_hellos_are_bounded() {
 #[test]
 fn garbage_after_a_held_hello_replaces_nothing() {
     let node = lone(patient(), &[2, 3]);
-    let mut real = Raw::greet(&node, hello(2));
+    let mut real = Raw::connect_as(&node, hello(2));
     speak(&node, &mut real, 1);
     let message = Message::ReadRequest { id: 5 };
     let bytes = None;
     let frame = Frame::Protocol { message, bytes };
     for from in [3, 1] {
-        let mut held = Raw::greet(&node, later(999));
+        let mut held = Raw::connect_as(&node, later(999));
         held.send(Member::first(from), &frame);
-        assert_eq!(held.answer(), "end");
+        assert_eq!(held.next_answer(), "end");
     }
-    let mut held = Raw::greet(&node, later(999));
-    held.say(&later(1000));
-    assert_eq!(held.answer(), "end");
+    let mut held = Raw::connect_as(&node, later(999));
+    held.send_hello(&later(1000));
+    assert_eq!(held.next_answer(), "end");
     assert!(is_used(&node, &mut real, 1));
     let down = Event::Down(NodeId(2));
-    assert!(!node.shared.saw(&down));
+    assert!(!node.shared.has_event(&down));
 }

@@ -111,7 +111,7 @@ fn run(limits: Limits) {
         let mut end = Vec::new();
         client.socket.read_to_end(&mut end).unwrap();
     }
-    node.shared.wait("all gone", |world| world.clients.is_empty());
+    node.shared.wait_until("all gone", |world| world.clients.is_empty());
 }
 
 #[test]

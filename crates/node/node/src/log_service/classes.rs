@@ -3,7 +3,7 @@
 
 /// Durability class at which a connection's commands are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Asked {
+pub enum AnswerClass {
     /// Answered once the group has decided the command; the default.
     #[default]
     Group,
@@ -13,7 +13,7 @@ pub enum Asked {
     Volatile,
 }
 
-impl Asked {
+impl AnswerClass {
     /// All classes, in declaration order.
     pub const ALL: [Self; 3] = [Self::Group, Self::Durable, Self::Volatile];
 
@@ -38,13 +38,13 @@ impl Asked {
 
 /// Returns whether the input starts with a complete or incomplete word.
 pub(super) fn begins(input: &[u8]) -> bool {
-    let mut words = Asked::ALL.iter().map(|asked| asked.word());
+    let mut words = AnswerClass::ALL.iter().map(|asked| asked.word());
     words.any(|word| input.starts_with(word) || word.starts_with(input))
 }
 
 /// Parses a complete word. Returns the class that it selects and its length.
-pub(super) fn find(input: &[u8]) -> Option<(Asked, usize)> {
-    let mut all = Asked::ALL.into_iter();
+pub(super) fn parse_word(input: &[u8]) -> Option<(AnswerClass, usize)> {
+    let mut all = AnswerClass::ALL.into_iter();
     let asked = all.find(|asked| input.starts_with(asked.word()))?;
     Some((asked, asked.word().len()))
 }
@@ -55,15 +55,15 @@ mod tests {
 
     #[test]
     fn words_are_found_however_they_are_cut_and_nothing_else_is() {
-        for asked in Asked::ALL {
+        for asked in AnswerClass::ALL {
             let word = asked.word();
             for cut in 0..word.len() {
                 assert!(begins(&word[..cut]));
-                assert_eq!(find(&word[..cut]), None);
+                assert_eq!(parse_word(&word[..cut]), None);
             }
             let more = [word, b"more"].concat();
             assert!(begins(&more));
-            assert_eq!(find(&more), Some((asked, word.len())));
+            assert_eq!(parse_word(&more), Some((asked, word.len())));
         }
         for other in [&b"CLASS x"[..], b"INFO\r\n", b"\xff", b"CLASS durable\rx"] {
             assert!(!begins(other));

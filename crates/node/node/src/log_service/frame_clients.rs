@@ -6,7 +6,7 @@ use quorate_wire::frame_clients::{Found, Request};
 use super::{Ended, REPLY_BYTES};
 
 /// Result of parsing a request at the start of the input.
-pub(super) enum Taken {
+pub(super) enum ParsedRequest {
     /// The request is incomplete, and more bytes are needed.
     Incomplete,
     /// The input is not a request.
@@ -16,15 +16,15 @@ pub(super) enum Taken {
 }
 
 /// Answers the request at the start of the input, if the client is permitted to make it.
-pub(super) fn take(
+pub(super) fn answer_request(
     input: &[u8],
     bytes_max: usize,
     may: bool,
     requests: &mut dyn Requests,
-) -> Taken {
+) -> ParsedRequest {
     let (request, length) = match Request::find(input, bytes_max) {
-        Found::Incomplete => return Taken::Incomplete,
-        Found::Malformed => return Taken::Malformed,
+        Found::Incomplete => return ParsedRequest::Incomplete,
+        Found::Malformed => return ParsedRequest::Malformed,
         Found::Request(request, length) => (request, length),
     };
     let clients = requests.frame_clients().filter(|_| may);
@@ -45,5 +45,5 @@ pub(super) fn take(
             }
         })
     });
-    Taken::Whole(done.unwrap_or_else(Ended::Failed), length)
+    ParsedRequest::Whole(done.unwrap_or_else(Ended::Failed), length)
 }

@@ -75,7 +75,7 @@ impl Status {
 
 /// Result of parsing a frame at the start of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a> {
+pub enum ParsedFrame<'a> {
     /// The frame is incomplete, and more bytes are needed.
     Incomplete,
     /// The frame is longer than allowed.
@@ -85,17 +85,17 @@ pub enum Found<'a> {
 }
 
 /// Parses a frame with at most `bytes_max` bytes of contents at the start of the input.
-pub fn find(input: &[u8], bytes_max: usize) -> Found<'_> {
+pub fn parse_frame(input: &[u8], bytes_max: usize) -> ParsedFrame<'_> {
     let Some((length, rest)) = input.split_first_chunk::<LENGTH_BYTES>() else {
-        return Found::Incomplete;
+        return ParsedFrame::Incomplete;
     };
     let Ok(length) = usize::try_from(u32::from_le_bytes(*length)) else {
-        return Found::TooLong;
+        return ParsedFrame::TooLong;
     };
     if length > bytes_max {
-        return Found::TooLong;
+        return ParsedFrame::TooLong;
     }
-    rest.get(..length).map_or(Found::Incomplete, Found::Frame)
+    rest.get(..length).map_or(ParsedFrame::Incomplete, ParsedFrame::Frame)
 }
 
 /// Appends the frame of a command.
@@ -126,15 +126,15 @@ mod tests {
         command(b"abc", &mut bytes);
         assert_eq!(bytes, [3, 0, 0, 0, b'a', b'b', b'c']);
         for cut in 0..bytes.len() {
-            assert_eq!(find(&bytes[..cut], 3), Found::Incomplete);
+            assert_eq!(parse_frame(&bytes[..cut], 3), ParsedFrame::Incomplete);
         }
         bytes.push(9);
-        assert_eq!(find(&bytes, 3), Found::Frame(b"abc"));
+        assert_eq!(parse_frame(&bytes, 3), ParsedFrame::Frame(b"abc"));
     }
 
     #[test]
     fn a_length_is_refused_before_a_byte_of_it_is_waited_for() {
-        assert_eq!(find(&[0xff; 4], 1 << 20), Found::TooLong);
-        assert_eq!(find(&[4, 0, 0, 0], 3), Found::TooLong);
+        assert_eq!(parse_frame(&[0xff; 4], 1 << 20), ParsedFrame::TooLong);
+        assert_eq!(parse_frame(&[4, 0, 0, 0], 3), ParsedFrame::TooLong);
     }
 }

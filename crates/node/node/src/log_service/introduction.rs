@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::frames::{self, Found};
+use super::frames::{self, ParsedFrame};
 
 /// Error for an answer that is in neither protocol, or violates its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,15 +98,15 @@ pub fn read(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
 }
 
 fn framed(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
-    match frames::find(input, FRAME_BYTES_MAX) {
-        Found::Incomplete => Ok(None),
-        Found::TooLong => Err(Malformed("a very long frame")),
-        Found::Frame(&[]) => Err(Malformed("a frame without a status")),
-        Found::Frame(&[status, ref text @ ..]) if status == frames::Status::Done as u8 => {
+    match frames::parse_frame(input, FRAME_BYTES_MAX) {
+        ParsedFrame::Incomplete => Ok(None),
+        ParsedFrame::TooLong => Err(Malformed("a very long frame")),
+        ParsedFrame::Frame(&[]) => Err(Malformed("a frame without a status")),
+        ParsedFrame::Frame(&[status, ref text @ ..]) if status == frames::Status::Done as u8 => {
             Ok(Some(Introduction::parse(Speaks::Frames, text)))
         }
         // The node does not know the request.
-        Found::Frame(_) => Ok(Some(Introduction::unknown(Speaks::Frames))),
+        ParsedFrame::Frame(_) => Ok(Some(Introduction::unknown(Speaks::Frames))),
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Streams {
     disk: FileDisk,
     store: Store,
     /// Number of consecutive waits without progress while the disk lacks space.
-    waits: u32,
+    idle_waits: u32,
     folder: PathBuf,
 }
 
@@ -41,20 +41,20 @@ impl Streams {
         let mut disk = home.open_disk(&mut |_| {})?;
         let store = Store::open(&mut disk, StoreLimits::USUAL, Layout::USUAL);
         let store = store.map_err(|error| failed("use", &folder, &io::Error::other(error)))?;
-        Ok(Self { disk, store, waits: 0, folder })
+        Ok(Self { disk, store, idle_waits: 0, folder })
     }
 
     /// Appends bytes to a stream, waiting for the disk if necessary.
-    pub(super) fn put(
+    pub(super) fn append_bytes(
         &mut self,
         stream: StreamName,
         position: u64,
         bytes: &[u8],
     ) -> Result<(), IdentityError> {
         while !self.store.has_room() {
-            self.wait()?;
+            self.wait_for_disk()?;
         }
-        self.store.put(stream, position, bytes, &mut self.disk);
+        self.store.put_bytes(stream, position, bytes, &mut self.disk);
         self.go_on()?;
         Ok(())
     }
@@ -62,21 +62,21 @@ impl Streams {
     /// Makes everything durable. The store then has the state after all slots below `at`.
     pub(super) fn finish(mut self, at: Slot) -> Result<(), IdentityError> {
         while !self.store.start_checkpoint(at, &mut self.disk) {
-            self.wait()?;
+            self.wait_for_disk()?;
         }
         while self.store.checkpointed_to() < at {
-            self.wait()?;
+            self.wait_for_disk()?;
         }
         Ok(())
     }
 
-    fn wait(&mut self) -> Result<(), IdentityError> {
+    fn wait_for_disk(&mut self) -> Result<(), IdentityError> {
         if self.go_on()? && self.store.short().is_none() {
             return Ok(());
         }
         // An access that lacks space is retried and fails at once; only waiting can help.
         let is_short = self.store.short().is_some();
-        self.waits += u32::from(is_short);
+        self.idle_waits += u32::from(is_short);
         let descriptor = self.disk.wait_fd().filter(|_| !is_short);
         let polled = descriptor.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
         let mut polled: Vec<PollFd<'_>> = polled.into_iter().collect();
@@ -102,10 +102,10 @@ impl Streams {
             return Err(failed(why));
         }
         match self.store.short() {
-            Some(why) if self.waits >= WAITS_MAX => Err(failed(why)),
+            Some(why) if self.idle_waits >= WAITS_MAX => Err(failed(why)),
             Some(_) => Ok(more),
             None => {
-                self.waits = 0;
+                self.idle_waits = 0;
                 Ok(more)
             }
         }

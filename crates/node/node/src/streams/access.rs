@@ -32,7 +32,7 @@ impl Login {
 impl Cx<'_> {
     /// [access-2] Checks that the client currently has this role. While the access rights are
     /// unknown ([access-4]), refuses with the advice to use another node or to retry.
-    pub(crate) fn check(&mut self, login: &Login, needs: Role) -> Result<(), Refusal> {
+    pub(crate) fn check_role(&mut self, login: &Login, needs: Role) -> Result<(), Refusal> {
         let users = self.requests.users().ok_or(Failure::NoQuorum)?;
         let user = login.user.as_ref().map(Name::as_str);
         match users.role(&login.who, user) {

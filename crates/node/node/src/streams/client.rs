@@ -151,10 +151,10 @@ impl Client {
     }
 
     /// Updates the memory accounting after an event, and notifies the reactor of output.
-    pub(crate) fn settle(&mut self, shared: &mut Shared) {
+    pub(crate) fn update_accounting(&mut self, shared: &mut Shared) {
         match self {
-            Self::Framed(client) => client.settle(shared),
-            Self::Raw(client) => client.settle(shared),
+            Self::Framed(client) => client.update_accounting(shared),
+            Self::Raw(client) => client.notify_reactor(shared),
         }
     }
 

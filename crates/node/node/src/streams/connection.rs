@@ -17,7 +17,7 @@ use quorate_wire::streams::Answer;
 use self::output::Output;
 use crate::streams::{
     access::Login,
-    reading::{FETCH_BYTES_MAX, Reading},
+    reading::{ClientRead, FETCH_BYTES_MAX},
     refusal::Refusal,
     shared::{Cx, Owner, Shared},
 };
@@ -55,11 +55,11 @@ pub(crate) struct Connection {
     has_left_over: bool,
     /// No more input is accepted, and the connection closes once all output has been sent.
     ending: bool,
-    marked: bool,
+    is_marked: bool,
     /// The connection is in the list of connections that can request more bytes.
     hungry: bool,
     /// Memory that the accounting currently includes for this connection, in bytes.
-    counted: usize,
+    counted_memory: usize,
 }
 
 /// Request that a connection is handling, if any.
@@ -71,21 +71,21 @@ enum State {
     Idle {
         /// The piece that this client was writing was ended by another writer or an operator. Data
         /// that the client sent before it learned of the end may still arrive.
-        ended: bool,
+        piece_ended: bool,
     },
     /// Waiting for the verdict on the password check with this ticket.
     Checking(u64, Box<Claim>),
     /// Waiting for the replica's answer to one request.
-    Asked(StreamTag, Asked),
+    Asked(StreamTag, PendingRequest),
     Writing(Writing),
-    Reading(Box<Reading>),
+    Reading(Box<ClientRead>),
     /// Listing the streams whose names follow this one.
     Listing(Option<Name>),
 }
 
 /// Purpose of the answer that a connection waits for.
 #[derive(Debug)]
-enum Asked {
+enum PendingRequest {
     Open,
     Trim,
     Remove,
@@ -119,9 +119,9 @@ impl Connection {
             in_bulk: false,
             has_left_over: false,
             ending: false,
-            marked: false,
+            is_marked: false,
             hungry: false,
-            counted: 0,
+            counted_memory: 0,
         }
     }
 
@@ -156,9 +156,9 @@ impl Connection {
             && std::mem::take(&mut writing.is_untold)
         {
             let position = writing.durable;
-            self.output.say(&Answer::Durable { position });
+            self.output.queue_answer(&Answer::Durable { position });
         }
-        self.output.next()
+        self.output.next_bytes()
     }
 
     const fn has_output(&self) -> bool {
@@ -182,13 +182,13 @@ impl Connection {
         self.recount(shared);
         // Until then the socket is full, and the reactor waits for it to be writable.
         if self.output.is_empty() {
-            self.mark(shared);
+            self.queue_for_reactor(shared);
         }
     }
 
-    pub(crate) fn settle(&mut self, shared: &mut Shared) {
+    pub(crate) fn update_accounting(&mut self, shared: &mut Shared) {
         self.recount(shared);
-        self.mark(shared);
+        self.queue_for_reactor(shared);
     }
 
     /// Updates the accounting of the connection's memory.
@@ -203,13 +203,13 @@ impl Connection {
         // Space is reserved at the request. Otherwise many concurrent requests would all find it
         // free.
         let held = self.output.held_bytes() + fetching;
-        shared.held_bytes = shared.held_bytes - self.counted + held;
-        self.counted = held;
+        shared.held_bytes = shared.held_bytes - self.counted_memory + held;
+        self.counted_memory = held;
     }
 
-    fn mark(&mut self, shared: &mut Shared) {
-        if !self.marked && (self.ending || self.has_output()) {
-            self.marked = true;
+    fn queue_for_reactor(&mut self, shared: &mut Shared) {
+        if !self.is_marked && (self.ending || self.has_output()) {
+            self.is_marked = true;
             shared.dirty.push_back(self.id);
         }
     }
@@ -228,11 +228,11 @@ impl Connection {
     }
 
     pub(crate) const fn unmark(&mut self) {
-        self.marked = false;
+        self.is_marked = false;
     }
 
     pub(crate) const fn held_bytes(&self) -> usize {
-        self.counted
+        self.counted_memory
     }
 
     /// Returns the number of bytes to read next: 0 while little space is free, to keep reads large.
@@ -253,33 +253,33 @@ impl Connection {
         if fits { of_one } else { 0 }
     }
 
-    fn say(&mut self, answer: &Answer<'_>) {
-        self.output.say(answer);
+    fn queue_answer(&mut self, answer: &Answer<'_>) {
+        self.output.queue_answer(answer);
     }
 
     /// Answers the pending request and becomes ready for the next one.
-    fn answer(&mut self, answer: &Answer<'_>) {
-        self.say(answer);
-        self.rest();
+    fn answer_pending(&mut self, answer: &Answer<'_>) {
+        self.queue_answer(answer);
+        self.become_ready();
     }
 
-    fn refuse(&mut self, refusal: impl Into<Refusal>) {
-        self.answer(&refusal.into().answer());
+    fn refuse_pending(&mut self, refusal: impl Into<Refusal>) {
+        self.answer_pending(&refusal.into().answer());
     }
 
-    fn rest(&mut self) {
+    fn become_ready(&mut self) {
         self.become_idle(false);
     }
 
     fn become_idle(&mut self, ended: bool) {
-        self.state = State::Idle { ended };
+        self.state = State::Idle { piece_ended: ended };
         self.has_left_over = false;
     }
 
     /// Sends an error and accepts no more input.
-    fn end(&mut self, refusal: impl Into<Refusal>, cx: &mut Cx<'_>) {
+    fn end_with_error(&mut self, refusal: impl Into<Refusal>, cx: &mut Cx<'_>) {
         self.let_go(cx);
-        self.refuse(refusal);
+        self.refuse_pending(refusal);
         self.ending = true;
     }
 
@@ -288,16 +288,16 @@ impl Connection {
         match std::mem::replace(&mut self.state, State::AwaitingHello) {
             State::AwaitingHello | State::Idle { .. } | State::Listing(_) => {}
             State::Checking(ticket, _) => cx.shared.desk.forget(ticket),
-            State::Asked(tag, Asked::Open) => cx.leave(tag, Owner::Opening),
-            State::Asked(tag, _) => cx.forget(tag),
+            State::Asked(tag, PendingRequest::Open) => cx.reassign_request(tag, Owner::Opening),
+            State::Asked(tag, _) => cx.drop_request(tag),
             State::Writing(Writing { piece, closing: Some(tag), .. }) => {
                 cx.shared.pieces.remove(&piece);
-                cx.leave(tag, Owner::Closing(piece));
+                cx.reassign_request(tag, Owner::Closing(piece));
             }
             State::Writing(Writing { piece, .. }) => cx.abandon(piece),
             State::Reading(reading) => {
                 for tag in reading.tags() {
-                    cx.forget(tag);
+                    cx.drop_request(tag);
                 }
             }
         }

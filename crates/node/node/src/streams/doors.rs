@@ -30,7 +30,7 @@ impl<C: Front, S: Front> Doors<C, S> {
         }
     }
 
-    fn of_mut(&mut self, connection: ConnectionId) -> &mut dyn Front {
+    fn front_of(&mut self, connection: ConnectionId) -> &mut dyn Front {
         match self.at_streams.contains(&connection) {
             true => &mut self.streams,
             false => &mut self.commands,
@@ -43,7 +43,7 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
         if matches!(ends.door, Door::Streams | Door::StreamsRaw) {
             self.at_streams.insert(connection);
         }
-        self.of_mut(connection).opened(connection, ends, requests);
+        self.front_of(connection).opened(connection, ends, requests);
     }
 
     fn received(
@@ -52,7 +52,7 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
         bytes: &[u8],
         requests: &mut dyn Requests,
     ) -> usize {
-        self.of_mut(connection).received(connection, bytes, requests)
+        self.front_of(connection).received(connection, bytes, requests)
     }
 
     fn intake(
@@ -61,11 +61,11 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
         requests: &mut dyn Requests,
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Intake {
-        self.of_mut(connection).intake(connection, requests, read)
+        self.front_of(connection).intake(connection, requests, read)
     }
 
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        self.of_mut(connection).half_closed(connection, requests);
+        self.front_of(connection).half_closed(connection, requests);
     }
 
     fn ready(&self, connection: ConnectionId) -> bool {
@@ -94,11 +94,11 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
     }
 
     fn output(&mut self, connection: ConnectionId) -> &[u8] {
-        self.of_mut(connection).output(connection)
+        self.front_of(connection).output(connection)
     }
 
     fn sent(&mut self, connection: ConnectionId, count: usize) {
-        self.of_mut(connection).sent(connection, count);
+        self.front_of(connection).sent(connection, count);
     }
 
     fn held_bytes(&self) -> usize {
@@ -126,7 +126,7 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
     }
 
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        self.of_mut(connection).closed(connection, requests);
+        self.front_of(connection).closed(connection, requests);
         self.at_streams.remove(&connection);
     }
 

@@ -31,7 +31,7 @@ impl StreamFront {
     }
 
     /// Runs an action on a connection. Returns `None` if the connection no longer exists.
-    fn with<T>(
+    fn with_connection<T>(
         &mut self,
         connection: ConnectionId,
         requests: &mut dyn Requests,
@@ -40,18 +40,18 @@ impl StreamFront {
         let client = self.connections.get_mut(&connection)?;
         let mut cx = Cx { shared: &mut self.shared, requests };
         let done = act(client, &mut cx);
-        client.settle(&mut self.shared);
+        client.update_accounting(&mut self.shared);
         Some(done)
     }
 
     fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, requests: &mut dyn Requests) {
         // The request was dropped, or this is a duplicate answer.
-        let Some(owner) = self.shared.take(tag) else {
+        let Some(owner) = self.shared.release_tag(tag) else {
             return;
         };
         match owner {
             Owner::Connection(connection) | Owner::Follower(connection) => {
-                self.with(connection, requests, |client, cx| {
+                self.with_connection(connection, requests, |client, cx| {
                     client.answered(tag, event, cx);
                 });
             }
@@ -70,7 +70,7 @@ impl StreamFront {
 
     /// Notifies a writer that bytes of its piece are durable or that the piece ended. Removes the
     /// writer from the list of those that wait for free space if it no longer waits.
-    fn moved(
+    fn notify_writer(
         &mut self,
         piece: StreamName,
         requests: &mut dyn Requests,
@@ -79,7 +79,7 @@ impl StreamFront {
         let Some(connection) = self.shared.pieces.get(&piece).copied() else {
             return;
         };
-        let full = self.with(connection, requests, |client, cx| {
+        let full = self.with_connection(connection, requests, |client, cx| {
             act(client, cx);
             client.is_full()
         });
@@ -103,7 +103,7 @@ impl StreamFront {
             let Some(connection) = self.shared.full.take_turn() else {
                 return;
             };
-            let found = self.with(connection, requests, |client, cx| {
+            let found = self.with_connection(connection, requests, |client, cx| {
                 (client.look_for_room(cx), client.is_full())
             });
             let (room, full) = found.unwrap_or_default();
@@ -123,11 +123,11 @@ impl StreamFront {
 impl Front for StreamFront {
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
         if self.patient.is_needed(requests) {
-            return self.patient.wait(connection, ends);
+            return self.patient.add_connection(connection, ends);
         }
         let mut cx = Cx { shared: &mut self.shared, requests };
         let mut client = Client::open(connection, ends, &mut cx);
-        client.settle(&mut self.shared);
+        client.update_accounting(&mut self.shared);
         self.connections.insert(connection, client);
     }
 
@@ -140,7 +140,7 @@ impl Front for StreamFront {
         if self.patient.has(connection) {
             return 0;
         }
-        self.with(connection, requests, |client, cx| client.receive(bytes, cx))
+        self.with_connection(connection, requests, |client, cx| client.receive(bytes, cx))
             .unwrap_or(bytes.len())
     }
 
@@ -150,13 +150,13 @@ impl Front for StreamFront {
         requests: &mut dyn Requests,
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Intake {
-        self.with(connection, requests, |client, cx| client.intake(cx, read))
+        self.with_connection(connection, requests, |client, cx| client.intake(cx, read))
             .unwrap_or(Intake::AtMost(usize::MAX))
     }
 
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        if !self.patient.end(connection) {
-            self.with(connection, requests, Client::half_closed);
+        if !self.patient.record_half_close(connection) {
+            self.with_connection(connection, requests, Client::half_closed);
         }
     }
 
@@ -177,10 +177,10 @@ impl Front for StreamFront {
             | StreamEvent::Bytes(tag, _)
             | StreamEvent::Nowhere(tag, _) => self.answered(tag, event, requests),
             StreamEvent::Durable(piece, position) => {
-                self.moved(piece, requests, |client, cx| client.durable(position, cx));
+                self.notify_writer(piece, requests, |client, cx| client.durable(position, cx));
             }
             StreamEvent::Ended(piece, position) => {
-                self.moved(piece, requests, |client, cx| client.ended(position, cx));
+                self.notify_writer(piece, requests, |client, cx| client.ended(position, cx));
             }
         }
     }
@@ -229,7 +229,7 @@ impl Front for StreamFront {
     }
 
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        self.patient.leave(connection);
+        self.patient.remove_connection(connection);
         self.shared.full.remove(&connection);
         let Some(mut client) = self.connections.remove(&connection) else {
             return;
@@ -253,19 +253,19 @@ impl Front for StreamFront {
     }
 
     fn poll(&mut self, requests: &mut dyn Requests) {
-        for (connection, waiting) in self.patient.take(requests) {
+        for (connection, waiting) in self.patient.take_if_ready(requests) {
             self.opened(connection, waiting.ends, requests);
             if waiting.ended {
                 self.half_closed(connection, requests);
             }
         }
         while let Some((ticket, connection, fits)) = self.shared.desk.verdict() {
-            self.with(connection, requests, |client, cx| {
+            self.with_connection(connection, requests, |client, cx| {
                 client.judged(ticket, fits, cx);
             });
         }
         for connection in std::mem::take(&mut self.shared.hungry) {
-            self.with(connection, requests, Client::feed);
+            self.with_connection(connection, requests, Client::feed);
         }
         self.look_for_room(requests);
     }

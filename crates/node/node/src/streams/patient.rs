@@ -7,12 +7,12 @@ use quorate_replica::front::{ConnectionId, Endpoints, Patience, Requests};
 
 #[derive(Debug, Default)]
 pub(crate) struct WaitingConnections {
-    waiting: BTreeMap<ConnectionId, Waiting>,
+    by_connection: BTreeMap<ConnectionId, WaitingConnection>,
     patience: Patience,
 }
 
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingConnection {
     pub(crate) ends: Endpoints,
     /// The client has half-closed the connection while it waits.
     pub(crate) ended: bool,
@@ -28,33 +28,36 @@ impl WaitingConnections {
         self.patience.is_over(requests.wall_ms())
     }
 
-    pub(crate) fn wait(&mut self, connection: ConnectionId, ends: Endpoints) {
+    pub(crate) fn add_connection(&mut self, connection: ConnectionId, ends: Endpoints) {
         let ended = false;
-        self.waiting.insert(connection, Waiting { ends, ended });
+        self.by_connection.insert(connection, WaitingConnection { ends, ended });
     }
 
     pub(crate) fn has(&self, connection: ConnectionId) -> bool {
-        self.waiting.contains_key(&connection)
+        self.by_connection.contains_key(&connection)
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.waiting.len()
+        self.by_connection.len()
     }
 
     /// Records a client's half-close. Returns `false` if the connection is not waiting here.
-    pub(crate) fn end(&mut self, connection: ConnectionId) -> bool {
-        let waiting = self.waiting.get_mut(&connection);
+    pub(crate) fn record_half_close(&mut self, connection: ConnectionId) -> bool {
+        let waiting = self.by_connection.get_mut(&connection);
         waiting.map(|waiting| waiting.ended = true).is_some()
     }
 
-    pub(crate) fn leave(&mut self, connection: ConnectionId) {
-        self.waiting.remove(&connection);
+    pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
+        self.by_connection.remove(&connection);
     }
 
     /// Takes all waiting connections, once the access rights are known or took too long.
-    pub(crate) fn take(&mut self, requests: &dyn Requests) -> BTreeMap<ConnectionId, Waiting> {
-        let done =
-            !self.waiting.is_empty() && (requests.users().is_some() || self.is_over(requests));
-        if done { std::mem::take(&mut self.waiting) } else { BTreeMap::new() }
+    pub(crate) fn take_if_ready(
+        &mut self,
+        requests: &dyn Requests,
+    ) -> BTreeMap<ConnectionId, WaitingConnection> {
+        let done = !self.by_connection.is_empty()
+            && (requests.users().is_some() || self.is_over(requests));
+        if done { std::mem::take(&mut self.by_connection) } else { BTreeMap::new() }
     }
 }

@@ -26,20 +26,20 @@ const COUNTS_MAX: usize = 16;
 pub(crate) struct Raw {
     id: ConnectionId,
     login: Login,
-    step: Step,
+    step: RawState,
     output: Vec<u8>,
     /// All bytes of the stream before this position are durable.
     durable: u64,
     /// Durable position that the client was last sent.
-    told: u64,
+    last_sent_position: u64,
     /// The client has half-closed the connection.
-    ended: bool,
-    marked: bool,
+    is_half_closed: bool,
+    is_marked: bool,
 }
 
 /// Progress of a raw connection's stream.
 #[derive(Debug)]
-enum Step {
+enum RawState {
     Opening(StreamTag),
     Writing {
         piece: StreamName,
@@ -58,12 +58,12 @@ impl Raw {
         let mut raw = Self {
             id,
             login: Login::new(who),
-            step: Step::Over,
+            step: RawState::Over,
             output: Vec::new(),
             durable: 0,
-            told: 0,
-            ended: false,
-            marked: false,
+            last_sent_position: 0,
+            is_half_closed: false,
+            is_marked: false,
         };
         raw.create(cx);
         raw
@@ -71,17 +71,17 @@ impl Raw {
 
     /// Creates a stream under the first name that this node knows to be free.
     fn create(&mut self, cx: &mut Cx<'_>) {
-        if let Err(refusal) = cx.check(&self.login, Role::Writer) {
-            self.step = Step::Broken(refusal.detail().to_owned());
+        if let Err(refusal) = cx.check_role(&self.login, Role::Writer) {
+            self.step = RawState::Broken(refusal.detail().to_owned());
             return;
         }
-        self.step = match self.order(cx) {
-            Ok(tag) => Step::Opening(tag),
+        self.step = match self.request_open(cx) {
+            Ok(tag) => RawState::Opening(tag),
             Err(failure) => failed("open a stream", failure),
         };
     }
 
-    fn order(&self, cx: &mut Cx<'_>) -> Result<StreamTag, Failure> {
+    fn request_open(&self, cx: &mut Cx<'_>) -> Result<StreamTag, Failure> {
         let own = cx.requests.status().member.node.0;
         let number = next_number(own, cx)?;
         let name = name_of(own, number);
@@ -89,23 +89,23 @@ impl Raw {
         let moment = u128::from(cx.requests.wall_ms());
         let client = u128::from(self.id.0 & u64::from(u32::MAX));
         let writer = u128::from(own) << 96 | moment << 32 | client;
-        cx.ask(Owner::Connection(self.id), |streams, tag| {
+        cx.make_request(Owner::Connection(self.id), |streams, tag| {
             streams.open(tag, &name, OpenMode::Create, Writer(writer))
         })
     }
 
     /// Stores bytes while there is space. Returns the number of bytes consumed.
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
-        if let Step::Writing { piece, .. } = self.step
-            && let Err(refusal) = cx.check(&self.login, Role::Writer)
+        if let RawState::Writing { piece, .. } = self.step
+            && let Err(refusal) = cx.check_role(&self.login, Role::Writer)
         {
             cx.abandon(piece);
-            self.step = Step::Broken(refusal.detail().to_owned());
+            self.step = RawState::Broken(refusal.detail().to_owned());
             return bytes.len();
         }
         match &mut self.step {
-            Step::Opening(_) => 0,
-            Step::Writing { piece, full } => {
+            RawState::Opening(_) => 0,
+            RawState::Writing { piece, full } => {
                 let taken = cx.streams().map_or(0, |streams| {
                     let room = streams.room(*piece).min(bytes.len());
                     streams.put(*piece, &bytes[..room])
@@ -117,27 +117,27 @@ impl Raw {
                 taken
             }
             // The stream is over, so the input is ignored.
-            Step::Closing(..) | Step::Over | Step::Broken(_) => bytes.len(),
+            RawState::Closing(..) | RawState::Over | RawState::Broken(_) => bytes.len(),
         }
     }
 
     pub(crate) const fn ready(&self) -> bool {
         match &self.step {
-            Step::Opening(_) => false,
-            Step::Writing { full, .. } => !*full,
-            Step::Closing(..) | Step::Over | Step::Broken(_) => true,
+            RawState::Opening(_) => false,
+            RawState::Writing { full, .. } => !*full,
+            RawState::Closing(..) | RawState::Over | RawState::Broken(_) => true,
         }
     }
 
     /// Closes the stream once the client has half-closed it and all its bytes are stored.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
-        self.ended = true;
-        let Step::Writing { piece, .. } = self.step else {
+        self.is_half_closed = true;
+        let RawState::Writing { piece, .. } = self.step else {
             return;
         };
         let owner = Owner::Connection(self.id);
-        self.step = match cx.ask(owner, |streams, tag| streams.close(tag, piece, true)) {
-            Ok(tag) => Step::Closing(tag, piece),
+        self.step = match cx.make_request(owner, |streams, tag| streams.close(tag, piece, true)) {
+            Ok(tag) => RawState::Closing(tag, piece),
             Err(failure) => {
                 cx.abandon(piece);
                 failed("close the stream", failure)
@@ -147,8 +147,10 @@ impl Raw {
 
     pub(crate) fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         match self.step {
-            Step::Opening(asked) if asked == tag => self.opened(event, cx),
-            Step::Closing(asked, piece) if asked == tag => self.closed(piece, event, cx),
+            RawState::Opening(asked) if asked == tag => self.opened(event, cx),
+            RawState::Closing(asked, piece) if asked == tag => {
+                self.handle_closed_piece(piece, event, cx)
+            }
             // The answer belongs to an abandoned request.
             _ => {}
         }
@@ -158,29 +160,29 @@ impl Raw {
         match event {
             StreamEvent::Done(_, StreamOutcome::Opened { stream, at }) => {
                 cx.shared.pieces.insert(stream, self.id);
-                (self.durable, self.told) = (at, at);
-                self.step = Step::Writing { piece: stream, full: false };
-                if self.ended {
+                (self.durable, self.last_sent_position) = (at, at);
+                self.step = RawState::Writing { piece: stream, full: false };
+                if self.is_half_closed {
                     self.half_closed(cx);
                 }
             }
             // The name is taken: this node lagged, or another connection was faster. It now knows
             // the name.
             StreamEvent::Refused(_, Denied::Exists) => self.create(cx),
-            StreamEvent::Refused(_, denied) => self.step = Step::Broken(denied.to_string()),
+            StreamEvent::Refused(_, denied) => self.step = RawState::Broken(denied.to_string()),
             StreamEvent::Failed(_, failure) => self.step = failed("open a stream", failure),
             _ => self.step = failed("open a stream", Failure::Unknown),
         }
     }
 
-    fn closed(&mut self, piece: StreamName, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
+    fn handle_closed_piece(&mut self, piece: StreamName, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         cx.shared.pieces.remove(&piece);
         self.step = match event {
             StreamEvent::Done(_, StreamOutcome::Closed { at }) => {
                 self.durable = self.durable.max(at);
-                Step::Over
+                RawState::Over
             }
-            StreamEvent::Refused(_, denied) => Step::Broken(denied.to_string()),
+            StreamEvent::Refused(_, denied) => RawState::Broken(denied.to_string()),
             other => {
                 cx.abandon(piece);
                 let failure = match other {
@@ -202,20 +204,20 @@ impl Raw {
     /// counts.
     pub(crate) fn ended(&mut self, cx: &mut Cx<'_>) {
         let piece = match self.step {
-            Step::Writing { piece, .. } => piece,
-            Step::Closing(tag, piece) => {
-                cx.forget(tag);
+            RawState::Writing { piece, .. } => piece,
+            RawState::Closing(tag, piece) => {
+                cx.drop_request(tag);
                 piece
             }
-            Step::Opening(_) | Step::Over | Step::Broken(_) => return,
+            RawState::Opening(_) | RawState::Over | RawState::Broken(_) => return,
         };
         cx.shared.pieces.remove(&piece);
-        self.told = self.durable;
-        self.step = Step::Over;
+        self.last_sent_position = self.durable;
+        self.step = RawState::Over;
     }
 
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
-        let Step::Writing { piece, full } = &mut self.step else {
+        let RawState::Writing { piece, full } = &mut self.step else {
             return 0;
         };
         if !*full {
@@ -227,7 +229,7 @@ impl Raw {
     }
 
     pub(crate) const fn is_full(&self) -> bool {
-        matches!(self.step, Step::Writing { full: true, .. })
+        matches!(self.step, RawState::Writing { full: true, .. })
     }
 
     /// Returns the bytes to send. Bytes that become durable before a count is sent are combined in
@@ -235,12 +237,13 @@ impl Raw {
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty() {
             for _ in 0..COUNTS_MAX {
-                let count = u32::try_from(self.durable - self.told).unwrap_or(u32::MAX);
+                let count =
+                    u32::try_from(self.durable - self.last_sent_position).unwrap_or(u32::MAX);
                 if count == 0 || self.is_broken() {
                     break;
                 }
                 self.output.extend_from_slice(&count.to_le_bytes());
-                self.told += u64::from(count);
+                self.last_sent_position += u64::from(count);
             }
         }
         &self.output
@@ -248,73 +251,73 @@ impl Raw {
 
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.output.drain(..count);
-        self.settle(shared);
+        self.notify_reactor(shared);
     }
 
     fn is_owed(&self) -> bool {
-        !self.is_broken() && (self.told < self.durable || !self.output.is_empty())
+        !self.is_broken() && (self.last_sent_position < self.durable || !self.output.is_empty())
     }
 
     const fn is_broken(&self) -> bool {
-        matches!(self.step, Step::Broken(_))
+        matches!(self.step, RawState::Broken(_))
     }
 
     pub(crate) fn broken(&self) -> Option<&str> {
         match &self.step {
-            Step::Broken(why) => Some(why),
+            RawState::Broken(why) => Some(why),
             _ => None,
         }
     }
 
     pub(crate) fn closing(&self) -> bool {
         match self.step {
-            Step::Over => self.told == self.durable,
-            Step::Broken(_) => true,
-            Step::Opening(_) | Step::Writing { .. } | Step::Closing(..) => false,
+            RawState::Over => self.last_sent_position == self.durable,
+            RawState::Broken(_) => true,
+            RawState::Opening(_) | RawState::Writing { .. } | RawState::Closing(..) => false,
         }
     }
 
     /// Returns whether a client that has ended its stream still awaits a response.
     pub(crate) fn is_busy(&self) -> bool {
         match self.step {
-            Step::Opening(_) | Step::Writing { .. } => self.ended,
-            Step::Closing(..) => true,
-            Step::Over => self.is_owed(),
-            Step::Broken(_) => false,
+            RawState::Opening(_) | RawState::Writing { .. } => self.is_half_closed,
+            RawState::Closing(..) => true,
+            RawState::Over => self.is_owed(),
+            RawState::Broken(_) => false,
         }
     }
 
     /// Notifies the reactor of output or that the connection has ended.
-    pub(crate) fn settle(&mut self, shared: &mut Shared) {
+    pub(crate) fn notify_reactor(&mut self, shared: &mut Shared) {
         if self.is_broken() {
             self.output.clear();
         }
-        if !self.marked && (self.is_owed() || self.closing()) {
-            self.marked = true;
+        if !self.is_marked && (self.is_owed() || self.closing()) {
+            self.is_marked = true;
             shared.dirty.push_back(self.id);
         }
     }
 
     pub(crate) const fn unmark(&mut self) {
-        self.marked = false;
+        self.is_marked = false;
     }
 
     /// Handles a disconnect. Bytes already received may still be decided. The stream stays open
     /// unless its close was requested.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
-        match std::mem::replace(&mut self.step, Step::Over) {
-            Step::Opening(tag) => cx.leave(tag, Owner::Opening),
-            Step::Writing { piece, .. } => cx.abandon(piece),
-            Step::Closing(tag, piece) => {
+        match std::mem::replace(&mut self.step, RawState::Over) {
+            RawState::Opening(tag) => cx.reassign_request(tag, Owner::Opening),
+            RawState::Writing { piece, .. } => cx.abandon(piece),
+            RawState::Closing(tag, piece) => {
                 cx.shared.pieces.remove(&piece);
-                cx.leave(tag, Owner::Closing(piece));
+                cx.reassign_request(tag, Owner::Closing(piece));
             }
-            Step::Over | Step::Broken(_) => {}
+            RawState::Over | RawState::Broken(_) => {}
         }
     }
 }
 
-fn failed(what: &str, failure: Failure) -> Step {
+fn failed(what: &str, failure: Failure) -> RawState {
     let why = match failure {
         Failure::NoQuorum => "no leader was found in time",
         Failure::Stopping => "the node is stopping",
@@ -332,7 +335,7 @@ fn failed(what: &str, failure: Failure) -> Step {
         | Failure::ReplyForgotten
         | Failure::SessionFull => "the outcome is unknown",
     };
-    Step::Broken(format!("cannot {what}: {why}"))
+    RawState::Broken(format!("cannot {what}: {why}"))
 }
 
 fn name_of(own: u32, number: u64) -> Name {

@@ -13,7 +13,7 @@ pub(crate) const FETCH_BYTES_MAX: usize = 1 << 20;
 
 /// A client's read, from its request to its end.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ClientRead {
     pub(crate) name: Name,
     /// Id of the stream, which distinguishes it from a later stream of the same name.
     id: u64,
@@ -21,14 +21,14 @@ pub(crate) struct Reading {
     position: u64,
     to: u64,
     follow: bool,
-    step: Step,
+    step: AwaitedEvent,
     /// Reads in flight. Their ranges are contiguous, starting at `position`.
     fetches: VecDeque<Fetch>,
 }
 
 /// Event that the reader waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum AwaitedEvent {
     /// The local table must first reflect everything acknowledged earlier.
     Looking(StreamTag),
     /// All bytes have been sent; the stream must grow.
@@ -43,12 +43,12 @@ struct Fetch {
     tag: StreamTag,
     bytes: u64,
     /// Bytes that have been read but cannot be sent before earlier ones.
-    came: Option<Blocks>,
+    arrived_bytes: Option<Blocks>,
 }
 
 /// Next action of the reader.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextAction {
     /// Request the bytes starting at this position from the replica.
     Fetch {
         from: u64,
@@ -74,7 +74,7 @@ pub(crate) enum AnswerPurpose {
     Fetch(usize),
 }
 
-impl Reading {
+impl ClientRead {
     pub(crate) const fn new(name: Name, from: u64, to: u64, follow: bool, tag: StreamTag) -> Self {
         Self {
             name,
@@ -82,14 +82,14 @@ impl Reading {
             position: from,
             to,
             follow,
-            step: Step::Looking(tag),
+            step: AwaitedEvent::Looking(tag),
             fetches: VecDeque::new(),
         }
     }
 
     /// Returns whether the reader is caught up and waits for more bytes.
     pub(crate) const fn is_waiting(&self) -> bool {
-        matches!(self.step, Step::Waiting(_))
+        matches!(self.step, AwaitedEvent::Waiting(_))
     }
 
     /// Returns the number of bytes in flight, or read but waiting for earlier ones.
@@ -101,24 +101,24 @@ impl Reading {
     /// Returns whether the reader will request bytes as soon as there is space.
     pub(crate) fn is_hungry(&self) -> bool {
         let asked_to = self.position + self.fetching() as u64;
-        matches!(self.step, Step::Sending) && asked_to < self.to
+        matches!(self.step, AwaitedEvent::Sending) && asked_to < self.to
     }
 
     /// Returns the tags of all unanswered requests of the reader.
     pub(crate) fn tags(&self) -> impl Iterator<Item = StreamTag> {
         let step = match self.step {
-            Step::Looking(tag) | Step::Waiting(tag) => Some(tag),
-            Step::Sending => None,
+            AwaitedEvent::Looking(tag) | AwaitedEvent::Waiting(tag) => Some(tag),
+            AwaitedEvent::Sending => None,
         };
-        let open = self.fetches.iter().filter(|fetch| fetch.came.is_none());
+        let open = self.fetches.iter().filter(|fetch| fetch.arrived_bytes.is_none());
         step.into_iter().chain(open.map(|fetch| fetch.tag))
     }
 
-    /// Returns the purpose of the answer with tag `tag`; `None` if the reader did not request it.
-    pub(crate) fn asked(&self, tag: StreamTag) -> Option<AnswerPurpose> {
+    /// Returns the purpose of the answer with this tag; `None` if the reader did not request it.
+    pub(crate) fn answer_purpose(&self, tag: StreamTag) -> Option<AnswerPurpose> {
         match self.step {
-            Step::Looking(looking) if looking == tag => Some(AnswerPurpose::Look),
-            Step::Waiting(waiting) if waiting == tag => Some(AnswerPurpose::Wait),
+            AwaitedEvent::Looking(looking) if looking == tag => Some(AnswerPurpose::Look),
+            AwaitedEvent::Waiting(waiting) if waiting == tag => Some(AnswerPurpose::Wait),
             _ => {
                 let mut fetches = self.fetches.iter();
                 fetches.position(|fetch| fetch.tag == tag).map(AnswerPurpose::Fetch)
@@ -128,7 +128,7 @@ impl Reading {
 
     /// Starts reading once the table is up to date. A read without following ends at the current
     /// end of the stream, so that it terminates despite concurrent writes.
-    pub(crate) fn begin(&mut self, info: Option<&StreamInfo>) -> Result<(), Refusal> {
+    pub(crate) fn start_reading(&mut self, info: Option<&StreamInfo>) -> Result<(), Refusal> {
         let info = info.ok_or_else(Refusal::unknown)?;
         self.id = info.id;
         if !self.follow {
@@ -138,83 +138,83 @@ impl Reading {
     }
 
     /// Returns the next action. `room` is the space for further bytes.
-    pub(crate) fn next(&self, info: Option<&StreamInfo>, room: usize) -> Next {
+    pub(crate) fn next_action(&self, info: Option<&StreamInfo>, room: usize) -> NextAction {
         let Some(info) = info.filter(|info| self.is_of(info)) else {
-            return Next::Refuse(Refusal::replaced());
+            return NextAction::Refuse(Refusal::replaced());
         };
         if self.position < info.start {
-            return Next::Refuse(Refusal::trimmed(info.start));
+            return NextAction::Refuse(Refusal::trimmed(info.start));
         }
         if self.position > info.end {
-            return Next::Refuse(Refusal::behind_end(info.end));
+            return NextAction::Refuse(Refusal::behind_end(info.end));
         }
         let from = self.position + self.fetching() as u64;
         if from >= self.to || from >= info.end {
             return match self.fetches.is_empty() {
                 true => self.at_end(info.end, info.finished),
-                false => Next::Send,
+                false => NextAction::Send,
             };
         }
         let most = FETCH_BYTES_MAX as u64;
         let left = (self.to - from).min(info.end - from).min(most - from % most);
         let left = usize::try_from(left).expect("no more than one fetch");
         match left.min(room) {
-            0 => Next::Send,
-            bytes => Next::Fetch { from, bytes },
+            0 => NextAction::Send,
+            bytes => NextAction::Fetch { from, bytes },
         }
     }
 
     /// Ends the wait for the table or for more bytes.
-    pub(crate) const fn go(&mut self) {
-        self.step = Step::Sending;
+    pub(crate) const fn end_wait(&mut self) {
+        self.step = AwaitedEvent::Sending;
     }
 
     /// Records the tag of the request to be notified of more bytes.
-    pub(crate) const fn wait(&mut self, tag: StreamTag) {
-        self.step = Step::Waiting(tag);
+    pub(crate) const fn record_wait(&mut self, tag: StreamTag) {
+        self.step = AwaitedEvent::Waiting(tag);
     }
 
     /// Records a read of the `bytes` bytes after those already requested.
-    pub(crate) fn fetch(&mut self, tag: StreamTag, bytes: usize) {
-        self.step = Step::Sending;
-        self.fetches.push_back(Fetch { tag, bytes: bytes as u64, came: None });
+    pub(crate) fn record_fetch(&mut self, tag: StreamTag, bytes: usize) {
+        self.step = AwaitedEvent::Sending;
+        self.fetches.push_back(Fetch { tag, bytes: bytes as u64, arrived_bytes: None });
     }
 
     /// Records the bytes that a read returned, possibly fewer than requested. Returns the position
     /// and number of the missing bytes.
-    pub(crate) fn came(&mut self, number: usize, bytes: &Blocks) -> Option<(u64, usize)> {
+    pub(crate) fn record_arrived(&mut self, number: usize, bytes: &Blocks) -> Option<(u64, usize)> {
         let before = self.fetches.iter().take(number);
         let from = self.position + before.map(|fetch| fetch.bytes).sum::<u64>();
         let fetch = self.fetches.get_mut(number)?;
         let missing = fetch.bytes.saturating_sub(bytes.len() as u64);
         fetch.bytes = bytes.len() as u64;
-        fetch.came = Some(bytes.clone());
+        fetch.arrived_bytes = Some(bytes.clone());
         let missing = usize::try_from(missing).expect("no more than one fetch");
         (missing > 0).then_some((from + bytes.len() as u64, missing))
     }
 
     /// Records another read for the bytes that an earlier one did not return.
     pub(crate) fn fetch_missing(&mut self, number: usize, tag: StreamTag, bytes: usize) {
-        let fetch = Fetch { tag, bytes: bytes as u64, came: None };
+        let fetch = Fetch { tag, bytes: bytes as u64, arrived_bytes: None };
         self.fetches.insert(number + 1, fetch);
     }
 
     /// Returns the next bytes to send and their position, if they have arrived.
     pub(crate) fn next_bytes(&mut self) -> Option<(u64, Blocks)> {
-        self.fetches.front()?.came.as_ref()?;
-        let bytes = self.fetches.pop_front()?.came?;
+        self.fetches.front()?.arrived_bytes.as_ref()?;
+        let bytes = self.fetches.pop_front()?.arrived_bytes?;
         let position = self.position;
         self.position += bytes.len() as u64;
         Some((position, bytes))
     }
 
     /// Returns the next action after a read found no bytes.
-    pub(crate) fn nowhere(&self, nowhere: LocateError) -> Next {
+    pub(crate) fn nowhere(&self, nowhere: LocateError) -> NextAction {
         match nowhere {
             LocateError::BehindEnd { end, finished } if end == self.position => {
                 self.at_end(end, finished)
             }
-            _ => Next::Refuse(nowhere.into()),
+            _ => NextAction::Refuse(nowhere.into()),
         }
     }
 
@@ -223,13 +223,13 @@ impl Reading {
         info.id == self.id
     }
 
-    const fn at_end(&self, end: u64, finished: bool) -> Next {
+    const fn at_end(&self, end: u64, finished: bool) -> NextAction {
         let position = self.position;
         let finished = finished && position == end;
         if self.follow && !finished && position < self.to {
-            Next::Wait(position)
+            NextAction::Wait(position)
         } else {
-            Next::End { position, finished }
+            NextAction::End { position, finished }
         }
     }
 }
@@ -254,23 +254,23 @@ mod tests {
         }
     }
 
-    fn reading(from: u64, to: u64, follow: bool) -> Reading {
-        let mut reading = Reading::new("s".parse().unwrap(), from, to, follow, StreamTag(1));
-        reading.begin(Some(&info(10, 20, false))).unwrap();
-        reading.go();
+    fn reading(from: u64, to: u64, follow: bool) -> ClientRead {
+        let mut reading = ClientRead::new("s".parse().unwrap(), from, to, follow, StreamTag(1));
+        reading.start_reading(Some(&info(10, 20, false))).unwrap();
+        reading.end_wait();
         reading
     }
 
     #[test]
     fn every_place_of_a_read_has_one_next_step() {
         const ALL: u64 = u64::MAX;
-        let end = |position, finished| Next::End { position, finished };
-        let fetch = |from, bytes| Next::Fetch { from, bytes };
+        let end = |position, finished| NextAction::End { position, finished };
+        let fetch = |from, bytes| NextAction::Fetch { from, bytes };
         for (from, to, follow, now, expected) in [
             (10, ALL, false, info(10, 20, false), fetch(10, 10)),
             (10, 15, true, info(10, 20, false), fetch(10, 5)),
             (10, ALL, true, info(10, 90, false), fetch(10, 64)),
-            (20, ALL, true, info(10, 20, false), Next::Wait(20)),
+            (20, ALL, true, info(10, 20, false), NextAction::Wait(20)),
             (20, ALL, true, info(10, 20, true), end(20, true)),
             (20, ALL, false, info(10, 20, false), end(20, false)),
             // Bytes appended since the read began are left to another read.
@@ -278,14 +278,15 @@ mod tests {
             (15, 15, true, info(10, 20, true), end(15, false)),
             (20, 15, true, info(10, 20, false), end(20, false)),
         ] {
-            let next = reading(from, to, follow).next(Some(&now), 64);
+            let next = reading(from, to, follow).next_action(Some(&now), 64);
             assert_eq!(next, expected, "from {from} to {to}, follow {follow}, {now:?}");
         }
-        let refused =
-            |reading: Reading, now: Option<StreamInfo>| match reading.next(now.as_ref(), 64) {
-                Next::Refuse(refusal) => refusal,
-                other => panic!("{other:?}"),
-            };
+        let refused = |reading: ClientRead, now: Option<StreamInfo>| match reading
+            .next_action(now.as_ref(), 64)
+        {
+            NextAction::Refuse(refusal) => refusal,
+            other => panic!("{other:?}"),
+        };
         let now = info(10, 20, false);
         let other = StreamInfo { id: 8, ..now.clone() };
         for (from, now, expected) in [
@@ -299,8 +300,8 @@ mod tests {
             assert_eq!(refused(reading(from, ALL, false), now.clone()), expected);
             assert_eq!(refused(reading(from, ALL, true), now), expected);
         }
-        let full = reading(10, ALL, true).next(Some(&info(10, 20, false)), 0);
-        assert_eq!(full, Next::Send);
+        let full = reading(10, ALL, true).next_action(Some(&info(10, 20, false)), 0);
+        assert_eq!(full, NextAction::Send);
     }
 
     fn bytes(length: usize) -> Blocks {
@@ -308,11 +309,15 @@ mod tests {
     }
 
     /// Requests as many bytes as there is space for.
-    fn ask(reading: &mut Reading, now: &StreamInfo, tags: &mut u64) -> Vec<(u64, usize)> {
+    fn request_bytes(
+        reading: &mut ClientRead,
+        now: &StreamInfo,
+        tags: &mut u64,
+    ) -> Vec<(u64, usize)> {
         let mut asked = Vec::new();
-        while let Next::Fetch { from, bytes } = reading.next(Some(now), usize::MAX) {
+        while let NextAction::Fetch { from, bytes } = reading.next_action(Some(now), usize::MAX) {
             *tags += 1;
-            reading.fetch(StreamTag(*tags), bytes);
+            reading.record_fetch(StreamTag(*tags), bytes);
             asked.push((from, bytes));
         }
         asked
@@ -323,35 +328,35 @@ mod tests {
         const MOST: usize = FETCH_BYTES_MAX;
         let end = 3 * MOST as u64 + 5;
         let now = info(0, end, true);
-        let mut reading = Reading::new("s".parse().unwrap(), 7, u64::MAX, false, StreamTag(0));
-        reading.begin(Some(&now)).unwrap();
-        reading.go();
+        let mut reading = ClientRead::new("s".parse().unwrap(), 7, u64::MAX, false, StreamTag(0));
+        reading.start_reading(Some(&now)).unwrap();
+        reading.end_wait();
         let mut tags = 0;
-        let asked = ask(&mut reading, &now, &mut tags);
+        let asked = request_bytes(&mut reading, &now, &mut tags);
         let most = MOST as u64;
         let parts = [(7, MOST - 7), (most, MOST), (2 * most, MOST), (3 * most, 5)];
         assert_eq!(asked, parts);
         assert_eq!(reading.fetching() as u64, end - 7);
-        assert_eq!(reading.next(Some(&now), MOST), Next::Send, "they have not come");
+        assert_eq!(reading.next_action(Some(&now), MOST), NextAction::Send, "they have not come");
 
-        assert_eq!(reading.asked(StreamTag(3)), Some(AnswerPurpose::Fetch(2)));
-        assert_eq!(reading.came(2, &bytes(MOST)), None);
+        assert_eq!(reading.answer_purpose(StreamTag(3)), Some(AnswerPurpose::Fetch(2)));
+        assert_eq!(reading.record_arrived(2, &bytes(MOST)), None);
         assert!(reading.next_bytes().is_none(), "others are before them");
         // The first read returns half of its bytes.
-        assert_eq!(reading.came(0, &bytes(100)), Some((107, MOST - 107)));
+        assert_eq!(reading.record_arrived(0, &bytes(100)), Some((107, MOST - 107)));
         reading.fetch_missing(0, StreamTag(9), MOST - 107);
         assert_eq!(reading.next_bytes(), Some((7, bytes(100))));
         assert!(reading.next_bytes().is_none());
-        assert_eq!(reading.asked(StreamTag(9)), Some(AnswerPurpose::Fetch(0)));
-        assert_eq!(reading.came(0, &bytes(MOST - 107)), None);
-        assert_eq!(reading.came(1, &bytes(MOST)), None);
+        assert_eq!(reading.answer_purpose(StreamTag(9)), Some(AnswerPurpose::Fetch(0)));
+        assert_eq!(reading.record_arrived(0, &bytes(MOST - 107)), None);
+        assert_eq!(reading.record_arrived(1, &bytes(MOST)), None);
         assert_eq!(reading.tags().collect::<Vec<_>>(), [StreamTag(4)]);
         for (position, length) in [(107, MOST - 107), (most, MOST), (2 * most, MOST)] {
             assert_eq!(reading.next_bytes(), Some((position, bytes(length))));
         }
-        assert_eq!(reading.came(0, &bytes(5)), None);
+        assert_eq!(reading.record_arrived(0, &bytes(5)), None);
         assert_eq!(reading.next_bytes(), Some((3 * most, bytes(5))));
-        let all = Next::End { position: end, finished: true };
-        assert_eq!(reading.next(Some(&now), MOST), all);
+        let all = NextAction::End { position: end, finished: true };
+        assert_eq!(reading.next_action(Some(&now), MOST), all);
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     /// numbers that this front has assigned.
     pub(crate) next_raw_number: u64,
     /// Number of pending requests of followers.
-    waits: usize,
+    pending_waits: usize,
     /// Total memory of all connections, in bytes.
     pub(crate) held_bytes: usize,
     /// Requests refused since the start because the client lacked the role.
@@ -50,20 +50,20 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn give(&mut self, owner: Owner) -> StreamTag {
-        self.waits += usize::from(matches!(owner, Owner::Follower(_)));
+    fn allocate_tag(&mut self, owner: Owner) -> StreamTag {
+        self.pending_waits += usize::from(matches!(owner, Owner::Follower(_)));
         StreamTag(self.tags.give(owner).0)
     }
 
-    pub(crate) fn take(&mut self, tag: StreamTag) -> Option<Owner> {
+    pub(crate) fn release_tag(&mut self, tag: StreamTag) -> Option<Owner> {
         let owner = self.tags.take(Tag(tag.0))?;
-        self.waits -= usize::from(matches!(owner, Owner::Follower(_)));
+        self.pending_waits -= usize::from(matches!(owner, Owner::Follower(_)));
         Some(owner)
     }
 
     /// Returns the number of requests that the replica has not answered.
     pub(crate) fn open_requests(&self) -> usize {
-        self.tags.open() - self.waits
+        self.tags.open() - self.pending_waits
     }
 }
 
@@ -79,29 +79,29 @@ impl Cx<'_> {
     }
 
     /// Makes a request to the replica under a new tag.
-    pub(crate) fn ask(
+    pub(crate) fn make_request(
         &mut self,
         owner: Owner,
         ask: impl FnOnce(&mut dyn StreamRequests, StreamTag) -> Result<(), Failure>,
     ) -> Result<StreamTag, Failure> {
-        let tag = self.shared.give(owner);
+        let tag = self.shared.allocate_tag(owner);
         let asked = self.streams().and_then(|streams| ask(streams, tag));
         if asked.is_err() {
-            self.shared.take(tag);
+            self.shared.release_tag(tag);
         }
         asked.map(|()| tag)
     }
 
     /// Drops a request whose answer is no longer needed.
-    pub(crate) fn forget(&mut self, tag: StreamTag) {
-        self.shared.take(tag);
+    pub(crate) fn drop_request(&mut self, tag: StreamTag) {
+        self.shared.release_tag(tag);
         if let Ok(streams) = self.streams() {
             streams.forget(tag);
         }
     }
 
     /// Reassigns a request whose connection has ended and whose answer still matters.
-    pub(crate) fn leave(&mut self, tag: StreamTag, to: Owner) {
+    pub(crate) fn reassign_request(&mut self, tag: StreamTag, to: Owner) {
         if let Some(owner) = self.shared.tags.get_mut(Tag(tag.0)) {
             *owner = to;
         }

@@ -21,8 +21,8 @@ fn set(node: &mut Node<StreamFront>, name: &str, role: Role) {
 
 fn client(node: &mut Node<StreamFront>, name: &str) -> ConnectionId {
     let id = node.at_as(Door::Streams, Who::Client(name.to_owned()));
-    node.say(id, Ask::Hello { version: VERSION });
-    assert!(node.hear(id)[0].starts_with("Welcome"));
+    node.send_request(id, Ask::Hello { version: VERSION });
+    assert!(node.take_answers(id)[0].starts_with("Welcome"));
     id
 }
 
@@ -57,19 +57,19 @@ fn readers_read_and_only_writers_change_anything() {
     for (who, role) in [("eve", None), ("bob", Some(Role::Reader)), ("web", Some(Role::Writer))] {
         for (needs, ask) in asks() {
             let id = client(&mut node, who);
-            node.say(id, ask);
-            node.settle();
-            let heard = node.hear(id);
+            node.send_request(id, ask);
+            node.run_until_quiet();
+            let heard = node.take_answers(id);
             let refused = heard[0].starts_with("error forbidden");
             assert_eq!(refused, role < Some(needs), "{who}: {heard:?}");
         }
     }
     // A connection continues after a refusal, and may make all requests for which it has the role.
     let id = client(&mut node, "bob");
-    node.say(id, open("u"));
-    node.say(id, Ask::List { after: "" });
-    node.settle();
-    let heard = node.hear(id);
+    node.send_request(id, open("u"));
+    node.send_request(id, Ask::List { after: "" });
+    node.run_until_quiet();
+    let heard = node.take_answers(id);
     assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
     assert!(heard.len() > 1, "{heard:?}");
 }
@@ -79,20 +79,20 @@ fn readers_read_and_only_writers_change_anything() {
 fn what_is_taken_away_is_gone_for_writers_and_readers_under_way() {
     let mut node = guarded();
     let writer = client(&mut node, "web");
-    node.say(writer, open("t"));
-    node.settle();
-    assert_eq!(node.hear(writer), ["Opened { position: 0 }"]);
-    node.say(writer, Ask::Data(b"abc"));
+    node.send_request(writer, open("t"));
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(writer), ["Opened { position: 0 }"]);
+    node.send_request(writer, Ask::Data(b"abc"));
     set(&mut node, "web", Role::Reader);
-    node.say(writer, Ask::Data(b"def"));
-    node.settle();
-    let heard = node.hear(writer);
+    node.send_request(writer, Ask::Data(b"def"));
+    node.run_until_quiet();
+    let heard = node.take_answers(writer);
     assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
     assert_eq!(node.played.abandoned.len(), 1, "its piece is left");
     let ann = client(&mut node, "ann");
-    node.say(ann, Ask::Stat { name: "t" });
-    node.settle();
-    let heard = node.hear(ann);
+    node.send_request(ann, Ask::Stat { name: "t" });
+    node.run_until_quiet();
+    let heard = node.take_answers(ann);
     assert!(
         heard[0].starts_with("t [0, 3) "),
         "what was sent before stays, and no more: {heard:?}"
@@ -103,9 +103,9 @@ fn what_is_taken_away_is_gone_for_writers_and_readers_under_way() {
     let gone = Command::Remove { name: "bob".to_owned() };
     let users = node.played.users.as_mut().unwrap();
     users.execute(&gone.encode()).unwrap();
-    node.say(reader, READ);
-    node.settle();
-    let heard = node.hear(reader);
+    node.send_request(reader, READ);
+    node.run_until_quiet();
+    let heard = node.take_answers(reader);
     assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
 }
 
@@ -114,13 +114,13 @@ fn the_raw_port_is_for_writers() {
     let mut node = guarded();
     for who in [Who::Anonymous, Who::Client("bob".to_owned())] {
         let id = node.at_as(Door::StreamsRaw, who);
-        node.settle();
+        node.run_until_quiet();
         let why = node.resets.pop().expect("it is reset");
         assert!(why.contains("lacks the role writer"), "{why}");
         let _ = id;
     }
     node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
-    node.settle();
+    node.run_until_quiet();
     assert_eq!(node.resets, [""; 0]);
 }
 
@@ -130,31 +130,31 @@ fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     let mut node = guarded();
     let known = node.played.users.take();
     let framed = node.at_as(Door::Streams, Who::Client("ann".to_owned()));
-    node.say(framed, Ask::Hello { version: VERSION });
-    node.say(framed, Ask::Stat { name: "s" });
+    node.send_request(framed, Ask::Hello { version: VERSION });
+    node.send_request(framed, Ask::Stat { name: "s" });
     let raw = node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
-    node.settle();
-    assert_eq!(node.hear(framed), [""; 0]);
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(framed), [""; 0]);
     assert!(node.front.is_busy(framed) && !node.front.closing(framed));
     assert!(!node.front.ready(framed) && !node.front.closing(raw));
     node.played.users = known;
-    node.settle();
-    let heard = node.hear(framed);
+    node.run_until_quiet();
+    let heard = node.take_answers(framed);
     assert!(heard[0].starts_with("Welcome") && heard[1].starts_with("s [0, 3) "), "{heard:?}");
     assert_eq!(node.resets, [""; 0]);
 
     let mut node = guarded();
     node.played.users = None;
     let id = node.at_as(Door::Streams, Who::Client("ann".to_owned()));
-    node.say(id, Ask::Hello { version: VERSION });
-    node.say(id, Ask::Stat { name: "s" });
+    node.send_request(id, Ask::Hello { version: VERSION });
+    node.send_request(id, Ask::Stat { name: "s" });
     node.at_as(Door::StreamsRaw, Who::Client("web".to_owned()));
-    node.settle();
+    node.run_until_quiet();
     for _ in 0..5 {
         node.played.wall_ms += 1_000;
-        node.settle();
+        node.run_until_quiet();
     }
-    let heard = node.hear(id);
+    let heard = node.take_answers(id);
     assert!(heard[1].starts_with("error no-quorum"), "{heard:?}");
     let why = node.resets.pop().expect("it is reset");
     assert!(why.contains("no leader was found in time"), "{why}");
@@ -226,8 +226,8 @@ fn login<'a>(name: &'a str, password: &'a str) -> Ask<'a> {
 /// Connects a client without a certificate and sends its hello.
 fn anonymous(node: &mut Node<StreamFront>) -> ConnectionId {
     let id = node.at_as(Door::Streams, Who::Anonymous);
-    node.say(id, Ask::Hello { version: VERSION });
-    assert!(node.hear(id)[0].starts_with("Welcome"));
+    node.send_request(id, Ask::Hello { version: VERSION });
+    assert!(node.take_answers(id)[0].starts_with("Welcome"));
     id
 }
 
@@ -235,37 +235,37 @@ fn anonymous(node: &mut Node<StreamFront>) -> ConnectionId {
 fn who_has_a_password_may_what_its_user_may() {
     let (mut node, desk) = with_passwords();
     let id = anonymous(&mut node);
-    node.say(id, Ask::Stat { name: "s" });
-    node.settle();
-    let heard = node.hear(id);
+    node.send_request(id, Ask::Stat { name: "s" });
+    node.run_until_quiet();
+    let heard = node.take_answers(id);
     assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
     // Later input waits and is not lost.
-    node.say(id, login("web", "web"));
-    node.say(id, open("t"));
-    node.settle();
-    assert_eq!(node.hear(id), [""; 0]);
+    node.send_request(id, login("web", "web"));
+    node.send_request(id, open("t"));
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), [""; 0]);
     assert!(node.front.is_busy(id));
     desk.judge();
-    node.settle();
-    assert_eq!(node.hear(id), ["Known", "Opened { position: 0 }"]);
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), ["Known", "Opened { position: 0 }"]);
 
     // A password takes precedence over a certificate, and a later one over an earlier one.
     let id = client(&mut node, "ann");
-    node.say(id, login("bob", "bob"));
+    node.send_request(id, login("bob", "bob"));
     desk.judge();
-    node.settle();
-    node.say(id, open("u"));
-    node.settle();
-    let heard = node.hear(id);
+    node.run_until_quiet();
+    node.send_request(id, open("u"));
+    node.run_until_quiet();
+    let heard = node.take_answers(id);
     assert_eq!(heard[0], "Known");
     assert!(heard[1].starts_with("error forbidden"), "{heard:?}");
     // [access-2] A revoked right is gone.
     let gone = Command::Remove { name: "bob".to_owned() };
     let users = node.played.users.as_mut().unwrap();
     users.execute(&gone.encode()).unwrap();
-    node.say(id, Ask::Stat { name: "s" });
-    node.settle();
-    assert!(node.hear(id)[0].starts_with("error forbidden"));
+    node.send_request(id, Ask::Stat { name: "s" });
+    node.run_until_quiet();
+    assert!(node.take_answers(id)[0].starts_with("error forbidden"));
 }
 
 #[test]
@@ -274,13 +274,13 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
     for (name, password) in [("web", "bob"), ("eve", "eve"), ("", ""), ("default", "x")] {
         let before = node.front.refused().wrong_passwords;
         let id = anonymous(&mut node);
-        node.say(id, login(name, password));
-        node.say(id, Ask::Stat { name: "s" });
-        node.settle();
+        node.send_request(id, login(name, password));
+        node.send_request(id, Ask::Stat { name: "s" });
+        node.run_until_quiet();
         assert!(node.is_open(id), "no client learns at once which users exist");
         desk.judge();
-        node.settle();
-        let heard = node.hear(id);
+        node.run_until_quiet();
+        let heard = node.take_answers(id);
         assert_eq!(heard.len(), 1, "{heard:?}");
         assert!(heard[0].starts_with("error wrong-password"), "{heard:?}");
         assert!(!node.is_open(id));
@@ -288,7 +288,7 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
     }
     // The password changes before the verdict arrives.
     let id = anonymous(&mut node);
-    node.say(id, login("web", "web"));
+    node.send_request(id, login("web", "web"));
     let command = Command::Set {
         name: "web".to_owned(),
         role: None,
@@ -297,14 +297,14 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
     let users = node.played.users.as_mut().unwrap();
     users.execute(&command.encode()).unwrap();
     desk.judge();
-    node.settle();
-    assert!(node.hear(id)[0].starts_with("error wrong-password"));
+    node.run_until_quiet();
+    assert!(node.take_answers(id)[0].starts_with("error wrong-password"));
     // The verdict for a disconnected client is ignored.
     let id = anonymous(&mut node);
-    node.say(id, login("web", "new"));
+    node.send_request(id, login("web", "new"));
     node.hang_up(id);
     desk.judge();
-    node.settle();
+    node.run_until_quiet();
     assert_eq!(node.front.open_requests(), 0);
 }
 
@@ -313,32 +313,32 @@ fn who_cannot_be_checked_now_may_try_again() {
     let (mut node, desk) = with_passwords();
     let id = anonymous(&mut node);
     desk.lock().full = true;
-    node.say(id, login("web", "web"));
-    node.settle();
-    assert!(node.hear(id)[0].starts_with("error busy"));
+    node.send_request(id, login("web", "web"));
+    node.run_until_quiet();
+    assert!(node.take_answers(id)[0].starts_with("error busy"));
     desk.lock().full = false;
-    node.say(id, login("web", "web"));
+    node.send_request(id, login("web", "web"));
     desk.judge();
-    node.settle();
-    assert_eq!(node.hear(id), ["Known"]);
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), ["Known"]);
     // A login before the hello, or while a stream is written, is out of order.
     let id = node.at_as(Door::Streams, Who::Anonymous);
-    node.say(id, login("web", "web"));
-    node.settle();
-    assert!(node.hear(id)[0].starts_with("error out-of-order"));
+    node.send_request(id, login("web", "web"));
+    node.run_until_quiet();
+    assert!(node.take_answers(id)[0].starts_with("error out-of-order"));
     let id = client(&mut node, "ann");
-    node.say(id, open("v"));
-    node.settle();
-    node.say(id, login("bob", "bob"));
-    node.settle();
-    let heard = node.hear(id);
+    node.send_request(id, open("v"));
+    node.run_until_quiet();
+    node.send_request(id, login("bob", "bob"));
+    node.run_until_quiet();
+    let heard = node.take_answers(id);
     assert!(heard[1].starts_with("error out-of-order"), "{heard:?}");
 
     let mut unchecked = guarded();
     let id = anonymous(&mut unchecked);
-    unchecked.say(id, login("web", "web"));
-    unchecked.settle();
-    assert!(unchecked.hear(id)[0].starts_with("error unavailable"));
+    unchecked.send_request(id, login("web", "web"));
+    unchecked.run_until_quiet();
+    assert!(unchecked.take_answers(id)[0].starts_with("error unavailable"));
 }
 
 #[test]
@@ -346,9 +346,9 @@ fn a_writer_that_lost_its_role_in_the_middle_of_a_frame_is_refused() {
     let mut node = guarded();
     node.played.room = 1 << 20;
     let id = client(&mut node, "web");
-    node.say(id, open("new"));
-    node.settle();
-    assert_eq!(node.hear(id), ["Opened { position: 0 }"]);
+    node.send_request(id, open("new"));
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), ["Opened { position: 0 }"]);
     let mut frame = Vec::new();
     Ask::Data(&[1; 200_000]).encode(&mut frame);
     node.send(id, &frame[..100_000]);
@@ -359,6 +359,6 @@ fn a_writer_that_lost_its_role_in_the_middle_of_a_frame_is_refused() {
     node.send(id, &frame[100_000..]);
     node.turn();
     assert_eq!(node.filled, filled);
-    let heard = node.hear(id);
+    let heard = node.take_answers(id);
     assert!(heard.last().is_some_and(|last| last.contains("error")), "{heard:?}");
 }

@@ -26,17 +26,17 @@ fn serve(stream: &[u8], piece: usize) -> (BTreeMap<String, u64>, Vec<String>) {
     for piece in stream.chunks(piece) {
         node.send(id, piece);
         node.played.decide(usize::MAX);
-        node.settle();
+        node.run_until_quiet();
         assert!(node.left_over(id) <= SMALL_BYTES_MAX + 8, "it holds much");
     }
-    let mut heard = node.hear(id);
+    let mut heard = node.take_answers(id);
     heard.retain(|said| !said.starts_with("Durable"));
     let last = ["malformed", "version", "out-of-order"].map(|code| format!("error {code} at 0"));
     let ended = heard.iter().position(|said| last.contains(said));
     assert_eq!(ended.is_none(), node.is_open(id));
     assert!(ended.is_none_or(|at| at + 1 == heard.len()), "{heard:?}");
     node.hang_up(id);
-    node.settle();
+    node.run_until_quiet();
     assert_eq!((node.front.connections(), node.front.held_bytes()), (0, 0));
     assert_eq!(node.front.open_requests(), 0);
     let ends = ["s", "t"].map(|name| (name.into(), node.played.info(name)));

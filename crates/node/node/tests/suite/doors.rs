@@ -112,13 +112,13 @@ fn each_connection_goes_to_the_front_whose_door_it_came_through() {
     let mut node = Node::with(Doors::new(Echo::default(), StreamFront::default()));
     let commands = node.at(Door::Commands);
     let raw = node.at(Door::StreamsRaw);
-    node.settle();
+    node.run_until_quiet();
     node.send(commands, b"PING");
     assert_eq!(node.raw(commands), b"PING");
     let stream = node.writer("s", 1);
-    node.say(stream, Ask::Data(b"abc"));
+    node.send_request(stream, Ask::Data(b"abc"));
     node.played.decide(usize::MAX);
-    assert_eq!(node.hear(stream), ["Durable { position: 3 }"]);
+    assert_eq!(node.take_answers(stream), ["Durable { position: 3 }"]);
     node.send(commands, b"PONG");
     assert_eq!(node.raw(commands), b"PONG");
     assert_eq!(node.front.commands.streamed, 0);
@@ -127,7 +127,7 @@ fn each_connection_goes_to_the_front_whose_door_it_came_through() {
 
     node.send(raw, b"raw");
     node.half_close(raw);
-    node.settle();
+    node.run_until_quiet();
     assert_eq!(node.counts(raw), [3]);
 
     assert_eq!(node.front.connections(), 2);
@@ -136,9 +136,9 @@ fn each_connection_goes_to_the_front_whose_door_it_came_through() {
     assert_eq!(node.front.held_bytes(), 1000 + held);
     assert_eq!(node.front.held_bytes_of(commands), 1000);
     assert_eq!(node.front.held_bytes_of(stream), held);
-    node.say(stream, Ask::Close { finish: true });
+    node.send_request(stream, Ask::Close { finish: true });
     assert_eq!(node.front.open_requests(), 10 + 1);
-    node.settle();
+    node.run_until_quiet();
     assert_eq!(node.front.open_requests(), 10);
 
     node.hang_up(commands);
@@ -158,7 +158,7 @@ fn what_is_heard_goes_to_the_front_that_can_have_asked() {
     }
     let mut node = Node::with(Doors::new(Echo::default(), StreamFront::default()));
     let id = node.client();
-    node.say(id, Ask::Stat { name: "s" });
+    node.send_request(id, Ask::Stat { name: "s" });
     let tag = node.played.swallow().expect("the look");
     let Node { front, played, .. } = &mut node;
     front.completed(Completion::Read(Tag(tag.0)), played);
@@ -170,7 +170,7 @@ fn what_is_heard_goes_to_the_front_that_can_have_asked() {
     front.streamed(StreamEvent::Looked(tag), played);
     assert_eq!(front.streams.open_requests(), 0);
     assert_eq!(front.commands.streamed, 0);
-    assert_eq!(node.hear(id), ["error unknown at 0"]);
+    assert_eq!(node.take_answers(id), ["error unknown at 0"]);
 }
 
 #[test]

@@ -25,8 +25,8 @@ fn told(bytes: &[u8]) -> (Vec<String>, bool) {
     let mut node = Node::new();
     let id = node.stranger();
     node.send(id, bytes);
-    node.settle();
-    (node.hear(id), node.is_open(id))
+    node.run_until_quiet();
+    (node.take_answers(id), node.is_open(id))
 }
 
 #[test]
@@ -34,9 +34,9 @@ fn a_client_is_greeted_and_told_where_the_leader_is() {
     let mut node = Node::new();
     node.played.leader = Some("10.0.0.3:7453".into());
     let id = node.stranger();
-    node.say(id, HELLO);
+    node.send_request(id, HELLO);
     assert_eq!(
-        node.hear(id),
+        node.take_answers(id),
         [r#"Welcome { version: 1, node: NodeId(1), leader: "10.0.0.3:7453" }"#]
     );
 }
@@ -80,7 +80,7 @@ fn what_breaks_the_rules_gets_one_error_and_ends() {
         let mut node = Node::new();
         let id = node.writer("s", 1);
         node.send(id, &sent(&[data, ask, data]));
-        assert_eq!(node.hear(id), ["error out-of-order at 0"]);
+        assert_eq!(node.take_answers(id), ["error out-of-order at 0"]);
         assert!(!node.is_open(id));
         assert_eq!(node.left_over(id), 0, "what follows is discarded");
         assert_eq!(node.played.abandoned.len(), 1);
@@ -94,7 +94,7 @@ fn the_longest_frame_is_taken() {
     let mut node = Node::new();
     node.played.room = 1 << 20;
     let id = node.writer("s", 1);
-    node.say(id, Ask::Data(&bytes));
+    node.send_request(id, Ask::Data(&bytes));
     assert_eq!(node.played.undecided(), BODY_BYTES_MAX);
 }
 
@@ -150,11 +150,14 @@ fn a_thousand_connections_write_and_read_and_little_is_held() {
     let readers: Vec<ConnectionId> = (0..COUNT)
         .map(|number| {
             let id = node.client();
-            node.say(id, Ask::Read { from: 0, to: u64::MAX, follow: true, name: &name(number) });
+            node.send_request(
+                id,
+                Ask::Read { from: 0, to: u64::MAX, follow: true, name: &name(number) },
+            );
             id
         })
         .collect();
-    node.settle();
+    node.run_until_quiet();
     assert_eq!(node.front.connections(), 2 * COUNT);
     assert!(
         node.front.held_bytes() <= 2 * COUNT * 256,
@@ -166,13 +169,13 @@ fn a_thousand_connections_write_and_read_and_little_is_held() {
         let data = vec![number as u8; 100 + number];
         node.queue(*id, &sent(&[Ask::Data(&data), Ask::Close { finish }]));
     }
-    node.settle();
+    node.run_until_quiet();
     for (number, id) in writers.iter().enumerate() {
         let closed = format!("Closed {{ position: {} }}", 100 + number);
-        assert_eq!(node.hear_now(*id).last(), Some(&closed));
+        assert_eq!(node.take_answers_now(*id).last(), Some(&closed));
     }
     for (number, id) in readers.iter().enumerate() {
-        let heard = node.hear_now(*id);
+        let heard = node.take_answers_now(*id);
         let end = 100 + number;
         assert_eq!(heard[0], format!("{end} bytes from 0"));
         assert_eq!(heard.len(), if number % 2 == 0 { 2 } else { 1 });

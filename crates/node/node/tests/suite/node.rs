@@ -22,7 +22,7 @@ struct Socket {
     /// The client has half-closed the connection.
     half_closed: bool,
     /// The front was notified of the client's half-close.
-    end_told: bool,
+    half_close_reported: bool,
     /// Number of bytes that the client will accept now.
     window: usize,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Node<F> {
     pub(crate) played: Played,
     sockets: BTreeMap<ConnectionId, Socket>,
     /// Output to clients whose connections the node has closed.
-    gone: BTreeMap<ConnectionId, Vec<u8>>,
+    closed_output: BTreeMap<ConnectionId, Vec<u8>>,
     /// Reasons for which connections were reset.
     pub(crate) resets: Vec<String>,
     /// Number of bytes read directly into the store.
@@ -54,7 +54,7 @@ impl<F: Front> Node<F> {
             front,
             played: Played::default(),
             sockets: BTreeMap::new(),
-            gone: BTreeMap::new(),
+            closed_output: BTreeMap::new(),
             resets: Vec::new(),
             filled: 0,
             last: 0,
@@ -85,8 +85,8 @@ impl<F: Front> Node<F> {
     /// Connects a client and sends its hello.
     pub(crate) fn client(&mut self) -> ConnectionId {
         let id = self.stranger();
-        self.say(id, Ask::Hello { version: VERSION });
-        let heard = self.hear(id);
+        self.send_request(id, Ask::Hello { version: VERSION });
+        let heard = self.take_answers(id);
         assert!(heard[0].starts_with("Welcome"), "{heard:?}");
         id
     }
@@ -94,9 +94,9 @@ impl<F: Front> Node<F> {
     /// Connects a client that writes a new stream.
     pub(crate) fn writer(&mut self, name: &str, writer: u128) -> ConnectionId {
         let id = self.client();
-        self.say(id, Ask::Open { how: How::Create, writer, name });
-        self.played.settle();
-        assert_eq!(self.hear(id), ["Opened { position: 0 }"]);
+        self.send_request(id, Ask::Open { how: How::Create, writer, name });
+        self.played.execute_all();
+        assert_eq!(self.take_answers(id), ["Opened { position: 0 }"]);
         id
     }
 
@@ -104,19 +104,19 @@ impl<F: Front> Node<F> {
     pub(crate) fn stream(&mut self, name: &str, bytes: &[u8]) {
         let id = self.writer(name, 99);
         for part in bytes.chunks(64 << 10) {
-            self.say(id, Ask::Data(part));
+            self.send_request(id, Ask::Data(part));
             self.played.decide(usize::MAX);
             self.turn();
         }
-        self.say(id, Ask::Close { finish: true });
-        self.settle();
-        let heard = self.hear(id);
+        self.send_request(id, Ask::Close { finish: true });
+        self.run_until_quiet();
+        let heard = self.take_answers(id);
         let closed = format!("Closed {{ position: {} }}", bytes.len());
         assert_eq!(heard.last(), Some(&closed));
         self.hang_up(id);
     }
 
-    pub(crate) fn say(&mut self, id: ConnectionId, ask: Ask<'_>) {
+    pub(crate) fn send_request(&mut self, id: ConnectionId, ask: Ask<'_>) {
         let mut bytes = Vec::new();
         ask.encode(&mut bytes);
         self.send(id, &bytes);
@@ -134,7 +134,7 @@ impl<F: Front> Node<F> {
     }
 
     pub(crate) fn raw(&mut self, id: ConnectionId) -> Vec<u8> {
-        if let Some(output) = self.gone.remove(&id) {
+        if let Some(output) = self.closed_output.remove(&id) {
             return output;
         }
         let socket = self.sockets.get_mut(&id).expect("an open socket");
@@ -177,9 +177,9 @@ impl<F: Front> Node<F> {
     }
 
     /// Runs turns until nothing changes, without deciding anything.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn run_until_quiet(&mut self) {
         loop {
-            self.played.settle();
+            self.played.execute_all();
             self.turn();
             if !self.played.is_asked() && !self.front.is_eager() {
                 return;
@@ -227,8 +227,8 @@ impl<F: Front> Node<F> {
                     break;
                 }
             }
-            if socket.half_closed && socket.input.is_empty() && !socket.end_told {
-                socket.end_told = true;
+            if socket.half_closed && socket.input.is_empty() && !socket.half_close_reported {
+                socket.half_close_reported = true;
                 self.front.half_closed(*id, &mut self.played);
             }
         }
@@ -279,20 +279,20 @@ impl<F: Front> Node<F> {
         let gone: Vec<ConnectionId> = self.sockets.iter().filter_map(gone).collect();
         for id in gone {
             let socket = self.sockets.get_mut(&id).expect("just looked at");
-            self.gone.insert(id, std::mem::take(&mut socket.output));
+            self.closed_output.insert(id, std::mem::take(&mut socket.output));
             self.hang_up(id);
         }
     }
 
     /// Returns the client's answers since the last call, as far as their frames are complete.
     /// Stream bytes are shown as their number.
-    pub(crate) fn hear(&mut self, id: ConnectionId) -> Vec<String> {
+    pub(crate) fn take_answers(&mut self, id: ConnectionId) -> Vec<String> {
         self.turn();
-        self.hear_now(id)
+        self.take_answers_now(id)
     }
 
-    /// Like `hear`, but without running a turn.
-    pub(crate) fn hear_now(&mut self, id: ConnectionId) -> Vec<String> {
+    /// Like `take_answers`, but without running a turn.
+    pub(crate) fn take_answers_now(&mut self, id: ConnectionId) -> Vec<String> {
         let mut heard = Vec::new();
         self.frames(id, |answer| {
             heard.push(match answer {

@@ -62,7 +62,7 @@ impl Event {
 
 /// Requests that wait until the test executes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Asked {
+enum QueuedRequest {
     Command(StreamTag, Command),
     Look(StreamTag),
     Read(StreamTag, Name, u64, usize),
@@ -85,15 +85,15 @@ pub(crate) struct Played {
     /// All bytes ever put into each piece.
     store: BTreeMap<StreamName, Vec<u8>>,
     number: u32,
-    asked: VecDeque<Asked>,
-    waits: Vec<(StreamTag, Name, u64)>,
+    queued_requests: VecDeque<QueuedRequest>,
+    position_waits: Vec<(StreamTag, Name, u64)>,
     events: VecDeque<Event>,
     /// Maximum number of undecided bytes of a piece.
     pub(crate) room: usize,
     /// Maximum number of undecided bytes of all pieces; `None` for that of one piece.
     pub(crate) shared_room: Option<usize>,
     /// Number of queries for the space of a piece.
-    pub(crate) rooms_asked: Cell<usize>,
+    pub(crate) room_queries: Cell<usize>,
     /// Failure with which every call fails, if set.
     pub(crate) refuse: Option<Failure>,
     /// The replica has no streams, so there is no access to them.
@@ -102,7 +102,7 @@ pub(crate) struct Played {
     /// Access rights; `None` until they are known.
     pub(crate) users: Option<Users>,
     pub(crate) wall_ms: u64,
-    pub(crate) forgotten: Vec<StreamTag>,
+    pub(crate) dropped_tags: Vec<StreamTag>,
     pub(crate) abandoned: Vec<StreamName>,
     /// Pool of memory for reads.
     pool: BlockPool,
@@ -116,18 +116,18 @@ impl Default for Played {
             pieces: BTreeMap::new(),
             store: BTreeMap::new(),
             number: 0,
-            asked: VecDeque::new(),
-            waits: Vec::new(),
+            queued_requests: VecDeque::new(),
+            position_waits: Vec::new(),
             events: VecDeque::new(),
             room: 64 << 10,
             shared_room: None,
-            rooms_asked: Cell::new(0),
+            room_queries: Cell::new(0),
             refuse: None,
             none: false,
             leader: None,
             users: Some(Users::NONE),
             wall_ms: 1_000,
-            forgotten: Vec::new(),
+            dropped_tags: Vec::new(),
             abandoned: Vec::new(),
             pool: BlockPool::new(1 << 20, 2),
         }
@@ -140,19 +140,21 @@ impl Played {
     }
 
     /// Queues an event that has no cause.
-    pub(crate) fn say(&mut self, event: Event) {
+    pub(crate) fn queue_event(&mut self, event: Event) {
         self.events.push_back(event);
     }
 
     /// Removes the oldest request, which is never answered.
     pub(crate) fn swallow(&mut self) -> Option<StreamTag> {
-        self.asked.pop_front().map(|asked| match asked {
-            Asked::Command(tag, _) | Asked::Look(tag) | Asked::Read(tag, ..) => tag,
+        self.queued_requests.pop_front().map(|asked| match asked {
+            QueuedRequest::Command(tag, _)
+            | QueuedRequest::Look(tag)
+            | QueuedRequest::Read(tag, ..) => tag,
         })
     }
 
     pub(crate) fn is_asked(&self) -> bool {
-        !self.asked.is_empty()
+        !self.queued_requests.is_empty()
     }
 
     /// Returns the number of undecided bytes.
@@ -167,10 +169,10 @@ impl Played {
     }
 
     /// Executes all requests, in order. A close takes effect after all bytes.
-    pub(crate) fn settle(&mut self) {
-        while let Some(asked) = self.asked.pop_front() {
+    pub(crate) fn execute_all(&mut self) {
+        while let Some(asked) = self.queued_requests.pop_front() {
             match asked {
-                Asked::Command(tag, command) => {
+                QueuedRequest::Command(tag, command) => {
                     if let Command::Close { stream, .. } = &command {
                         self.decide_of(*stream, usize::MAX);
                     }
@@ -180,14 +182,14 @@ impl Played {
                     };
                     self.events.push_back(event);
                 }
-                Asked::Look(tag) => self.events.push_back(Event::Looked(tag)),
-                Asked::Read(tag, name, position, most) => {
+                QueuedRequest::Look(tag) => self.events.push_back(Event::Looked(tag)),
+                QueuedRequest::Read(tag, name, position, most) => {
                     let event = self.read_at(tag, &name, position, most);
                     self.events.push_back(event);
                 }
             }
         }
-        self.wake();
+        self.answer_waits();
     }
 
     /// Decides the next bytes of every piece, at most `most` of each.
@@ -195,13 +197,13 @@ impl Played {
         for piece in self.pieces.keys().copied().collect::<Vec<_>>() {
             self.decide_of(piece, most);
         }
-        self.wake();
+        self.answer_waits();
     }
 
     /// Executes a command as if another node had proposed it.
     pub(crate) fn elsewhere(&mut self, command: &Command) -> Result<StreamOutcome, Denied> {
         let done = self.execute(command);
-        self.wake();
+        self.answer_waits();
         done
     }
 
@@ -210,7 +212,7 @@ impl Played {
         self.number += 1;
         self.elsewhere(&Command::Open {
             name: name.parse().unwrap(),
-            how: OpenMode::Takeover,
+            mode: OpenMode::Takeover,
             writer: Writer(writer),
             stream,
             now_ms: 0,
@@ -234,7 +236,7 @@ impl Played {
         }
         let (table, events) = (&self.table, &mut self.events);
         self.pieces.retain(|stream, piece| {
-            let is_open = table.next(*stream).is_some();
+            let is_open = table.next_position(*stream).is_some();
             if !is_open && closed != Some(*stream) {
                 // The end of the piece: the next piece begins there, or nothing is left.
                 let end = table.info(&piece.name).map_or(0, |info| info.end);
@@ -275,9 +277,9 @@ impl Played {
     }
 
     /// Answers the requests that wait at a position at which there are bytes now.
-    fn wake(&mut self) {
+    fn answer_waits(&mut self) {
         let (table, events) = (&self.table, &mut self.events);
-        self.waits.retain(|(tag, name, position)| {
+        self.position_waits.retain(|(tag, name, position)| {
             let nothing = matches!(
                 table.locate(name, *position),
                 Err(LocateError::BehindEnd { finished: false, .. })
@@ -305,13 +307,13 @@ impl StreamRequests for Played {
         self.admit()?;
         self.number += 1;
         let stream = StreamName { owner: OWN, boot: 1, number: self.number };
-        let open = Command::Open { name: name.clone(), how, writer, stream, now_ms: 1_000 };
-        self.asked.push_back(Asked::Command(tag, open));
+        let open = Command::Open { name: name.clone(), mode: how, writer, stream, now_ms: 1_000 };
+        self.queued_requests.push_back(QueuedRequest::Command(tag, open));
         Ok(())
     }
 
     fn room(&self, piece: StreamName) -> usize {
-        self.rooms_asked.update(|asked| asked + 1);
+        self.room_queries.update(|asked| asked + 1);
         let Some(open) = self.pieces.get(&piece) else {
             return 0;
         };
@@ -347,7 +349,7 @@ impl StreamRequests for Played {
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure> {
         self.admit()?;
         let close = Command::Close { stream: piece, finish };
-        self.asked.push_back(Asked::Command(tag, close));
+        self.queued_requests.push_back(QueuedRequest::Command(tag, close));
         Ok(())
     }
 
@@ -362,8 +364,8 @@ impl StreamRequests for Played {
     fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure> {
         self.admit()?;
         let name = name.clone();
-        let trim = Command::Trim { name, before };
-        self.asked.push_back(Asked::Command(tag, trim));
+        let trim = Command::Trim { name, retain_from: before };
+        self.queued_requests.push_back(QueuedRequest::Command(tag, trim));
         Ok(())
     }
 
@@ -371,20 +373,20 @@ impl StreamRequests for Played {
         self.admit()?;
         let name = name.clone();
         let retain = Command::Retain { name, keep };
-        self.asked.push_back(Asked::Command(tag, retain));
+        self.queued_requests.push_back(QueuedRequest::Command(tag, retain));
         Ok(())
     }
 
     fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure> {
         self.admit()?;
         let remove = Command::Remove { name: name.clone() };
-        self.asked.push_back(Asked::Command(tag, remove));
+        self.queued_requests.push_back(QueuedRequest::Command(tag, remove));
         Ok(())
     }
 
     fn look(&mut self, tag: StreamTag) -> Result<(), Failure> {
         self.admit()?;
-        self.asked.push_back(Asked::Look(tag));
+        self.queued_requests.push_back(QueuedRequest::Look(tag));
         Ok(())
     }
 
@@ -406,21 +408,21 @@ impl StreamRequests for Played {
     ) -> Result<(), Failure> {
         self.admit()?;
         assert!(bytes_max > 0, "a read of nothing");
-        let read = Asked::Read(tag, name.clone(), position, bytes_max);
-        self.asked.push_back(read);
+        let read = QueuedRequest::Read(tag, name.clone(), position, bytes_max);
+        self.queued_requests.push_back(read);
         Ok(())
     }
 
     fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure> {
         self.admit()?;
-        self.waits.push((tag, name.clone(), position));
-        self.wake();
+        self.position_waits.push((tag, name.clone(), position));
+        self.answer_waits();
         Ok(())
     }
 
     fn forget(&mut self, tag: StreamTag) {
-        self.forgotten.push(tag);
-        self.waits.retain(|(waiting, ..)| *waiting != tag);
+        self.dropped_tags.push(tag);
+        self.position_waits.retain(|(waiting, ..)| *waiting != tag);
     }
 
     fn leader(&self) -> Option<&str> {

@@ -15,7 +15,7 @@ type Raw = Node<StreamFront>;
 /// Connects a client and opens its stream.
 fn connect(node: &mut Raw) -> ConnectionId {
     let id = node.at(Door::StreamsRaw);
-    node.settle();
+    node.run_until_quiet();
     assert!(node.front.ready(id));
     id
 }
@@ -29,7 +29,7 @@ fn made_elsewhere(played: &mut Played, name: &str, number: u32) {
     let stream = StreamName { boot: 7, number, ..StreamName::default() };
     let open = Command::Open {
         name: name.parse().unwrap(),
-        how: OpenMode::Create,
+        mode: OpenMode::Create,
         writer: Writer(u128::from(number)),
         stream,
         now_ms: 0,
@@ -53,7 +53,7 @@ fn newly_durable_bytes_are_counted_and_a_half_close_ends_the_stream() {
     node.half_close(id);
     assert!(node.front.is_busy(id));
     assert!(node.is_open(id), "counts are owed");
-    node.settle();
+    node.run_until_quiet();
     assert_eq!(node.counts(id), [2]);
     assert!(!node.is_open(id));
     let info = node.played.info("raw-1-1").unwrap();
@@ -73,7 +73,7 @@ fn what_came_before_the_stream_was_open_is_in_it() {
         node.half_close(id);
         assert_eq!(node.front.is_busy(id), bytes.is_empty());
         assert_eq!(node.left_over(id), bytes.len());
-        node.settle();
+        node.run_until_quiet();
         let total: u32 = node.counts(id).iter().sum();
         assert_eq!(total as usize, bytes.len());
         let info = node.played.info("raw-1-1").unwrap();
@@ -87,12 +87,12 @@ fn a_large_count_is_said_in_several_and_few_wait() {
     let id = connect(&mut node);
     let piece = piece(&node, "raw-1-1");
     let most = u64::from(u32::MAX);
-    node.played.say(Event::Durable(piece, 2 * most + 5));
+    node.played.queue_event(Event::Durable(piece, 2 * most + 5));
     assert_eq!(node.counts(id), [u32::MAX, u32::MAX, 5]);
-    node.played.say(Event::Durable(piece, 3 * most + 5));
+    node.played.queue_event(Event::Durable(piece, 3 * most + 5));
     assert_eq!(node.counts(id), [u32::MAX]);
     node.window(id, 0);
-    node.played.say(Event::Durable(piece, 1003 * most + 5));
+    node.played.queue_event(Event::Durable(piece, 1003 * most + 5));
     node.turn();
     assert!(node.front.output(id).len() <= 64);
     node.window(id, usize::MAX);
@@ -114,7 +114,7 @@ fn numbers_go_on_behind_those_that_there_are() {
     assert!(node.played.info("raw-1-8").is_some());
     // Two connections at the same time.
     let ids = [node.at(Door::StreamsRaw), node.at(Door::StreamsRaw)];
-    node.settle();
+    node.run_until_quiet();
     assert!(ids.iter().all(|id| node.front.ready(*id)));
     assert!(node.played.info("raw-1-9").is_some() && node.played.info("raw-1-10").is_some());
 
@@ -124,7 +124,7 @@ fn numbers_go_on_behind_those_that_there_are() {
     for (name, number) in [("raw-1-11", 100), ("raw-1-14", 101)] {
         made_elsewhere(&mut node.played, name, number);
     }
-    node.settle();
+    node.run_until_quiet();
     assert!(node.front.ready(id));
     assert!(node.played.info("raw-1-15").is_some());
     assert!(node.resets.is_empty());
@@ -142,7 +142,7 @@ fn a_client_is_not_read_while_there_is_no_room() {
     let mut told = 0;
     while node.is_open(id) {
         node.played.decide(4);
-        node.settle();
+        node.run_until_quiet();
         told += node.counts(id).iter().sum::<u32>();
     }
     assert_eq!(told, 25);
@@ -170,14 +170,14 @@ fn a_client_that_breaks_off_leaves_its_stream_open() {
     // The client disconnects before its stream is open.
     let id = node.at(Door::StreamsRaw);
     node.hang_up(id);
-    node.settle();
+    node.run_until_quiet();
     assert_eq!(node.played.info("raw-1-2").unwrap().writing, None);
     // The client disconnects after its half-close: the close is carried out.
     let id = connect(&mut node);
     node.send(id, b"abc");
     node.half_close(id);
     node.hang_up(id);
-    node.settle();
+    node.run_until_quiet();
     assert!(node.played.info("raw-1-3").unwrap().finished);
     assert_eq!((node.front.connections(), node.front.open_requests()), (0, 0));
 }
@@ -222,7 +222,7 @@ fn what_goes_wrong_resets_the_connection() {
     let mut node = Node::new();
     node.at(Door::StreamsRaw);
     let tag = node.played.swallow().expect("the open");
-    node.played.say(Event::Failed(tag, Failure::Unknown));
+    node.played.queue_event(Event::Failed(tag, Failure::Unknown));
     node.turn();
     let expected = "cannot open a stream: the outcome is unknown";
     assert_eq!(node.resets, [expected]);
@@ -240,7 +240,7 @@ fn what_goes_wrong_resets_the_connection() {
     node.half_close(id);
     let written = piece(&node, "raw-1-1");
     let tag = node.played.swallow().expect("the close");
-    node.played.say(Event::Failed(tag, Failure::NoQuorum));
+    node.played.queue_event(Event::Failed(tag, Failure::NoQuorum));
     node.turn();
     assert_eq!(node.resets.len(), 1);
     assert_eq!(node.played.abandoned, [written]);

@@ -16,7 +16,7 @@ fn pattern(length: usize) -> Vec<u8> {
 
 fn read(node: &mut Node<StreamFront>, id: ConnectionId, from: u64, to: u64, follow: bool) {
     let name = "s";
-    node.say(id, Ask::Read { from, to, follow, name });
+    node.send_request(id, Ask::Read { from, to, follow, name });
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn every_range_comes_byte_by_byte() {
     ] {
         for follow in [false, true] {
             read(&mut node, id, from, to, follow);
-            node.settle();
+            node.run_until_quiet();
             let (got, end) = node.got(id, from);
             let last = to.min(700_000).max(from);
             assert!(got == bytes[from as usize..last as usize], "{from} to {to}");
@@ -53,9 +53,9 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
     let mut node = Node::new();
     node.stream("s", b"abcdef");
     let id = node.client();
-    node.say(id, Ask::Trim { before: 2, name: "s" });
-    node.settle();
-    assert_eq!(node.hear(id), ["Done { position: 2 }"]);
+    node.send_request(id, Ask::Trim { before: 2, name: "s" });
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), ["Done { position: 2 }"]);
     for follow in [false, true] {
         for (from, error) in [
             (1, "error trimmed at 2"),
@@ -63,15 +63,15 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
             (u64::MAX, "error behind-end at 6"),
         ] {
             read(&mut node, id, from, u64::MAX, follow);
-            node.settle();
-            assert_eq!(node.hear(id), [error]);
+            node.run_until_quiet();
+            assert_eq!(node.take_answers(id), [error]);
         }
     }
     for name in ["none", "a\nb", ""] {
-        node.say(id, Ask::Read { from: 0, to: 9, follow: false, name });
-        node.settle();
+        node.send_request(id, Ask::Read { from: 0, to: 9, follow: false, name });
+        node.run_until_quiet();
         let error = if name == "none" { "unknown" } else { "name" };
-        assert_eq!(node.hear(id), [format!("error {error} at 0")]);
+        assert_eq!(node.take_answers(id), [format!("error {error} at 0")]);
     }
 }
 
@@ -86,11 +86,11 @@ fn nothing_is_answered_before_the_replica_was_asked_how_fresh_it_is() {
         Ask::List { after: "" },
         Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" },
     ] {
-        node.say(id, ask);
-        assert_eq!(node.hear(id), [""; 0], "{ask:?}");
+        node.send_request(id, ask);
+        assert_eq!(node.take_answers(id), [""; 0], "{ask:?}");
         assert!(node.front.is_busy(id));
-        node.settle();
-        assert_ne!(node.hear(id), [""; 0], "{ask:?}");
+        node.run_until_quiet();
+        assert_ne!(node.take_answers(id), [""; 0], "{ask:?}");
     }
 }
 
@@ -103,7 +103,7 @@ fn a_slow_reader_holds_little_and_stops_nobody() {
     node.window(slow, 0);
     read(&mut node, slow, 0, u64::MAX, false);
     read(&mut node, fast, 0, u64::MAX, false);
-    node.settle();
+    node.run_until_quiet();
     let (got, _) = node.got(fast, 0);
     assert!(got == bytes);
     let held = node.front.held_bytes_of(slow);
@@ -113,7 +113,7 @@ fn a_slow_reader_holds_little_and_stops_nobody() {
     let end = loop {
         assert!(node.front.held_bytes_of(slow) <= OUTPUT_BYTES_MAX + HEADS_MAX);
         node.window(slow, 30_000);
-        node.settle();
+        node.run_until_quiet();
         let (more, rest) = node.got(slow, got.len() as u64);
         got.extend(more);
         if !rest.is_empty() {
@@ -133,7 +133,7 @@ fn a_full_socket_is_no_reason_for_the_next_turn() {
     let id = node.client();
     node.window(id, 0);
     read(&mut node, id, 0, u64::MAX, false);
-    node.settle();
+    node.run_until_quiet();
     node.window(id, 100);
     node.turn();
     assert!(!node.front.is_eager());
@@ -156,7 +156,7 @@ fn many_slow_readers_hold_little_together() {
         Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" }.encode(&mut ask);
         node.queue(*id, &ask);
     }
-    node.settle();
+    node.run_until_quiet();
     let held = node.front.held_bytes();
     assert!(held > EASY, "{held}: there were not enough of them");
     let least = COUNT * (16 << 10);
@@ -164,7 +164,7 @@ fn many_slow_readers_hold_little_together() {
     for id in readers {
         node.window(id, usize::MAX);
     }
-    node.settle();
+    node.run_until_quiet();
     assert!(node.front.held_bytes() <= COUNT * 128);
 }
 
@@ -174,27 +174,27 @@ fn a_follower_gets_what_comes_and_ends_when_the_stream_is_closed_for_good() {
     let writer = node.writer("s", 1);
     let id = node.client();
     read(&mut node, id, 0, u64::MAX, true);
-    node.settle();
-    assert_eq!(node.hear(id), [""; 0]);
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), [""; 0]);
     assert!(!node.front.is_busy(id), "it has everything");
     assert_eq!(node.front.open_requests(), 0, "no answer is due");
     for part in [b"abc", b"def"] {
-        node.say(writer, Ask::Data(part));
+        node.send_request(writer, Ask::Data(part));
         node.played.decide(usize::MAX);
-        node.settle();
+        node.run_until_quiet();
     }
-    assert_eq!(node.hear(id), ["3 bytes from 0", "3 bytes from 3"]);
+    assert_eq!(node.take_answers(id), ["3 bytes from 0", "3 bytes from 3"]);
     // The next piece belongs to the same stream.
     node.hang_up(writer);
-    node.settle();
-    assert_eq!(node.hear(id), [""; 0]);
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), [""; 0]);
     let writer = node.client();
-    node.say(writer, Ask::Open { how: How::Append, writer: 2, name: "s" });
-    node.settle();
-    node.say(writer, Ask::Data(b"ghi"));
-    node.say(writer, Ask::Close { finish: true });
-    node.settle();
-    assert_eq!(node.hear(id), ["3 bytes from 6", "End { position: 9, finished: true }"]);
+    node.send_request(writer, Ask::Open { how: How::Append, writer: 2, name: "s" });
+    node.run_until_quiet();
+    node.send_request(writer, Ask::Data(b"ghi"));
+    node.send_request(writer, Ask::Close { finish: true });
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), ["3 bytes from 6", "End { position: 9, finished: true }"]);
 }
 
 #[test]
@@ -203,13 +203,13 @@ fn a_follower_ends_at_its_last_position_too() {
     let writer = node.writer("s", 1);
     let id = node.client();
     read(&mut node, id, 0, 4, true);
-    node.say(writer, Ask::Data(b"abcdef"));
+    node.send_request(writer, Ask::Data(b"abcdef"));
     node.played.decide(3);
-    node.settle();
-    assert_eq!(node.hear(id), ["3 bytes from 0"]);
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), ["3 bytes from 0"]);
     node.played.decide(usize::MAX);
-    node.settle();
-    assert_eq!(node.hear(id), ["1 bytes from 3", "End { position: 4, finished: false }"]);
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), ["1 bytes from 3", "End { position: 4, finished: false }"]);
 }
 
 /// A read without following ends at the end that the stream had when the read began. Otherwise it
@@ -218,32 +218,35 @@ fn a_follower_ends_at_its_last_position_too() {
 fn who_does_not_follow_gets_what_there_was_when_the_read_began() {
     let mut node = Node::new();
     let writer = node.writer("s", 1);
-    node.say(writer, Ask::Data(&[1; 1000]));
+    node.send_request(writer, Ask::Data(&[1; 1000]));
     node.played.decide(usize::MAX);
     node.turn();
     let id = node.client();
     read(&mut node, id, 0, u64::MAX, false);
-    node.played.settle();
+    node.played.execute_all();
     node.turn();
-    node.say(writer, Ask::Data(&[2; 1000]));
+    node.send_request(writer, Ask::Data(&[2; 1000]));
     node.played.decide(usize::MAX);
-    node.settle();
-    assert_eq!(node.hear(id), ["1000 bytes from 0", "End { position: 1000, finished: false }"]);
+    node.run_until_quiet();
+    assert_eq!(
+        node.take_answers(id),
+        ["1000 bytes from 0", "End { position: 1000, finished: false }"]
+    );
 }
 
 #[test]
 fn a_follower_that_half_closes_is_gone_when_it_has_everything() {
     let mut node = Node::new();
     let writer = node.writer("s", 1);
-    node.say(writer, Ask::Data(b"abc"));
+    node.send_request(writer, Ask::Data(b"abc"));
     node.played.decide(usize::MAX);
     let id = node.client();
     read(&mut node, id, 0, u64::MAX, true);
     node.half_close(id);
     assert!(node.is_open(id), "it is owed three bytes");
-    node.settle();
+    node.run_until_quiet();
     assert!(!node.is_open(id));
-    assert_eq!(node.played.forgotten.len(), 1);
+    assert_eq!(node.played.dropped_tags.len(), 1);
 }
 
 #[test]
@@ -253,12 +256,13 @@ fn a_trim_under_a_reader_is_an_error() {
     let id = node.client();
     node.window(id, 0);
     read(&mut node, id, 0, u64::MAX, false);
-    node.settle();
-    let trim = Command::Trim { name: "s".parse().unwrap(), before: OUTPUT_BYTES_MAX as u64 + 7 };
+    node.run_until_quiet();
+    let trim =
+        Command::Trim { name: "s".parse().unwrap(), retain_from: OUTPUT_BYTES_MAX as u64 + 7 };
     node.played.elsewhere(&trim).unwrap();
     node.window(id, usize::MAX);
-    node.settle();
-    let heard = node.hear(id);
+    node.run_until_quiet();
+    let heard = node.take_answers(id);
     let (last, parts) = heard.split_last().expect("something was sent");
     assert_eq!(last, "error trimmed at 4194311");
     assert!(parts.iter().all(|part| part.contains("bytes from")));
@@ -275,12 +279,12 @@ fn another_stream_of_the_same_name_is_not_read_on() {
         let id = node.client();
         node.window(id, 0);
         read(&mut node, id, 0, u64::MAX, follow);
-        node.settle();
+        node.run_until_quiet();
         let name = "s".parse().unwrap();
         node.played.elsewhere(&Command::Remove { name }).unwrap();
         node.stream("s", &vec![0; bytes.len()]);
         node.window(id, usize::MAX);
-        node.settle();
+        node.run_until_quiet();
         let (got, end) = node.got(id, 0);
         assert!(got == bytes[..got.len()]);
         assert_eq!(end.len(), 1);
@@ -295,12 +299,12 @@ fn bytes_of_another_stream_that_come_late_are_not_sent() {
     node.stream("s", b"abc");
     let id = node.client();
     read(&mut node, id, 0, u64::MAX, false);
-    node.played.settle();
+    node.played.execute_all();
     node.turn();
     let name = "s".parse().unwrap();
     node.played.elsewhere(&Command::Remove { name }).unwrap();
     node.stream("s", b"xyz");
-    node.settle();
+    node.run_until_quiet();
     let (got, end) = node.got(id, 0);
     assert_eq!(got, b"");
     assert!(end[0].contains("the stream was deleted"), "{end:?}");
@@ -313,7 +317,7 @@ fn a_reader_that_hangs_up_is_forgotten() {
     let id = node.client();
     read(&mut node, id, 0, u64::MAX, false);
     node.hang_up(id);
-    assert_eq!(node.played.forgotten.len(), 1);
+    assert_eq!(node.played.dropped_tags.len(), 1);
     assert_eq!((node.front.open_requests(), node.front.held_bytes()), (0, 0));
 }
 
@@ -328,8 +332,8 @@ fn one_request_is_answered_after_the_other() {
     node.send(id, &[first, second.clone()].concat());
     assert!(!node.front.ready(id), "the second is not taken");
     assert_eq!(node.left_over(id), second.len());
-    node.settle();
-    assert_eq!(node.hear(id), ["s [0, 3) finished ", "error unknown at 0"]);
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), ["s [0, 3) finished ", "error unknown at 0"]);
 }
 
 #[test]
@@ -342,14 +346,14 @@ fn a_list_has_all_names_in_their_order_however_slow_the_client_is() {
     }
     let id = node.client();
     node.window(id, 0);
-    node.say(id, Ask::List { after: "" });
-    node.settle();
+    node.send_request(id, Ask::List { after: "" });
+    node.run_until_quiet();
     assert!(node.front.held_bytes_of(id) <= OUTPUT_BYTES_MAX);
     let mut heard = Vec::new();
     while heard.last().map(String::as_str) != Some("ListEnd") {
         node.window(id, 1000);
-        node.settle();
-        heard.extend(node.hear(id));
+        node.run_until_quiet();
+        heard.extend(node.take_answers(id));
     }
     assert_eq!(heard.len(), 501);
     for (number, line) in (0..500).zip(&heard) {
@@ -358,8 +362,8 @@ fn a_list_has_all_names_in_their_order_however_slow_the_client_is() {
 
     node.window(id, usize::MAX);
     for (after, expected) in [(name(497), 3), (name(499), 1), ("zzz".into(), 1)] {
-        node.say(id, Ask::List { after: &after });
-        node.settle();
-        assert_eq!(node.hear(id).len(), expected, "behind {after}");
+        node.send_request(id, Ask::List { after: &after });
+        node.run_until_quiet();
+        assert_eq!(node.take_answers(id).len(), expected, "behind {after}");
     }
 }

@@ -12,30 +12,30 @@ use crate::{
 
 fn open<F: Front>(node: &mut Node<F>, id: ConnectionId, how: How, writer: u128) -> Vec<String> {
     let name = "s";
-    node.say(id, Ask::Open { how, writer, name });
-    node.settle();
-    node.hear(id)
+    node.send_request(id, Ask::Open { how, writer, name });
+    node.run_until_quiet();
+    node.take_answers(id)
 }
 
 #[test]
 fn what_a_writer_sends_is_durable_in_its_order_and_counted() {
     let mut node = Node::new();
     let id = node.writer("s", 1);
-    node.say(id, Ask::Data(b"abc"));
-    assert_eq!(node.hear(id), [""; 0], "nothing is decided");
+    node.send_request(id, Ask::Data(b"abc"));
+    assert_eq!(node.take_answers(id), [""; 0], "nothing is decided");
     node.played.decide(2);
-    assert_eq!(node.hear(id), ["Durable { position: 2 }"]);
-    node.say(id, Ask::Data(b""));
-    node.say(id, Ask::Data(b"de"));
+    assert_eq!(node.take_answers(id), ["Durable { position: 2 }"]);
+    node.send_request(id, Ask::Data(b""));
+    node.send_request(id, Ask::Data(b"de"));
     node.played.decide(usize::MAX);
-    assert_eq!(node.hear(id), ["Durable { position: 5 }"]);
-    node.say(id, Ask::Close { finish: true });
+    assert_eq!(node.take_answers(id), ["Durable { position: 5 }"]);
+    node.send_request(id, Ask::Close { finish: true });
     assert!(node.front.is_busy(id));
-    node.played.settle();
-    assert_eq!(node.hear(id), ["Closed { position: 5 }"]);
+    node.played.execute_all();
+    assert_eq!(node.take_answers(id), ["Closed { position: 5 }"]);
 
-    node.say(id, Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" });
-    node.settle();
+    node.send_request(id, Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" });
+    node.run_until_quiet();
     let (got, end) = node.got(id, 0);
     assert_eq!(got, b"abcde");
     assert_eq!(end, ["End { position: 5, finished: true }"]);
@@ -55,8 +55,11 @@ fn frames_may_come_in_pieces() {
         for piece in sent.chunks(size) {
             node.send(id, piece);
         }
-        node.settle();
-        assert_eq!(node.hear(id).last().map(String::as_str), Some("Closed { position: 11 }"));
+        node.run_until_quiet();
+        assert_eq!(
+            node.take_answers(id).last().map(String::as_str),
+            Some("Closed { position: 11 }")
+        );
     }
 }
 
@@ -65,21 +68,21 @@ fn a_writer_is_not_read_while_there_is_no_room() {
     let mut node = Node::new();
     node.played.room = 10;
     let id = node.writer("s", 1);
-    node.say(id, Ask::Data(&[7; 25]));
+    node.send_request(id, Ask::Data(&[7; 25]));
     assert_eq!((node.played.undecided(), node.left_over(id)), (10, 15));
     assert!(!node.front.ready(id));
     assert!(node.front.held_bytes_of(id) <= 128, "no byte waits in the front");
     node.played.decide(4);
-    assert_eq!(node.hear(id), ["Durable { position: 4 }"]);
+    assert_eq!(node.take_answers(id), ["Durable { position: 4 }"]);
     assert_eq!((node.played.undecided(), node.left_over(id)), (10, 11));
     while node.left_over(id) > 0 {
         node.played.decide(usize::MAX);
         node.turn();
     }
     assert!(node.front.ready(id));
-    node.say(id, Ask::Close { finish: true });
-    node.settle();
-    assert_eq!(node.hear(id).last().map(String::as_str), Some("Closed { position: 25 }"));
+    node.send_request(id, Ask::Close { finish: true });
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id).last().map(String::as_str), Some("Closed { position: 25 }"));
 }
 
 /// Space that becomes free in a turn is used in that turn, because afterwards the reactor sleeps
@@ -89,7 +92,7 @@ fn room_that_comes_with_durability_is_seen_at_once() {
     let mut node = Node::new();
     node.played.room = 2;
     let id = node.writer("s", 1);
-    node.say(id, Ask::Data(b"abcdef"));
+    node.send_request(id, Ask::Data(b"abcdef"));
     node.played.decide(usize::MAX);
     assert!(!node.front.ready(id));
     let durable = node.played.next_event().expect("it is durable");
@@ -103,7 +106,7 @@ fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     let mut node = Node::new();
     let id = node.writer("s", 1);
     node.played.room = 0;
-    node.say(id, Ask::Data(b"abc"));
+    node.send_request(id, Ask::Data(b"abc"));
     assert_eq!((node.left_over(id), node.front.ready(id)), (3, false));
     node.played.room = 100;
     node.turn();
@@ -119,12 +122,12 @@ fn writers_without_room_are_asked_in_turn_as_far_as_there_is_room() {
         (0..WRITERS).map(|number| node.writer(&format!("s{number}"), 1)).collect();
     node.played.room = 0;
     for id in &writers {
-        node.say(*id, Ask::Data(&[7; 100]));
+        node.send_request(*id, Ask::Data(&[7; 100]));
     }
     node.played.shared_room = Some(0);
-    node.played.rooms_asked.set(0);
+    node.played.room_queries.set(0);
     node.turn();
-    assert_eq!(node.played.rooms_asked.get(), 0, "there is no room for any");
+    assert_eq!(node.played.room_queries.get(), 0, "there is no room for any");
 
     // Each turn has space for four more writers; those that have waited longest use it.
     (node.played.room, node.played.shared_room) = (100, Some(4 * 100));
@@ -141,32 +144,32 @@ fn a_client_that_does_not_read_is_told_the_last_durable_position_only() {
     let id = node.writer("s", 1);
     node.window(id, 0);
     for count in 1..=1000_u64 {
-        node.say(id, Ask::Data(b"x"));
+        node.send_request(id, Ask::Data(b"x"));
         node.played.decide(usize::MAX);
         node.turn();
         assert!(node.front.held_bytes_of(id) <= 256, "after {count}");
     }
     node.window(id, usize::MAX);
-    assert_eq!(node.hear(id), ["Durable { position: 1 }", "Durable { position: 1000 }"]);
+    assert_eq!(node.take_answers(id), ["Durable { position: 1 }", "Durable { position: 1000 }"]);
 }
 
 #[test]
 fn a_position_never_goes_back_whatever_the_replica_says() {
     let mut node = Node::new();
     let id = node.writer("s", 1);
-    node.say(id, Ask::Data(b"abc"));
+    node.send_request(id, Ask::Data(b"abc"));
     node.played.decide(usize::MAX);
-    assert_eq!(node.hear(id), ["Durable { position: 3 }"]);
+    assert_eq!(node.take_answers(id), ["Durable { position: 3 }"]);
     let piece = node.played.info("s").unwrap().writing.unwrap();
-    node.played.say(Event::Durable(piece, 2));
-    assert_eq!(node.hear(id), [""; 0]);
+    node.played.queue_event(Event::Durable(piece, 2));
+    assert_eq!(node.take_answers(id), [""; 0]);
 }
 
 #[test]
 fn whoever_is_fenced_is_told_where_and_may_ask_again() {
     let mut node = Node::new();
     let id = node.writer("s", 1);
-    node.say(id, Ask::Data(b"abcdef"));
+    node.send_request(id, Ask::Data(b"abcdef"));
     node.played.decide(4);
     node.turn();
     node.played.take_over("s", 2).unwrap();
@@ -174,12 +177,12 @@ fn whoever_is_fenced_is_told_where_and_may_ask_again() {
     let mut late = Vec::new();
     Ask::Data(b"ghi").encode(&mut late);
     node.send(id, &late[..9]);
-    assert_eq!(node.hear(id), ["Durable { position: 4 }", "Ended { position: 4 }"]);
+    assert_eq!(node.take_answers(id), ["Durable { position: 4 }", "Ended { position: 4 }"]);
     node.send(id, &late[9..]);
-    node.say(id, Ask::Data(b"jkl"));
-    node.say(id, Ask::Close { finish: true });
-    node.settle();
-    assert_eq!(node.hear(id), [""; 0]);
+    node.send_request(id, Ask::Data(b"jkl"));
+    node.send_request(id, Ask::Close { finish: true });
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), [""; 0]);
     assert_eq!(node.played.info("s").unwrap().end, 4);
 
     assert_eq!(open(&mut node, id, How::Continue, 1), ["error fenced at 0"]);
@@ -197,14 +200,14 @@ fn a_writer_without_room_that_is_fenced_is_read_again() {
     let mut node = Node::new();
     node.played.room = 2;
     let id = node.writer("s", 1);
-    node.say(id, Ask::Data(b"abcdef"));
+    node.send_request(id, Ask::Data(b"abcdef"));
     assert!(!node.front.ready(id));
     node.played.take_over("s", 2).unwrap();
     node.turn();
     assert_eq!(node.left_over(id), 0);
-    node.say(id, Ask::Stat { name: "s" });
-    node.settle();
-    assert_eq!(node.hear(id), ["Ended { position: 0 }", "s [0, 0) open written 9"]);
+    node.send_request(id, Ask::Stat { name: "s" });
+    node.run_until_quiet();
+    assert_eq!(node.take_answers(id), ["Ended { position: 0 }", "s [0, 0) open written 9"]);
 }
 
 /// If a piece ends while its close is in flight, the client gets one answer: the end.
@@ -212,21 +215,21 @@ fn a_writer_without_room_that_is_fenced_is_read_again() {
 fn a_close_and_the_end_are_one_answer() {
     let mut node = Node::new();
     let id = node.writer("s", 1);
-    node.say(id, Ask::Close { finish: true });
+    node.send_request(id, Ask::Close { finish: true });
     let tag = node.played.swallow().expect("the close");
     node.played.take_over("s", 2).unwrap();
-    assert_eq!(node.hear(id), ["Ended { position: 0 }"]);
-    assert_eq!(node.played.forgotten, [tag]);
+    assert_eq!(node.take_answers(id), ["Ended { position: 0 }"]);
+    assert_eq!(node.played.dropped_tags, [tag]);
     assert_eq!(node.front.open_requests(), 0);
-    node.say(id, Ask::Close { finish: true });
-    assert_eq!(node.hear(id), ["error out-of-order at 0"]);
+    node.send_request(id, Ask::Close { finish: true });
+    assert_eq!(node.take_answers(id), ["error out-of-order at 0"]);
 }
 
 #[test]
 fn the_same_writer_comes_back_and_goes_on_at_the_exact_position() {
     let mut node = Node::new();
     let first = node.writer("s", 1);
-    node.say(first, Ask::Data(b"abc"));
+    node.send_request(first, Ask::Data(b"abc"));
     // The node does not know yet that the connection is dead.
     let second = node.client();
     assert_eq!(
@@ -234,8 +237,8 @@ fn the_same_writer_comes_back_and_goes_on_at_the_exact_position() {
         ["Opened { position: 0 }"],
         "nothing was decided"
     );
-    assert_eq!(node.hear(first), ["Ended { position: 0 }"]);
-    node.say(second, Ask::Data(b"abc"));
+    assert_eq!(node.take_answers(first), ["Ended { position: 0 }"]);
+    node.send_request(second, Ask::Data(b"abc"));
     node.played.decide(usize::MAX);
     node.turn();
     node.hang_up(second);
@@ -255,7 +258,7 @@ fn who_goes_away_without_a_close_gives_up_its_piece() {
     for leave in leave {
         let mut node = Node::new();
         let id = node.writer("s", 1);
-        node.say(id, Ask::Data(b"abc"));
+        node.send_request(id, Ask::Data(b"abc"));
         leave(&mut node, id);
         assert_eq!(node.front.connections(), 0);
         assert_eq!(node.played.abandoned.len(), 1);
@@ -268,11 +271,11 @@ fn who_goes_away_without_a_close_gives_up_its_piece() {
 fn who_half_closes_behind_a_close_still_gets_the_answer() {
     let mut node = Node::new();
     let id = node.writer("s", 1);
-    node.say(id, Ask::Data(b"abc"));
-    node.say(id, Ask::Close { finish: true });
+    node.send_request(id, Ask::Data(b"abc"));
+    node.send_request(id, Ask::Close { finish: true });
     node.half_close(id);
     assert!(node.is_open(id));
-    node.played.settle();
+    node.played.execute_all();
     // Events delivered before the close.
     while let Some(event) = node.played.next_event() {
         node.front.streamed(event.lent(), &mut node.played);
@@ -289,10 +292,10 @@ fn a_piece_that_opens_when_its_client_is_gone_is_given_up() {
     let mut node = Node::new();
     let id = node.client();
     let name = "s";
-    node.say(id, Ask::Open { how: How::Create, writer: 1, name });
+    node.send_request(id, Ask::Open { how: How::Create, writer: 1, name });
     node.hang_up(id);
     assert_eq!(node.front.open_requests(), 1);
-    node.settle();
+    node.run_until_quiet();
     assert_eq!(node.front.open_requests(), 0);
     assert_eq!(node.played.abandoned.len(), 1);
     assert_eq!(node.played.info("s").unwrap().writing, None);
@@ -302,10 +305,10 @@ fn a_piece_that_opens_when_its_client_is_gone_is_given_up() {
 fn a_close_that_fails_when_its_client_is_gone_is_made_up_for() {
     let mut node = Node::new();
     let id = node.writer("s", 1);
-    node.say(id, Ask::Close { finish: true });
+    node.send_request(id, Ask::Close { finish: true });
     node.hang_up(id);
     let tag = node.played.swallow().expect("the close");
-    node.played.say(Event::Failed(tag, Failure::Unknown));
+    node.played.queue_event(Event::Failed(tag, Failure::Unknown));
     node.turn();
     assert_eq!(node.played.abandoned.len(), 1);
     assert_eq!(node.front.open_requests(), 0);
@@ -315,9 +318,9 @@ fn a_close_that_fails_when_its_client_is_gone_is_made_up_for() {
 fn a_close_that_succeeds_when_its_client_is_gone_is_all_there_is_to_do() {
     let mut node = Node::new();
     let id = node.writer("s", 1);
-    node.say(id, Ask::Close { finish: true });
+    node.send_request(id, Ask::Close { finish: true });
     node.hang_up(id);
-    node.settle();
+    node.run_until_quiet();
     assert!(node.played.info("s").unwrap().finished);
     assert!(node.played.abandoned.is_empty());
     assert_eq!(node.front.open_requests(), 0);
@@ -332,9 +335,9 @@ fn every_refusal_has_its_code_and_the_connection_goes_on() {
     assert_eq!(open(&mut node, id, How::Append, 1), ["error finished at 0"]);
     assert_eq!(open(&mut node, id, How::Continue, 1), ["error fenced at 0"]);
     let trim = |node: &mut Node<_>, before, name| {
-        node.say(id, Ask::Trim { before, name });
-        node.settle();
-        node.hear(id)
+        node.send_request(id, Ask::Trim { before, name });
+        node.run_until_quiet();
+        node.take_answers(id)
     };
     assert_eq!(trim(&mut node, u64::MAX, "s"), ["error behind-end at 3"]);
     assert_eq!(trim(&mut node, 2, "none"), ["error unknown at 0"]);
@@ -343,9 +346,9 @@ fn every_refusal_has_its_code_and_the_connection_goes_on() {
     assert_eq!(trim(&mut node, 2, "s"), ["Done { position: 2 }"]);
     assert_eq!(trim(&mut node, 1, "s"), ["Done { position: 2 }"]);
     let retain = |node: &mut Node<_>, keep, name| {
-        node.say(id, Ask::Retain { keep, name });
-        node.settle();
-        node.hear(id)
+        node.send_request(id, Ask::Retain { keep, name });
+        node.run_until_quiet();
+        node.take_answers(id)
     };
     let keep = Keep { bytes: Some(7), age_ms: Some(1000) };
     assert_eq!(retain(&mut node, keep, "none"), ["error unknown at 0"]);
@@ -353,8 +356,8 @@ fn every_refusal_has_its_code_and_the_connection_goes_on() {
     assert_eq!(retain(&mut node, keep, "s"), ["Done { position: 2 }"]);
     let kept = node.played.info("s").unwrap().keep;
     assert_eq!((kept.bytes, kept.age_ms), (Some(7), Some(1000)));
-    node.say(id, Ask::Stat { name: "s" });
-    node.settle();
+    node.send_request(id, Ask::Stat { name: "s" });
+    node.run_until_quiet();
     let raw = node.raw(id);
     let shown = decode_answer(&raw).unwrap();
     assert!(matches!(shown, Found::Frame(Answer::Info(info), _) if info.keep == keep), "{shown:?}");
@@ -362,9 +365,9 @@ fn every_refusal_has_its_code_and_the_connection_goes_on() {
     assert_eq!(retain(&mut node, forever, "s"), ["Done { position: 2 }"]);
     assert_eq!(node.played.info("s").unwrap().keep, Retention::default());
     let remove = |node: &mut Node<_>| {
-        node.say(id, Ask::Remove { name: "s" });
-        node.settle();
-        node.hear(id)
+        node.send_request(id, Ask::Remove { name: "s" });
+        node.run_until_quiet();
+        node.take_answers(id)
     };
     assert_eq!(remove(&mut node), ["Done { position: 0 }"]);
     assert_eq!(remove(&mut node), ["error unknown at 0"]);
@@ -375,10 +378,10 @@ fn every_refusal_has_its_code_and_the_connection_goes_on() {
 fn a_writer_whose_stream_is_removed_is_told() {
     let mut node = Node::new();
     let id = node.writer("s", 1);
-    node.say(id, Ask::Data(b"abc"));
+    node.send_request(id, Ask::Data(b"abc"));
     let name = "s".parse().unwrap();
     node.played.elsewhere(&Command::Remove { name }).unwrap();
-    assert_eq!(node.hear(id), ["Ended { position: 0 }"]);
+    assert_eq!(node.take_answers(id), ["Ended { position: 0 }"]);
 }
 
 #[test]
@@ -393,10 +396,10 @@ fn every_failure_has_its_code_whether_at_once_or_later() {
         let error = format!("error {code} at 0");
         let mut node = Node::new();
         let id = node.client();
-        node.say(id, Ask::Remove { name: "s" });
+        node.send_request(id, Ask::Remove { name: "s" });
         let tag = node.played.swallow().expect("the removal");
-        node.played.say(Event::Failed(tag, failure));
-        assert_eq!(node.hear(id), [error.as_str()]);
+        node.played.queue_event(Event::Failed(tag, failure));
+        assert_eq!(node.take_answers(id), [error.as_str()]);
 
         node.played.refuse = Some(failure);
         for ask in [
@@ -407,8 +410,8 @@ fn every_failure_has_its_code_whether_at_once_or_later() {
             Ask::Open { how: How::Create, writer: 1, name: "s" },
             Ask::Read { from: 0, to: 0, follow: true, name: "s" },
         ] {
-            node.say(id, ask);
-            assert_eq!(node.hear(id), [error.as_str()], "{ask:?}");
+            node.send_request(id, ask);
+            assert_eq!(node.take_answers(id), [error.as_str()], "{ask:?}");
         }
         assert!(node.is_open(id));
         assert_eq!(node.front.open_requests(), 0);
@@ -416,16 +419,16 @@ fn every_failure_has_its_code_whether_at_once_or_later() {
         node.played.refuse = None;
         let id = node.writer("s", 1);
         node.played.refuse = Some(failure);
-        node.say(id, Ask::Close { finish: true });
-        assert_eq!(node.hear(id), [error.as_str()]);
+        node.send_request(id, Ask::Close { finish: true });
+        assert_eq!(node.take_answers(id), [error.as_str()]);
         assert_eq!(node.played.abandoned.len(), 1, "no writer would close it");
 
         node.played.refuse = None;
         assert_eq!(open(&mut node, id, How::Append, 1), ["Opened { position: 0 }"]);
-        node.say(id, Ask::Close { finish: true });
+        node.send_request(id, Ask::Close { finish: true });
         let tag = node.played.swallow().expect("the close");
-        node.played.say(Event::Failed(tag, failure));
-        assert_eq!(node.hear(id), [error.as_str()]);
+        node.played.queue_event(Event::Failed(tag, failure));
+        assert_eq!(node.take_answers(id), [error.as_str()]);
         assert_eq!(node.played.abandoned.len(), 2, "no writer would close it");
     }
 }
@@ -435,23 +438,23 @@ fn a_node_without_streams_says_so() {
     let mut node = Node::new();
     node.played.none = true;
     let id = node.client();
-    node.say(id, Ask::List { after: "" });
-    assert_eq!(node.hear(id), ["error unavailable at 0"]);
+    node.send_request(id, Ask::List { after: "" });
+    assert_eq!(node.take_answers(id), ["error unavailable at 0"]);
 }
 
 #[test]
 fn what_is_heard_of_pieces_and_tags_of_nobody_is_ignored() {
     let mut node = Node::new();
     let id = node.client();
-    node.say(id, Ask::Remove { name: "s" });
+    node.send_request(id, Ask::Remove { name: "s" });
     let tag = node.played.swallow().expect("the removal");
     node.hang_up(id);
-    assert_eq!(node.played.forgotten, [tag]);
+    assert_eq!(node.played.dropped_tags, [tag]);
     let unknown = StreamName::default();
     for event in
         [Event::Failed(tag, Failure::Busy), Event::Durable(unknown, 3), Event::Ended(unknown, 3)]
     {
-        node.played.say(event);
+        node.played.queue_event(event);
     }
     node.turn();
     let Played { abandoned, .. } = &node.played;
@@ -468,19 +471,19 @@ fn long_frames_of_data_are_read_to_where_they_are_kept() {
         node.played.room = room;
         let id = node.writer("s", 1);
         for data in [&long[..], &[3; 100], &long, &long, &rest] {
-            node.say(id, Ask::Data(data));
+            node.send_request(id, Ask::Data(data));
             while node.left_over(id) > 0 {
                 node.played.decide(usize::MAX);
                 node.turn();
             }
         }
         assert!(node.filled >= least, "{} with room for {room}", node.filled);
-        node.say(id, Ask::Close { finish: true });
-        node.settle();
-        node.hear(id);
+        node.send_request(id, Ask::Close { finish: true });
+        node.run_until_quiet();
+        node.take_answers(id);
         let reader = node.client();
-        node.say(reader, Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" });
-        node.settle();
+        node.send_request(reader, Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" });
+        node.run_until_quiet();
         let (got, _) = node.got(reader, 0);
         let expected = [&long[..], &[3; 100], &long, &long, &rest].concat();
         assert!(got == expected, "with room for {room}");

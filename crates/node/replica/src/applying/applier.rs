@@ -368,7 +368,7 @@ impl<S: StateMachine> Applier<S> {
             Value::Content { stream, offset } => {
                 self.apply_content(stream, offset, range, payload, to);
             }
-            Value::CloseStream(stream) => self.streams.close(stream),
+            Value::CloseStream(stream) => self.streams.close_inner(stream),
             Value::Now { ms } => self.apply_time(ms),
             Value::Raise { .. } => self.membership.raised(value),
             Value::NoOp | Value::AllocateNode { .. } => {}

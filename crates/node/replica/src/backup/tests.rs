@@ -384,7 +384,7 @@ fn streams_come_back_with_their_bytes() {
         assert_eq!((read.streams, read.stream_bytes), (3, 1270));
         assert_eq!(read.header.streams, Some(1270));
         let (table, kept) = restored_streams(&file);
-        assert_eq!(table.open().count(), 0);
+        assert_eq!(table.open_streams().count(), 0);
         for info in table.infos(None) {
             let was = before.info(&info.name).unwrap();
             assert_eq!((info.start, info.end), (was.start, was.end));

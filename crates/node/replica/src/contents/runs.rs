@@ -68,7 +68,7 @@ impl Run {
         if placed > position {
             return Some((placed.min(most), BytesLocation::Placed));
         }
-        let most = self.placed_ranges.next(position).map_or(most, |next| next.min(most));
+        let most = self.placed_ranges.next_from(position).map_or(most, |next| next.min(most));
         let mut end = position;
         while end < most
             && let Some((from, payload)) = self.piece(end)
@@ -92,7 +92,7 @@ impl Run {
     /// Returns the end, at most `most`, of the contiguous bytes starting at `position` that a
     /// record may refer to now. It stops before bytes in flight to the store.
     fn held_to(&self, position: u64, most: u64) -> u64 {
-        let placing = self.placing.next(position);
+        let placing = self.placing.next_from(position);
         self.here_to(position, placing.map_or(most, |placing| placing.min(most)))
     }
 
@@ -220,7 +220,7 @@ impl Runs {
         let run = self.streams.get_mut(&stream)?;
         let from = run.recorded_to.max(run.next).next_multiple_of(unit);
         let most = (from / chunk + 1) * chunk;
-        let most = run.placed_ranges.next(from).map_or(most, |next| next.min(most));
+        let most = run.placed_ranges.next_from(from).map_or(most, |next| next.min(most));
         let held_to = run.held_to(from, most);
         if held_to < from + unit {
             return None;

@@ -98,19 +98,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         front: &mut dyn Front,
     ) {
         self.catching_up.record_lost(
-            &done.lost,
+            &done.lost_slots,
             &mut self.spine.protocol,
             &mut self.spine.counters,
         );
         if purpose == Purpose::Scrub {
-            return self.scrubbing.answered(&done.lost, done.result.is_err());
+            return self.scrubbing.answered(&done.lost_slots, done.result.is_err());
         }
         if let Some(why) = self.spine.storing.note_read(&done) {
             self.spine.observing.queue_event(Event::Unreadable { why });
         }
         let values = match done.result {
             Ok(values) => values,
-            Err(error) if purpose == Purpose::Votes && !done.lost.is_empty() => {
+            Err(error) if purpose == Purpose::Votes && !done.lost_slots.is_empty() => {
                 return self.on_votes_lost(&error);
             }
             Err(_) => Values::new(),

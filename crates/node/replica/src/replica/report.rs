@@ -125,7 +125,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let (used_bytes, file_bytes) = keeping.bytes();
         Streams {
             named: streams.len(),
-            open: streams.open().count(),
+            open: streams.open_streams().count(),
             used_bytes,
             file_bytes,
             missing_bytes: keeping.missing_bytes(),

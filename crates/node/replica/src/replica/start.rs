@@ -152,8 +152,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let keeping = Keeping::new(store, ends, bare_to, applied_to, streams, fetch_ms);
         let cut = PieceBounds::of(keeping.layout());
         let mut runs = Runs::new(limits.stream_bytes, limits.stream_window_bytes);
-        for stream in applier.streams().open() {
-            runs.applied(stream, applier.streams().next(stream).unwrap_or(0));
+        for stream in applier.streams().open_streams() {
+            runs.applied(stream, applier.streams().next_position(stream).unwrap_or(0));
         }
         let (timeout_ms, election_ms) = (options.client_timeout_ms, timeouts.election_max_ms);
         let snapshots = Snapshots::new(
@@ -246,25 +246,25 @@ fn open_store<D: Disk>(
 /// can be written there. The store itself only knows the places from before its last checkpoint.
 fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
     let at = store.checkpointed_to();
-    let newer = recovery.placed.iter().filter(|(range, ..)| range.to > at);
+    let newer = recovery.placed_values.iter().filter(|(range, ..)| range.to > at);
     let said: Vec<_> = newer
         .filter_map(|(_, value, places)| match value {
             Value::Content { stream, .. } => Some((*stream, Place::decode_all(places)?)),
             _ => None,
         })
         .collect();
-    store.claim(said, disk);
+    store.claim_placed(said, disk);
 }
 
 /// [here-1] Returns the end of the last content in the log that was learned without its bytes.
 fn bare_to(recovery: &Recovery) -> Slot {
-    let bare = recovery.placed.iter().filter(|(.., places)| places.is_empty());
+    let bare = recovery.placed_values.iter().filter(|(.., places)| places.is_empty());
     bare.map(|(range, ..)| range.to).max().unwrap_or_default()
 }
 
 /// [value-3] Removes open votes whose placed bytes are lost, and returns messages about them.
 fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
-    let placed = &recovery.placed;
+    let placed = &recovery.placed_values;
     let gone = |vote: &mut Extent| {
         let of_vote =
             placed.iter().filter(|(_, value, places)| *value == vote.value && !places.is_empty());

@@ -34,7 +34,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         let stream = replica.streaming.owning.next_name();
         let command = Command::Open {
             name: name.clone(),
-            how,
+            mode: how,
             writer,
             stream: stream.ok_or(Failure::Busy)?,
             now_ms: self.wall_ms,
@@ -91,7 +91,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
     fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure> {
         self.replica.takes_requests()?;
         let name = name.clone();
-        let command = Command::Trim { name, before };
+        let command = Command::Trim { name, retain_from: before };
         self.replica.streams_work().request_command(self.now, tag, &command)
     }
 

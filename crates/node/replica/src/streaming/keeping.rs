@@ -201,7 +201,7 @@ impl Keeping {
                 && bytes.len() as u64 == range.len()
             {
                 let position = positions(offset, range).start;
-                self.store.put(stream, position, &bytes, disk);
+                self.store.put_bytes(stream, position, &bytes, disk);
             }
             self.stored_to = range.to.min(self.replay_to);
         }
@@ -249,7 +249,7 @@ impl Keeping {
                 Some(bytes) => {
                     let skip = usize::try_from(one.skip).unwrap_or(usize::MAX);
                     let bytes = bytes.get(skip..).unwrap_or_default();
-                    self.store.put(one.stream, position, bytes, disk);
+                    self.store.put_bytes(one.stream, position, bytes, disk);
                 }
                 // The bytes were placed; bytes that were damaged since then must be fetched.
                 None => {
@@ -267,7 +267,7 @@ impl Keeping {
                     self.holding.note_late();
                 }
                 Change::Trimmed { stream, below } => self.store.drop_below(stream, below),
-                Change::Removed { stream } => self.store.forget(stream),
+                Change::Removed { stream } => self.store.remove_stream(stream),
                 // Bytes placed beyond the final end of the stream are useless.
                 Change::Closed { stream, end } => self.store.drop_above(stream, end),
             }
@@ -289,7 +289,7 @@ impl Keeping {
         bulk: Bulk<'_>,
         disk: &mut D,
     ) -> bool {
-        self.places_units() && self.store.place(stream, position, bulk, disk)
+        self.places_units() && self.store.place_units(stream, position, bulk, disk)
     }
 
     /// Returns whether units may be placed now: no replay is in progress, and there is free space.
@@ -341,7 +341,7 @@ impl Keeping {
             .filter(|stream| !streams.is_kept(*stream))
             .collect();
         for stream in gone {
-            self.store.forget(stream);
+            self.store.remove_stream(stream);
         }
     }
 
@@ -472,7 +472,7 @@ impl Keeping {
             };
             if let Err(ReadError::Rotten { stream, range, .. }) = &done.result {
                 // The damaged bytes are fetched from peers.
-                self.store.lose(*stream, range.clone());
+                self.store.drop_damaged(*stream, range.clone());
                 self.lack.unknown = true;
             }
             if reader == Reader::Scrub {
@@ -546,7 +546,7 @@ impl Keeping {
         let taken = usize::try_from(end - position).unwrap_or(usize::MAX);
         let new = self.store.missing(stream, position..end);
         self.unrecorded.fetched += new.iter().map(|part| part.end - part.start).sum::<u64>();
-        self.store.put(stream, position, bytes.get(..taken).unwrap_or_default(), disk);
+        self.store.put_bytes(stream, position, bytes.get(..taken).unwrap_or_default(), disk);
         range.start = self.store.held_to(stream, range.start).min(range.end);
         self.lack.source = Some(from);
         self.lack.failed_requests = 0;
@@ -775,7 +775,7 @@ mod tests {
     fn table() -> Table {
         let open = Command::Open {
             name: "s".parse().unwrap(),
-            how: OpenMode::Create,
+            mode: OpenMode::Create,
             writer: Writer(1),
             stream: S,
             now_ms: 0,
@@ -876,7 +876,7 @@ mod tests {
             keeping.look_for_missing(now, streams, &[], &mut out);
         };
         turn(&mut keeping, Time(0), &streams);
-        let trim = Command::Trim { name: "s".parse().unwrap(), before: 4 };
+        let trim = Command::Trim { name: "s".parse().unwrap(), retain_from: 4 };
         for (number, remove) in [(1, false), (2, true)] {
             let hold = keeping.begin_hold(Time(0), Slot(12));
             assert_eq!(hold.id, number);

@@ -125,7 +125,7 @@ impl Offering {
         }
         loop {
             let stream = self.ready.take_turn()?;
-            let Some(next) = streams.next(stream) else {
+            let Some(next) = streams.next_position(stream) else {
                 // The stream is not open, or not yet. Bytes that arrive later make it ready again.
                 self.ready.remove(&stream);
                 continue;
@@ -176,7 +176,7 @@ impl Offering {
         }
         self.away.retain(|owner, _| boot(*owner).is_none());
         self.closing.retain(|_, behind| *behind > applied_to);
-        for stream in streams.open() {
+        for stream in streams.open_streams() {
             let lost = match boot(stream.owner) {
                 // The owner's process has ended, and another one has replaced it.
                 Some(boot) => boot != stream.boot,

@@ -86,11 +86,11 @@ impl OpenPiece {
                     return count;
                 }
                 let mut filling = cut.pool.fill(position, most);
-                filling.put(few);
+                filling.append_bytes(few);
                 *self = Self::Many(filling);
                 self.add_bytes(position, bytes, cut)
             }
-            Self::Many(filling) => filling.put(bytes),
+            Self::Many(filling) => filling.append_bytes(bytes),
         }
     }
 
@@ -99,11 +99,11 @@ impl OpenPiece {
     pub(crate) fn spare_memory(&mut self, position: u64, cut: &PieceBounds) -> &mut [u8] {
         if let Self::Few(few) = self {
             let mut filling = cut.pool.fill(position, cut.most(position));
-            filling.put(few);
+            filling.append_bytes(few);
             *self = Self::Many(filling);
         }
         match self {
-            Self::Many(filling) => filling.spare(),
+            Self::Many(filling) => filling.spare_memory(),
             Self::Few(_) => &mut [],
         }
     }
@@ -112,7 +112,7 @@ impl OpenPiece {
     /// piece has at most one unit, releases the memory for a whole piece.
     pub(crate) fn record_written(&mut self, count: usize, cut: &PieceBounds) {
         if let Self::Many(filling) = self {
-            filling.came(count);
+            filling.record_written(count);
             let bytes = filling.bytes();
             if count == 0 && bytes.len() as u64 <= cut.unit {
                 *self = Self::Few(bytes.to_vec());
@@ -124,7 +124,7 @@ impl OpenPiece {
     pub(crate) fn take_payload(&mut self, position: u64, cut: &PieceBounds) -> Payload {
         match std::mem::take(self) {
             Self::Few(few) => Payload::new(few),
-            Self::Many(filling) if filling.free_bytes() == 0 => filling.done().into(),
+            Self::Many(filling) if filling.free_bytes() == 0 => filling.into_blocks().into(),
             Self::Many(filling) => {
                 let (bytes, most) = (filling.bytes(), cut.most(position));
                 let whole = match cut.whole(position, bytes.len()) {
@@ -137,8 +137,8 @@ impl OpenPiece {
                     return filling.done_at(whole).into();
                 }
                 let mut less = cut.pool.fill(position, whole);
-                less.put(&bytes[..whole]);
-                less.done().into()
+                less.append_bytes(&bytes[..whole]);
+                less.into_blocks().into()
             }
         }
     }

@@ -49,7 +49,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         let wanted = self.spine.contents.wanted_of(stream);
         let payload = brought.to_payload();
         // An unknown stream may only use the regular capacity.
-        let open = self.spine.applying.streams().next(stream).is_some();
+        let open = self.spine.applying.streams().next_position(stream).is_some();
         let runs = self.spine.contents.runs_mut();
         let kept = runs.store_new_bytes(stream, position, &payload, open);
         if !kept && !wanted.is_empty() && self.spine.contents.has_room(payload.len()) {
@@ -70,7 +70,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
     fn place_units(&mut self, stream: StreamName) {
         let node = self.spine.node();
         let durable = node.configuration().class() == Class::Durable;
-        let open = self.spine.applying.streams().next(stream).is_some();
+        let open = self.spine.applying.streams().next_position(stream).is_some();
         if !durable || !open || node.is_hollow() || !self.own.keeping.places_units() {
             return;
         }
@@ -138,7 +138,7 @@ impl<D: Disk, S: StateMachine> StreamWork<'_, D, S> {
         let frame = Frame::Needless {
             stream,
             // A stream that is not open and will never be opened counts as closed.
-            below: self.spine.applying.streams().next(stream).unwrap_or(u64::MAX),
+            below: self.spine.applying.streams().next_position(stream).unwrap_or(u64::MAX),
             from: self.table_holds_from(),
         };
         self.spine.outbox(plane).send(to, Lane::Control, &frame);

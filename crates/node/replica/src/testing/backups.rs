@@ -47,7 +47,7 @@ pub fn byte_streams() -> Table {
     let inner = |owner, number| StreamName { owner: NodeId(owner), boot: 3, number };
     let open = |name: &str, how, writer, stream| Command::Open {
         name: name.parse().expect("a name"),
-        how,
+        mode: how,
         writer: Writer(writer),
         stream,
         now_ms: 0,
@@ -60,7 +60,7 @@ pub fn byte_streams() -> Table {
         done.expect("these are in order");
     };
     let append = |table: &mut Table, stream, count: u64| {
-        let next = table.next(stream).expect("it is open");
+        let next = table.next_position(stream).expect("it is open");
         let range = SlotRange::new(Slot(100 + next), Slot(100 + next + count));
         assert_eq!(table.append(stream, 100, range), next..next + count);
     };
@@ -69,7 +69,7 @@ pub fn byte_streams() -> Table {
     execute(&mut table, open("grows", OpenMode::Takeover, 2, inner(2, 1)));
     append(&mut table, inner(2, 1), 500);
     let (name, before) = ("grows".parse().expect("a name"), 300);
-    execute(&mut table, Command::Trim { name, before });
+    execute(&mut table, Command::Trim { name, retain_from: before });
     execute(&mut table, open("closed", OpenMode::Create, 3, inner(1, 2)));
     append(&mut table, inner(1, 2), 70);
     let (stream, finish) = (inner(1, 2), true);

@@ -114,7 +114,7 @@ impl MulticastListeners {
 }
 
 fn view(listener: &Listener) -> HeardView {
-    let heard = listener.heard().into_iter().map(|heard| OfSender {
+    let heard = listener.sender_counts().into_iter().map(|heard| OfSender {
         sender: heard.sender,
         count: heard.count,
         repeated: heard.repeated,

@@ -50,7 +50,7 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> 
         trusted: layers.optional("plane-trusted", "on or off", switch)?.unwrap_or_default(),
         megabits: layers.optional_number("plane-speed", SPEED)?,
         receive_bytes: layers.optional_number::<usize>(PLANE_BUFFER, BUFFER)?.map(|kib| kib << 10),
-        frames: layers.required("plane-ethernet", "auto, packet or xdp", Frames::named)?,
+        frames: layers.required("plane-ethernet", "auto, packet or xdp", Frames::from_name)?,
         lost_of_10000: layers.required(PLANE_LOSS, "between 0 and 90 percent", parse_loss)?,
     };
     if wanted.keys.is_some() && wanted.trusted {

@@ -10,7 +10,7 @@ use std::{
 
 use crate::common::{Cluster, NodeProcess, free_port, http, quorate_json, single, wait_for, with};
 use quorate_node::log_service::{
-    classes::Asked,
+    classes::AnswerClass,
     frames::{self, Status},
 };
 use quorate_testbed::resp::{Link, Reply};
@@ -133,14 +133,14 @@ fn a_client_of_a_durable_cluster_is_told_when_its_command_is_in_memory() {
     let asked = (leader % 3) as usize;
     let mut stream = TcpStream::connect(&cluster.clients()[asked]).unwrap();
     stream.set_nodelay(true).unwrap();
-    let class = |stream: &mut TcpStream, asked: Asked| {
+    let class = |stream: &mut TcpStream, asked: AnswerClass| {
         stream.write_all(asked.word()).unwrap();
         let said = reply(stream);
         assert_eq!(said, [&[Status::Done as u8], asked.name().as_bytes()].concat());
     };
     let (status, first, _) = append(&mut stream, b"first");
     assert_eq!(status, Status::Done as u8);
-    class(&mut stream, Asked::Volatile);
+    class(&mut stream, AnswerClass::Volatile);
     assert_eq!(append(&mut stream, b"refused").0, Status::Level as u8);
     let admin = cluster.nodes.admin_addresses()[asked].clone();
     wait_for("the newest level", || {
@@ -154,7 +154,7 @@ fn a_client_of_a_durable_cluster_is_told_when_its_command_is_in_memory() {
     let (status, slot, took) = append(&mut stream, b"early");
     assert_eq!(status, Status::InMemory as u8);
     assert!(slot > first && took < FLUSH, "slot {slot} after {took:?}");
-    class(&mut stream, Asked::Group);
+    class(&mut stream, AnswerClass::Group);
     let (status, later, _) = append(&mut stream, b"");
     assert_eq!(status, Status::Done as u8);
     assert!(later > slot);

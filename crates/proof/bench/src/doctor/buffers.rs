@@ -41,7 +41,8 @@ fn judge(got: &io::Result<BufferSizes>) -> Finding {
         Err(why) => Finding::unknown(name, "no socket takes a size", hint).detail(why.to_string()),
         Ok(BufferSizes { asked, got }) => {
             let what = format!("a socket keeps {} KiB of {} KiB", got >> 10, BUFFER_BYTES >> 10);
-            let megabits = Buffered { bytes: *got, wanted: BUFFER_BYTES }.fills_bytes_s() / 125_000;
+            let megabits =
+                Buffered { bytes: *got, requested: BUFFER_BYTES }.fills_bytes_s() / 125_000;
             let detail = format!(
                 "SO_RCVBUF alone gives {} KiB; datagrams leave at {megabits} Mbit/s at most",
                 asked >> 10

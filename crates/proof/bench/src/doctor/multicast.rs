@@ -37,7 +37,7 @@ fn count(group: SocketAddrV4, interface: &str) -> Result<u32, Failed> {
     let left = || until.saturating_duration_since(Instant::now());
     let listened = listener.listen(left, &AtomicBool::new(true));
     listened.map_err(|source| Failed::Option { option: "poll", source })?;
-    let heard = listener.heard();
+    let heard = listener.sender_counts();
     Ok(heard.first().map_or(0, |heard| heard.count))
 }
 

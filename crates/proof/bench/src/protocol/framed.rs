@@ -2,7 +2,7 @@
 
 use super::{Malformed, Protocol};
 use crate::{
-    frames::{self, Found, LENGTH_BYTES, Status},
+    frames::{self, LENGTH_BYTES, ParsedFrame, Status},
     load::Answer,
 };
 
@@ -30,11 +30,11 @@ impl Protocol for Framed {
     }
 
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<(usize, Answer<'a>)>, Malformed> {
-        match frames::find(input, REPLY_BYTES_MAX) {
-            Found::Incomplete => Ok(None),
-            Found::TooLong => Err(Malformed("a very long frame")),
-            Found::Frame(&[]) => Err(Malformed("a frame without a status")),
-            Found::Frame(reply @ &[status, ..]) => {
+        match frames::parse_frame(input, REPLY_BYTES_MAX) {
+            ParsedFrame::Incomplete => Ok(None),
+            ParsedFrame::TooLong => Err(Malformed("a very long frame")),
+            ParsedFrame::Frame(&[]) => Err(Malformed("a frame without a status")),
+            ParsedFrame::Frame(reply @ &[status, ..]) => {
                 // The node sends only the requested statuses, so no command below the requested
                 // class is reported as done.
                 let answer = if [Status::Done as u8, Status::InMemory as u8].contains(&status) {

@@ -140,7 +140,7 @@ impl<'a> Experiment<'a> {
             network: session.network(),
             device: None,
             frames: None,
-            class: classes::Asked::Group,
+            class: classes::AnswerClass::Group,
         })
     }
 

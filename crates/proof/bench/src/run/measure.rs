@@ -8,7 +8,7 @@ use std::{
 };
 
 use quorate_admin::progress::{Progress, ProgressReport};
-use quorate_node::log_service::{classes::Asked, introduction::Speaks};
+use quorate_node::log_service::{classes::AnswerClass, introduction::Speaks};
 use quorate_testbed::progress;
 
 use crate::{
@@ -81,7 +81,7 @@ pub(super) struct Bench {
     /// Network interface of a client that sends frames to devices; `None` for other clients.
     pub(super) frames: Option<String>,
     /// Durability class of the acknowledgements that clients request.
-    pub(super) class: Asked,
+    pub(super) class: AnswerClass,
 }
 
 /// Returns the processes on this machine that listen at the addresses in `doors`; `None` unless all

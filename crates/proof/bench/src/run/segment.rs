@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use quorate_node::log_service::classes::Asked;
+use quorate_node::log_service::classes::AnswerClass;
 use quorate_testbed::progress;
 
 use super::{
@@ -137,7 +137,7 @@ fn with_nodes(
         network: session.network(),
         device: None,
         frames: None,
-        class: Asked::Group,
+        class: AnswerClass::Group,
     };
     for value_bytes in &run.value_bytes {
         for outstanding in &run.clients {

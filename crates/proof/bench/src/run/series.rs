@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorate_client::Login;
 use quorate_core::record::Class;
-use quorate_node::log_service::classes::Asked;
+use quorate_node::log_service::classes::AnswerClass;
 use quorate_tls::ClientTrust;
 
 use crate::{
@@ -71,7 +71,7 @@ pub struct Load {
     /// durable.
     pub durability: Option<Class>,
     /// Durability class of the acknowledgements that clients request.
-    pub class: Asked,
+    pub class: AnswerClass,
     /// Minimum flush time of the probe and of the nodes that the bench starts.
     pub disk_flush: Duration,
     /// Fault inflicted on one of the nodes that the bench starts, during the load.
@@ -103,7 +103,7 @@ impl Load {
         if self.hops {
             self.check_trace()?;
         }
-        if self.class != Asked::Group && self.frames.is_some() {
+        if self.class != AnswerClass::Group && self.frames.is_some() {
             let what =
                 "--class cannot be combined with --frames: devices answer when they have decided";
             return Err(Problem::usage(what).hint("leave one of them out"));
@@ -173,7 +173,7 @@ impl Load {
         if self.frames.is_some() {
             plane.push_str(BY_FRAMES);
         }
-        let asks = self.class != Asked::Group;
+        let asks = self.class != AnswerClass::Group;
         if asks {
             plane.push_str(", clients ask for ");
             plane.push_str(self.class.name());

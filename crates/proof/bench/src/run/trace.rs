@@ -14,7 +14,7 @@ use super::{
     session::{Cluster, Session},
 };
 use crate::{
-    frames::{self, Found, LENGTH_BYTES, Status},
+    frames::{self, LENGTH_BYTES, ParsedFrame, Status},
     life::{Command, Life, life},
     problem::{Kind, Problem},
 };
@@ -108,10 +108,10 @@ fn one(stream: &mut TcpStream, request: &[u8]) -> io::Result<Command> {
             more => filled += more,
         }
         let replied_ns = hops::monotonic_ns();
-        match frames::find(&input[..filled], REPLY_BYTES_MAX) {
-            Found::Incomplete => {}
-            Found::TooLong => return Err(io::Error::other("a very long reply")),
-            Found::Frame(reply) => {
+        match frames::parse_frame(&input[..filled], REPLY_BYTES_MAX) {
+            ParsedFrame::Incomplete => {}
+            ParsedFrame::TooLong => return Err(io::Error::other("a very long reply")),
+            ParsedFrame::Frame(reply) => {
                 let (status, slot) = reply.split_first().unwrap_or((&u8::MAX, &[]));
                 let slot = slot.try_into().map(u64::from_le_bytes);
                 return match (*status, slot) {

@@ -129,7 +129,7 @@ impl Run {
         let site = self.some_leader()?;
         let mut lost = self.world.lost_streams(site);
         if self.dice.percent(10) {
-            lost = self.world.sites[site].applied.table().open().collect();
+            lost = self.world.sites[site].applied.table().open_streams().collect();
         }
         if lost.is_empty() {
             return None;
@@ -157,7 +157,7 @@ impl Run {
             return None;
         }
         let (stream, end) = self.dice.pick(&given);
-        let next = self.world.sites[site].applied.table().next(stream);
+        let next = self.world.sites[site].applied.table().next_position(stream);
         let first = next.filter(|_| self.dice.percent(80)).unwrap_or(0);
         let below = |run: &mut Self, end: u64| run.dice.next() % (end + 1);
         let from = if self.dice.percent(70) { first } else { below(self, end) };
@@ -167,7 +167,7 @@ impl Run {
 
     fn offer(&mut self) -> Option<Event> {
         let site = self.some_leader()?;
-        let open: Vec<StreamName> = self.world.sites[site].applied.table().open().collect();
+        let open: Vec<StreamName> = self.world.sites[site].applied.table().open_streams().collect();
         if open.is_empty() {
             return None;
         }

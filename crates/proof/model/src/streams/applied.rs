@@ -69,7 +69,7 @@ impl Applied {
                     false => done.appended = Some((stream, position(offset, slot))),
                 }
             }
-            Value::CloseStream(stream) => self.table.close(stream),
+            Value::CloseStream(stream) => self.table.close_inner(stream),
             Value::Batch(_) if self.done.insert(*value) => {
                 let command = clients.command(value);
                 done.reply = command.map(|command| self.table.execute(slot, command));

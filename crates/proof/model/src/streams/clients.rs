@@ -28,7 +28,7 @@ impl Clients {
         let stream = StreamName { owner, boot, number: self.numbers };
         let command = Command::Open {
             name: named(name),
-            how,
+            mode: how,
             writer: Writer(writer.into()),
             stream,
             now_ms: 0,

@@ -144,7 +144,7 @@ impl Judge {
             return Ok(());
         };
         match (*reply, command) {
-            (StreamOutcome::Opened { stream, at }, Command::Open { name, how, .. }) => {
+            (StreamOutcome::Opened { stream, at }, Command::Open { name, mode: how, .. }) => {
                 let end = self.outputs.entry(name.clone()).or_default().len() as u64;
                 let before = self.open.iter().find(|(_, known)| **known == name);
                 if let Some((before, _)) = before

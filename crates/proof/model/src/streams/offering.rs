@@ -74,7 +74,7 @@ impl Offering {
         if self.wait_for.is_none_or(|slot| applied_to < slot) {
             return None;
         }
-        let next = streams.next(stream)?;
+        let next = streams.next_position(stream)?;
         // Once all proposals have been applied, the stream continues at the end in the table,
         // whatever was lost.
         let under_way = |offer: &&Offer| applied_to < offer.slots.to;

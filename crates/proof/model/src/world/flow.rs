@@ -38,7 +38,7 @@ impl World {
         let own = |stream: &StreamName| {
             (stream.owner, stream.boot) == (site.member.node, boot(site.process))
         };
-        let open = site.applied.table().open();
+        let open = site.applied.table().open_streams();
         open.filter(own).filter(|_| site.node.is_some()).collect()
     }
 
@@ -57,7 +57,7 @@ impl World {
         stream: StreamName,
         count: u64,
     ) -> Result<(), Violation> {
-        let next = self.sites[at].applied.table().next(stream);
+        let next = self.sites[at].applied.table().next_position(stream);
         let Some(next) = next.filter(|_| self.owned(at).contains(&stream)) else {
             return Ok(());
         };
@@ -146,7 +146,7 @@ impl World {
         let Some((ballot, next)) = leading.map(|now| (now.ballot(), now.tally.next())) else {
             return Ok(());
         };
-        let table_next = site.applied.table().next(stream).unwrap_or(0);
+        let table_next = site.applied.table().next_position(stream).unwrap_or(0);
         let (from, to) = (run.position, run.position + run.slots);
         let range = SlotRange::new(next, next.plus(run.slots));
         site.offering.proposed(&run, range);
@@ -169,7 +169,7 @@ impl World {
             };
             let done = site.applied.apply(&value, &self.clients);
             if let Value::Content { stream, .. } = value {
-                let next = site.applied.table().next(stream);
+                let next = site.applied.table().next_position(stream);
                 site.offering.applied(stream, slot, done.appended.is_none());
                 if let Some(next) = next {
                     self.applied_byte(at, slot, &value, stream, next, &done)?;
@@ -346,7 +346,7 @@ impl World {
     /// [stream-6] Returns the streams whose owners' processes have ended, as far as a leader can
     /// know.
     pub fn lost_streams(&self, at: usize) -> Vec<StreamName> {
-        let open = self.sites[at].applied.table().open();
+        let open = self.sites[at].applied.table().open_streams();
         open.filter(|stream| !self.owner_runs(*stream)).collect()
     }
 
@@ -354,7 +354,7 @@ impl World {
     /// none.
     pub fn owes(&self, at: usize) -> Option<StreamName> {
         let behind = |stream: &StreamName| {
-            let next = self.sites[at].applied.table().next(*stream);
+            let next = self.sites[at].applied.table().next_position(*stream);
             next.is_some_and(|next| next < self.clients.given(*stream))
         };
         self.owned(at).into_iter().find(behind)

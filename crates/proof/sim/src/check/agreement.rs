@@ -21,7 +21,7 @@ use super::{Verdict, Violation, is_quorum};
 #[derive(Clone, Debug)]
 struct Votes {
     value: Value,
-    by: BTreeSet<Member>,
+    members: BTreeSet<Member>,
 }
 
 /// Consecutive slots with identical votes. A run of a stream has one slot per byte.
@@ -29,7 +29,7 @@ struct Votes {
 struct Extent {
     to: Slot,
     votes: BTreeMap<Ballot, Votes>,
-    chosen: Option<(Ballot, Value)>,
+    chosen_value: Option<(Ballot, Value)>,
 }
 
 /// Durable votes of all members, and the values chosen by them.
@@ -61,18 +61,20 @@ impl Agreement {
         range: SlotRange,
         value: Value,
     ) -> Verdict {
-        self.cut(range);
+        self.split_extents(range);
         for (from, extent) in self.extents.range_mut(range.from..range.to) {
-            let votes =
-                extent.votes.entry(ballot).or_insert_with(|| Votes { value, by: BTreeSet::new() });
+            let votes = extent
+                .votes
+                .entry(ballot)
+                .or_insert_with(|| Votes { value, members: BTreeSet::new() });
             if votes.value != value {
                 let detail = format!("slot {from}, ballot {ballot}: {} and {value}", votes.value);
                 return Err(Violation::new("agreement", detail));
             }
-            votes.by.insert(member);
+            votes.members.insert(member);
         }
         for (from, extent) in self.extents.range(range.from..range.to) {
-            let Some((first, chosen)) = extent.chosen else {
+            let Some((first, chosen)) = extent.chosen_value else {
                 continue;
             };
             if chosen != value && self.is_quorum(*from, extent, ballot) {
@@ -81,19 +83,19 @@ impl Agreement {
                 return Err(Violation::new("agreement", detail));
             }
         }
-        self.choose();
+        self.advance_prefix();
         Ok(())
     }
 
     /// [decide-1] Advances the chosen prefix. The configuration for a slot is known once all slots
     /// before it are chosen.
-    fn choose(&mut self) {
+    fn advance_prefix(&mut self) {
         while let Some(extent) = self.extents.get(&self.chosen_to)
             && let Some((ballot, value)) = self.quorum_in(self.chosen_to, extent)
         {
             let (first, to) = (self.chosen_to, extent.to);
             let extent = self.extents.get_mut(&first).expect("just seen");
-            extent.chosen = Some((ballot, value));
+            extent.chosen_value = Some((ballot, value));
             self.chosen_to = to;
             let (_, last) = self.eras.last().expect("the founding is one");
             let mut eras = last.clone();
@@ -105,7 +107,7 @@ impl Agreement {
     }
 
     /// Splits and adds extents so that a set of whole extents covers exactly this range.
-    fn cut(&mut self, range: SlotRange) {
+    fn split_extents(&mut self, range: SlotRange) {
         for at in [range.from, range.to] {
             if let Some((_, extent)) = self.extents.range_mut(..at).next_back()
                 && extent.to > at
@@ -123,7 +125,7 @@ impl Agreement {
                 next => {
                     let to = next.map_or(range.to, |(from, _)| from);
                     let (votes, chosen) = (BTreeMap::new(), None);
-                    self.extents.insert(at, Extent { to, votes, chosen });
+                    self.extents.insert(at, Extent { to, votes, chosen_value: chosen });
                     at = to;
                 }
             }
@@ -144,13 +146,14 @@ impl Agreement {
         let at = self.eras.partition_point(|(begin, _)| *begin <= from);
         let (_, eras) = &self.eras[at - 1];
         let votes = extent.votes.get(&ballot);
-        let voted = |voter: &Voter| votes.is_some_and(|votes| votes.by.contains(&voter.member));
+        let voted =
+            |voter: &Voter| votes.is_some_and(|votes| votes.members.contains(&voter.member));
         eras.counts(ballot) && is_quorum(eras.current(), voted)
     }
 
     /// Checks that a decision that a node learned and made durable is not at odds with a chosen
     /// value.
-    pub fn learned(&self, node: usize, range: SlotRange, value: Value) -> Verdict {
+    pub fn check_learned(&self, node: usize, range: SlotRange, value: Value) -> Verdict {
         for (from, chosen) in self.chosen_in(range) {
             if let Some((ballot, chosen)) = chosen
                 && chosen != value
@@ -174,7 +177,7 @@ impl Agreement {
         let before = before.filter(move |(_, extent)| extent.to > range.from);
         let within = self.extents.range(range.from..range.to);
         let all = before.into_iter().chain(within);
-        all.map(|(from, extent)| (*from, extent.chosen))
+        all.map(|(from, extent)| (*from, extent.chosen_value))
     }
 
     /// Checks that every slot below `applied_to` is chosen. In a durable group, only votes on
@@ -192,7 +195,7 @@ impl Agreement {
     }
 
     /// Returns the value chosen in a slot; `None` if no value is chosen.
-    pub fn chosen(&self, slot: Slot) -> Option<Value> {
+    pub fn value_of(&self, slot: Slot) -> Option<Value> {
         let mut chosen = self.chosen_in(SlotRange::new(slot, slot.next()));
         chosen.find_map(|(_, chosen)| Some(chosen?.1))
     }

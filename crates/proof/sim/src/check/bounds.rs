@@ -3,7 +3,7 @@
 use super::{Verdict, Violation};
 
 /// Checks the size of a buffer against its limit.
-pub fn within(what: &str, node: usize, bytes: usize, bytes_max: usize) -> Verdict {
+pub fn check_bound(what: &str, node: usize, bytes: usize, bytes_max: usize) -> Verdict {
     if bytes <= bytes_max {
         return Ok(());
     }

@@ -19,7 +19,7 @@ struct Fate {
     /// Number of losses of memory or disk before the request.
     losses: u64,
     /// Slot reported to the client before execution.
-    told: Option<Slot>,
+    reported_slot: Option<Slot>,
     executed: Option<CommandId>,
 }
 
@@ -37,13 +37,13 @@ struct OnDisk {
 pub struct Classes {
     fates: BTreeMap<u64, Fate>,
     /// Commands that were acknowledged but not executed by any node yet, by slot.
-    owed: BTreeSet<(Slot, u64)>,
+    unexecuted: BTreeSet<(Slot, u64)>,
     disks: BTreeMap<usize, OnDisk>,
 }
 
 impl Classes {
     /// Registers a request. `losses` is the current number of losses of memory or disk.
-    pub fn asked(&mut self, command: u64, losses: u64) {
+    pub fn register_request(&mut self, command: u64, losses: u64) {
         let fate = Fate { losses, ..Fate::default() };
         self.fates.insert(command, fate);
     }
@@ -55,14 +55,14 @@ impl Classes {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());
         };
-        fate.told = Some(slot);
+        fate.reported_slot = Some(slot);
         if fate.executed.is_none() {
-            self.owed.insert((slot, command));
+            self.unexecuted.insert((slot, command));
         }
         if !quorum && fate.losses == losses {
             return Err(fate.broken("no quorum has voted for it"));
         }
-        fate.judge(losses)
+        fate.check_fate(losses)
     }
 
     /// Records that a node executed a command, of any client. Fails if it was executed in another
@@ -72,21 +72,21 @@ impl Classes {
             return Ok(());
         };
         let first = *fate.executed.get_or_insert(id);
-        if let Some(slot) = fate.told {
-            self.owed.remove(&(slot, command));
+        if let Some(slot) = fate.reported_slot {
+            self.unexecuted.remove(&(slot, command));
         }
         if first != id {
             let detail = format!("a command was executed in slots {} and {}", first.slot, id.slot);
             return Err(Violation::new("classes", detail));
         }
-        fate.judge(losses)
+        fate.check_fate(losses)
     }
 
     /// Checks that each acknowledged slot below `to` holds its command, unless memory or a disk was
     /// lost. Some node has applied all these slots.
     pub fn applied(&mut self, to: Slot, losses: u64) -> Verdict {
-        while self.owed.first().is_some_and(|(slot, _)| *slot < to) {
-            let owed = self.owed.pop_first();
+        while self.unexecuted.first().is_some_and(|(slot, _)| *slot < to) {
+            let owed = self.unexecuted.pop_first();
             let fate = owed.and_then(|(_, command)| self.fates.get(&command));
             // An acknowledgement made before a loss is not checked after it.
             if let Some(fate) = fate.filter(|fate| fate.losses == losses) {
@@ -159,8 +159,8 @@ pub fn index(voter: &Voter) -> usize {
 }
 
 impl Fate {
-    fn judge(&self, losses: u64) -> Verdict {
-        match (self.told, self.executed) {
+    fn check_fate(&self, losses: u64) -> Verdict {
+        match (self.reported_slot, self.executed) {
             (Some(told), Some(id)) if told != id.slot && self.losses == losses => {
                 Err(self.broken(&format!("it was executed in slot {}", id.slot)))
             }
@@ -169,7 +169,7 @@ impl Fate {
     }
 
     fn broken(&self, what: &str) -> Violation {
-        let told = self.told.unwrap_or_default();
+        let told = self.reported_slot.unwrap_or_default();
         let detail =
             format!("a client was told of slot {told}, and {what}, though nothing was lost");
         Violation::new("classes", detail)

@@ -12,17 +12,17 @@ use super::{Verdict, Violation};
 #[derive(Debug, Default)]
 pub struct Levels {
     /// First and last position at which a node used each level.
-    seen: BTreeMap<Level, (Slot, Slot)>,
+    positions: BTreeMap<Level, (Slot, Slot)>,
 }
 
 impl Levels {
     /// Returns whether any node has used a level above the base level.
     pub fn is_raised(&self) -> bool {
-        self.seen.keys().any(|level| *level > Level::BASE)
+        self.positions.keys().any(|level| *level > Level::BASE)
     }
 
     pub fn has_seen(&self, level: Level) -> bool {
-        self.seen.contains_key(&level)
+        self.positions.contains_key(&level)
     }
 
     /// Checks the level of a node that has applied all slots below `applied_to`: its release
@@ -41,9 +41,9 @@ impl Levels {
         if level > release {
             return broken(format!("is at level {level}, in a release that supports {release}"));
         }
-        let (first, last) = self.seen.entry(level).or_insert((applied_to, applied_to));
+        let (first, last) = self.positions.entry(level).or_insert((applied_to, applied_to));
         (*first, *last) = ((*first).min(applied_to), (*last).max(applied_to));
-        let mut neighbours = self.seen.iter().zip(self.seen.iter().skip(1));
+        let mut neighbours = self.positions.iter().zip(self.positions.iter().skip(1));
         match neighbours.find(|((_, (_, lower)), (_, (higher, _)))| higher <= lower) {
             Some(((low, (_, lower)), (high, (higher, _)))) => broken(format!(
                 "and another differ: one was at level {low} at slot {lower}, one at level {high} at {higher}"

@@ -10,7 +10,7 @@ use super::{Verdict, Violation};
 /// Most recent life of each node.
 #[derive(Debug, Default)]
 pub struct Lives {
-    last: BTreeMap<usize, Life>,
+    latest: BTreeMap<usize, Life>,
     cluster: Option<u128>,
 }
 
@@ -23,18 +23,18 @@ struct Life {
 impl Lives {
     /// Returns the incarnation of a node's most recent life.
     pub fn incarnation(&self, node: usize) -> Incarnation {
-        self.last.get(&node).map_or(Incarnation(0), |life| life.incarnation)
+        self.latest.get(&node).map_or(Incarnation(0), |life| life.incarnation)
     }
 
     /// Returns the start number and incarnation of a node's most recent life.
-    pub fn last(&self, node: usize) -> Option<(u32, Incarnation)> {
-        self.last.get(&node).map(|life| (life.boot, life.incarnation))
+    pub fn latest(&self, node: usize) -> Option<(u32, Incarnation)> {
+        self.latest.get(&node).map(|life| (life.boot, life.incarnation))
     }
 
     /// Checks that a starting process has a new start number, and no later incarnation has started.
-    pub fn started(&mut self, node: usize, boot: u32, incarnation: Incarnation) -> Verdict {
+    pub fn check_start(&mut self, node: usize, boot: u32, incarnation: Incarnation) -> Verdict {
         let life = Life { boot, incarnation };
-        let Some(last) = self.last.insert(node, life) else {
+        let Some(last) = self.latest.insert(node, life) else {
             return Ok(());
         };
         let broken = |detail: String| {
@@ -61,7 +61,7 @@ impl Lives {
         Err(Violation::new("lives", detail))
     }
 
-    /// Checks the log that a process opened, before [`Lives::started`]. `written` is the last
+    /// Checks the log that a process opened, before [`Lives::check_start`]. `written` is the last
     /// incarnation that wrote it, `lost` the number of released log writes that are missing. Fails
     /// if a later incarnation wrote the log, or if the process continues as the member that
     /// released the missing writes.
@@ -82,7 +82,8 @@ impl Lives {
                 "has a log of incarnation {log}, and an identity of {identity}"
             ));
         }
-        let same = self.last.get(&node).is_some_and(|last| last.incarnation == member.incarnation);
+        let same =
+            self.latest.get(&node).is_some_and(|last| last.incarnation == member.incarnation);
         if lost > 0 && same {
             return broken(format!(
                 "lost {lost} writes of its log, and goes on as incarnation {}",

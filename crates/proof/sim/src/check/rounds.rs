@@ -12,7 +12,7 @@ use super::{Verdict, Violation};
 /// Life that used each ballot, and the latest era and decided prefix of each life.
 #[derive(Debug, Default)]
 pub struct Rounds {
-    used: BTreeMap<Ballot, u64>,
+    ballots: BTreeMap<Ballot, u64>,
     eras: BTreeMap<(usize, u64), Era>,
     decided: BTreeMap<(usize, u64), Slot>,
 }
@@ -20,14 +20,14 @@ pub struct Rounds {
 impl Rounds {
     /// Checks a ballot in which a node requested promises or proposed values: it is the node's own,
     /// and no earlier life used it.
-    pub fn used(&mut self, node: usize, life: u64, ballot: Ballot) -> Verdict {
+    pub fn check_ballot(&mut self, node: usize, life: u64, ballot: Ballot) -> Verdict {
         if usize::try_from(ballot.node.0) != Ok(node + 1) {
             return Err(Violation::new(
                 "rounds",
                 format!("node {} used ballot {ballot}", node + 1),
             ));
         }
-        let known = *self.used.entry(ballot).or_insert(life);
+        let known = *self.ballots.entry(ballot).or_insert(life);
         if known == life {
             return Ok(());
         }

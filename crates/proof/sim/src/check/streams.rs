@@ -35,13 +35,13 @@ struct Piece {
 
 /// Bytes written to a piece, and their acknowledgements.
 #[derive(Clone, Copy, Debug, Default)]
-struct Written {
+struct WrittenPiece {
     key: u64,
     /// End of the bytes that were passed to the replica.
-    given: u64,
+    passed_to: u64,
     /// Durable position in the named stream, as last reported to the writer.
-    told: u64,
-    ended: bool,
+    reported_to: u64,
+    has_ended: bool,
 }
 
 /// All streams of a run, with their pieces, tables and queries.
@@ -52,7 +52,7 @@ pub struct Streams {
     /// Pieces that have bytes, by stream number and first position.
     streams: BTreeMap<usize, BTreeMap<u64, StreamName>>,
     pieces: BTreeMap<StreamName, Piece>,
-    written: BTreeMap<StreamName, Written>,
+    written: BTreeMap<StreamName, WrittenPiece>,
     acknowledged: BTreeMap<usize, u64>,
     /// Tables by position in the log. All nodes must have the same table at a position.
     tables: BTreeMap<Slot, Vec<StreamInfo>>,
@@ -83,7 +83,7 @@ impl Streams {
         for info in &infos {
             let next = self.ids.len();
             self.ids.entry(key(info)).or_insert(next);
-            self.look(node, at, table, info)?;
+            self.check_info(node, at, table, info)?;
         }
         match self.tables.get(&at) {
             Some(known) if *known != infos => {
@@ -96,7 +96,7 @@ impl Streams {
         Ok(())
     }
 
-    fn look(&mut self, node: usize, at: Slot, table: &Table, info: &StreamInfo) -> Verdict {
+    fn check_info(&mut self, node: usize, at: Slot, table: &Table, info: &StreamInfo) -> Verdict {
         let id = self.ids[&key(info)];
         let mut position = info.start;
         let mut ends: BTreeMap<StreamName, u64> = BTreeMap::new();
@@ -116,7 +116,7 @@ impl Streams {
             position = to;
         }
         if let Some(piece) = info.writing
-            && let Some(next) = table.next(piece)
+            && let Some(next) = table.next_position(piece)
         {
             self.has(node, at, info, piece, info.end - next, info.end)?;
         }
@@ -177,7 +177,7 @@ impl Streams {
         if piece.closed.is_some_and(|closed| to > closed) {
             return violation("a piece that was closed grew");
         }
-        let given = self.written.get(&name).map_or(0, |written| written.given);
+        let given = self.written.get(&name).map_or(0, |written| written.passed_to);
         if to - first > given {
             return violation(&format!("only {given} bytes were given"));
         }
@@ -195,11 +195,11 @@ impl Streams {
     }
 
     /// Checks a front's note against earlier observations.
-    pub fn note(&mut self, node: usize, table: &Table, note: &Note) -> Verdict {
+    pub fn check_note(&mut self, node: usize, table: &Table, note: &Note) -> Verdict {
         match note {
             Note::Keyed(piece, key) => {
                 self.opened += 1;
-                let written = Written { key: *key, ..Written::default() };
+                let written = WrittenPiece { key: *key, ..WrittenPiece::default() };
                 if self.written.insert(*piece, written).is_some() {
                     return Err(broken(node, format!("{piece:?} was opened twice")));
                 }
@@ -207,7 +207,7 @@ impl Streams {
             }
             Note::Given(piece, to) => {
                 if let Some(written) = self.written.get_mut(piece) {
-                    written.given = *to;
+                    written.passed_to = *to;
                 }
                 Ok(())
             }
@@ -223,11 +223,11 @@ impl Streams {
                 self.removing.insert(name.clone());
                 Ok(())
             }
-            Note::Heard(_, piece, heard) => self.heard(node, table, *piece, heard),
+            Note::Heard(_, piece, heard) => self.check_event(node, table, *piece, heard),
         }
     }
 
-    fn heard(
+    fn check_event(
         &mut self,
         node: usize,
         table: &Table,
@@ -240,9 +240,11 @@ impl Streams {
             }
             (DeliveredEvent::Ended(piece, position), _) => {
                 let written = self.written.entry(*piece).or_default();
-                written.ended = true;
+                written.has_ended = true;
                 let closed = self.pieces.get(piece).and_then(|piece| piece.closed);
-                if *position < written.told || closed.is_some_and(|closed| *position > closed) {
+                if *position < written.reported_to
+                    || closed.is_some_and(|closed| *position > closed)
+                {
                     let detail =
                         format!("{piece:?} is said to end at {position}; {written:?}, {closed:?}");
                     return Err(broken(node, detail));
@@ -287,15 +289,15 @@ impl Streams {
         });
         let shown = shown.is_some_and(|info| info.start < position);
         let wrong = piece.is_some_and(|piece| {
-            let given = piece.first + written.given;
+            let given = piece.first + written.passed_to;
             position < piece.first || position > given || shown && position > piece.end
         });
-        if position < written.told || written.ended || wrong {
+        if position < written.reported_to || written.has_ended || wrong {
             let detail =
                 format!("{name:?} is said to be durable below {position}; {written:?}, {piece:?}");
             return Err(broken(node, detail));
         }
-        written.told = position;
+        written.reported_to = position;
         if let Some(piece) = piece {
             let acknowledged = self.acknowledged.entry(piece.id).or_default();
             *acknowledged = position.max(*acknowledged);

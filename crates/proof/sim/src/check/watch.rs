@@ -60,19 +60,19 @@ impl Watch {
     }
 
     /// Returns the chosen value of each slot, up to the first slot without a chosen value.
-    pub(crate) fn chosen(&self) -> impl Iterator<Item = (Slot, Value)> {
+    pub(crate) fn chosen_values(&self) -> impl Iterator<Item = (Slot, Value)> {
         let slots = (Slot::FIRST.0..self.agreement.chosen_to().0).map(Slot);
-        slots.filter_map(|slot| Some((slot, self.agreement.chosen(slot)?)))
+        slots.filter_map(|slot| Some((slot, self.agreement.value_of(slot)?)))
     }
 
     /// Returns the number of a node's first log write that was not passed to the checkers yet.
     pub(crate) fn released_to(&self, node: usize) -> u64 {
-        self.released[node].next()
+        self.released[node].next_write()
     }
 
     /// Handles the end of a process. Log writes that were waiting for earlier ones are discarded.
     pub(crate) fn ended(&mut self, node: usize) {
-        self.released[node] = Released::new(self.released[node].next());
+        self.released[node] = Released::new(self.released[node].next_write());
     }
 
     /// Sets the number of a node's next log write.
@@ -99,7 +99,7 @@ impl Watch {
     /// Handles a log write that is complete on disk, which releases it and any later writes that
     /// were waiting for it.
     pub(crate) fn wrote(&mut self, node: usize, id: NodeId, write: LogWrite) -> Verdict {
-        let released = self.released[node].complete(write);
+        let released = self.released[node].record_write(write);
         released.iter().try_for_each(|write| self.released(node, id, write))
     }
 
@@ -118,7 +118,9 @@ impl Watch {
                     self.promises.wrote(member, ballot)?;
                     self.agreement.vote(member, ballot, range, value)?;
                 }
-                Record::Decided { range, value } => self.agreement.learned(node, range, value)?,
+                Record::Decided { range, value } => {
+                    self.agreement.check_learned(node, range, value)?
+                }
                 Record::Round { .. } => {}
             }
         }
@@ -173,8 +175,8 @@ impl Watch {
             steps.sent(member, message);
         }
         match message {
-            Message::Phase1a { ballot, .. } => self.rounds.used(node, life, *ballot),
-            Message::Phase2a(proposal) => self.rounds.used(node, life, proposal.ballot),
+            Message::Phase1a { ballot, .. } => self.rounds.check_ballot(node, life, *ballot),
+            Message::Phase2a(proposal) => self.rounds.check_ballot(node, life, proposal.ballot),
             Message::Phase1b(promise) => {
                 self.promises.record_sent(member, promise.ballot);
                 Ok(())

@@ -14,14 +14,14 @@ const INCREMENT: &[u8] = b"local n = redis.call('incr', KEYS[1]) \
 impl Client {
     /// Returns the client's next requests as bytes. The client must be connected. Unless it
     /// pipelines, it must not have outstanding requests.
-    pub fn ask(&mut self, books: &mut Books) -> Vec<u8> {
+    pub fn next_requests(&mut self, books: &mut Books) -> Vec<u8> {
         let mut out = Vec::new();
         if !matches!(self.kind, Kind::Auditor | Kind::Visitor | Kind::Script)
             && self.dice.chance(1, 200)
         {
             let big = vec![b'x'; COMMAND_BYTES_MAX * 2];
             request(&[b"SET", b"big", &big], &mut out);
-            self.waiting.push_back(PendingRequest::TooBig);
+            self.pending.push_back(PendingRequest::TooBig);
             return out;
         }
         match self.kind {
@@ -41,7 +41,7 @@ impl Client {
 
     fn on_key(&mut self, books: &mut Books, key: String, act: Act) {
         let called = books.history.moment();
-        self.waiting.push_back(PendingRequest::Key { key, act, called });
+        self.pending.push_back(PendingRequest::Key { key, act, called });
     }
 
     fn ask_register(&mut self, books: &mut Books, out: &mut Vec<u8>) {
@@ -84,34 +84,34 @@ impl Client {
     fn ask_session(&mut self, out: &mut Vec<u8>) {
         let Some(session) = self.session.clone() else {
             request(&[b"QUORATE", b"SESSION"], out);
-            self.waiting.push_back(PendingRequest::Session);
+            self.pending.push_back(PendingRequest::Session);
             return;
         };
         if !self.ready {
             request(&[b"QUORATE", b"SESSION", session.as_bytes()], out);
-            self.waiting.push_back(PendingRequest::Ready);
+            self.pending.push_back(PendingRequest::Ready);
             self.ready = true;
         }
         if self.dice.chance(1, 4) && self.sequence > 1 {
             request(&[b"QUORATE", b"ACK", self.sequence.to_string().as_bytes()], out);
-            self.waiting.push_back(PendingRequest::Word);
+            self.pending.push_back(PendingRequest::Word);
         }
         let (key, number) = (self.session_key(), self.sequence.to_string());
         for _ in 0..self.dice.pick(&[1, 1, 1, 2]) {
             request(&[b"QUORATE", b"SEQ", number.as_bytes(), b"INCR", key.as_bytes()], out);
-            self.waiting.push_back(PendingRequest::Sequence(self.sequence));
+            self.pending.push_back(PendingRequest::Sequence(self.sequence));
         }
     }
 
     fn ask_swap(&mut self, books: &mut Books, out: &mut Vec<u8>) {
-        if let Some((key, seen)) = self.seen.take() {
+        if let Some((key, seen)) = self.swap_read.take() {
             let new = books.value();
             request(&[b"MULTI"], out);
             request(&[b"SET", key.as_bytes(), new.to_string().as_bytes()], out);
             request(&[b"EXEC"], out);
-            self.waiting.extend([PendingRequest::Word, PendingRequest::Word]);
+            self.pending.extend([PendingRequest::Word, PendingRequest::Word]);
             let called = books.history.moment();
-            self.waiting.push_back(PendingRequest::Exec { key, seen, new, called });
+            self.pending.push_back(PendingRequest::Exec { key, seen, new, called });
             return;
         }
         let key = match self.watched.take() {
@@ -124,7 +124,7 @@ impl Client {
                 }
                 request(&[b"UNWATCH"], out);
                 request(&[b"WATCH", key.as_bytes()], out);
-                self.waiting.extend([PendingRequest::Word, PendingRequest::Word]);
+                self.pending.extend([PendingRequest::Word, PendingRequest::Word]);
                 if self.dice.chance(1, 2) {
                     // Other clients may write the key before the client reads it.
                     self.watched = Some(key);
@@ -135,7 +135,7 @@ impl Client {
         };
         request(&[b"GET", key.as_bytes()], out);
         let called = books.history.moment();
-        self.waiting.push_back(PendingRequest::Look { key, called });
+        self.pending.push_back(PendingRequest::Look { key, called });
     }
 
     pub(super) fn own_key(&self) -> String {
@@ -145,7 +145,7 @@ impl Client {
     fn ask_own(&mut self, books: &mut Books, out: &mut Vec<u8>) {
         if self.stale && !self.ready {
             request(&[b"READONLY"], out);
-            self.waiting.push_back(PendingRequest::Ready);
+            self.pending.push_back(PendingRequest::Ready);
             self.ready = true;
         }
         let key = self.own_key();
@@ -155,11 +155,11 @@ impl Client {
             match self.dice.below(if self.stale { 6 } else { 9 }) {
                 0..3 => {
                     request(&[b"SET", key.as_bytes(), bytes.as_bytes()], out);
-                    self.waiting.push_back(PendingRequest::OwnSet(value));
+                    self.pending.push_back(PendingRequest::OwnSet(value));
                 }
                 3..6 => {
                     request(&[b"GET", key.as_bytes()], out);
-                    self.waiting.push_back(PendingRequest::OwnGet);
+                    self.pending.push_back(PendingRequest::OwnGet);
                 }
                 6 => {
                     let shared = books.key(0, &mut self.dice);
@@ -181,7 +181,7 @@ impl Client {
         self.own_generation += 1;
         self.own_value = None;
         // Outstanding replies concern the previous key.
-        for waiting in &mut self.waiting {
+        for waiting in &mut self.pending {
             if matches!(waiting, PendingRequest::OwnGet | PendingRequest::OwnSet(_)) {
                 *waiting = PendingRequest::PairSet;
             }
@@ -213,14 +213,14 @@ impl Client {
         match self.dice.below(4) {
             0 => {
                 request(&[b"MSET", b"pa", value.as_bytes(), b"pb", value.as_bytes()], out);
-                self.waiting.push_back(PendingRequest::PairSet);
+                self.pending.push_back(PendingRequest::PairSet);
             }
             1 => {
                 request(&[b"MULTI"], out);
                 request(&[b"SET", b"pa", value.as_bytes()], out);
                 request(&[b"SET", b"pb", value.as_bytes()], out);
                 request(&[b"EXEC"], out);
-                self.waiting.extend([
+                self.pending.extend([
                     PendingRequest::Word,
                     PendingRequest::Word,
                     PendingRequest::Word,
@@ -229,7 +229,7 @@ impl Client {
             }
             _ => {
                 request(&[b"MGET", b"pa", b"pb"], out);
-                self.waiting.push_back(PendingRequest::PairGet);
+                self.pending.push_back(PendingRequest::PairGet);
             }
         }
     }
@@ -237,7 +237,7 @@ impl Client {
     fn ask_audit(&mut self, out: &mut Vec<u8>) {
         if let Some(key) = self.audits.front().cloned() {
             request(&[b"GET", key.as_bytes()], out);
-            self.waiting.push_back(PendingRequest::Audit(key));
+            self.pending.push_back(PendingRequest::Audit(key));
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{
 
 /// Request from a device client to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum FrameRequest {
     /// Requests that a name be assigned to the client.
     Lend,
     /// Requests a session for the client's name.
@@ -38,7 +38,7 @@ pub enum Answer {
     Stand(NodePosition),
 }
 
-impl Ask {
+impl FrameRequest {
     /// Returns whether a node answers the request. The outcome of all other requests appears in the
     /// next answer with the log's position.
     pub const fn is_answered(&self) -> bool {
@@ -46,7 +46,7 @@ impl Ask {
     }
 
     /// Executes the request on a node.
-    pub fn put(&self, clients: &mut dyn FrameClients) -> Option<Answer> {
+    pub fn execute_on(&self, clients: &mut dyn FrameClients) -> Option<Answer> {
         match self {
             Self::Lend => clients.assign_name().ok().map(Answer::Name),
             Self::Stand(name) => Some(Answer::Stand(clients.stand(*name))),
@@ -68,7 +68,7 @@ pub struct ClientOutput {
     /// Frames to be sent to all stations.
     pub frames: Vec<Vec<u8>>,
     /// Requests to be sent to the client's node.
-    pub asks: Vec<Ask>,
+    pub asks: Vec<FrameRequest>,
 }
 
 #[derive(Debug)]
@@ -80,16 +80,16 @@ pub struct FrameClient {
     pub reply_deadline: Option<Time>,
     pub planned: Option<Time>,
     /// Set if the client starts no new work.
-    pub done: bool,
+    pub is_done: bool,
     /// Number of sessions that the client used before.
     pub lives: u64,
     mac: [u8; 6],
     name: Option<Name>,
     machine: Option<Machine>,
     /// Number of the client's increments that were reported as executed.
-    counted: i64,
+    reported_increments: i64,
     /// Slots in which commands were reported as executed, with the hash of each command.
-    placed: Vec<(Slot, u64)>,
+    reported_slots: Vec<(Slot, u64)>,
     /// Number of batches confirmed from frames alone at the last [`FrameClient::take_by_frames`].
     by_frames: u64,
     dice: Dice,
@@ -107,13 +107,13 @@ impl FrameClient {
             desk: None,
             reply_deadline: None,
             planned: None,
-            done: false,
+            is_done: false,
             lives: 0,
             mac: [2, 1, 0, 0, 0, last],
             name: None,
             machine: None,
-            counted: 0,
-            placed: Vec::new(),
+            reported_increments: 0,
+            reported_slots: Vec::new(),
             by_frames: 0,
             dice,
         }
@@ -126,7 +126,7 @@ impl FrameClient {
     /// Returns whether the client is done and the outcome of every batch is known.
     pub fn is_through(&self) -> bool {
         let open = self.machine.as_ref().map_or(0, Machine::open);
-        self.done && open == 0
+        self.is_done && open == 0
     }
 
     /// Returns the number of contradictions that the client found between frames and nodes.
@@ -142,19 +142,21 @@ impl FrameClient {
     }
 
     /// Takes a step. Returns the output to send, and the time of the next step.
-    pub fn act(&mut self, now: Time) -> (ClientOutput, Option<Time>) {
+    pub fn take_step(&mut self, now: Time) -> (ClientOutput, Option<Time>) {
         let mut leaving = ClientOutput::default();
         let again = now.plus_us(SETTLE_US);
         let key = self.key();
         let (Some(name), Some(machine)) = (self.name, &mut self.machine) else {
             match self.name {
-                _ if self.done => return (leaving, None),
-                None => leaving.asks.push(Ask::Lend),
-                Some(name) => leaving.asks.extend([Ask::Register(name), Ask::Stand(name)]),
+                _ if self.is_done => return (leaving, None),
+                None => leaving.asks.push(FrameRequest::Lend),
+                Some(name) => {
+                    leaving.asks.extend([FrameRequest::Register(name), FrameRequest::Stand(name)])
+                }
             }
             return (leaving, Some(again));
         };
-        while !self.done && machine.open() < OPEN {
+        while !self.is_done && machine.open() < OPEN {
             let commands = self.dice.between(1, 2);
             let command = increment(&key);
             let all = (0..commands).map(|_| command.as_slice());
@@ -165,9 +167,9 @@ impl FrameClient {
         while let Some(act) = machine.next_act(now.0) {
             match act {
                 Act::Send(frame) => leaving.frames.push(frame.to_vec()),
-                Act::Ask => leaving.asks.push(Ask::Stand(name)),
+                Act::Ask => leaving.asks.push(FrameRequest::Stand(name)),
                 Act::Offer(counter, bytes) => {
-                    leaving.asks.push(Ask::Offer(name, counter, bytes.to_vec()));
+                    leaving.asks.push(FrameRequest::Offer(name, counter, bytes.to_vec()));
                 }
             }
         }
@@ -226,10 +228,10 @@ impl FrameClient {
             match outcome {
                 Outcome::Executed(slot) => {
                     let command = hash(&increment(&key));
-                    self.placed.extend(slot.map(|slot| (Slot(slot), command)));
+                    self.reported_slots.extend(slot.map(|slot| (Slot(slot), command)));
                     for _ in 0..tag {
-                        self.counted += 1;
-                        books.acknowledged(&key, self.counted)?;
+                        self.reported_increments += 1;
+                        books.acknowledged(&key, self.reported_increments)?;
                     }
                 }
                 Outcome::Unknown => (0..tag).for_each(|_| books.unknown(&key)),
@@ -238,7 +240,7 @@ impl FrameClient {
         if machine.is_over() {
             // A new session uses a new name and a new key.
             (self.machine, self.name) = (None, None);
-            (self.counted, self.by_frames) = (0, 0);
+            (self.reported_increments, self.by_frames) = (0, 0);
             self.lives += 1;
         }
         Ok(())
@@ -247,7 +249,7 @@ impl FrameClient {
     /// Checks that nodes executed the client's commands in the slots reported to it. `executed`
     /// returns the hash of the command executed under an id.
     pub fn check_places(&self, executed: &dyn Fn(CommandId) -> Option<u64>) -> Verdict {
-        for (slot, command) in &self.placed {
+        for (slot, command) in &self.reported_slots {
             let found = executed(CommandId { slot: *slot, index: 0 });
             if found != Some(*command) {
                 let detail = format!("client {}: not its command in slot {slot}", self.index);

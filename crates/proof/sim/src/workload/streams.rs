@@ -13,7 +13,7 @@ use quorate_stream::{Denied, Name, OpenMode, StreamOutcome, Writer, table::Locat
 use crate::{
     check::{Verdict, Violation},
     dice::Dice,
-    front::Ask,
+    front::StreamRequest,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Load {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Writes until [`Streamer::done`] is set, then finishes its stream.
+    /// Writes until [`Streamer::is_done`] is set, then finishes its stream.
     Writer,
     /// Reads parts of existing streams.
     Reader,
@@ -86,7 +86,7 @@ pub struct Piece {
     /// Position of the piece's first byte in the named stream.
     pub first: u64,
     /// End of the bytes written by the client, as a position in the named stream.
-    pub given: u64,
+    pub written_to: u64,
     /// End of the acknowledged bytes, as a position in the named stream.
     pub durable: u64,
 }
@@ -100,24 +100,24 @@ pub struct Streamer {
     /// Index of the only node to which the client connects; `None` for any node.
     pub home: Option<usize>,
     /// Tag of the request that the client is waiting for.
-    pub waiting: Option<StreamTag>,
+    pub awaited_tag: Option<StreamTag>,
     /// Time at which the client gives up on the node if no answer has arrived.
     pub reply_deadline: Option<Time>,
     /// Set if the client opens no new pieces and finishes its stream.
-    pub done: bool,
+    pub is_done: bool,
     /// Piece to which the client is writing.
     pub piece: Option<Piece>,
     /// Replies to a scenario's requests; `None` marks a broken connection.
-    pub heard: VecDeque<Option<DeliveredEvent>>,
+    pub replies: VecDeque<Option<DeliveredEvent>>,
     dice: Dice,
     load: Load,
     name: Name,
     writer: Writer,
-    how: OpenMode,
+    mode: OpenMode,
     /// Set if the client opened a piece of the stream and has not ended the stream yet.
     owes: bool,
     closing: bool,
-    given: u64,
+    written_to: u64,
     /// Streams that an auditor has not read completely, with the next position of each.
     audits: VecDeque<(Name, u64)>,
     /// Set if a visitor or an auditor has completed its work.
@@ -132,17 +132,17 @@ impl Streamer {
             role,
             connection: None,
             home: None,
-            waiting: None,
+            awaited_tag: None,
             reply_deadline: None,
-            done: false,
+            is_done: false,
             piece: None,
-            heard: VecDeque::new(),
+            replies: VecDeque::new(),
             name: number_name("s", 0),
             writer,
-            how: OpenMode::Create,
+            mode: OpenMode::Create,
             owes: false,
             closing: false,
-            given: 0,
+            written_to: 0,
             audits: VecDeque::new(),
             through: false,
             dice,
@@ -181,8 +181,8 @@ impl Streamer {
     /// Returns whether the client still has work in act two.
     pub fn is_busy(&self) -> bool {
         match self.role {
-            Role::Writer => self.owes || self.waiting.is_some(),
-            Role::Reader => self.waiting.is_some(),
+            Role::Writer => self.owes || self.awaited_tag.is_some(),
+            Role::Reader => self.awaited_tag.is_some(),
             Role::Visitor | Role::Auditor => !self.through,
             Role::Script => false,
         }
@@ -204,114 +204,114 @@ impl Streamer {
     }
 
     /// Returns the client's next request; `None` if it has none.
-    pub fn acts(&mut self) -> Option<Ask> {
+    pub fn acts(&mut self) -> Option<StreamRequest> {
         match self.role {
             Role::Writer => self.writes(),
-            Role::Reader => (!self.done).then(|| self.reads()),
+            Role::Reader => (!self.is_done).then(|| self.reads()),
             Role::Visitor => self.visits(),
             Role::Auditor => self.audits(),
             Role::Script => None,
         }
     }
 
-    fn opens(&self) -> Ask {
-        Ask::Open(self.name.clone(), self.how, self.writer)
+    fn opens(&self) -> StreamRequest {
+        StreamRequest::Open(self.name.clone(), self.mode, self.writer)
     }
 
-    fn writes(&mut self) -> Option<Ask> {
+    fn writes(&mut self) -> Option<StreamRequest> {
         let Some(piece) = self.piece else {
-            if self.done {
+            if self.is_done {
                 return self.owes.then(|| self.opens());
             }
             if !self.owes && self.dice.chance(1, 4) {
                 // The client continues as another writer, or with another stream.
                 self.writer = Writer(self.writer.0 ^ u128::from(self.dice.word()));
                 self.name = self.any_name();
-                self.how =
+                self.mode =
                     self.dice.pick(&[OpenMode::Create, OpenMode::Append, OpenMode::Takeover]);
             }
             if !self.owes && self.dice.chance(1, 10) {
                 // A finished stream can be removed.
-                return Some(Ask::Remove(self.name.clone()));
+                return Some(StreamRequest::Remove(self.name.clone()));
             }
             return Some(self.opens());
         };
         if self.closing {
             return None;
         }
-        if self.done || self.given >= self.load.bytes_max {
+        if self.is_done || self.written_to >= self.load.bytes_max {
             return Some(self.closes(piece, true));
         }
         match self.dice.below(40) {
             0 => Some(self.closes(piece, true)),
             1..3 => Some(self.closes(piece, false)),
             // The client disconnects, and may or may not return to the piece.
-            3..6 => Some(Ask::Leave),
-            6..8 => Some(Ask::Trim(
+            3..6 => Some(StreamRequest::Leave),
+            6..8 => Some(StreamRequest::Trim(
                 self.name.clone(),
                 piece.durable - self.dice.below(1 + piece.durable / 4),
             )),
-            8 => Some(Ask::Remove(self.name.clone())),
+            8 => Some(StreamRequest::Remove(self.name.clone())),
             9..16 => None,
             _ => {
                 let most = self.load.gift_bytes_max;
                 let most = self.dice.pick(&[1, most / 10 + 1, most]);
-                Some(self.gives(piece, most))
+                Some(self.write_request(piece, most))
             }
         }
     }
 
-    fn gives(&mut self, mut piece: Piece, most: u64) -> Ask {
+    fn write_request(&mut self, mut piece: Piece, most: u64) -> StreamRequest {
         let bytes = self.dice.between(1, most);
-        piece.given += bytes;
-        self.given += bytes;
+        piece.written_to += bytes;
+        self.written_to += bytes;
         self.piece = Some(piece);
-        Ask::Give(piece.stream, bytes)
+        StreamRequest::Give(piece.stream, bytes)
     }
 
-    fn closes(&mut self, piece: Piece, finish: bool) -> Ask {
+    fn closes(&mut self, piece: Piece, finish: bool) -> StreamRequest {
         self.closing = true;
-        Ask::Close(piece.stream, finish)
+        StreamRequest::Close(piece.stream, finish)
     }
 
-    fn visits(&mut self) -> Option<Ask> {
+    fn visits(&mut self) -> Option<StreamRequest> {
         match self.piece {
             None => (!self.through).then(|| self.opens()),
-            Some(piece) if piece.given == piece.first => {
+            Some(piece) if piece.written_to == piece.first => {
                 let most = 70_000.min(16 * self.load.window_bytes as u64);
-                Some(self.gives(piece, most))
+                Some(self.write_request(piece, most))
             }
             Some(piece) if !self.closing => Some(self.closes(piece, true)),
             Some(_) => None,
         }
     }
 
-    fn audits(&mut self) -> Option<Ask> {
+    fn audits(&mut self) -> Option<StreamRequest> {
         let Some((name, position)) = self.audits.front() else {
             self.through = true;
             return None;
         };
-        Some(Ask::Read(name.clone(), *position, 100_000))
+        Some(StreamRequest::Read(name.clone(), *position, 100_000))
     }
 
-    fn reads(&mut self) -> Ask {
+    fn reads(&mut self) -> StreamRequest {
         let name = self.any_name();
         // The client usually continues where it stopped reading, but sometimes reads elsewhere.
         let position = match self.dice.below(4) {
-            0 => self.dice.below(1 + self.given),
+            0 => self.dice.below(1 + self.written_to),
             1 => {
                 let scale = self.dice.below(21);
                 self.dice.below(1 << scale)
             }
-            _ => self.given,
+            _ => self.written_to,
         };
-        self.given = position;
+        self.written_to = position;
         match self.dice.below(8) {
-            0 => Ask::Look,
-            1 => Ask::Wait(name, position),
+            0 => StreamRequest::Look,
+            1 => StreamRequest::Wait(name, position),
             _ => {
                 let most = self.dice.pick(&[1, 1000, 100_000]);
-                Ask::Read(name, position, most)
+                StreamRequest::Read(name, position, most)
             }
         }
     }
@@ -320,15 +320,15 @@ impl Streamer {
     pub fn disconnected(&mut self) {
         self.connection = None;
         if self.piece.take().is_some() {
-            self.how = OpenMode::Continue;
+            self.mode = OpenMode::Continue;
             // The client decides at random whether to return to its stream.
-            self.owes = self.owes && (self.done || self.dice.chance(3, 4));
+            self.owes = self.owes && (self.is_done || self.dice.chance(3, 4));
         }
         self.closing = false;
-        self.waiting = None;
+        self.awaited_tag = None;
         self.reply_deadline = None;
         if self.role == Role::Script {
-            self.heard.push_back(None);
+            self.replies.push_back(None);
         }
     }
 
@@ -339,7 +339,7 @@ impl Streamer {
                 if let Some(piece) = &mut self.piece
                     && piece.stream == *stream
                 {
-                    let sound = (piece.durable..=piece.given).contains(position);
+                    let sound = (piece.durable..=piece.written_to).contains(position);
                     if !sound {
                         let detail = format!("client {} hears {heard:?}, {piece:?}", self.index);
                         return Err(Violation::new("streams", detail));
@@ -352,9 +352,9 @@ impl Streamer {
                 if self.piece.is_some_and(|piece| piece.stream == *stream) {
                     self.piece = None;
                     self.closing = false;
-                    self.how = OpenMode::Continue;
+                    self.mode = OpenMode::Continue;
                     if self.role == Role::Script {
-                        self.heard.push_back(Some(heard));
+                        self.replies.push_back(Some(heard));
                     }
                 }
                 return Ok(());
@@ -365,23 +365,24 @@ impl Streamer {
             | DeliveredEvent::Looked(tag)
             | DeliveredEvent::Bytes(tag, _)
             | DeliveredEvent::Nowhere(tag, _) => {
-                if self.waiting != Some(*tag) {
+                if self.awaited_tag != Some(*tag) {
                     let detail = format!("client {} hears {heard:?}, unasked", self.index);
                     return Err(Violation::new("streams", detail));
                 }
             }
         }
-        self.waiting = None;
+        self.awaited_tag = None;
         self.reply_deadline = None;
         match &heard {
             DeliveredEvent::Done(_, StreamOutcome::Opened { stream, at }) => {
-                self.piece = Some(Piece { stream: *stream, first: *at, given: *at, durable: *at });
+                self.piece =
+                    Some(Piece { stream: *stream, first: *at, written_to: *at, durable: *at });
                 self.owes = true;
-                self.how = OpenMode::Continue;
+                self.mode = OpenMode::Continue;
             }
             DeliveredEvent::Done(_, StreamOutcome::Closed { at }) => {
                 if let Some(piece) = self.piece.take()
-                    && *at != piece.given
+                    && *at != piece.written_to
                 {
                     let detail = format!("client {} hears {heard:?}, {piece:?}", self.index);
                     return Err(Violation::new("streams", detail));
@@ -389,12 +390,12 @@ impl Streamer {
                 self.closing = false;
                 self.owes = false;
                 self.through = true;
-                self.how =
+                self.mode =
                     self.dice.pick(&[OpenMode::Continue, OpenMode::Append, OpenMode::Create]);
             }
-            DeliveredEvent::Refused(_, denied) => self.refused(*denied),
+            DeliveredEvent::Refused(_, denied) => self.handle_refusal(*denied),
             DeliveredEvent::Bytes(_, bytes) => {
-                self.given += bytes.len() as u64;
+                self.written_to += bytes.len() as u64;
                 if let Some((_, position)) = self.audits.front_mut() {
                     *position += bytes.len() as u64;
                 }
@@ -408,26 +409,27 @@ impl Streamer {
             _ => {}
         }
         if self.role == Role::Script {
-            self.heard.push_back(Some(heard));
+            self.replies.push_back(Some(heard));
         }
         Ok(())
     }
 
-    fn refused(&mut self, denied: Denied) {
+    fn handle_refusal(&mut self, denied: Denied) {
         match denied {
             Denied::Exists | Denied::InUse if self.role == Role::Visitor => {}
-            Denied::Exists => self.how = self.dice.pick(&[OpenMode::Append, OpenMode::Takeover]),
+            Denied::Exists => self.mode = self.dice.pick(&[OpenMode::Append, OpenMode::Takeover]),
             Denied::InUse => {
-                self.how = self.dice.pick(&[OpenMode::Append, OpenMode::Append, OpenMode::Takeover])
+                self.mode =
+                    self.dice.pick(&[OpenMode::Append, OpenMode::Append, OpenMode::Takeover])
             }
             Denied::Unknown if self.piece.is_none() && self.role == Role::Writer => {
                 self.owes = false;
-                self.how = OpenMode::Create;
+                self.mode = OpenMode::Create;
             }
             Denied::Fenced | Denied::Finished if self.piece.is_none() => {
                 self.owes = false;
                 self.through = true;
-                self.how = OpenMode::Create;
+                self.mode = OpenMode::Create;
                 self.writer = Writer(self.writer.0.wrapping_add(1));
                 self.name = self.any_name();
             }
@@ -443,9 +445,9 @@ impl Streamer {
     fn nowhere(&mut self, nowhere: LocateError) -> Verdict {
         if self.role != Role::Auditor {
             match nowhere {
-                LocateError::Trimmed { start } => self.given = start,
-                LocateError::BehindEnd { end, .. } => self.given = end,
-                LocateError::Unknown => self.given = 0,
+                LocateError::Trimmed { start } => self.written_to = start,
+                LocateError::BehindEnd { end, .. } => self.written_to = end,
+                LocateError::Unknown => self.written_to = 0,
             }
             return Ok(());
         }

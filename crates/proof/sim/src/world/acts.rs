@@ -31,7 +31,7 @@ impl World {
 
     /// Runs act two: faults stop, and the cluster must recover with every acknowledged write.
     pub fn act_two(&mut self) -> Verdict {
-        self.heal();
+        self.stop_faults();
         if self.settings.losses == Losses::Beyond {
             // A node that is down discovers at its next start that it forgot its votes.
             self.run_for(1_000_000)?;
@@ -82,7 +82,7 @@ impl World {
         let keys = self.books.exactly_once.keys();
         let auditor = Client::audit(self.clients.len(), self.dice.fork(), keys);
         self.clients.push(auditor);
-        self.after(1, Event::Client(self.clients.len() - 1));
+        self.schedule_after(1, Event::Client(self.clients.len() - 1));
         self.run_until("the auditor has read every counter", |world| {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
@@ -93,7 +93,7 @@ impl World {
         for node in &serving {
             let visitor = Client::visit(self.clients.len(), self.dice.fork(), *node);
             self.clients.push(visitor);
-            self.after(1, Event::Client(self.clients.len() - 1));
+            self.schedule_after(1, Event::Client(self.clients.len() - 1));
         }
         self.run_until("every node has taken a write", |world| {
             let mut clients = world.clients.iter();

@@ -15,14 +15,15 @@ use crate::{
 pub(super) const NEWEST_WRITES: usize = 8;
 
 impl World {
-    /// Injects the fault at `index` in the settings, and schedules the next fault of the same kind.
-    pub(crate) fn strike(&mut self, index: usize) {
+    /// Injects the fault with this index in the settings, and schedules the next fault of the same
+    /// kind.
+    pub(crate) fn inject_fault(&mut self, index: usize) {
         if !self.chaos.goes_on {
             return;
         }
         let (fault, mean_us) = self.settings.faults[index];
         let wait = self.dice.interval(mean_us);
-        self.after(wait, Event::Fault(index));
+        self.schedule_after(wait, Event::Fault(index));
         if !self.waits_for_level() {
             self.inflict(fault);
         }
@@ -40,7 +41,7 @@ impl World {
                     self.crash(node, 100_000);
                 }
             }
-            Fault::CleanStop => self.tell(node, Arrival::Stop),
+            Fault::CleanStop => self.deliver_arrival(node, Arrival::Stop),
             Fault::Pause => self.pause(node),
             Fault::Reset => {
                 let late = self.dice.pick(&[0, 1000, 300_000]);
@@ -74,7 +75,7 @@ impl World {
         (node, (node + 1 + self.dice.index(count - 1)) % count)
     }
 
-    pub(super) fn tell(&mut self, node: usize, arrival: Arrival) {
+    pub(super) fn deliver_arrival(&mut self, node: usize, arrival: Arrival) {
         let life = self.nodes[node].life;
         self.arrive(node, life, arrival);
     }
@@ -90,9 +91,9 @@ impl World {
         }
         // A killed process resets its connections, whereas a host that loses power sends nothing.
         let late = self.dice.pick(&[100, 100, 500_000]);
-        self.kill(node, late);
+        self.kill_process(node, late);
         let down = self.dice.between(500, down_us);
-        self.after(down, Event::Start(node));
+        self.schedule_after(down, Event::Start(node));
     }
 
     /// May schedule the death of a node without an identity, at a random disk change up to the one
@@ -164,7 +165,7 @@ impl World {
         self.nodes[node].turn_at = None;
         self.line(&name(node), "paused", format_args!("for {} ms", wait / 1000));
         let life = self.nodes[node].life;
-        self.after(wait, Event::Resume { node, life });
+        self.schedule_after(wait, Event::Resume { node, life });
     }
 
     fn block_for(&mut self, from: usize, to: usize) {
@@ -173,8 +174,8 @@ impl World {
         }
         let wait = self.dice.pick(&[20_000, 300_000, 2_000_000]);
         let wait = self.dice.between(1_000, wait);
-        self.at(self.now, Event::Block { from, to, blocked: true });
-        self.after(wait, Event::Block { from, to, blocked: false });
+        self.schedule_at(self.now, Event::Block { from, to, blocked: true });
+        self.schedule_after(wait, Event::Block { from, to, blocked: false });
     }
 
     fn partition(&mut self) {
@@ -185,8 +186,8 @@ impl World {
         let breaks = self.dice.chance(1, 2);
         for from in 0..count {
             for to in (0..count).filter(|to| side[*to] != side[from]) {
-                self.at(self.now, Event::Block { from, to, blocked: true });
-                self.after(wait, Event::Block { from, to, blocked: false });
+                self.schedule_at(self.now, Event::Block { from, to, blocked: true });
+                self.schedule_after(wait, Event::Block { from, to, blocked: false });
                 if breaks && from < to {
                     self.break_connection(from, to, wait);
                 }
@@ -206,7 +207,7 @@ impl World {
             let mut at = base;
             for (from, to) in links.clone() {
                 at += self.dice.between(1_000, 30_000);
-                self.after(at, Event::Block { from, to, blocked });
+                self.schedule_after(at, Event::Block { from, to, blocked });
             }
         }
     }
@@ -218,7 +219,7 @@ impl World {
         }
         let client = self.dice.index(self.clients.len());
         if let Some((connection, node)) = self.clients[client].connection {
-            self.tell(node, Arrival::Closed(connection));
+            self.deliver_arrival(node, Arrival::Closed(connection));
             self.client_down(client, connection);
         }
     }
@@ -227,7 +228,7 @@ impl World {
         self.nodes[node].disk_factor = self.dice.pick(&[10, 100]);
         self.line(&name(node), "disk", format_args!("is slow"));
         let wait = self.dice.between(10_000, 1_000_000);
-        self.after(wait, Event::DiskCalm(node));
+        self.schedule_after(wait, Event::DiskCalm(node));
     }
 
     /// Makes the next write fail. An operator restarts the node later. Skips nodes of a volatile
@@ -239,7 +240,7 @@ impl World {
         self.nodes[node].disk_error = true;
         let wait = self.dice.between(50_000, 1_000_000);
         let life = self.nodes[node].life;
-        self.after(wait, Event::Repair { node, life });
+        self.schedule_after(wait, Event::Repair { node, life });
     }
 
     /// Ends a disk's write faults. If the log failed, restarts the node, as an operator would.
@@ -261,7 +262,7 @@ impl World {
                 self.crash(node, 50_000);
             }
         }
-        self.after(300_000, Event::Rounds);
+        self.schedule_after(300_000, Event::Rounds);
     }
 
     fn log_failed(&self, node: usize) -> bool {
@@ -275,7 +276,7 @@ impl World {
         self.nodes[node].disk.set_capacity(Some(0));
         self.line(&name(node), "disk", format_args!("is full"));
         let wait = self.dice.between(10_000, 1_000_000);
-        self.after(wait, Event::DiskRoom(node));
+        self.schedule_after(wait, Event::DiskRoom(node));
     }
 
     /// Exhausts the node's file descriptors. The log can still write to open files, but all other
@@ -284,7 +285,7 @@ impl World {
         self.nodes[node].disk.set_out_of_descriptors(true);
         self.line(&name(node), "disk", format_args!("no file can be opened"));
         let wait = self.dice.between(10_000, 1_000_000);
-        self.after(wait, Event::Descriptors(node));
+        self.schedule_after(wait, Event::Descriptors(node));
     }
 
     /// [model-3] Flips a bit in an old block, which a scrub or the next start detects. Completed
@@ -313,7 +314,7 @@ impl World {
         if spared || self.nodes[node].running.is_none() {
             return;
         }
-        self.kill(node, 100);
+        self.kill_process(node, 100);
         let segments = self.nodes[node].disk.attach().files(Family::Log);
         let segments = segments.expect("a disk in memory lists its segments");
         let keep = match self.dice.below(2) {
@@ -326,14 +327,14 @@ impl World {
         let what = format_args!("is gone from segment {} on", keep + 1);
         self.line(&name(node), "log", what);
         let down = self.dice.between(500, 200_000);
-        self.after(down, Event::Start(node));
+        self.schedule_after(down, Event::Start(node));
     }
 
     /// Schedules the next disk failure of a service, if the run has any.
     pub(crate) fn plan_store_fault(&mut self) {
         if let Some(mean_us) = self.settings.store_faults_us {
             let wait = self.chaos.store_dice.interval(mean_us);
-            self.after(wait, Event::StoreFault);
+            self.schedule_after(wait, Event::StoreFault);
         }
     }
 
@@ -347,7 +348,7 @@ impl World {
         let kind = dice.below(3);
         let disk = StoreDisk {
             full: kind == 0,
-            gone: kind == 1,
+            is_missing: kind == 1,
             fails_after: (kind == 2).then(|| u32::try_from(dice.below(6)).expect("below six")),
         };
         let most = dice.pick(&[5_000, 100_000, 1_500_000]);
@@ -355,15 +356,15 @@ impl World {
         self.counts.store_faults += 1;
         self.nodes[node].store.set(disk);
         self.line(&name(node), "store", format_args!("{disk:?}"));
-        self.wake(node);
-        self.after(wait, Event::StoreCalm(node));
+        self.schedule_turn(node);
+        self.schedule_after(wait, Event::StoreCalm(node));
     }
 
     /// Schedules the next stall of a process within a turn, if the run has any.
     pub(crate) fn plan_stall(&mut self) {
         if let Some(mean_us) = self.settings.stalls_us {
             let wait = self.chaos.stall_dice.interval(mean_us);
-            self.after(wait, Event::Stall);
+            self.schedule_after(wait, Event::Stall);
         }
     }
 
@@ -390,7 +391,7 @@ impl World {
         self.counts.stalls += 1;
         self.stall_now(node);
         let life = self.nodes[node].life;
-        self.after(wait, Event::Resume { node, life });
+        self.schedule_after(wait, Event::Resume { node, life });
     }
 
     fn jump(&mut self, node: usize) {
@@ -406,15 +407,15 @@ impl World {
         };
         if let Some(leader) = (0..self.nodes.len()).find(leads) {
             self.line(&name(leader), "asked", format_args!("to hand over"));
-            self.tell(leader, Arrival::Transfer(None));
+            self.deliver_arrival(leader, Arrival::Transfer(None));
         }
     }
 
     /// Stops all faults and repairs their effects.
-    pub(crate) fn heal(&mut self) {
+    pub(crate) fn stop_faults(&mut self) {
         self.line("world", "heals", format_args!(""));
         self.chaos.goes_on = false;
-        self.network.calm();
+        self.network.end_faults();
         self.clear_network_faults();
         self.calm_devices();
         let over = |event: &Event| {
@@ -449,28 +450,28 @@ impl World {
             process.paused = false;
             process.stalled = None;
             if self.nodes[node].running.is_none() {
-                self.after(1, Event::Start(node));
+                self.schedule_after(1, Event::Start(node));
             } else {
-                self.wake(node);
+                self.schedule_turn(node);
             }
         }
         for a in 0..self.nodes.len() {
             for b in 0..self.nodes.len() {
                 if a < b {
-                    self.after(2, Event::Dial(a, b));
+                    self.schedule_after(2, Event::Dial(a, b));
                 }
                 if a != b {
-                    self.at(Time(0), Event::Block { from: a, to: b, blocked: false });
+                    self.schedule_at(Time(0), Event::Block { from: a, to: b, blocked: false });
                 }
             }
         }
-        self.after(2, Event::Rounds);
+        self.schedule_after(2, Event::Rounds);
         self.heal_releases();
         self.heal_streams();
         self.heal_frame_clients();
         for client in 0..self.clients.len() {
-            self.clients[client].done = true;
-            self.after(1, Event::Client(client));
+            self.clients[client].is_done = true;
+            self.schedule_after(1, Event::Client(client));
         }
     }
 }

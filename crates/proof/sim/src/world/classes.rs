@@ -18,7 +18,7 @@ impl World {
     pub(super) fn plan_class(&mut self) {
         if let Some(mean_us) = self.settings.classes_us {
             let wait = self.chaos.class_dice.interval(mean_us);
-            self.after(wait, Event::Class);
+            self.schedule_after(wait, Event::Class);
         }
     }
 
@@ -39,7 +39,7 @@ impl World {
         self.counts.class_asked += 1;
         let number = self.counts.class_asked;
         let losses = self.losses();
-        self.watch.classes().asked(hash(&class_command(number)), losses);
+        self.watch.classes().register_request(hash(&class_command(number)), losses);
         let early = self.settings.class == Class::Durable;
         let life = self.nodes[node].life;
         self.arrive(node, life, Arrival::Class { number, early });

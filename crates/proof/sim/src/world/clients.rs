@@ -22,10 +22,10 @@ impl World {
             }
             return;
         }
-        if self.clients[client].done && !self.clients[client].is_busy() {
+        if self.clients[client].is_done && !self.clients[client].is_busy() {
             return;
         }
-        let bytes = self.clients[client].ask(&mut self.books);
+        let bytes = self.clients[client].next_requests(&mut self.books);
         if bytes.is_empty() {
             return;
         }
@@ -38,7 +38,7 @@ impl World {
     pub(super) fn client_sends(&mut self, node: usize, connection: ConnectionId, bytes: Vec<u8>) {
         let life = self.nodes[node].life;
         let at = self.client_delay(connection);
-        self.at(at, Event::ToNode { node, life, connection, bytes });
+        self.schedule_at(at, Event::ToNode { node, life, connection, bytes });
     }
 
     /// Schedules the timeout of a waiting client and, if it pipelines, its next request.
@@ -46,12 +46,12 @@ impl World {
         let patience = self.settings.client_timeout_ms * 2 + 200;
         let patience_at = self.now.plus_ms(patience);
         self.clients[client].reply_deadline = Some(patience_at);
-        self.at(patience_at, Event::Client(client));
+        self.schedule_at(patience_at, Event::Client(client));
         if self.clients[client].may_pipeline() && self.clients[client].next_request_at.is_none() {
             let soon = self.clients[client].draw_pause(2_000);
             let asks_at = self.now.plus_us(soon);
             self.clients[client].next_request_at = Some(asks_at);
-            self.at(asks_at, Event::Client(client));
+            self.schedule_at(asks_at, Event::Client(client));
         }
     }
 
@@ -63,7 +63,7 @@ impl World {
     }
 
     fn client_connects(&mut self, client: usize) {
-        if self.clients[client].done && !self.clients[client].is_busy() {
+        if self.clients[client].is_done && !self.clients[client].is_busy() {
             return;
         }
         let node = self.clients[client].choose(self.nodes.len());
@@ -78,7 +78,7 @@ impl World {
             self.clients[client].connection = Some((connection, node));
             self.arrive(node, life, Arrival::Opened(connection));
         }
-        self.after(wait, Event::Client(client));
+        self.schedule_after(wait, Event::Client(client));
     }
 
     pub(super) fn client_heard(
@@ -99,7 +99,7 @@ impl World {
             self.clients[client].reply_deadline = None;
             let most = self.settings.think_us;
             let wait = self.clients[client].draw_pause(most);
-            self.after(wait, Event::Client(client));
+            self.schedule_after(wait, Event::Client(client));
         } else if self.clients[client].may_pipeline() {
             // The node is responding, so the timeout restarts.
             self.client_waits(client);
@@ -114,6 +114,6 @@ impl World {
         self.clients[client].disconnected(&mut self.books);
         self.wires.close(connection);
         let wait = self.dice.between(500, 20_000);
-        self.after(wait, Event::Client(client));
+        self.schedule_after(wait, Event::Client(client));
     }
 }

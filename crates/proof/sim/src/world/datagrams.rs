@@ -4,8 +4,8 @@ use quorate_core::{
     node_id::{Member, NodeId},
     time::Time,
 };
-use quorate_packets::endpoint::To;
-use quorate_packets::plane::{Carrier as By, Reach, port::SendOutcome};
+use quorate_packets::endpoint::Destination;
+use quorate_packets::plane::{Carrier as By, GroupPath, port::SendOutcome};
 
 use super::{Event, World, name, sides::Flights};
 use crate::side::PacketEndpoint;
@@ -13,7 +13,7 @@ use crate::side::PacketEndpoint;
 impl World {
     /// Creates the packet plane of a new process, if the run's carrier is packets.
     pub(crate) fn open_packets(&mut self, node: usize, me: Member, boot: u32, cluster: u128) {
-        let Some(reach) = Flights::reach(&self.settings.weather) else {
+        let Some(reach) = Flights::group_path(&self.settings.weather) else {
             return;
         };
         let now = self.nodes[node].time(self.now);
@@ -37,12 +37,14 @@ impl World {
         let datagrams = packets.take_datagrams(now, left, &mut self.counts.packets);
         for (to, bytes) in datagrams {
             match to {
-                To::Node(NodeId(id)) => {
+                Destination::Node(NodeId(id)) => {
                     let to = usize::try_from(id).map_or(0, |id| id.saturating_sub(1));
                     self.fly(node, to, false, &bytes);
                 }
                 // The sender also receives a copy, as with the kernel's multicast loopback.
-                To::Group => (0..self.nodes.len()).for_each(|to| self.fly(node, to, true, &bytes)),
+                Destination::Group => {
+                    (0..self.nodes.len()).for_each(|to| self.fly(node, to, true, &bytes))
+                }
             }
         }
     }
@@ -55,7 +57,7 @@ impl World {
         let arrivals = self.settings.air.fly(weather, dice, datagram, counts);
         for (us, bytes) in arrivals {
             let event = Event::Datagram { from, to, by_group, bytes };
-            self.after(us, event);
+            self.schedule_after(us, event);
         }
     }
 
@@ -70,7 +72,7 @@ impl World {
         let running = self.nodes.get_mut(to).and_then(|node| node.running.as_mut());
         let packets = running.and_then(|running| running.packets.as_mut());
         if packets.is_some_and(|packets| packets.arrive(bytes)) {
-            self.wake(to);
+            self.schedule_turn(to);
         } else {
             self.counts.packets.unheard += 1;
         }
@@ -78,10 +80,10 @@ impl World {
 
     /// Schedules the next loss of multicast reception, if the run has any.
     pub(super) fn plan_deaf(&mut self) {
-        let group = Flights::reach(&self.settings.weather) == Some(Reach::Group);
+        let group = Flights::group_path(&self.settings.weather) == Some(GroupPath::Group);
         if let Some(mean_us) = self.settings.air.deaf_us.filter(|_| group) {
             let wait = self.flights.dice.interval(mean_us);
-            self.after(wait, Event::Deaf);
+            self.schedule_after(wait, Event::Deaf);
         }
     }
 
@@ -95,11 +97,11 @@ impl World {
         self.flights.deaf[node] = true;
         self.counts.packets.deaf += 1;
         self.line(&name(node), "deaf", format_args!("to the group"));
-        self.after(wait, Event::Hears(node));
+        self.schedule_after(wait, Event::Hears(node));
     }
 
     /// Restores the node's multicast reception.
-    pub(super) fn hears(&mut self, node: usize) {
+    pub(super) fn restore_reception(&mut self, node: usize) {
         self.flights.deaf[node] = false;
         self.line(&name(node), "hears", format_args!("the group"));
     }
@@ -108,7 +110,7 @@ impl World {
     pub(super) fn plan_way(&mut self) {
         if let Some(mean_us) = self.settings.air.changes_us {
             let wait = self.flights.dice.interval(mean_us);
-            self.after(wait, Event::Way);
+            self.schedule_after(wait, Event::Way);
         }
     }
 
@@ -123,7 +125,7 @@ impl World {
         if let Some(side) = running.and_then(|running| running.packets.as_mut()) {
             side.plane().force(by, now);
             self.line(&name(node), "way", format_args!("{}", by.name()));
-            self.wake(node);
+            self.schedule_turn(node);
         }
     }
 

@@ -23,7 +23,7 @@ impl World {
         let seed = self.settings.seed;
         let process = &mut self.nodes[node];
         let device = process.device.get_or_insert_with(|| Device::new(seed, node, faults));
-        let owning = device.owning(process.life, boot);
+        let owning = device.access_for(process.life, boot);
         if let Some(running) = &mut process.running {
             running.host.lend_device(Box::new(owning));
         }
@@ -44,10 +44,10 @@ impl World {
         };
         for frame in device.take_sent() {
             self.counts.device_frames += 1;
-            if self.frames.sent.len() == SENT_MAX {
-                self.frames.sent.pop_front();
+            if self.frames.recent_frames.len() == SENT_MAX {
+                self.frames.recent_frames.pop_front();
             }
-            self.frames.sent.push_back(frame.clone());
+            self.frames.recent_frames.push_back(frame.clone());
             self.fly_to_stations(node, &frame);
         }
     }
@@ -82,7 +82,7 @@ impl World {
         for us in delays {
             let mut bytes = frame.to_vec();
             self.damage(&mut bytes);
-            self.after(us, Event::Frame { from, to, bytes });
+            self.schedule_after(us, Event::Frame { from, to, bytes });
         }
     }
 
@@ -105,7 +105,7 @@ impl World {
         let mean_us = self.settings.devices.and_then(|faults| faults.strangers_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
             let wait = self.frames.dice.interval(mean_us);
-            self.after(wait, Event::DeviceStranger);
+            self.schedule_after(wait, Event::DeviceStranger);
         }
     }
 
@@ -113,12 +113,12 @@ impl World {
     pub(super) fn send_as_stranger(&mut self) -> Verdict {
         self.plan_stranger();
         let frames = &mut self.frames;
-        if frames.sent.is_empty() {
+        if frames.recent_frames.is_empty() {
             return Ok(());
         }
         let nodes = self.nodes.len();
         let to = frames.dice.index(nodes + self.frame_clients.len());
-        let mut bytes = frames.sent[frames.dice.index(frames.sent.len())].clone();
+        let mut bytes = frames.recent_frames[frames.dice.index(frames.recent_frames.len())].clone();
         if frames.dice.chance(1, 2) {
             let Some(forged) = device::forged(&bytes, to, &mut frames.dice) else {
                 return Ok(());
@@ -139,14 +139,14 @@ impl World {
     pub fn deliver_frame(&mut self, to: usize, bytes: &[u8]) {
         let device = self.nodes.get(to).and_then(|node| node.device.as_ref());
         if device.is_some_and(|device| device.receive_frame(bytes)) {
-            self.wake(to);
+            self.schedule_turn(to);
         }
         self.send_device_frames(to);
     }
 
     /// Returns the most recent frames sent by devices, up to a few thousand, newest last.
     pub fn device_frames(&self) -> impl Iterator<Item = &[u8]> {
-        self.frames.sent.iter().map(Vec::as_slice)
+        self.frames.recent_frames.iter().map(Vec::as_slice)
     }
 
     pub(super) fn deliver_to_station(&mut self, from: usize, to: usize, bytes: &[u8]) -> Verdict {
@@ -165,7 +165,7 @@ impl World {
         let mean_us = self.settings.devices.and_then(|faults| faults.resets_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
             let wait = self.frames.dice.interval(mean_us);
-            self.after(wait, Event::DeviceReset);
+            self.schedule_after(wait, Event::DeviceReset);
         }
     }
 
@@ -184,9 +184,9 @@ impl World {
 
     /// Schedules the next removal of a device from the network.
     pub(super) fn plan_taking(&mut self) {
-        if let Some(mean_us) = self.settings.devices.and_then(|faults| faults.taken_us) {
+        if let Some(mean_us) = self.settings.devices.and_then(|faults| faults.removal_us) {
             let wait = self.frames.dice.interval(mean_us);
-            self.after(wait, Event::DeviceTaken);
+            self.schedule_after(wait, Event::DeviceTaken);
         }
     }
 
@@ -206,7 +206,7 @@ impl World {
         let mean_us = self.settings.devices.and_then(|faults| faults.stalls_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
             let wait = self.frames.dice.interval(mean_us);
-            self.after(wait, Event::DeviceStall);
+            self.schedule_after(wait, Event::DeviceStall);
         }
     }
 
@@ -225,7 +225,7 @@ impl World {
             device.stall();
             self.counts.device_stalls += 1;
             self.line(&name(node), "device", format_args!("stands still for {us} µs"));
-            self.after(us, Event::DeviceResume(node));
+            self.schedule_after(us, Event::DeviceResume(node));
         }
     }
 
@@ -233,13 +233,13 @@ impl World {
         if let Some(device) = &self.nodes[node].device {
             device.resume();
             self.send_device_frames(node);
-            self.wake(node);
+            self.schedule_turn(node);
         }
     }
 
     pub(super) fn calm_devices(&mut self) {
         for device in self.nodes.iter().filter_map(|node| node.device.as_ref()) {
-            device.calm();
+            device.stop_faults();
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     check::{Verdict, Violation},
     dice::Dice,
     faults::Losses,
-    workload::frame_client::{Answer, Ask, FrameClient},
+    workload::frame_client::{Answer, FrameClient, FrameRequest},
 };
 
 /// Time without an answer after which a client switches to another node.
@@ -30,7 +30,7 @@ impl World {
         let client = &mut self.frame_clients[index];
         if client.planned.is_none_or(|planned| planned > at) {
             client.planned = Some(at);
-            self.at(at, Event::FrameClient(index));
+            self.schedule_at(at, Event::FrameClient(index));
         }
     }
 
@@ -54,7 +54,7 @@ impl World {
         if client.desk.is_none() {
             self.frame_client_connects(index);
         }
-        let (leaving, again) = self.frame_clients[index].act(now);
+        let (leaving, again) = self.frame_clients[index].take_step(now);
         for frame in leaving.frames {
             self.fly_to_stations(self.nodes.len() + index, &frame);
         }
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    fn frame_client_asks(&mut self, index: usize, ask: Ask) {
+    fn frame_client_asks(&mut self, index: usize, ask: FrameRequest) {
         let client = &mut self.frame_clients[index];
         let Some((node, life)) = client.desk else {
             return;
@@ -91,7 +91,7 @@ impl World {
         }
         let wait = self.frames.dice.between(20, 200);
         let event = Event::ToDesk { node, life, client: index, ask };
-        self.after(wait, event);
+        self.schedule_after(wait, event);
     }
 
     /// Sends the answers from a node's turn to the device clients.
@@ -102,7 +102,7 @@ impl World {
         for (client, answer) in answers.unwrap_or_default() {
             let wait = self.frames.dice.between(20, 200);
             let event = Event::FromDesk { client, desk: (node, life), answer };
-            self.after(wait, event);
+            self.schedule_after(wait, event);
         }
     }
 
@@ -155,7 +155,7 @@ impl World {
     /// Stops all device clients from starting new work.
     pub(super) fn heal_frame_clients(&mut self) {
         for index in 0..self.frame_clients.len() {
-            self.frame_clients[index].done = true;
+            self.frame_clients[index].is_done = true;
             self.frame_client_looks_now(index);
         }
     }

@@ -22,7 +22,7 @@ impl World {
     pub(super) fn plan_lie(&mut self) {
         if let Some(mean_us) = self.settings.lies_us {
             let wait = self.chaos.lie_dice.interval(mean_us);
-            self.after(wait, Event::Lie);
+            self.schedule_after(wait, Event::Lie);
         }
     }
 
@@ -37,10 +37,10 @@ impl World {
         let Some(node) = self.forgetful().filter(running) else {
             return;
         };
-        self.kill(node, 100);
+        self.kill_process(node, 100);
         self.nodes[node].disk_lies = true;
         let down = self.chaos.lie_dice.between(500, 200_000);
-        self.after(down, Event::Start(node));
+        self.schedule_after(down, Event::Start(node));
     }
 
     /// Returns the first node that may forget its votes in this run; `None` if no node may.
@@ -83,7 +83,7 @@ impl World {
         }
         let copy = copies.swap_remove(self.chaos.lie_dice.index(copies.len()));
         let now = self.put_back(node, &copy);
-        let last = self.watch.lives().last(node);
+        let last = self.watch.lives().latest(node);
         let knows = |memory: &Memory| Some((memory.boot, memory.log_end.incarnation)) == last;
         if self.recalled_of(node).iter().any(|(_, memory)| knows(memory)) {
             self.counts.lies += 1;

@@ -12,7 +12,7 @@ use crate::{
     check::{Verdict, Violation, levels::Levels},
     disk::scan,
     network::{Link, pair},
-    node::{Arrival, Node, Start, Started},
+    node::{Arrival, Node, Start, StartDetails},
 };
 
 /// Time after its removal for which a node remains connected.
@@ -31,7 +31,7 @@ enum Admission {
 
 impl World {
     /// Starts a process on this node.
-    pub(super) fn start(&mut self, node: usize) -> Verdict {
+    pub(super) fn start_process(&mut self, node: usize) -> Verdict {
         let process = &self.nodes[node];
         let stranger = node >= self.settings.nodes && !process.joined;
         if process.running.is_some() || process.retired || stranger {
@@ -68,7 +68,7 @@ impl World {
             return self.start_mended(node);
         }
         match outcome {
-            Ok(Start::Runs(started)) => self.started(node, *started),
+            Ok(Start::Runs(started)) => self.handle_start(node, *started),
             Ok(Start::Waits(what)) => {
                 self.line(&name(node), "waits", format_args!("for {what}"));
                 self.nodes[node].kill(&mut self.dice);
@@ -107,20 +107,20 @@ impl World {
             let there = !process.paused && self.network.can_connect(node, other);
             let running = process.running.as_ref().filter(|_| there)?;
             let knows = process.release_running >= witness::MIN_LEVEL;
-            knows.then(|| (process.id(), running.host.recall(self.nodes[node].id())))
+            knows.then(|| (process.id(), running.host.memory_of(self.nodes[node].id())))
         });
         answers.collect()
     }
 
     pub(crate) fn starts_within(&mut self, node: usize, us: u64) {
         let wait = self.dice.between(500, us);
-        self.after(wait, Event::Start(node));
+        self.schedule_after(wait, Event::Start(node));
     }
 
     /// Handles the completion of a process start.
-    fn started(&mut self, node: usize, started: Started) -> Verdict {
+    fn handle_start(&mut self, node: usize, started: StartDetails) -> Verdict {
         let before = self.watch.released_to(node);
-        let Started { recovery, lost } = started;
+        let StartDetails { recovery, lost_reasons: lost } = started;
         let identity = self.nodes[node].running.as_ref().expect("just started").host.identity();
         let (member, boot) = (identity.member(), identity.boot());
         let cluster = identity.founding().cluster;
@@ -163,7 +163,7 @@ impl World {
         if !set_back {
             // Skipped while a test has set back the folder. Once the test clears the flag, the next
             // start must have a higher number than all earlier ones.
-            self.watch.lives().started(node, boot, member.incarnation)?;
+            self.watch.lives().check_start(node, boot, member.incarnation)?;
             self.watch.promises().recovered(member, recovery.hard.promised)?;
         }
         for batch in scan(&self.nodes[node].disk, before..next) {
@@ -180,17 +180,17 @@ impl World {
         }
         for peer in (0..self.nodes.len()).filter(|peer| *peer != node) {
             let wait = self.dice.between(50, 3000);
-            self.after(wait, Event::Dial(node, peer));
+            self.schedule_after(wait, Event::Dial(node, peer));
         }
         self.plan_disk(node);
-        self.wake(node);
+        self.schedule_turn(node);
         Ok(())
     }
 
     /// Handles a process that was killed in the middle of a disk change. The process restarts soon.
     pub(crate) fn handle_death(&mut self, node: usize) {
         if self.nodes[node].running.is_some() && !self.nodes[node].disk.is_alive() {
-            self.kill(node, 100);
+            self.kill_process(node, 100);
             self.starts_within(node, 100_000);
         }
     }
@@ -239,7 +239,7 @@ impl World {
             }
         }
         self.handle_death(node);
-        self.wake(node);
+        self.schedule_turn(node);
         Ok(())
     }
 
@@ -258,7 +258,7 @@ impl World {
         for operation in fresh {
             self.nodes[node].planned.insert(operation);
             let wait = self.dice.between(least, most) * factor;
-            self.after(wait, Event::Disk { node, life, operation });
+            self.schedule_after(wait, Event::Disk { node, life, operation });
         }
     }
 
@@ -270,7 +270,7 @@ impl World {
             Admission::Refused => return,
             Admission::Unknown => {
                 let wait = self.dice.between(5_000, 30_000);
-                return self.after(wait, Event::Dial(a, b));
+                return self.schedule_after(wait, Event::Dial(a, b));
             }
             Admission::LetIn => {}
         }
@@ -280,7 +280,7 @@ impl World {
             // must be scheduled.
             let wait = self.dice.between(5_000, 30_000);
             if self.nodes[a].running.is_some() && self.nodes[b].running.is_some() {
-                self.after(wait, Event::Dial(a, b));
+                self.schedule_after(wait, Event::Dial(a, b));
             }
             return;
         }
@@ -326,7 +326,7 @@ impl World {
     }
 
     /// Follows changes of a node's member table. Removed nodes are disconnected after a while.
-    pub(crate) fn follow(&mut self, node: usize) {
+    pub(crate) fn disconnect_removed(&mut self, node: usize) {
         let Some(running) = &mut self.nodes[node].running else {
             return;
         };
@@ -336,7 +336,7 @@ impl World {
         let removed = running.host.identity().book().removed.clone();
         for peer in self.network.peers(node) {
             if removed.contains(&self.nodes[peer].id()) {
-                self.after(PARTING_US, Event::Part { node, peer });
+                self.schedule_after(PARTING_US, Event::Part { node, peer });
             }
         }
     }
@@ -358,12 +358,12 @@ impl World {
         for (node, peer) in [(a, b), (b, a)] {
             let life = self.nodes[node].life;
             let wait = self.dice.below(late_us + 1);
-            self.after(wait, Event::Down { node, life, peer, connection });
+            self.schedule_after(wait, Event::Down { node, life, peer, connection });
         }
         let (a, b) = pair(a, b);
         self.line("net", "reset", format_args!("{} and {}", a + 1, b + 1));
         let wait = late_us + self.dice.between(1_000, 20_000);
-        self.after(wait, Event::Dial(a, b));
+        self.schedule_after(wait, Event::Dial(a, b));
     }
 
     pub(super) fn block(&mut self, from: usize, to: usize, blocked: bool) {
@@ -374,14 +374,14 @@ impl World {
             for lane in 0..2 {
                 let link = Link { from, to, lane };
                 if let Some(at) = self.network.next_arrival(link) {
-                    self.at(at, Event::Piece(link));
+                    self.schedule_at(at, Event::Piece(link));
                 }
             }
         }
     }
 
     /// Kills a process. Connected peers notice within `late_us` microseconds.
-    pub fn kill(&mut self, node: usize, late_us: u64) {
+    pub fn kill_process(&mut self, node: usize, late_us: u64) {
         if self.nodes[node].running.is_none() {
             return;
         }
@@ -404,7 +404,7 @@ impl World {
                 && at == node
             {
                 let wait = self.dice.between(50, 1000);
-                self.after(wait, Event::ClientDown { client, connection });
+                self.schedule_after(wait, Event::ClientDown { client, connection });
             }
         }
     }
@@ -413,7 +413,7 @@ impl World {
         if self.nodes[node].life == life && self.nodes[node].paused {
             self.nodes[node].paused = false;
             self.line(&name(node), "resumes", format_args!(""));
-            self.wake(node);
+            self.schedule_turn(node);
         }
     }
 }

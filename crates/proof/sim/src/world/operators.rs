@@ -25,7 +25,7 @@ impl World {
     pub(super) fn plan_operator(&mut self) {
         if let Some(mean_us) = self.settings.operators_us {
             let wait = self.operators.dice.interval(mean_us);
-            self.after(wait, Event::Operator);
+            self.schedule_after(wait, Event::Operator);
         }
     }
 
@@ -43,9 +43,9 @@ impl World {
         // Most requests go to the leader, the rest to a random node.
         let leader = self.leader().filter(|_| self.operators.dice.chance(3, 4));
         let node = leader.unwrap_or_else(|| self.operators.dice.index(self.nodes.len()));
-        self.operators.asked += 1;
+        self.operators.last_request += 1;
         self.line(&name(node), "asked", format_args!("{ask:?}"));
-        let (life, asked) = (self.nodes[node].life, self.operators.asked);
+        let (life, asked) = (self.nodes[node].life, self.operators.last_request);
         self.arrive(node, life, Arrival::Ask(asked, ask));
     }
 
@@ -56,10 +56,10 @@ impl World {
         node: usize,
         ask: Ask,
     ) -> Result<Result<Answer, Refused>, Violation> {
-        self.operators.asked += 1;
-        self.operators.awaited = Some(self.operators.asked);
+        self.operators.last_request += 1;
+        self.operators.awaited_request = Some(self.operators.last_request);
         self.operators.answer = None;
-        let (life, asked) = (self.nodes[node].life, self.operators.asked);
+        let (life, asked) = (self.nodes[node].life, self.operators.last_request);
         self.arrive(node, life, Arrival::Ask(asked, ask));
         self.run_until("an answer of the group", |world| world.operators.answer.is_some())?;
         Ok(self.operators.answer.take().expect("just seen"))
@@ -98,14 +98,14 @@ impl World {
     }
 
     /// Takes the outcomes of requests to this node.
-    pub(super) fn hear_outcomes(&mut self, node: usize) -> Verdict {
+    pub(super) fn take_outcomes(&mut self, node: usize) -> Verdict {
         loop {
             let running = self.nodes[node].running.as_mut();
             let Some(outcome) = running.and_then(|running| running.host.next_outcome()) else {
                 return Ok(());
             };
             if let Outcome::Group(number, answer) = &outcome
-                && self.operators.awaited == Some(*number)
+                && self.operators.awaited_request == Some(*number)
             {
                 self.operators.answer = Some(answer.clone());
             }
@@ -146,7 +146,7 @@ impl World {
         }
         self.counts.joins += 1;
         self.line(&name(index), "joins", format_args!("as node {given}"));
-        self.after(1, Event::Start(index));
+        self.schedule_after(1, Event::Start(index));
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl World {
         for removed in members.removed {
             let index = (0..self.nodes.len()).find(|index| id(*index) == removed);
             if let Some(index) = index.filter(|index| !self.nodes[*index].retired) {
-                self.kill(index, 100);
+                self.kill_process(index, 100);
                 self.nodes[index].retired = true;
                 self.counts.retired += 1;
                 self.line(&name(index), "retired", format_args!(""));

@@ -26,7 +26,7 @@ impl World {
     fn plan_release(&mut self) {
         if let Some(releases) = self.settings.releases {
             let wait = self.dice.interval(releases.mean_us);
-            self.after(wait, Event::Release);
+            self.schedule_after(wait, Event::Release);
         }
     }
 
@@ -58,7 +58,7 @@ impl World {
         }
         let life = process.life;
         if self.may_crash(node) && self.dice.chance(1, 2) {
-            self.kill(node, 100);
+            self.kill_process(node, 100);
             self.starts_within(node, 100_000);
         } else {
             self.arrive(node, life, Arrival::Stop);

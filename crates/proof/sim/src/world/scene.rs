@@ -84,7 +84,7 @@ impl World {
     }
 
     /// Sends a client's request without waiting for the reply.
-    pub fn say(&mut self, client: usize, words: &[&[u8]]) {
+    pub fn send_request(&mut self, client: usize, words: &[&[u8]]) {
         let Some((connection, node)) = self.clients[client].connection else {
             self.clients[client].replies.push_back(None);
             return;
@@ -94,31 +94,31 @@ impl World {
             let who = format!("c{}", client + 1);
             self.line(&who, "asks", format_args!("node {}: {}", node + 1, words.join(" ")));
         }
-        let bytes = self.clients[client].say(words);
+        let bytes = self.clients[client].encode_request(words);
         self.client_sends(node, connection, bytes);
     }
 
     /// Waits for a client's next reply; `None` if its connection is broken.
-    pub fn reply(&mut self, client: usize) -> Result<Option<Reply>, Violation> {
+    pub fn wait_for_reply(&mut self, client: usize) -> Result<Option<Reply>, Violation> {
         self.run_until("a reply", |world| !world.clients[client].replies.is_empty())?;
         Ok(self.clients[client].replies.pop_front().expect("just seen"))
     }
 
     /// Sends a command, its words separated by spaces, from a new client to a node, and returns the
     /// reply.
-    pub fn ask(&mut self, node: usize, words: &str) -> Result<Reply, Violation> {
+    pub fn run_command(&mut self, node: usize, words: &str) -> Result<Reply, Violation> {
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         let client = self.client(node);
-        self.say(client, &words);
-        self.reply(client)?.ok_or_else(|| Violation::new("scene", "the connection broke"))
+        self.send_request(client, &words);
+        self.wait_for_reply(client)?.ok_or_else(|| Violation::new("scene", "the connection broke"))
     }
 
     pub fn kill_now(&mut self, node: usize) {
-        self.kill(node, 0);
+        self.kill_process(node, 0);
     }
 
     pub fn start_now(&mut self, node: usize) {
-        self.after(0, Event::Start(node));
+        self.schedule_after(0, Event::Start(node));
     }
 
     pub fn pause_now(&mut self, node: usize) {
@@ -130,13 +130,13 @@ impl World {
     /// Stalls a process after it has read its clocks. When the process resumes, its turn still uses
     /// the old time.
     pub fn stall_now(&mut self, node: usize) {
-        self.nodes[node].stalled = Some(self.nodes[node].now(self.now));
+        self.nodes[node].stalled = Some(self.nodes[node].clock_readings(self.now));
         self.pause_now(node);
     }
 
     pub fn resume_now(&mut self, node: usize) {
         let life = self.nodes[node].life;
-        self.after(0, Event::Resume { node, life });
+        self.schedule_after(0, Event::Resume { node, life });
     }
 
     /// Asks a node, as an operator, to transfer the leadership to another node.
@@ -155,8 +155,8 @@ impl World {
     /// Blocks or unblocks all links between one node and the others.
     pub fn isolate(&mut self, node: usize, isolated: bool) {
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            self.after(0, Event::Block { from: node, to: other, blocked: isolated });
-            self.after(0, Event::Block { from: other, to: node, blocked: isolated });
+            self.schedule_after(0, Event::Block { from: node, to: other, blocked: isolated });
+            self.schedule_after(0, Event::Block { from: other, to: node, blocked: isolated });
             if isolated {
                 self.break_connection(node, other, 0);
             }
@@ -164,7 +164,7 @@ impl World {
     }
 
     pub fn block_now(&mut self, from: usize, to: usize, blocked: bool) {
-        self.after(0, Event::Block { from, to, blocked });
+        self.schedule_after(0, Event::Block { from, to, blocked });
     }
 
     /// Breaks the connection between two nodes and drops all bytes in flight.
@@ -177,17 +177,17 @@ impl World {
         let now = self.now;
         let link = crate::network::Link { from, to, lane: 0 };
         for at in self.network.send(now, link, frame) {
-            self.at(at, Event::Piece(link));
+            self.schedule_at(at, Event::Piece(link));
         }
     }
 
     /// Returns the decided slots of the group, with their values.
     pub fn history(&self) -> Vec<(Slot, Value)> {
-        self.watch.chosen().collect()
+        self.watch.chosen_values().collect()
     }
 
     /// Runs until all nodes are caught up and have the same state.
-    pub fn settle(&mut self) -> Verdict {
+    pub fn run_until_settled(&mut self) -> Verdict {
         self.run_until("all nodes have applied the same", |world| {
             world.is_caught_up() && world.leader().is_some()
         })?;

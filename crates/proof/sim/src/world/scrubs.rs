@@ -19,11 +19,11 @@ impl World {
     pub(super) fn plan_scrub(&mut self) {
         if let Some(scrubs) = self.settings.scrubs {
             let wait = self.chaos.scrub_dice.interval(scrubs.asked_us);
-            self.after(wait, Event::Scrub);
+            self.schedule_after(wait, Event::Scrub);
         }
     }
 
-    pub(super) fn want_scrub(&mut self) {
+    pub(super) fn request_scrub(&mut self) {
         if !self.chaos.goes_on() {
             return;
         }
@@ -56,7 +56,7 @@ impl World {
     /// `None`.
     pub fn scrub(&mut self, node: usize, pace: Option<u64>) {
         self.line(&name(node), "asked", format_args!("to scrub"));
-        self.tell(node, Arrival::Scrub(pace));
+        self.deliver_arrival(node, Arrival::Scrub(pace));
     }
 
     /// Returns the scrub status of a node; `None` if the node is down.
@@ -77,7 +77,7 @@ impl World {
         let (rotted, running) = (process.has_rotted, process.running.as_mut());
         let now = (status.now.is_some(), status.found_total);
         let (scrubbed, found) =
-            running.map_or(now, |running| std::mem::replace(&mut running.seen.scrubs, now));
+            running.map_or(now, |running| std::mem::replace(&mut running.traced_state.scrubs, now));
         if scrubbed && !now.0 {
             process.scrubs += 1;
             process.scrubbed.clone_from(&status);

@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 
-use quorate_packets::plane::Reach;
+use quorate_packets::plane::GroupPath;
 use quorate_replica::group::asking::{Answer, Refused};
 
 use crate::{
     dice::Dice,
     faults::{Losses, Settings},
-    network::{Carrier, Weather},
+    network::{Carrier, NetworkConditions},
 };
 
 /// State of the faults in a run.
@@ -81,7 +81,7 @@ impl Flights {
         Self { dice: Dice::new(!seed ^ 0x466c_6967_6874_7321), deaf: vec![false; nodes] }
     }
 
-    pub(super) fn reach(weather: &Weather) -> Option<Reach> {
+    pub(super) fn group_path(weather: &NetworkConditions) -> Option<GroupPath> {
         match weather.carrier {
             Carrier::Packets { reach } => Some(reach),
             Carrier::Streams | Carrier::Datagrams => None,
@@ -92,12 +92,12 @@ impl Flights {
 pub(super) struct Frames {
     pub(super) dice: Dice,
     /// Recent frames, which strangers may replay.
-    pub(super) sent: VecDeque<Vec<u8>>,
+    pub(super) recent_frames: VecDeque<Vec<u8>>,
 }
 
 impl Frames {
     pub(super) fn new(seed: u64) -> Self {
-        Self { dice: Dice::new(!seed ^ 0x4672_616d_6573_2121), sent: VecDeque::new() }
+        Self { dice: Dice::new(!seed ^ 0x4672_616d_6573_2121), recent_frames: VecDeque::new() }
     }
 }
 
@@ -106,9 +106,9 @@ impl Frames {
 pub(super) struct Operators {
     /// Dice for operators, separate so that seeds without operators replay unchanged.
     pub(super) dice: Dice,
-    pub(super) asked: u64,
+    pub(super) last_request: u64,
     /// Number of the request for whose answer a scenario is waiting.
-    pub(super) awaited: Option<u64>,
+    pub(super) awaited_request: Option<u64>,
     pub(super) answer: Option<Result<Answer, Refused>>,
 }
 
@@ -116,8 +116,8 @@ impl Operators {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             dice: Dice::new(settings.seed ^ 0x4f70_6572_6174_6f72),
-            asked: 0,
-            awaited: None,
+            last_request: 0,
+            awaited_request: None,
             answer: None,
         }
     }

@@ -12,7 +12,7 @@ impl World {
     pub(super) fn plan_stray(&mut self) {
         if let Some(mean_us) = self.settings.scrubs.and_then(|scrubs| scrubs.strays_us) {
             let wait = self.chaos.stray_dice.interval(mean_us);
-            self.after(wait, Event::Stray);
+            self.schedule_after(wait, Event::Stray);
         }
     }
 

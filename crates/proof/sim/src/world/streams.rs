@@ -8,7 +8,7 @@ use super::{Event, World};
 use crate::{
     check::{Verdict, Violation},
     faults::Fault,
-    front::{Ask, Note},
+    front::{Note, StreamRequest},
     workload::streams::{Load, Role, Streamer},
 };
 
@@ -30,18 +30,18 @@ impl World {
         let index = streamer.index;
         self.streamers.push(streamer);
         let wait = self.streaming.dice.between(1, 10_000);
-        self.after(wait, Event::Streamer(index));
+        self.schedule_after(wait, Event::Streamer(index));
     }
 
     pub(super) fn streamer_acts(&mut self, index: usize) {
         let streamer = &mut self.streamers[index];
-        if streamer.role == Role::Script || streamer.done && !streamer.is_busy() {
+        if streamer.role == Role::Script || streamer.is_done && !streamer.is_busy() {
             return;
         }
         let Some((connection, _)) = streamer.connection else {
             return self.streamer_connects(index);
         };
-        if streamer.waiting.is_some() {
+        if streamer.awaited_tag.is_some() {
             if streamer.reply_deadline.is_some_and(|at| at <= self.now) {
                 self.streamer_leaves(index, connection);
             }
@@ -50,17 +50,17 @@ impl World {
         let ask = streamer.acts();
         let wait = streamer.draw_pause();
         match ask {
-            Some(Ask::Leave) => return self.streamer_leaves(index, connection),
+            Some(StreamRequest::Leave) => return self.streamer_leaves(index, connection),
             Some(ask) => drop(self.streamer_asks(index, ask)),
             None => {}
         }
-        if self.streamers[index].waiting.is_none() {
-            self.after(wait, Event::Streamer(index));
+        if self.streamers[index].awaited_tag.is_none() {
+            self.schedule_after(wait, Event::Streamer(index));
         }
     }
 
     /// Sends a client's request and returns its tag.
-    pub(super) fn streamer_asks(&mut self, index: usize, ask: Ask) -> StreamTag {
+    pub(super) fn streamer_asks(&mut self, index: usize, ask: StreamRequest) -> StreamTag {
         self.streaming.tags += 1;
         let tag = StreamTag(self.streaming.tags);
         if self.trace.frames {
@@ -70,14 +70,14 @@ impl World {
         let Some((connection, node)) = self.streamers[index].connection else {
             return tag;
         };
-        if !matches!(ask, Ask::Give(..) | Ask::Leave) {
-            self.streamers[index].waiting = Some(tag);
+        if !matches!(ask, StreamRequest::Give(..) | StreamRequest::Leave) {
+            self.streamers[index].awaited_tag = Some(tag);
             self.is_patient(index);
         }
         let life = self.nodes[node].life;
         let at = self.stream_delay(connection);
         let event = Event::ToStreams { node, life, connection, tag, ask };
-        self.at(at, event);
+        self.schedule_at(at, event);
         tag
     }
 
@@ -86,7 +86,7 @@ impl World {
         let patience = self.settings.client_timeout_ms * 2 + 200;
         let patience_at = self.now.plus_ms(patience);
         self.streamers[index].reply_deadline = Some(patience_at);
-        self.at(patience_at, Event::Streamer(index));
+        self.schedule_at(patience_at, Event::Streamer(index));
     }
 
     fn stream_delay(&mut self, connection: ConnectionId) -> quorate_core::time::Time {
@@ -106,12 +106,12 @@ impl World {
         } else {
             wait = self.streaming.dice.between(500, 20_000);
         }
-        self.after(wait, Event::Streamer(index));
+        self.schedule_after(wait, Event::Streamer(index));
     }
 
     /// Closes a client's connection, and notifies the node if it is up.
     pub(super) fn streamer_leaves(&mut self, index: usize, connection: ConnectionId) {
-        self.streamer_asks(index, Ask::Leave);
+        self.streamer_asks(index, StreamRequest::Leave);
         self.streamer_down(index, connection);
     }
 
@@ -122,7 +122,7 @@ impl World {
         }
         streamer.disconnected();
         let wait = self.streaming.dice.between(500, 20_000);
-        self.after(wait, Event::Streamer(index));
+        self.schedule_after(wait, Event::Streamer(index));
     }
 
     pub(super) fn streamer_hears(
@@ -143,7 +143,7 @@ impl World {
             let who = format!("s{}", index + 1);
             self.trace.line(self.now, &who, "hears", format_args!("{what}"));
         }
-        let waited = streamer.waiting.is_some();
+        let waited = streamer.awaited_tag.is_some();
         let goes_on = matches!(heard, DeliveredEvent::Durable(..));
         streamer.receive_reply(heard)?;
         if waited && goes_on {
@@ -152,9 +152,9 @@ impl World {
             self.is_patient(index);
         }
         let streamer = &mut self.streamers[index];
-        if waited && streamer.waiting.is_none() {
+        if waited && streamer.awaited_tag.is_none() {
             let wait = streamer.draw_pause();
-            self.after(wait, Event::Streamer(index));
+            self.schedule_after(wait, Event::Streamer(index));
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl World {
                 && at == node
             {
                 let wait = self.streaming.dice.between(50, 1000);
-                self.after(wait, Event::StreamerDown { client, connection });
+                self.schedule_after(wait, Event::StreamerDown { client, connection });
             }
         }
     }
@@ -194,14 +194,14 @@ impl World {
         // Bytes are registered as written before any table that may contain them is checked. All
         // other notes are checked against that table.
         for note in notes.iter().filter(|note| matches!(note, Note::Keyed(..) | Note::Given(..))) {
-            streams.note(node, table, note)?;
+            streams.check_note(node, table, note)?;
         }
-        if at != running.seen.streams_to && at > Slot(0) {
-            running.seen.streams_to = at;
+        if at != running.traced_state.streams_to && at > Slot(0) {
+            running.traced_state.streams_to = at;
             streams.applied(node, at, table)?;
         }
         for note in notes.iter().filter(|note| !matches!(note, Note::Keyed(..) | Note::Given(..))) {
-            streams.note(node, table, note)?;
+            streams.check_note(node, table, note)?;
         }
         self.count_streams();
         for note in notes {
@@ -213,7 +213,7 @@ impl World {
             if let Some(client) = self.streamers.iter().position(owner) {
                 let at = self.stream_delay(connection);
                 let event = Event::ToStreamer { client, connection, heard };
-                self.at(at, event);
+                self.schedule_at(at, event);
             }
         }
         Ok(())
@@ -224,8 +224,8 @@ impl World {
     /// Stops stream clients from starting new work, so that writers finish their streams.
     pub(super) fn heal_streams(&mut self) {
         for streamer in 0..self.streamers.len() {
-            self.streamers[streamer].done = true;
-            self.after(1, Event::Streamer(streamer));
+            self.streamers[streamer].is_done = true;
+            self.schedule_after(1, Event::Streamer(streamer));
         }
     }
 
@@ -317,7 +317,7 @@ impl World {
         if let Some((connection, _)) = self.streamers[index].connection {
             self.streamer_leaves(index, connection);
         }
-        self.streamers[index].heard.clear();
+        self.streamers[index].replies.clear();
         self.streamers[index].connection = Some((self.wires.open(), node));
     }
 
@@ -325,30 +325,30 @@ impl World {
     pub fn ask_streams(
         &mut self,
         index: usize,
-        ask: Ask,
+        ask: StreamRequest,
     ) -> Result<Option<DeliveredEvent>, Violation> {
         if self.streamers[index].connection.is_none() {
             return Ok(None);
         }
-        self.streamers[index].heard.clear();
+        self.streamers[index].replies.clear();
         self.streamer_asks(index, ask);
         self.run_until("an answer about streams", |world| {
-            !world.streamers[index].heard.is_empty()
+            !world.streamers[index].replies.is_empty()
         })?;
-        Ok(self.streamers[index].heard.pop_front().expect("just seen"))
+        Ok(self.streamers[index].replies.pop_front().expect("just seen"))
     }
 
     /// Sends a client's request without waiting for the answer.
-    pub fn tell_streams(&mut self, index: usize, ask: Ask) {
+    pub fn send_stream_request(&mut self, index: usize, ask: StreamRequest) {
         self.streamer_asks(index, ask);
     }
 
     /// Writes `bytes` more bytes to the client's piece.
-    pub fn give_streams(&mut self, index: usize, bytes: u64) {
+    pub fn write_stream(&mut self, index: usize, bytes: u64) {
         if let Some(piece) = &mut self.streamers[index].piece {
-            piece.given += bytes;
+            piece.written_to += bytes;
             let stream = piece.stream;
-            self.streamer_asks(index, Ask::Give(stream, bytes));
+            self.streamer_asks(index, StreamRequest::Give(stream, bytes));
         }
     }
 

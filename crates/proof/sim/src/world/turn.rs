@@ -13,7 +13,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_node::host::{
-    ClientSide as _, Host as _, Now, OperatorSide as _, Order, PeerSide as _, PeerUp,
+    ClientSide as _, Host as _, OperatorSide as _, Order, PeerSide as _, PeerUp, TurnTimes,
 };
 use quorate_replica::{
     front::{ConnectionId, Endpoints, Front, Requests as _},
@@ -116,14 +116,14 @@ impl Plane for Outgoing<'_> {
 
 /// Parts of the world that a turn uses.
 struct Turn<'a> {
-    now: Now,
+    now: TurnTimes,
     index: usize,
     network: &'a mut Network,
     counts: &'a mut air::Counts,
     trace: &'a mut Trace,
     world_now: Time,
     /// Peers that sent bytes which are not frames. Their connections will be broken.
-    broken: Vec<usize>,
+    broken_peers: Vec<usize>,
 }
 
 impl World {
@@ -133,7 +133,7 @@ impl World {
             return Ok(());
         }
         process.turn_at = None;
-        let shown = process.now(self.now);
+        let shown = process.clock_readings(self.now);
         process.reading.store(shown.time.0, std::sync::atomic::Ordering::Relaxed);
         let now = process.stalled.take().unwrap_or(shown);
         self.handle_death(node);
@@ -148,17 +148,17 @@ impl World {
             counts: &mut self.counts.packets,
             trace: &mut self.trace,
             world_now: self.now,
-            broken: Vec::new(),
+            broken_peers: Vec::new(),
         };
         turn.take_arrivals(running);
         turn.take_datagrams(running);
         turn.take_pieces(running);
         turn.take_requests(running);
         turn.poll(running);
-        let broken = turn.broken;
+        let broken = turn.broken_peers;
         let held = held_bytes(running);
         let queued = running.requests.values().any(|bytes| !bytes.is_empty());
-        self.follow(node);
+        self.disconnect_removed(node);
         self.follow_level(node);
         self.check_told(node)?;
         self.check_classes(node)?;
@@ -182,11 +182,11 @@ impl World {
         let wake = wake.into_iter().chain(packets).min();
         let wake = wake.map(|at| process.clock.world(at));
         let stopped = running.host.stopped();
-        self.hear_outcomes(node)?;
+        self.take_outcomes(node)?;
         self.plan_disk(node);
         // A large reply may double the memory of one client.
         let most = 2 * self.settings.client_memory + (64 << 10);
-        bounds::within("what clients left unread", node, held, most)?;
+        bounds::check_bound("what clients left unread", node, held, most)?;
         self.send_replies(node);
         self.disconnect_heavy_clients(node);
         self.trace_changes(node);
@@ -248,7 +248,7 @@ impl World {
             for lane in 0..Lane::ALL.len() {
                 let link = Link { from: peer, to: node, lane };
                 for at in self.network.flush(self.now, link) {
-                    self.at(at, Event::Piece(link));
+                    self.schedule_at(at, Event::Piece(link));
                 }
             }
         }
@@ -260,23 +260,23 @@ impl World {
             self.nodes[node].running.as_mut().and_then(|running| running.packets.as_mut());
         for (to, frame) in packets.map_or_else(Vec::new, PacketEndpoint::take_fresh) {
             let to: Vec<String> = to.iter().map(|node| node.to_string()).collect();
-            self.look_at(node, format_args!("{} by packets", to.join(", ")), &frame)?;
+            self.inspect_frames(node, format_args!("{} by packets", to.join(", ")), &frame)?;
         }
         for peer in self.network.peers(node) {
             for lane in 0..Lane::ALL.len() {
                 let link = Link { from: node, to: peer, lane };
                 let frames = self.network.take_fresh(link);
-                self.look_at(node, format_args!("{}", peer + 1), &frames)?;
+                self.inspect_frames(node, format_args!("{}", peer + 1), &frames)?;
                 let now = self.now;
                 for at in self.network.send(now, link, &frames) {
-                    self.at(at, Event::Piece(link));
+                    self.schedule_at(at, Event::Piece(link));
                 }
             }
         }
         Ok(())
     }
 
-    fn look_at(&mut self, by: usize, to: std::fmt::Arguments<'_>, frames: &[u8]) -> Verdict {
+    fn inspect_frames(&mut self, by: usize, to: std::fmt::Arguments<'_>, frames: &[u8]) -> Verdict {
         let mut rest = frames;
         while !rest.is_empty() {
             let Ok(Decoded::Frame { from, frame, used }) = decode(rest, BODY_BYTES_MAX) else {
@@ -313,9 +313,9 @@ impl World {
         }
         for (client, connection, bytes, closing) in out {
             let at = self.client_delay(connection);
-            self.at(at, Event::ToClient { client, connection, bytes });
+            self.schedule_at(at, Event::ToClient { client, connection, bytes });
             if closing {
-                self.at(at, Event::ClientDown { client, connection });
+                self.schedule_at(at, Event::ClientDown { client, connection });
             }
         }
     }
@@ -323,7 +323,7 @@ impl World {
     /// Disconnects clients that use too much memory, as the reactor does.
     fn disconnect_heavy_clients(&mut self, node: usize) {
         let max = self.settings.client_memory;
-        let now = self.nodes[node].now(self.now);
+        let now = self.nodes[node].clock_readings(self.now);
         loop {
             let Some(running) = &mut self.nodes[node].running else {
                 return;
@@ -344,7 +344,7 @@ impl World {
             let owner = |client: &Client| client.connection.is_some_and(|(id, _)| id == connection);
             if let Some(client) = self.clients.iter().position(owner) {
                 let wait = self.dice.between(50, 1000);
-                self.after(wait, Event::ClientDown { client, connection });
+                self.schedule_after(wait, Event::ClientDown { client, connection });
             }
         }
     }
@@ -354,7 +354,7 @@ impl World {
         let Some(running) = &mut self.nodes[node].running else {
             return;
         };
-        let Running { host, seen, .. } = running;
+        let Running { host, traced_state: seen, .. } = running;
         let core = host.replica().node();
         let role = match (core.role(), core.leader()) {
             (role @ Role::Leader, _) | (role, None) => format!("{role:?}"),
@@ -467,7 +467,7 @@ impl World {
         // The limit may be exceeded by one batch of votes, plus one per peer.
         let slack = 256 << 10;
         let log_max = usize::try_from(limits.log_backlog_bytes).unwrap_or(usize::MAX);
-        bounds::within(
+        bounds::check_bound(
             "the log's queue",
             node,
             running.replica().log().backlog_bytes(),
@@ -475,11 +475,11 @@ impl World {
         )?;
         if let Some(tuning) = self.settings.tuning {
             let (setting, bounds) = (running.replica().batching(), tuning.bounds);
-            bounds::within("a batch", node, setting.batch_bytes, bounds.batch_bytes_max)?;
-            bounds::within("the window", node, setting.window, bounds.window_max)?;
+            bounds::check_bound("a batch", node, setting.batch_bytes, bounds.batch_bytes_max)?;
+            bounds::check_bound("the window", node, setting.window, bounds.window_max)?;
         }
         let requests = running.requests.values().map(Vec::len).max().unwrap_or(0);
-        bounds::within("a client's input", node, requests, 2 * REQUEST_BYTES_MAX)
+        bounds::check_bound("a client's input", node, requests, 2 * REQUEST_BYTES_MAX)
     }
 }
 
@@ -522,7 +522,7 @@ impl Turn<'_> {
                     let me = host.identity().member();
                     let said = packets
                         .as_mut()
-                        .and_then(|packets| packets.meet(me, member, boot, now.time));
+                        .and_then(|packets| packets.introduce_to(me, member, boot, now.time));
                     if let Some(frame) = said
                         && self.network.connection(self.index, peer) == Some(connection)
                     {
@@ -559,23 +559,24 @@ impl Turn<'_> {
                 }
                 Arrival::Stream(connection, tag, ask) => {
                     let (front, mut requests) = host.front_and_requests(now);
-                    front.streams.ask(connection, tag, ask, &mut requests);
+                    front.streams.pass_request(connection, tag, ask, &mut requests);
                 }
                 Arrival::Class { number, early } => {
                     let (front, mut requests) = host.front_and_requests(now);
-                    front.classes.ask(number, early, &mut requests);
+                    front.classes.propose_command(number, early, &mut requests);
                 }
                 Arrival::Desk(client, ask) => {
                     let (_, mut requests) = host.front_and_requests(now);
-                    let answer = requests.frame_clients().and_then(|desk| ask.put(desk));
+                    let answer = requests.frame_clients().and_then(|desk| ask.execute_on(desk));
                     desk_answers.extend(answer.map(|answer| (client, answer)));
                 }
-                Arrival::Transfer(to) => host.order(now, Order::Transfer(to)),
+                Arrival::Transfer(to) => host.start_request(now, Order::Transfer(to)),
                 Arrival::Stop => host.stop(now),
-                Arrival::Scrub(pace) => host.order(now, Order::Scrub(pace)),
-                Arrival::Ask(asked, ask) => {
-                    host.order(now, Order::Group { asked, ask, dry_run: false })
-                }
+                Arrival::Scrub(pace) => host.start_request(now, Order::Scrub(pace)),
+                Arrival::Ask(asked, ask) => host.start_request(
+                    now,
+                    Order::Group { request_number: asked, ask, dry_run: false },
+                ),
             }
         }
     }
@@ -616,7 +617,7 @@ impl Turn<'_> {
                 }
                 Err(_) => {
                     if streams {
-                        self.broken.push(peer);
+                        self.broken_peers.push(peer);
                     }
                     used_to = whole.len();
                     break;
@@ -715,8 +716,8 @@ impl Turn<'_> {
 
 impl Node {
     /// Returns the readings of the node's clocks.
-    pub(super) fn now(&self, world: Time) -> Now {
-        Now { time: self.time(world), wall_ms: self.clock.wall_ms(world) }
+    pub(super) fn clock_readings(&self, world: Time) -> TurnTimes {
+        TurnTimes { time: self.time(world), wall_ms: self.clock.wall_ms(world) }
     }
 
     /// Returns whether the node has a process that is not paused.

@@ -50,7 +50,7 @@ fn log_start(world: &World, node: usize) -> u64 {
 
 fn set(world: &mut World, node: usize, keys: std::ops::Range<usize>) -> Outcome {
     for number in keys {
-        assert_eq!(world.ask(node, &format!("SET k{number} {number}"))?, ok());
+        assert_eq!(world.run_command(node, &format!("SET k{number} {number}"))?, ok());
     }
     Ok(())
 }
@@ -76,7 +76,7 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         // Writes continue within two election timeouts of the failure, without an operator.
         world.kill_now(other);
         let before = world.now;
-        assert_eq!(world.ask(leader, "SET x alone")?, ok());
+        assert_eq!(world.run_command(leader, "SET x alone")?, ok());
         let election_us = 200_000;
         assert!(world.now.since_us(before) < 2 * election_us, "{}", world.now.since_us(before));
         assert_eq!((world.leader(), engaged(&world)), (Some(leader), Some(true)));
@@ -88,8 +88,8 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         world.kill_now(leader);
         world.start_now(other);
         world.run_until("the other one leads", |world| world.leader() == Some(other))?;
-        assert_eq!(world.ask(other, "GET x")?, bulk("alone"));
-        assert_eq!(world.ask(other, "GET k79")?, bulk("79"));
+        assert_eq!(world.run_command(other, "GET x")?, bulk("alone"));
+        assert_eq!(world.run_command(other, "GET k79")?, bulk("79"));
         set(&mut world, other, 80..90)?;
 
         // Both full replicas are back: the auxiliary is deactivated and drops its data.
@@ -113,7 +113,7 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         world.kill_now(leader);
         set(&mut world, other, 120..130)?;
         world.start_now(leader);
-        world.settle()?;
+        world.run_until_settled()?;
     }
     Ok(())
 }
@@ -136,7 +136,7 @@ fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
     let value = "v".repeat(100);
     for number in 0..200 {
         let words = format!("SET k{number} {value}");
-        assert_eq!(world.ask(leader, &words)?, ok(), "after {number} writes");
+        assert_eq!(world.run_command(leader, &words)?, ok(), "after {number} writes");
     }
     let running = world.nodes[AUXILIARY].running.as_ref().expect("runs");
     assert!(running.replica().node().is_hollow());
@@ -144,7 +144,7 @@ fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
     assert!(payload_to(&world, leader, AUXILIARY) > 2 * most);
     world.start_now(other);
     world.run_until("it is retired", |world| engaged(world) == Some(false))?;
-    world.settle()
+    world.run_until_settled()
 }
 
 /// Writes continue when two of five nodes are auxiliaries and two full replicas fail one after the
@@ -163,7 +163,7 @@ fn two_auxiliaries_of_five() -> Outcome {
     world.start_now(others[0]);
     world.start_now(others[1]);
     world.run_until("they are retired", |world| engaged(world) == Some(false))?;
-    world.settle()
+    world.run_until_settled()
 }
 
 /// An auxiliary redirects its clients immediately.
@@ -172,7 +172,7 @@ fn auxiliary_takes_no_commands() -> Outcome {
     let mut world = world(3, 3, &[AUXILIARY], QuorumRule::Majority)?;
     for words in ["SET x 1", "GET x"] {
         let before = world.now;
-        let reply = world.ask(AUXILIARY, words)?;
+        let reply = world.run_command(AUXILIARY, words)?;
         assert!(matches!(reply, Reply::Error(_)), "{words}: {reply:?}");
         assert!(world.now.since_us(before) < 100_000);
     }
@@ -189,7 +189,7 @@ fn flexible_quorums_count() -> Outcome {
     for node in (0..3).filter(|node| *node != leader) {
         world.kill_now(node);
     }
-    assert_eq!(world.ask(leader, "SET x 1")?, ok());
+    assert_eq!(world.run_command(leader, "SET x 1")?, ok());
     world.kill_now(leader);
     for node in (0..3).filter(|node| *node != leader) {
         world.start_now(node);
@@ -198,8 +198,8 @@ fn flexible_quorums_count() -> Outcome {
     assert_eq!(world.leader(), None, "two of three promises");
     world.start_now(leader);
     world.wait_for_leader()?;
-    assert_eq!(world.ask(leader, "GET x")?, bulk("1"));
-    world.settle()
+    assert_eq!(world.run_command(leader, "GET x")?, bulk("1"));
+    world.run_until_settled()
 }
 
 /// A thrifty leader sends proposals to one of two followers, and to both when that follower is
@@ -220,12 +220,12 @@ fn thrifty_leader_falls_back() -> Outcome {
     assert_eq!(quorum.len(), 1);
     world.pause_now(quorum[0]);
     let before = world.now;
-    assert_eq!(world.ask(leader, "SET x 1")?, ok());
+    assert_eq!(world.run_command(leader, "SET x 1")?, ok());
     assert!(world.now.since_us(before) < 100_000, "{}", world.now.since_us(before));
     assert!(others.iter().all(|node| asked(&world, *node)));
     world.resume_now(quorum[0]);
     world.run_for(4_000_000)?;
     let quorum = others.iter().filter(|node| asked(&world, **node));
     assert_eq!(quorum.count(), 1, "a quorum is enough again");
-    world.settle()
+    world.run_until_settled()
 }

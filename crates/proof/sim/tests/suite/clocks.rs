@@ -20,20 +20,20 @@ const EARLY_US: u64 = 50_000;
 const LATE_US: u64 = 3_000_000;
 
 /// A key with a deadline, as known to its client, in world time.
-struct Held {
+struct DeadlineKey {
     key: String,
     /// Times at which the SET command was sent and answered.
     set: (u64, u64),
     lives_us: u64,
     /// Set if a read found the key missing.
-    gone: bool,
+    is_gone: bool,
 }
 
 /// Checker of deadlines: a key does not expire too early or too late, and never returns after its
 /// expiry.
 #[derive(Default)]
 struct Deadlines {
-    keys: Vec<Held>,
+    keys: Vec<DeadlineKey>,
     missed: usize,
     found: usize,
 }
@@ -42,13 +42,13 @@ impl Deadlines {
     fn set(&mut self, world: &mut World, node: usize, lives_ms: u64) -> Outcome {
         let key = format!("k{}", self.keys.len());
         let from = world.now.0;
-        let answer = world.ask(node, &format!("SET {key} v PX {lives_ms}"))?;
+        let answer = world.run_command(node, &format!("SET {key} v PX {lives_ms}"))?;
         assert_eq!(answer, Reply::Simple("OK".into()));
-        self.keys.push(Held {
+        self.keys.push(DeadlineKey {
             key,
             set: (from, world.now.0),
             lives_us: lives_ms * 1000,
-            gone: false,
+            is_gone: false,
         });
         Ok(())
     }
@@ -57,12 +57,12 @@ impl Deadlines {
         let seed = world.settings.seed;
         for held in &mut self.keys {
             let asked = world.now.0;
-            let found = match world.ask(node, &format!("GET {}", held.key))? {
+            let found = match world.run_command(node, &format!("GET {}", held.key))? {
                 Reply::Bulk(value) => value.is_some(),
                 other => panic!("seed {seed}: {other:?}"),
             };
             let (key, (from, to)) = (&held.key, held.set);
-            assert!(!(found && held.gone), "seed {seed}: {key} came back at node {node}");
+            assert!(!(found && held.is_gone), "seed {seed}: {key} came back at node {node}");
             let latest = to + held.lives_us + LATE_US;
             assert!(!found || asked <= latest, "seed {seed}: {key} lives on, {asked} {latest}");
             let earliest = from + held.lives_us - EARLY_US;
@@ -70,7 +70,7 @@ impl Deadlines {
                 found || world.now.0 >= earliest,
                 "seed {seed}: {key} ended early, {asked} {earliest}"
             );
-            held.gone |= !found;
+            held.is_gone |= !found;
             self.found += usize::from(found);
             self.missed += usize::from(!found);
         }
@@ -130,10 +130,10 @@ fn one_wrong_clock_at_a_time_shortens_and_prolongs_nothing() -> Outcome {
         }
         world.run_for(15_000_000)?;
         deadlines.look(&mut world, wrong)?;
-        assert!(deadlines.keys.iter().all(|held| held.gone), "seed {seed}");
+        assert!(deadlines.keys.iter().all(|held| held.is_gone), "seed {seed}");
         missed += deadlines.missed;
         found += deadlines.found;
-        world.settle()?;
+        world.run_until_settled()?;
     }
     assert!(missed > 500 && found > 500, "{missed} {found}");
     Ok(())
@@ -173,10 +173,10 @@ fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outc
     let mut world = World::calm(8, NODES, Class::Durable)?;
     let leader = world.wait_for_leader()?;
     let (other, absent) = ((leader + 1) % NODES, (leader + 2) % NODES);
-    world.ask(leader, "SET long 1 EX 1800")?;
+    world.run_command(leader, "SET long 1 EX 1800")?;
     let lives = |world: &mut World| -> Outcome {
         assert_eq!(world.wait_for_leader()?, leader);
-        assert_eq!(world.ask(leader, "EXISTS long")?, Reply::Integer(1));
+        assert_eq!(world.run_command(leader, "EXISTS long")?, Reply::Integer(1));
         Ok(())
     };
     for _ in 0..3 {
@@ -217,14 +217,14 @@ fn a_deadline_waits_until_the_groups_clock_is_known() -> Outcome {
     world.start_now(node);
     world.run_for(500_000)?;
     let client = world.client(node);
-    world.say(client, &[b"SET", b"lock", b"a", b"NX", b"PX", b"4000"]);
+    world.send_request(client, &[b"SET", b"lock", b"a", b"NX", b"PX", b"4000"]);
     world.run_for(500_000)?;
     world.isolate(node, false);
-    assert_eq!(world.reply(client)?, Some(Reply::Simple("OK".into())));
+    assert_eq!(world.wait_for_reply(client)?, Some(Reply::Simple("OK".into())));
     world.run_for(3_500_000)?;
-    assert_eq!(world.ask(node, "EXISTS lock")?, Reply::Integer(1));
+    assert_eq!(world.run_command(node, "EXISTS lock")?, Reply::Integer(1));
     world.run_for(700_000)?;
-    assert_eq!(world.ask(node, "EXISTS lock")?, Reply::Integer(0));
+    assert_eq!(world.run_command(node, "EXISTS lock")?, Reply::Integer(0));
     Ok(())
 }
 
@@ -269,8 +269,8 @@ fn whose_clock_is_off_is_said() -> Outcome {
 #[test]
 fn nothing_is_written_while_nothing_is_due() -> Outcome {
     let mut world = World::calm(6, NODES, Class::Durable)?;
-    world.ask(0, "SET a 1 EX 30")?;
-    world.ask(0, "SET b 1")?;
+    world.run_command(0, "SET a 1 EX 30")?;
+    world.run_command(0, "SET b 1")?;
     world.run_for(1_000_000)?;
     let decided = |world: &World| {
         let running = world.nodes[0].running.as_ref().expect("it runs");

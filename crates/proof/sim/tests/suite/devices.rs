@@ -30,10 +30,10 @@ fn history(settings: Settings) -> (Vec<(Slot, Value)>, Counts) {
     let client = world.client(1);
     for command in 0..60_usize {
         let key = format!("k{}", command % 7);
-        world.say(client, &[b"SET", key.as_bytes(), &[b'x'; 300]]);
-        assert!(world.reply(client).unwrap().is_some());
+        world.send_request(client, &[b"SET", key.as_bytes(), &[b'x'; 300]]);
+        assert!(world.wait_for_reply(client).unwrap().is_some());
     }
-    world.settle().unwrap();
+    world.run_until_settled().unwrap();
     world.run_for(300_000).unwrap();
     (world.history(), world.counts)
 }
@@ -61,15 +61,15 @@ fn what_fits_into_no_frame_is_done_all_the_same() {
         let mut world = elected(settings(class, 3, Some(Faults::calm())));
         let client = world.client(1);
         for _ in 0..3 {
-            world.say(client, &[b"SET", b"small", b"1"]);
-            assert!(world.reply(client).unwrap().is_some());
-            world.say(client, &[b"SET", b"large", &[b'x'; 1800]]);
-            assert!(world.reply(client).unwrap().is_some());
+            world.send_request(client, &[b"SET", b"small", b"1"]);
+            assert!(world.wait_for_reply(client).unwrap().is_some());
+            world.send_request(client, &[b"SET", b"large", &[b'x'; 1800]]);
+            assert!(world.wait_for_reply(client).unwrap().is_some());
             world.run_for(1_500_000).unwrap();
         }
         assert!(world.counts.taken_back >= 3, "{:?}", world.counts);
         assert!(world.counts.device_given >= 3, "{:?}", world.counts);
-        world.settle().unwrap();
+        world.run_until_settled().unwrap();
     }
 }
 
@@ -85,10 +85,10 @@ fn batches_that_want_to_be_long_leave_devices_alone() {
         let until = world.now.plus_ms(seconds * 1_000);
         while world.now < until {
             for _ in 0..commands {
-                world.say(client, &[b"SET", b"key", &[b'x'; 600]]);
+                world.send_request(client, &[b"SET", b"key", &[b'x'; 600]]);
             }
             for _ in 0..commands {
-                assert!(world.reply(client).unwrap().is_some());
+                assert!(world.wait_for_reply(client).unwrap().is_some());
             }
         }
         world.counts.device_given - before
@@ -99,7 +99,7 @@ fn batches_that_want_to_be_long_leave_devices_alone() {
     assert!(world.counts.device_outgrown > 300, "{:?}", world.counts);
     rounds(&mut world, 1, 5);
     assert!(rounds(&mut world, 1, 1) > 300);
-    world.settle().unwrap();
+    world.run_until_settled().unwrap();
 }
 
 /// [offload-11], [offload-15] A learner submits commands to the leader's device by frames, and
@@ -115,12 +115,12 @@ fn a_learner_submits_and_learns_by_frames() {
         world.ask_group(leader, ask).unwrap().unwrap();
         let runs = |world: &World| world.nodes[3].running.is_some();
         world.run_until("it has joined, and runs", runs).unwrap();
-        world.settle().unwrap();
+        world.run_until_settled().unwrap();
         let client = world.client(3);
         let offered = world.counts.device_offered;
         for _ in 0..60 {
-            world.say(client, &[b"SET", b"key", &[b'x'; 300]]);
-            assert!(world.reply(client).unwrap().is_some());
+            world.send_request(client, &[b"SET", b"key", &[b'x'; 300]]);
+            assert!(world.wait_for_reply(client).unwrap().is_some());
         }
         let running = world.nodes[3].running.as_ref().unwrap();
         let told = running.replica().device().unwrap().counted;
@@ -132,7 +132,7 @@ fn a_learner_submits_and_learns_by_frames() {
             // The first command goes over a connection, since no learner was known before it.
             Class::Volatile => assert!(offered >= 50 && told >= 59, "{offered} {told}"),
         }
-        world.settle().unwrap();
+        world.run_until_settled().unwrap();
     }
 }
 
@@ -140,8 +140,8 @@ fn a_learner_submits_and_learns_by_frames() {
 fn slowest_write_us(world: &mut World, client: usize) -> u64 {
     let write = |_| {
         let began = world.now;
-        world.say(client, &[b"SET", b"key", b"1"]);
-        assert!(world.reply(client).unwrap().is_some());
+        world.send_request(client, &[b"SET", b"key", b"1"]);
+        assert!(world.wait_for_reply(client).unwrap().is_some());
         world.now.since_us(began)
     };
     (0..20).map(write).max().unwrap()
@@ -191,7 +191,7 @@ fn a_node_whose_device_forgot_comes_back_as_a_new_member() {
     world.stop_now(node);
     let gone = |world: &World| world.nodes[node].running.is_none();
     world.run_until("the process ended", gone).unwrap();
-    world.settle().unwrap();
+    world.run_until_settled().unwrap();
     assert!(world.nodes[node].member().incarnation > was);
 }
 
@@ -221,7 +221,7 @@ fn devices_that_are_late_end_no_volatile_group() {
     let took_us = slowest_write_us(&mut world, client);
     assert!(took_us < NOT_WAITED_US, "{took_us} µs");
     world.run_for(3_000_000).unwrap();
-    world.settle().unwrap();
+    world.run_until_settled().unwrap();
     for (node, was) in world.nodes.iter().zip(was) {
         let replica = node.running.as_ref().unwrap().replica();
         assert_eq!((replica.error(), node.member()), (None, was));
@@ -272,7 +272,7 @@ fn what_no_decoder_understands_is_decided_and_executed_nowhere() {
         let took_us = slowest_write_us(&mut world, client);
         assert!(took_us < NOT_WAITED_US, "{class:?}: {took_us} µs");
         assert_eq!(world.leader().unwrap(), leader, "{class:?}");
-        world.settle().unwrap();
+        world.run_until_settled().unwrap();
         let history = world.history();
         let none = history[before..].iter().filter(|(_, value)| *value == Value::NoOp);
         assert!(none.count() >= submitted, "{class:?}: {history:?}");
@@ -309,7 +309,7 @@ fn old_frames_of_its_own_take_nothing_from_a_node() {
         for node in &world.nodes {
             assert_eq!(node.running.as_ref().unwrap().replica().error(), None);
         }
-        world.settle().unwrap();
+        world.run_until_settled().unwrap();
     }
 }
 
@@ -339,14 +339,14 @@ fn reads_without_end_keep_no_device_from_its_work() {
     let client = world.client(1);
     for _ in 0..60 {
         for _ in 0..3 {
-            world.say(client, &[b"GET", b"key"]);
-            assert!(world.reply(client).unwrap().is_some());
+            world.send_request(client, &[b"GET", b"key"]);
+            assert!(world.wait_for_reply(client).unwrap().is_some());
         }
-        world.say(client, &[b"SET", b"key", b"1"]);
-        assert!(world.reply(client).unwrap().is_some());
+        world.send_request(client, &[b"SET", b"key", b"1"]);
+        assert!(world.wait_for_reply(client).unwrap().is_some());
     }
     assert!(world.counts.device_given >= 20, "{:?}", world.counts);
-    world.settle().unwrap();
+    world.run_until_settled().unwrap();
 }
 
 /// Runs whole seeds with all faults, each with devices.

@@ -6,7 +6,7 @@ use quorate_replica::{group::asking::Ask as GroupAsk, testing::DeliveredEvent};
 use quorate_sim::{
     check::Violation,
     faults::Settings,
-    front::Ask,
+    front::StreamRequest,
     node::{StoreDisk, id},
     resp::Reply,
     workload::streams::Load,
@@ -53,7 +53,9 @@ impl Trouble {
             // Five seconds per write.
             Self::WriteHangs => process.disk_factor = 100_000,
             Self::StoreFull => process.store.set(StoreDisk { full: true, ..StoreDisk::default() }),
-            Self::StoreGone => process.store.set(StoreDisk { gone: true, ..StoreDisk::default() }),
+            Self::StoreGone => {
+                process.store.set(StoreDisk { is_missing: true, ..StoreDisk::default() })
+            }
         }
     }
 
@@ -117,7 +119,7 @@ fn write_for(world: &mut World, node: usize, us: u64) -> Result<(u64, u32), Viol
     let (begun, mut last, mut longest, mut done) = (world.now, world.now, 0, 0);
     let words = format!("SET key {}", "x".repeat(150));
     while world.now.since_us(begun) < us {
-        if world.ask(node, &words)? == ok() {
+        if world.run_command(node, &words)? == ok() {
             longest = longest.max(world.now.since_us(last));
             (last, done) = (world.now, done + 1);
         }
@@ -149,9 +151,9 @@ fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
             }
             trouble.end(&mut world, leader);
             world.run_for(2_000_000)?;
-            world.settle()?;
+            world.run_until_settled()?;
             assert_eq!(error(&world, leader), "", "{what}");
-            assert_eq!(world.ask(leader, "SET after 1")?, ok(), "{what}");
+            assert_eq!(world.run_command(leader, "SET after 1")?, ok(), "{what}");
         }
     }
     Ok(())
@@ -175,7 +177,7 @@ fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
                 assert_eq!(role(&world, leader), Some(Role::Leader), "{what}: it stays");
                 trouble.end(&mut world, follower);
                 world.run_for(2_000_000)?;
-                world.settle()?;
+                world.run_until_settled()?;
             }
         }
     }
@@ -233,7 +235,7 @@ fn disks_that_all_stand_still_cause_no_election() -> Outcome {
         }
         assert_eq!(world.counts.elections, before, "{class:?}");
         assert_eq!(world.wait_for_leader()?, leader, "{class:?}");
-        world.settle()?;
+        world.run_until_settled()?;
     }
     Ok(())
 }
@@ -254,7 +256,8 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
         world.connect_streamer(client, owner);
         let name: Name = "s".parse().expect("a name");
         let writer = world.streamers[client].writer();
-        let opened = world.ask_streams(client, Ask::Open(name, OpenMode::Create, writer))?;
+        let opened =
+            world.ask_streams(client, StreamRequest::Open(name, OpenMode::Create, writer))?;
         assert!(
             matches!(opened, Some(DeliveredEvent::Done(_, StreamOutcome::Opened { .. }))),
             "{opened:?}"
@@ -262,8 +265,8 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
         trouble.begin(&mut world, leader);
         let (begun, mut last, mut longest) = (world.now, world.now, 0);
         while world.now.since_us(begun) < 4_000_000 {
-            world.give_streams(client, 20_000);
-            let given = world.streamers[client].piece.expect("open").given;
+            world.write_stream(client, 20_000);
+            let given = world.streamers[client].piece.expect("open").written_to;
             world.run_until("what was given is durable", |world| {
                 let piece = world.streamers[client].piece;
                 piece.is_some_and(|piece| piece.durable == given)
@@ -276,7 +279,7 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
         assert_ne!(role(&world, leader), Some(Role::Leader), "{trouble:?}");
         trouble.end(&mut world, leader);
         world.run_for(2_000_000)?;
-        world.settle()?;
+        world.run_until_settled()?;
     }
     Ok(())
 }
@@ -307,5 +310,5 @@ fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
     assert_eq!(world.wait_for_leader()?, next);
     Trouble::WriteHangs.end(&mut world, 0);
     world.run_until("it leads again", |world| world.leader() == Some(0))?;
-    world.settle()
+    world.run_until_settled()
 }

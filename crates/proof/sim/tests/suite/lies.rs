@@ -25,7 +25,7 @@ fn error(world: &World, node: usize) -> String {
 /// Sends writes through a node, one after another.
 fn write(world: &mut World, node: usize, count: usize) -> Outcome {
     for _ in 0..count {
-        let reply = world.ask(node, "INCR key")?;
+        let reply = world.run_command(node, "INCR key")?;
         assert!(matches!(reply, Reply::Integer(_)), "{reply:?}");
     }
     Ok(())
@@ -54,7 +54,7 @@ fn remembered(world: &World, node: usize, by: usize) -> u64 {
 
 /// Removes log write `from` and all later ones from the node's disk, and all contents of its store
 /// that could reveal them.
-fn forget(world: &mut World, node: usize, from: u64) {
+fn remove_log_writes(world: &mut World, node: usize, from: u64) {
     world.nodes[node].kept_to.set(Slot(0));
     world.forget_from(node, from);
 }
@@ -83,7 +83,7 @@ fn is_reminded(world: &mut World, liar: usize) -> Outcome {
     world.run_for(1_000)?;
     assert_eq!(incarnation(world, liar), Incarnation(1));
     world.isolate(liar, false);
-    world.settle()
+    world.run_until_settled()
 }
 
 /// [lie-1] [lie-3] [lie-4] The loss of the end of a log is detected on followers and leaders, for
@@ -97,13 +97,13 @@ fn a_log_without_its_end_is_noticed() -> Outcome {
             let to = remembered(&world, liar, other);
             assert!(to > 20, "{what}: {to}");
             world.kill_now(liar);
-            forget(&mut world, liar, to - lost + 1);
+            remove_log_writes(&mut world, liar, to - lost + 1);
             world.start_now(liar);
             world.run_for(1_000)?;
             assert_eq!(incarnation(&world, liar), Incarnation(1), "{what}");
             // The node regains its weight without an operator.
             world.run_for(3_000_000)?;
-            world.settle()?;
+            world.run_until_settled()?;
             let running = world.nodes[liar].running.as_ref().expect("it runs");
             let role = running.replica().node().role();
             assert!(matches!(role, Role::Follower | Role::Leader), "{what}: {role:?}");
@@ -124,7 +124,7 @@ fn a_follower_of_the_same_leader_remembers_within_a_second() -> Outcome {
     assert!(to > 20, "{to}");
     world.kill_now(liar);
     world.kill_now(other);
-    forget(&mut world, liar, to);
+    remove_log_writes(&mut world, liar, to);
     world.start_now(liar);
     world.run_for(1_000)?;
     assert_eq!(incarnation(&world, liar), Incarnation(1));
@@ -150,7 +150,7 @@ fn a_log_that_is_whole_is_believed() -> Outcome {
             world.run_for(50_000)?;
             world.start_now(node);
             world.run_for(1_000_000)?;
-            world.settle()?;
+            world.run_until_settled()?;
         }
         for node in 0..NODES {
             assert_eq!(incarnation(&world, node), Incarnation(0), "clean: {clean}");
@@ -167,7 +167,7 @@ fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     let (mut world, liar, other) = group(31, false)?;
     let to = remembered(&world, liar, other);
     world.kill_now(liar);
-    forget(&mut world, liar, to - 4);
+    remove_log_writes(&mut world, liar, to - 4);
     start_cut_off(&mut world, liar)?;
     assert_eq!(incarnation(&world, liar), Incarnation(0), "no peer told it");
     is_reminded(&mut world, liar)
@@ -190,7 +190,7 @@ fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
     world.run_for(1_000)?;
     world.start_now(liar);
     write(&mut world, other, 20)?;
-    world.settle()?;
+    world.run_until_settled()?;
     let first = boot(&world, liar);
     world.kill_now(liar);
     world.set_back(liar, &copy);
@@ -211,7 +211,7 @@ fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
     let copy = world.nodes[liar].disk.copy();
     world.run_for(1_000)?;
     world.start_now(liar);
-    world.settle()?;
+    world.run_until_settled()?;
     write(&mut world, liar, 2)?;
     let first = boot(&world, liar);
     world.kill_now(liar);
@@ -224,7 +224,7 @@ fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
     world.start_now(liar);
     world.run_for(1_000)?;
     let client = world.client(liar);
-    world.say(client, &[b"INCR", b"key"]);
+    world.send_request(client, &[b"INCR", b"key"]);
     world.run_until("it finds them", |world| error(world, liar).contains("registered sessions"))?;
     assert_eq!(boot(&world, liar), first);
     world.nodes[liar].set_back = false;
@@ -232,7 +232,7 @@ fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
     world.start_now(liar);
     world.run_for(1_000)?;
     assert_eq!((incarnation(&world, liar), boot(&world, liar)), (Incarnation(1), first + 1));
-    world.settle()?;
+    world.run_until_settled()?;
     write(&mut world, liar, 2)
 }
 
@@ -257,7 +257,7 @@ fn grown(seed: u64) -> Result<(World, MemoryDisk), Violation> {
     }
     let voters = |world: &World| world.configuration().map_or(0, |all| all.members().len());
     world.run_until("it has grown", |world| voters(world) == NODES)?;
-    world.settle()?;
+    world.run_until_settled()?;
     write(&mut world, 1, 5)?;
     Ok((world, copy))
 }
@@ -283,7 +283,7 @@ fn a_founder_whose_folder_goes_back_does_not_lead_alone() -> Outcome {
         world.start_now(0);
         world.run_for(1_000)?;
         let client = world.client(0);
-        world.say(client, &[b"INCR", b"key"]);
+        world.send_request(client, &[b"INCR", b"key"]);
         let begun = world.now;
         while world.now.since_us(begun) < 1_000_000 {
             world.step()?;

@@ -2,16 +2,16 @@
 //! every event of the plane.
 
 use quorate_core::{record::Class, slot::Slot, value::Value};
-use quorate_packets::plane::Reach;
+use quorate_packets::plane::GroupPath;
 use quorate_packets::trust::Refusal;
 use quorate_sim::{air::Counts, faults::Settings, network::Carrier, run, world::World};
 
 const CARRIERS: [Carrier; 5] = [
     Carrier::Streams,
     Carrier::Datagrams,
-    Carrier::Packets { reach: Reach::Each },
-    Carrier::Packets { reach: Reach::Chain },
-    Carrier::Packets { reach: Reach::Group },
+    Carrier::Packets { reach: GroupPath::Each },
+    Carrier::Packets { reach: GroupPath::Chain },
+    Carrier::Packets { reach: GroupPath::Group },
 ];
 
 /// Runs one client with one command at a time, without faults. Returns the decided slots and the
@@ -28,10 +28,10 @@ fn history(carrier: Carrier, class: Class, nodes: usize) -> (Vec<(Slot, Value)>,
     for command in 0..60_usize {
         let key = format!("k{}", command % 7);
         // Some values do not fit into one datagram.
-        world.say(client, &[b"SET", key.as_bytes(), &text[..command * 25]]);
-        assert!(world.reply(client).unwrap().is_some());
+        world.send_request(client, &[b"SET", key.as_bytes(), &text[..command * 25]]);
+        assert!(world.wait_for_reply(client).unwrap().is_some());
     }
-    world.settle().unwrap();
+    world.run_until_settled().unwrap();
     // Decisions are checked against disks, to which a volatile group writes later.
     world.run_for(300_000).unwrap();
     let packets = world.counts.packets;
@@ -56,10 +56,10 @@ fn one_history_on_every_plane() {
             // case.
             let planes = packets.planes;
             assert!(planes.frames_to_one >= 60, "{packets}");
-            let once = reach != Reach::Each;
+            let once = reach != GroupPath::Each;
             assert_eq!(planes.frames_to_group >= 60, once, "{packets}");
             let handed_on = planes.relayed >= 60;
-            assert_eq!(handed_on, reach == Reach::Chain, "{packets}");
+            assert_eq!(handed_on, reach == GroupPath::Chain, "{packets}");
             assert_eq!((planes.given_up, planes.frames_refused), (0, 0), "{packets}");
         }
     }

@@ -72,7 +72,7 @@ fn late_turns_depose_nobody_and_the_dead_are_replaced_as_fast_as_ever() -> Outco
         let took_us = without_leader_us(&mut world, leader)?;
         assert!(took_us <= 100_000, "seed {seed}: {took_us} us");
         world.start_now(leader);
-        world.settle()?;
+        world.run_until_settled()?;
     }
     Ok(())
 }
@@ -93,7 +93,7 @@ fn a_leader_that_was_stopped_is_replaced_within_half_a_second_each_time() -> Out
             world.resume_now(leader);
             world.run_for(1_000_000)?;
         }
-        world.settle()?;
+        world.run_until_settled()?;
     }
     Ok(())
 }

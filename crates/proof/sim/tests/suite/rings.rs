@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use quorate_core::{laying::Route, record::Class, slot::Slot, value::Value};
-use quorate_packets::plane::Reach;
+use quorate_packets::plane::GroupPath;
 use quorate_sim::{
     faults::Settings,
-    network::{Carrier, Weather},
+    network::{Carrier, NetworkConditions},
     world::World,
 };
 
@@ -18,7 +18,7 @@ const BROKEN_US: u64 = 60_000;
 fn settings(votes: &Route, carrier: Carrier, class: Class, nodes: usize) -> Settings {
     let mut settings = Settings::calm(11, nodes, class);
     settings.votes = votes.clone();
-    settings.weather = Weather { carrier, ..settings.weather };
+    settings.weather = NetworkConditions { carrier, ..settings.weather };
     settings
 }
 
@@ -35,10 +35,10 @@ fn history(settings: Settings) -> (Vec<(Slot, Value)>, u64) {
     let client = world.client(1);
     for command in 0..60_usize {
         let key = format!("k{}", command % 7);
-        world.say(client, &[b"SET", key.as_bytes(), &[b'x'; 300]]);
-        assert!(world.reply(client).unwrap().is_some());
+        world.send_request(client, &[b"SET", key.as_bytes(), &[b'x'; 300]]);
+        assert!(world.wait_for_reply(client).unwrap().is_some());
     }
-    world.settle().unwrap();
+    world.run_until_settled().unwrap();
     world.run_for(300_000).unwrap();
     let relayed = world.counts.relayed;
     (world.history(), relayed)
@@ -54,9 +54,9 @@ fn one_history_whatever_way_votes_take() {
         for carrier in [
             Carrier::Streams,
             Carrier::Datagrams,
-            Carrier::Packets { reach: Reach::Each },
-            Carrier::Packets { reach: Reach::Chain },
-            Carrier::Packets { reach: Reach::Group },
+            Carrier::Packets { reach: GroupPath::Each },
+            Carrier::Packets { reach: GroupPath::Chain },
+            Carrier::Packets { reach: GroupPath::Group },
         ] {
             let (history, relayed) = history(settings(&Route::Ring, carrier, class, 5));
             assert_eq!(history, expected, "{carrier:?}, {class:?}");
@@ -68,8 +68,8 @@ fn one_history_whatever_way_votes_take() {
 /// Returns the duration of one command now, in microseconds.
 fn time_of_a_command(world: &mut World, client: usize) -> u64 {
     let begin = world.now.0;
-    world.say(client, &[b"INCR", b"n"]);
-    assert!(world.reply(client).unwrap().is_some());
+    world.send_request(client, &[b"INCR", b"n"]);
+    assert!(world.wait_for_reply(client).unwrap().is_some());
     world.now.0 - begin
 }
 
@@ -99,7 +99,7 @@ fn no_member_of_a_ring_is_waited_for() {
                 continue;
             }
             for place in 0..2 {
-                let carrier = Carrier::Packets { reach: Reach::Group };
+                let carrier = Carrier::Packets { reach: GroupPath::Group };
                 let mut world = elected(settings(&Route::Ring, carrier, class, 5));
                 let leader = world.leader().unwrap();
                 let client = world.client(leader);
@@ -118,7 +118,7 @@ fn no_member_of_a_ring_is_waited_for() {
                 let again = time_of_a_command(&mut world, client);
                 assert!(again <= 2 * usual, "{name} {class:?}: {again} µs, {usual} µs before");
                 mend(&mut world, slow);
-                world.settle().unwrap();
+                world.run_until_settled().unwrap();
                 *seen.entry(name).or_insert(0) += 1;
             }
         }

@@ -53,14 +53,14 @@ fn error(world: &World, node: usize) -> String {
 fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
     for seed in 0..10 {
         let mut world = World::calm(seed, 3, Class::Durable)?;
-        world.ask(0, "SET before 1")?;
+        world.run_command(0, "SET before 1")?;
         let leader = world.wait_for_leader()?;
         let [near, far] = others(&world, leader)[..] else { unreachable!("three nodes") };
         // The proposal reaches one node, whose vote is lost.
         world.block_now(leader, far, true);
         world.block_now(near, leader, true);
         let client = world.client(leader);
-        world.say(client, &[b"SET", b"x", b"old"]);
+        world.send_request(client, &[b"SET", b"x", b"old"]);
         world.run_for(5_000)?;
         world.kill_now(leader);
         for node in [near, far] {
@@ -68,15 +68,15 @@ fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
             world.block_now(node, leader, false);
         }
         world.start_now(leader);
-        assert_eq!(world.reply(client)?, None, "no node may have said that it was done");
+        assert_eq!(world.wait_for_reply(client)?, None, "no node may have said that it was done");
         world.wait_for_leader()?;
         // One of the values was chosen. It is final and the same on all nodes.
-        let first = world.ask(near, "GET x")?;
+        let first = world.run_command(near, "GET x")?;
         assert!([bulk("old"), Reply::Bulk(None)].contains(&first), "{first:?}");
-        assert_eq!(world.ask(far, "GET x")?, first);
-        assert_eq!(world.ask(leader, "SET x new")?, ok());
-        assert_eq!(world.ask(near, "GET x")?, bulk("new"));
-        world.settle()?;
+        assert_eq!(world.run_command(far, "GET x")?, first);
+        assert_eq!(world.run_command(leader, "SET x new")?, ok());
+        assert_eq!(world.run_command(near, "GET x")?, bulk("new"));
+        world.run_until_settled()?;
     }
     Ok(())
 }
@@ -85,14 +85,14 @@ fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
 #[test]
 fn g2_same_ballot_with_different_values() -> Outcome {
     let mut world = World::calm(2, 3, Class::Durable)?;
-    world.ask(0, "SET x 1")?;
+    world.run_command(0, "SET x 1")?;
     let leader = world.wait_for_leader()?;
     let [liar, silent] = others(&world, leader)[..] else { unreachable!("three nodes") };
     world.isolate(silent, true);
     // The node's own vote is delayed.
     world.nodes[liar].disk_factor = 1000;
     let client = world.client(leader);
-    world.say(client, &[b"SET", b"x", b"2"]);
+    world.send_request(client, &[b"SET", b"x", b"2"]);
     world.run_for(2_000)?;
     let node = world.nodes[leader].running.as_ref().expect("runs").replica().node();
     let next = node.leading().expect("leads").tally.next();
@@ -151,17 +151,17 @@ fn g11_follower_falls_behind_all_caches() -> Outcome {
     let [late, other] = others(&world, leader)[..] else { unreachable!("three nodes") };
     world.pause_now(late);
     for number in 0..300 {
-        assert_eq!(world.ask(leader, &format!("SET k{number} {number}"))?, ok());
+        assert_eq!(world.run_command(leader, &format!("SET k{number} {number}"))?, ok());
     }
     let behind = decided_to(&world, leader).0 - decided_to(&world, late).0;
     assert!(behind >= 300, "{behind}");
     world.resume_now(late);
     world.run_until("it has caught up", World::is_caught_up)?;
     world.kill_now(other);
-    assert_eq!(world.ask(leader, "SET after 1")?, ok(), "its vote is needed now");
-    assert_eq!(world.ask(late, "GET k7")?, bulk("7"));
+    assert_eq!(world.run_command(leader, "SET after 1")?, ok(), "its vote is needed now");
+    assert_eq!(world.run_command(late, "GET k7")?, bulk("7"));
     world.start_now(other);
-    world.settle()
+    world.run_until_settled()
 }
 
 /// G13 Messages dropped by backpressure are sent again, and no queue grows without bound.
@@ -197,16 +197,16 @@ fn g14_failover_is_quick_and_without_duels() -> Outcome {
     let (mut waits, mut more) = (Vec::new(), 0);
     for seed in 0..20 {
         let mut world = World::calm(seed, 3, Class::Durable)?;
-        world.ask(0, "SET x 1")?;
+        world.run_command(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let (before, at) = (world.counts.elections, world.now);
-        world.kill(leader, 0);
+        world.kill_process(leader, 0);
         world.wait_for_leader()?;
         waits.push(world.now.since_us(at) / 1000);
         world.run_for(1_000_000)?;
         more += world.counts.elections - before - 1;
         let next = world.wait_for_leader()?;
-        world.ask(next, "SET x 2")?;
+        world.run_command(next, "SET x 2")?;
     }
     waits.sort_unstable();
     assert!(waits[10] <= 500, "median: {waits:?}");
@@ -221,7 +221,7 @@ fn g14_failover_is_quick_and_without_duels() -> Outcome {
 fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
     for seed in 0..5 {
         let mut world = World::calm(seed, 3, Class::Durable)?;
-        world.ask(0, "SET before 1")?;
+        world.run_command(0, "SET before 1")?;
         let leader = world.wait_for_leader()?;
         let target = others(&world, leader)[0];
         // A write takes 600 ms, which is three election timeouts.
@@ -231,7 +231,7 @@ fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
         let elsewhere = others(&world, target)[0];
         while role(&world, target) != Some(Role::Leader) {
             assert!(world.now.since_us(begun) < 5_000_000, "seed {seed}: no end");
-            if world.ask(elsewhere, "SET during 1")? == ok() {
+            if world.run_command(elsewhere, "SET during 1")? == ok() {
                 longest = longest.max(world.now.since_us(last));
                 last = world.now;
             }
@@ -239,7 +239,7 @@ fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
         world.nodes[target].disk_factor = 1;
         assert!(longest <= 300_000, "seed {seed}: {longest} us without a write");
         assert_eq!(world.counts.elections, 2, "seed {seed}: one election more");
-        assert_eq!(world.ask(elsewhere, "SET after 1")?, ok());
+        assert_eq!(world.run_command(elsewhere, "SET after 1")?, ok());
     }
     Ok(())
 }
@@ -250,7 +250,7 @@ fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
 fn g15_returning_node_does_not_depose() -> Outcome {
     for seed in 0..5 {
         let mut world = World::calm(seed, 3, Class::Durable)?;
-        world.ask(0, "SET x 1")?;
+        world.run_command(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let lonely = others(&world, leader)[0];
         world.isolate(lonely, true);
@@ -260,7 +260,7 @@ fn g15_returning_node_does_not_depose() -> Outcome {
         world.run_for(2_000_000)?;
         assert_eq!(world.leader(), Some(leader));
         assert_eq!(world.counts.elections, elections);
-        world.settle()?;
+        world.run_until_settled()?;
     }
     Ok(())
 }
@@ -271,7 +271,7 @@ fn g15_returning_node_does_not_depose() -> Outcome {
 fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
     for seed in 0..5 {
         let mut world = World::calm(seed, 3, Class::Durable)?;
-        world.ask(0, "SET x 1")?;
+        world.run_command(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let stray = others(&world, leader)[0];
         // As leader, the node records a ballot of its own, which reaches no other node.
@@ -294,8 +294,8 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
         };
         while !follows(&world) {
             assert!(world.now.since_us(begun) < 4_000_000, "seed {seed}: it is left alone");
-            world.say(client, &[b"GET", b"x"]);
-            assert_eq!(world.reply(client)?, Some(bulk("1")));
+            world.send_request(client, &[b"GET", b"x"]);
+            assert_eq!(world.wait_for_reply(client)?, Some(bulk("1")));
         }
         assert_eq!(world.leader(), Some(leader));
     }
@@ -310,30 +310,30 @@ fn g16_repeated_command_is_executed_once() -> Outcome {
         let mut world = World::calm(seed, 3, Class::Durable)?;
         let leader = world.wait_for_leader()?;
         let client = world.client(leader);
-        world.say(client, &[b"QUORATE", b"SESSION"]);
-        let id = match world.reply(client)? {
+        world.send_request(client, &[b"QUORATE", b"SESSION"]);
+        let id = match world.wait_for_reply(client)? {
             Some(Reply::Simple(id)) => id,
             Some(Reply::Bulk(Some(id))) => String::from_utf8_lossy(&id).into_owned(),
             other => panic!("no session: {other:?}"),
         };
-        world.say(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
+        world.send_request(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
         // The leader is killed before, during or after the commit.
         world.run_for(150 + seed * 60)?;
         world.kill_now(leader);
-        let _ = world.reply(client)?;
+        let _ = world.wait_for_reply(client)?;
         world.wait_for_leader()?;
         let other = others(&world, leader)[0];
         world.clients[client].replies.clear();
         world.connect_client(client, other);
-        world.say(client, &[b"QUORATE", b"SESSION", id.as_bytes()]);
-        assert_eq!(world.reply(client)?, Some(ok()));
+        world.send_request(client, &[b"QUORATE", b"SESSION", id.as_bytes()]);
+        assert_eq!(world.wait_for_reply(client)?, Some(ok()));
         for _ in 0..2 {
-            world.say(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
-            assert_eq!(world.reply(client)?, Some(Reply::Integer(1)));
+            world.send_request(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
+            assert_eq!(world.wait_for_reply(client)?, Some(Reply::Integer(1)));
         }
-        assert_eq!(world.ask(other, "GET n")?, bulk("1"));
+        assert_eq!(world.run_command(other, "GET n")?, bulk("1"));
         world.start_now(leader);
-        world.settle()?;
+        world.run_until_settled()?;
     }
     Ok(())
 }
@@ -349,7 +349,7 @@ fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
             if world.nodes[node].running.is_none() {
                 continue;
             }
-            assert_eq!(world.ask(node, &format!("SET from{node} {round}"))?, ok());
+            assert_eq!(world.run_command(node, &format!("SET from{node} {round}"))?, ok());
             let named =
                 world.nodes[node].running.as_ref().and_then(|r| r.replica().node().leader());
             assert_eq!(named, Some(world.nodes[leader].id()), "node {}", node + 1);
@@ -367,18 +367,18 @@ fn g18_oversized_and_malformed_input() -> Outcome {
     let mut world = World::calm(18, 3, Class::Durable)?;
     let leader = world.wait_for_leader()?;
     let client = world.client(leader);
-    world.say(client, &[b"SET", b"x", &[b'x'; 5000]]);
-    let reply = world.reply(client)?;
+    world.send_request(client, &[b"SET", b"x", &[b'x'; 5000]]);
+    let reply = world.wait_for_reply(client)?;
     assert!(matches!(&reply, Some(Reply::Error(text)) if text.starts_with("TOOBIG")), "{reply:?}");
-    world.say(client, &[b"SET", b"x", b"fits"]);
-    assert_eq!(world.reply(client)?, Some(ok()));
+    world.send_request(client, &[b"SET", b"x", b"fits"]);
+    assert_eq!(world.wait_for_reply(client)?, Some(ok()));
     let [liar, other] = others(&world, leader)[..] else { unreachable!("three nodes") };
     let resets = world.counts.resets;
     world.forge(liar, leader, &[0xff; 500]);
     world.run_for(10_000)?;
     assert_eq!(world.counts.resets, resets + 1, "the connection is of no use any more");
-    assert_eq!(world.ask(other, "GET x")?, bulk("fits"));
-    world.settle()
+    assert_eq!(world.run_command(other, "GET x")?, bulk("fits"));
+    world.run_until_settled()
 }
 
 /// G19 All byte values, including zero bytes and line ends, survive forwarding, the log and a
@@ -389,8 +389,8 @@ fn g19_every_byte_survives() -> Outcome {
     let all: Vec<u8> = (0..=255).chain([0, 0, 13, 10, 0]).collect();
     let leader = world.wait_for_leader()?;
     let client = world.client(others(&world, leader)[0]);
-    world.say(client, &[b"SET", &[0, b'k', 0], &all]);
-    assert_eq!(world.reply(client)?, Some(ok()));
+    world.send_request(client, &[b"SET", &[0, b'k', 0], &all]);
+    assert_eq!(world.wait_for_reply(client)?, Some(ok()));
     for node in 0..3 {
         world.kill_now(node);
         world.start_now(node);
@@ -398,8 +398,8 @@ fn g19_every_byte_survives() -> Outcome {
     world.wait_for_leader()?;
     for node in 0..3 {
         let client = world.client(node);
-        world.say(client, &[b"GET", &[0, b'k', 0]]);
-        assert_eq!(world.reply(client)?, Some(Reply::Bulk(Some(all.clone()))));
+        world.send_request(client, &[b"GET", &[0, b'k', 0]]);
+        assert_eq!(world.wait_for_reply(client)?, Some(Reply::Bulk(Some(all.clone()))));
     }
     Ok(())
 }
@@ -410,14 +410,17 @@ fn g19_every_byte_survives() -> Outcome {
 fn g20_deaf_client_is_held_back() -> Outcome {
     let mut world = World::calm(20, 3, Class::Durable)?;
     let leader = world.wait_for_leader()?;
-    world.ask(leader, "SET x aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")?;
+    world.run_command(
+        leader,
+        "SET x aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    )?;
     let deaf = world.client(leader);
     world.clients[deaf].ignores_replies = true;
     for _ in 0..20_000 {
-        world.say(deaf, &[b"GET", b"x"]);
+        world.send_request(deaf, &[b"GET", b"x"]);
     }
     world.run_for(300_000)?;
-    assert_eq!(world.ask(leader, "SET y 1")?, ok());
+    assert_eq!(world.run_command(leader, "SET y 1")?, ok());
     let (connection, _) = world.clients[deaf].connection.expect("connected");
     let running = world.nodes[leader].running.as_mut().expect("runs");
     let waiting = running.host.front_mut().output(connection).len();
@@ -436,26 +439,26 @@ fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
     let leader = world.wait_for_leader()?;
     let value = "x".repeat(1500);
     for node in 0..3 {
-        assert_eq!(world.ask(node, &format!("SET x {value}"))?, ok());
+        assert_eq!(world.run_command(node, &format!("SET x {value}"))?, ok());
         let deaf: Vec<usize> = (0..20).map(|_| world.client(node)).collect();
         for client in deaf {
             world.clients[client].ignores_replies = true;
             for n in 0..500 {
                 // Half of the clients send only reads, the other half mix in writes.
                 if n % 100 == 0 && client % 2 == 0 {
-                    world.say(client, &[b"SET", b"y", b"1"]);
+                    world.send_request(client, &[b"SET", b"y", b"1"]);
                 }
-                world.say(client, &[b"GET", b"x"]);
+                world.send_request(client, &[b"GET", b"x"]);
             }
         }
         for _ in 0..10 {
             world.run_for(1_000)?;
-            assert_eq!(world.ask(node, "SET z 1")?, ok());
-            assert_eq!(world.ask(node, "GET z")?, bulk("1"));
+            assert_eq!(world.run_command(node, "SET z 1")?, ok());
+            assert_eq!(world.run_command(node, "GET z")?, bulk("1"));
         }
     }
     assert!(world.counts.shed > 30, "{} closed", world.counts.shed);
-    assert_eq!(world.ask(leader, "GET x")?, bulk(&value));
+    assert_eq!(world.run_command(leader, "GET x")?, bulk(&value));
     Ok(())
 }
 
@@ -466,14 +469,14 @@ fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
     for seed in 0..4 {
         let mut world = World::calm(seed, 3, Class::Durable)?;
         let leader = world.wait_for_leader()?;
-        world.ask(leader, "SET x 1")?;
+        world.run_command(leader, "SET x 1")?;
         world.run_for(50_000)?;
         let failing = if seed % 2 == 0 { leader } else { others(&world, leader)[0] };
         world.nodes[failing].disk_error = true;
         let healthy = others(&world, failing)[0];
         let mut sure = None;
         for _ in 0..20 {
-            if world.ask(healthy, "SET x 2")? == ok() {
+            if world.run_command(healthy, "SET x 2")? == ok() {
                 sure = Some(());
                 break;
             }
@@ -483,17 +486,17 @@ fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
         world.run_for(500_000)?;
         assert_ne!(role(&world, failing), Some(Role::Leader));
         let client = world.client(failing);
-        world.say(client, &[b"READONLY"]);
-        world.say(client, &[b"GET", b"x"]);
-        assert_eq!(world.reply(client)?, Some(ok()));
-        assert!(matches!(world.reply(client)?, Some(Reply::Bulk(Some(_)))));
+        world.send_request(client, &[b"READONLY"]);
+        world.send_request(client, &[b"GET", b"x"]);
+        assert_eq!(world.wait_for_reply(client)?, Some(ok()));
+        assert!(matches!(world.wait_for_reply(client)?, Some(Reply::Bulk(Some(_)))));
         world.kill_now(failing);
         world.start_now(failing);
-        world.settle()?;
+        world.run_until_settled()?;
         let third = others(&world, failing)[1];
         world.kill_now(third);
         world.wait_for_leader()?;
-        assert_eq!(world.ask(failing, "SET x 3")?, ok(), "its vote is needed now");
+        assert_eq!(world.run_command(failing, "SET x 3")?, ok(), "its vote is needed now");
     }
     Ok(())
 }
@@ -512,14 +515,14 @@ fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     }
     world.run_for(300_000)?;
     for node in 0..3 {
-        let reply = world.ask(node, "SET k 1")?;
+        let reply = world.run_command(node, "SET k 1")?;
         assert!(matches!(&reply, Reply::Error(text) if text.starts_with("DISKFULL")), "{reply:?}");
     }
     // Commands that remove data are accepted until the logs are full.
-    assert_eq!(world.ask(leader, "DEL k")?, Reply::Integer(0));
+    assert_eq!(world.run_command(leader, "DEL k")?, Reply::Integer(0));
     let mut refused = 0;
     for number in 0..40 {
-        let reply = world.ask(leader, &format!("DEL k{number}"))?;
+        let reply = world.run_command(leader, &format!("DEL k{number}"))?;
         refused += u32::from(reply != Reply::Integer(0));
         if refused > 2 {
             break;
@@ -531,8 +534,8 @@ fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     }
     world.run_for(1_000_000)?;
     let leader = world.wait_for_leader()?;
-    assert_eq!(world.ask(leader, "SET again 1")?, ok());
-    world.settle()
+    assert_eq!(world.run_command(leader, "SET again 1")?, ok());
+    world.run_until_settled()
 }
 
 /// [volatile-4] A clean stop that waits for a full disk completes once there is space. No other
@@ -545,7 +548,7 @@ fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     let mut world = World::elected(settings)?;
     world.nodes[0].disk.set_capacity(Some(0));
     let mut asked = 0;
-    while world.ask(0, &format!("DEL k{asked}"))? == Reply::Integer(0) {
+    while world.run_command(0, &format!("DEL k{asked}"))? == Reply::Integer(0) {
         asked += 1;
         assert!(asked < 40, "the disk never filled up");
     }
@@ -554,7 +557,7 @@ fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     assert_eq!(world.counts.stops, 0, "it has something left to write");
     world.nodes[0].disk.set_capacity(None);
     world.run_until("the stop ends", |world| world.counts.stops == 1)?;
-    world.settle()
+    world.run_until_settled()
 }
 
 /// G23 All processes run out of file descriptors for long enough to fill all open segments. A
@@ -569,14 +572,14 @@ fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
     let away = others(&world, leader)[0];
     world.kill_now(away);
     for number in 0..100 {
-        assert_eq!(world.ask(leader, &format!("SET k{number} 1"))?, ok());
+        assert_eq!(world.run_command(leader, &format!("SET k{number} 1"))?, ok());
     }
     for node in &world.nodes {
         node.disk.set_out_of_descriptors(true);
     }
     let mut refused = 0;
     for number in 0..100 {
-        let reply = world.ask(leader, &format!("SET l{number} 1"))?;
+        let reply = world.run_command(leader, &format!("SET l{number} 1"))?;
         refused += u32::from(reply != ok());
         if refused > 2 {
             break;
@@ -592,9 +595,9 @@ fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
     }
     world.run_for(1_000_000)?;
     let leader = world.wait_for_leader()?;
-    assert_eq!(world.ask(leader, "SET again 1")?, ok());
+    assert_eq!(world.run_command(leader, "SET again 1")?, ok());
     assert_eq!(error(&world, away), "");
-    world.settle()
+    world.run_until_settled()
 }
 
 /// [class-5] A volatile group that loses its quorum at once stops and reports the loss. No node
@@ -604,7 +607,7 @@ fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
     let mut settings = Settings::calm(5, 3, Class::Volatile);
     settings.losses = Losses::Beyond;
     let mut world = World::elected(settings)?;
-    world.ask(0, "SET x 1")?;
+    world.run_command(0, "SET x 1")?;
     for node in 0..3 {
         world.kill_now(node);
         world.start_now(node);
@@ -614,7 +617,7 @@ fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
         assert_eq!(role(&world, node), Some(Role::Learner));
         assert!(error(&world, node).contains("forgotten"), "{}", error(&world, node));
     }
-    let reply = world.ask(0, "GET x")?;
+    let reply = world.run_command(0, "GET x")?;
     assert!(matches!(&reply, Reply::Error(text) if text.starts_with("NOQUORUM")), "{reply:?}");
     Ok(())
 }
@@ -624,15 +627,15 @@ fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
 #[test]
 fn volatile_group_stopped_cleanly_loses_nothing() -> Outcome {
     let mut world = World::calm(6, 3, Class::Volatile)?;
-    world.ask(0, "SET x 1")?;
+    world.run_command(0, "SET x 1")?;
     for node in 0..3 {
         world.stop_now(node);
     }
     world.run_until("all have stopped once", |world| world.counts.stops >= 3)?;
     world.run_until("all run again", |world| world.nodes.iter().all(|n| n.running.is_some()))?;
     world.wait_for_leader()?;
-    assert_eq!(world.ask(1, "GET x")?, bulk("1"));
-    world.settle()
+    assert_eq!(world.run_command(1, "GET x")?, bulk("1"));
+    world.run_until_settled()
 }
 
 /// [read-2] A leader that was deposed without its knowledge does not answer reads from old state.
@@ -641,7 +644,7 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
     let mut believers = 0;
     for seed in 0..20 {
         let mut world = World::calm(seed, 3, Class::Durable)?;
-        world.ask(0, "SET x old")?;
+        world.run_command(0, "SET x old")?;
         let deposed = world.wait_for_leader()?;
         let other = others(&world, deposed)[0];
         let client = world.client(deposed);
@@ -653,15 +656,15 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
         world.run_until("another leads", |world| {
             others(world, deposed).iter().any(|node| role(world, *node) == Some(Role::Leader))
         })?;
-        assert_eq!(world.ask(other, "SET x new")?, ok());
+        assert_eq!(world.run_command(other, "SET x new")?, ok());
         believers += u32::from(role(&world, deposed) == Some(Role::Leader));
-        world.say(client, &[b"GET", b"x"]);
+        world.send_request(client, &[b"GET", b"x"]);
         world.run_for(50_000)?;
         for node in others(&world, deposed) {
             world.block_now(deposed, node, false);
             world.block_now(node, deposed, false);
         }
-        assert_eq!(world.reply(client)?, Some(bulk("new")), "seed {seed}");
+        assert_eq!(world.wait_for_reply(client)?, Some(bulk("new")), "seed {seed}");
     }
     assert!(believers > 2, "{believers} times only did two believe to lead");
     Ok(())
@@ -676,25 +679,25 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
         let leader = world.wait_for_leader()?;
         let [near, late] = others(&world, leader)[..] else { unreachable!("three nodes") };
         world.isolate(late, true);
-        assert_eq!(world.ask(near, "PUBLISH ch old")?, Reply::Integer(0));
+        assert_eq!(world.run_command(near, "PUBLISH ch old")?, Reply::Integer(0));
         let listener = world.client(late);
-        world.say(listener, &[b"SUBSCRIBE", b"ch"]);
+        world.send_request(listener, &[b"SUBSCRIBE", b"ch"]);
         world.run_for(100_000)?;
         assert!(world.clients[listener].replies.is_empty(), "it is not known what is old");
         world.isolate(late, false);
         let answer =
             |kind: &str, last: Reply| Some(Reply::Array(Some(vec![bulk(kind), bulk("ch"), last])));
         let subscribed = answer("subscribe", Reply::Integer(1));
-        assert_eq!(world.reply(listener)?, subscribed);
+        assert_eq!(world.wait_for_reply(listener)?, subscribed);
         for (node, text) in [(near, "one"), (leader, "two"), (late, "three")] {
             let publish = format!("PUBLISH ch {text}");
             // PUBLISH returns the number of subscribers on this node.
             let heard = Reply::Integer(i64::from(node == late));
-            assert_eq!(world.ask(node, &publish)?, heard);
-            assert_eq!(world.reply(listener)?, answer("message", bulk(text)));
+            assert_eq!(world.run_command(node, &publish)?, heard);
+            assert_eq!(world.wait_for_reply(listener)?, answer("message", bulk(text)));
         }
         // All nodes have equal state, whatever they report.
-        world.settle()?;
+        world.run_until_settled()?;
     }
     Ok(())
 }
@@ -709,26 +712,26 @@ fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
         let mut world = World::calm(seed, 3, class)?;
         for node in 0..3 {
             for mode in ["READWRITE", "READONLY"] {
-                world.ask(node, "SET warm 1")?;
+                world.run_command(node, "SET warm 1")?;
                 let client = world.client(node);
-                world.say(client, &[mode.as_bytes()]);
-                assert_eq!(world.reply(client)?, Some(ok()));
+                world.send_request(client, &[mode.as_bytes()]);
+                assert_eq!(world.wait_for_reply(client)?, Some(ok()));
                 let mut took = Vec::new();
                 for reads in [false, true] {
                     let began = world.now;
                     for n in 0..PAIRS {
                         let value = n.to_string();
-                        world.say(client, &[b"SET", b"x", value.as_bytes()]);
+                        world.send_request(client, &[b"SET", b"x", value.as_bytes()]);
                         if reads {
-                            world.say(client, &[b"GET", b"x"]);
+                            world.send_request(client, &[b"GET", b"x"]);
                         } else {
-                            world.say(client, &[b"SET", b"y", value.as_bytes()]);
+                            world.send_request(client, &[b"SET", b"y", value.as_bytes()]);
                         }
                     }
                     for n in 0..PAIRS {
-                        assert_eq!(world.reply(client)?, Some(ok()));
+                        assert_eq!(world.wait_for_reply(client)?, Some(ok()));
                         let expected = if reads { bulk(&n.to_string()) } else { ok() };
-                        assert_eq!(world.reply(client)?, Some(expected), "read {n}");
+                        assert_eq!(world.wait_for_reply(client)?, Some(expected), "read {n}");
                     }
                     took.push(world.now.since_us(began));
                 }
@@ -747,11 +750,11 @@ fn all_run(world: &World) -> bool {
 fn serves(world: &mut World, value: &str) -> Outcome {
     world.run_until("all nodes run", all_run)?;
     let leader = world.wait_for_leader()?;
-    assert_eq!(world.ask(leader, &format!("SET x {value}"))?, ok());
+    assert_eq!(world.run_command(leader, &format!("SET x {value}"))?, ok());
     for node in 0..world.nodes.len() {
-        assert_eq!(world.ask(node, "GET x")?, bulk(value));
+        assert_eq!(world.run_command(node, "GET x")?, bulk(value));
     }
-    world.settle()
+    world.run_until_settled()
 }
 
 /// [era-11] [join-2] A node that dies at any disk change while it founds, joins, or starts for the
@@ -885,7 +888,7 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
                     break;
                 }
                 let leader = world.wait_for_leader()?;
-                world.ask(leader, &format!("SET y {value}"))?;
+                world.run_command(leader, &format!("SET y {value}"))?;
             }
             assert!(died(&world), "{class:?} after {steps} changes");
             serves(&mut world, "2")?;
@@ -929,10 +932,10 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
             let client = world.client(round % 3);
             for key in 0..KEYS {
                 let key = format!("key{key}");
-                world.say(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
+                world.send_request(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
             }
             for _ in 0..KEYS {
-                assert_eq!(world.reply(client)?, Some(ok()));
+                assert_eq!(world.wait_for_reply(client)?, Some(ok()));
             }
             // The progress of other nodes arrives with heartbeats.
             world.run_for(200_000)?;
@@ -955,7 +958,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
         let written = 60 * DATA;
         assert!(largest < written / 2, "{largest} of {written}");
         assert!(taken > 3, "{taken} snapshots");
-        world.settle()?;
+        world.run_until_settled()?;
     }
     Ok(())
 }
@@ -970,28 +973,28 @@ fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outco
     let mut world = World::new(settings);
     world.run_until("a leader", |world| world.leader().is_some())?;
     let old = world.leader().expect("just seen");
-    assert_eq!(world.ask(old, "SET key one")?, ok());
+    assert_eq!(world.run_command(old, "SET key one")?, ok());
     world.run_for(200_000)?;
     let leased = |world: &World| {
         let running = world.nodes[old].running.as_ref().expect("it runs");
         running.replica().counters().reads_leased
     };
-    assert_eq!(world.ask(old, "GET key")?, bulk("one"));
+    assert_eq!(world.run_command(old, "GET key")?, bulk("one"));
     assert_eq!(leased(&world), 1);
     world.stall_now(old);
     world.isolate(old, true);
     let new = |world: &World| world.leader().filter(|leader| *leader != old);
     world.run_until("another leader", |world| new(world).is_some())?;
     let leader = new(&world).expect("just seen");
-    assert_eq!(world.ask(leader, "SET key two")?, ok());
+    assert_eq!(world.run_command(leader, "SET key two")?, ok());
     let reader = world.client(old);
-    world.say(reader, &[b"GET", b"key"]);
+    world.send_request(reader, &[b"GET", b"key"]);
     world.run_for(20_000)?;
     world.resume_now(old);
     world.run_for(20_000)?;
     world.isolate(old, false);
-    assert_eq!(world.reply(reader)?, Some(bulk("two")));
-    world.settle()
+    assert_eq!(world.wait_for_reply(reader)?, Some(bulk("two")));
+    world.run_until_settled()
 }
 
 /// [read-6] A node that is cut off refuses reads once its state is older than their bound, and
@@ -1002,18 +1005,18 @@ fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
     world.run_until("a leader", |world| world.leader().is_some())?;
     let leader = world.leader().expect("just seen");
     let node = others(&world, leader)[0];
-    assert_eq!(world.ask(leader, "SET key one")?, ok());
+    assert_eq!(world.run_command(leader, "SET key one")?, ok());
     let reader = world.client(node);
     let ask = |world: &mut World, words: &str| {
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
-        world.say(reader, &words);
-        world.reply(reader)
+        world.send_request(reader, &words);
+        world.wait_for_reply(reader)
     };
     assert_eq!(ask(&mut world, "QUORATE READ bounded 100")?, Some(ok()));
     assert_eq!(ask(&mut world, "GET key")?, Some(bulk("one")));
     world.isolate(node, true);
     world.run_for(1_000)?;
-    assert_eq!(world.ask(leader, "SET key two")?, ok());
+    assert_eq!(world.run_command(leader, "SET key two")?, ok());
     assert_eq!(ask(&mut world, "GET key")?, Some(bulk("one")), "within 100 ms");
     world.run_for(200_000)?;
     let refused = ask(&mut world, "GET key")?;
@@ -1027,5 +1030,5 @@ fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
     assert_eq!(ask(&mut world, "QUORATE READ bounded 100")?, Some(ok()));
     world.run_for(1_000_000)?;
     assert_eq!(ask(&mut world, "GET key")?, Some(bulk("two")));
-    world.settle()
+    world.run_until_settled()
 }

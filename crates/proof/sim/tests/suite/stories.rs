@@ -5,7 +5,7 @@ use std::{env, fs, path::Path};
 
 use quorate_core::record::Class;
 use quorate_sim::{
-    check::Violation, faults::Settings, front::Ask, resp::Reply, story, trace::Trace,
+    check::Violation, faults::Settings, front::StreamRequest, resp::Reply, story, trace::Trace,
     workload::streams::Load, world::World,
 };
 use quorate_stream::OpenMode;
@@ -46,7 +46,7 @@ fn life_of_a_command() -> Result<(), Violation> {
     let mut world = begin(1, 3000)?;
     let leader = world.wait_for_leader()?;
     let follower = (leader + 1) % 3;
-    assert_eq!(world.ask(follower, "SET greeting hello")?, Reply::Simple("OK".into()));
+    assert_eq!(world.run_command(follower, "SET greeting hello")?, Reply::Simple("OK".into()));
     world.run_until("all have applied it", World::is_caught_up)?;
     let title = "Life of a command: a client sets a key at a follower. The follower forwards its batch, the leader\n\
                  proposes it and sends before it writes, votes leave when they are on stable storage, two of\n\
@@ -73,7 +73,7 @@ fn a_replica_falls_behind() -> Result<(), Violation> {
     let late = (leader + 1) % 3;
     world.isolate(late, true);
     for number in 0..3 {
-        let set = world.ask(leader, &format!("SET greeting {number}"))?;
+        let set = world.run_command(leader, &format!("SET greeting {number}"))?;
         assert_eq!(set, Reply::Simple("OK".into()));
     }
     world.isolate(late, false);
@@ -96,17 +96,17 @@ fn begin_stream(seed: u64) -> Result<(World, usize, usize), Violation> {
     let client = world.streamer((leader + 1) % 3);
     let writer = world.streamers[client].writer();
     let name = "log".parse().expect("a name");
-    world.ask_streams(client, Ask::Open(name, OpenMode::Create, writer))?;
-    give(&mut world, client, 1000)?;
+    world.ask_streams(client, StreamRequest::Open(name, OpenMode::Create, writer))?;
+    write_bytes(&mut world, client, 1000)?;
     world.run_for(25_000)?;
     world.trace = Trace::new(10_000);
     world.trace.frames = true;
     Ok((world, leader, client))
 }
 
-fn give(world: &mut World, client: usize, bytes: u64) -> Result<(), Violation> {
-    world.give_streams(client, bytes);
-    let to = world.streamers[client].piece.expect("it is open").given;
+fn write_bytes(world: &mut World, client: usize, bytes: u64) -> Result<(), Violation> {
+    world.write_stream(client, bytes);
+    let to = world.streamers[client].piece.expect("it is open").written_to;
     world.run_until("it is durable", |world| {
         let piece = world.streamers[client].piece;
         piece.is_some_and(|piece| piece.durable == to)
@@ -116,10 +116,10 @@ fn give(world: &mut World, client: usize, bytes: u64) -> Result<(), Violation> {
 #[test]
 fn a_stream_outlives_its_leader() -> Result<(), Violation> {
     let (mut world, leader, client) = begin_stream(4)?;
-    world.give_streams(client, 2000);
+    world.write_stream(client, 2000);
     world.run_for(450)?;
     world.kill_now(leader);
-    give(&mut world, client, 3000)?;
+    write_bytes(&mut world, client, 3000)?;
     let title = "A stream outlives a leader that is not its owner. The owner sends bytes to all, the leader gives them\n\
                  slots and dies. The next one proposes what may be chosen again ([p1-6]), and gives slots to the\n\
                  rest: the piece goes on, for bytes are bound to their stream and not to a ballot ([stream-3]).";
@@ -130,13 +130,13 @@ fn a_stream_outlives_its_leader() -> Result<(), Violation> {
 #[test]
 fn a_stream_is_taken_over() -> Result<(), Violation> {
     let (mut world, leader, client) = begin_stream(5)?;
-    world.give_streams(client, 2000);
+    world.write_stream(client, 2000);
     world.run_for(300)?;
     let second = world.streamer(leader);
     let writer = world.streamers[second].writer();
     let name = "log".parse().expect("a name");
-    world.ask_streams(second, Ask::Open(name, OpenMode::Takeover, writer))?;
-    give(&mut world, second, 500)?;
+    world.ask_streams(second, StreamRequest::Open(name, OpenMode::Takeover, writer))?;
+    write_bytes(&mut world, second, 500)?;
     world.run_until("the first is told", |world| world.streamers[client].piece.is_none())?;
     let title = "A stream is taken over while its first writer has bytes on their way. One value ends the old piece and\n\
                  begins the next at the exact position ([stream-10]); the owner of the old one is told where it\n\

@@ -14,7 +14,7 @@ use quorate_replica::{
 use quorate_sim::{
     check::Violation,
     faults::{Fault, Settings},
-    front::Ask,
+    front::StreamRequest,
     node::id,
     resp::Reply,
     workload::streams::Load,
@@ -66,7 +66,7 @@ fn open(world: &mut World, client: usize, node: usize, how: OpenMode) -> Result<
     let writer = world.streamers[client].writer();
     for _ in 0..100 {
         world.connect_streamer(client, node);
-        match world.ask_streams(client, Ask::Open(name(), how, writer))? {
+        match world.ask_streams(client, StreamRequest::Open(name(), how, writer))? {
             Some(DeliveredEvent::Done(_, StreamOutcome::Opened { at, .. })) => return Ok(at),
             Some(DeliveredEvent::Failed(..)) | None => world.run_for(50_000)?,
             other => panic!("{other:?}"),
@@ -78,7 +78,7 @@ fn open(world: &mut World, client: usize, node: usize, how: OpenMode) -> Result<
 /// Returns why an attempt to open the stream is refused.
 fn refused(world: &mut World, client: usize, node: usize, how: OpenMode, writer: Writer) -> Denied {
     world.connect_streamer(client, node);
-    match world.ask_streams(client, Ask::Open(name(), how, writer)) {
+    match world.ask_streams(client, StreamRequest::Open(name(), how, writer)) {
         Ok(Some(DeliveredEvent::Refused(_, denied))) => denied,
         other => panic!("{other:?}"),
     }
@@ -91,15 +91,16 @@ fn durable(world: &World, client: usize) -> Option<u64> {
 
 /// Writes bytes of a client and waits until they are acknowledged.
 fn write(world: &mut World, client: usize, bytes: u64) -> Outcome {
-    world.give_streams(client, bytes);
+    world.write_stream(client, bytes);
     let piece = world.streamers[client].piece.expect("it is open");
-    world
-        .run_until("what was given is durable", |world| durable(world, client) == Some(piece.given))
+    world.run_until("what was given is durable", |world| {
+        durable(world, client) == Some(piece.written_to)
+    })
 }
 
 fn finish(world: &mut World, client: usize) -> Result<u64, Violation> {
     let piece = world.streamers[client].piece.expect("it is open");
-    match world.ask_streams(client, Ask::Close(piece.stream, true))? {
+    match world.ask_streams(client, StreamRequest::Close(piece.stream, true))? {
         Some(DeliveredEvent::Done(_, StreamOutcome::Closed { at })) => Ok(at),
         other => panic!("{other:?}"),
     }
@@ -110,7 +111,7 @@ fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, LocateE
     let reader = world.streamer(node);
     let mut position = from;
     loop {
-        match world.ask_streams(reader, Ask::Read(name(), position, 100_000))? {
+        match world.ask_streams(reader, StreamRequest::Read(name(), position, 100_000))? {
             Some(DeliveredEvent::Bytes(_, bytes)) => position += bytes.len() as u64,
             Some(DeliveredEvent::Nowhere(_, LocateError::BehindEnd { end, .. }))
                 if end == position =>
@@ -160,7 +161,7 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
             let at = open(&mut world, client, (leader + round) % 3, how)?;
             assert!(at >= acknowledged, "seed {seed}: {at} of {acknowledged}");
             write(&mut world, client, 20_000)?;
-            world.give_streams(client, 150_000);
+            world.write_stream(client, 150_000);
             world.run_for(seed * 400 + 200)?;
             acknowledged = durable(&world, client).expect("no other client writes");
             world.inflict(Fault::CrashAll);
@@ -186,7 +187,7 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
         write(&mut world, client, 10_000)?;
         let before: Vec<Counters> = (0..3).map(|node| counters(&world, node)).collect();
         for _ in 0..5 {
-            world.give_streams(client, 200_000);
+            world.write_stream(client, 200_000);
             world.run_for(20_000 + seed * 700)?;
         }
         world.run_until("much is durable", |world| {
@@ -270,7 +271,7 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     assert_ne!(running.replica().stream_bytes_missing(), Some(0), "it has none of the bytes yet");
     // The node reports bytes that it lacks as missing, unless it has fetched them by now.
     let reader = world.streamer(late);
-    let asked = world.ask_streams(reader, Ask::Read(name(), 50_000, 1000))?;
+    let asked = world.ask_streams(reader, StreamRequest::Read(name(), 50_000, 1000))?;
     assert!(
         matches!(asked, Some(DeliveredEvent::Failed(..) | DeliveredEvent::Bytes(..))),
         "{asked:?}"
@@ -295,7 +296,7 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     write(&mut world, client, 100_000)?;
     world.isolate(late, true);
     write(&mut world, client, 100_000)?;
-    let trimmed = world.ask_streams(client, Ask::Trim(name(), 150_001))?;
+    let trimmed = world.ask_streams(client, StreamRequest::Trim(name(), 150_001))?;
     assert!(matches!(
         trimmed,
         Some(DeliveredEvent::Done(_, StreamOutcome::Trimmed { start: 150_001 }))
@@ -343,7 +344,7 @@ fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
             let plan = GroupAsk::Replace { old: id(old), new: id(new) };
             let mut begun = false;
             for _ in 0..200 {
-                world.give_streams(client, 5_000);
+                world.write_stream(client, 5_000);
                 world.run_for(10_000)?;
                 let now = world.wait_for_leader()?;
                 begun = begun || world.ask_group(now, plan.clone())?.is_ok();
@@ -354,18 +355,18 @@ fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
             assert!(begun && world.has_no_plan(), "seed {seed}: {plan:?}");
             let now = world.wait_for_leader()?;
             world.transfer_now(now, if now == owner { new } else { owner });
-            world.give_streams(client, 60_000);
+            world.write_stream(client, 60_000);
         }
         let given = world.streamers[client].piece.expect("it goes on");
         assert_eq!(given.stream, piece, "seed {seed}: it is the same piece");
-        assert_eq!(finish(&mut world, client)?, given.given, "seed {seed}");
+        assert_eq!(finish(&mut world, client)?, given.written_to, "seed {seed}");
         for node in [owner, 3, 4] {
             world.run_until("it has every byte", |world| {
                 let running = world.nodes[node].running.as_ref().expect("it runs");
-                end(world, node) == given.given
+                end(world, node) == given.written_to
                     && running.replica().stream_bytes_missing() == Some(0)
             })?;
-            assert_eq!(read(&mut world, node, 0)?, Ok(given.given), "seed {seed}");
+            assert_eq!(read(&mut world, node, 0)?, Ok(given.written_to), "seed {seed}");
         }
     }
     Ok(())
@@ -383,18 +384,18 @@ fn piece_goes_on_at_the_next_leader() -> Outcome {
         write(&mut world, client, 10_000)?;
         let piece = world.streamers[client].piece.expect("open").stream;
         for part in 0..20 {
-            world.give_streams(client, 10_000 + part);
+            world.write_stream(client, 10_000 + part);
             world.run_for(100 + seed * 20)?;
         }
         world.kill_now(leader);
-        world.give_streams(client, 100_000);
+        world.write_stream(client, 100_000);
         world.wait_for_leader()?;
         let given = world.streamers[client].piece.expect("it goes on");
         assert_eq!(given.stream, piece);
-        assert_eq!(finish(&mut world, client)?, given.given, "seed {seed}");
+        assert_eq!(finish(&mut world, client)?, given.written_to, "seed {seed}");
         world.start_now(leader);
         world.run_until("it is back", World::is_caught_up)?;
-        check_all(&mut world, given.given)?;
+        check_all(&mut world, given.written_to)?;
     }
     Ok(())
 }
@@ -410,11 +411,11 @@ fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
     write(&mut world, client, 10_000)?;
     for _ in 0..5 {
         world.block_now(owner, leader, true);
-        world.give_streams(client, 100_000);
+        world.write_stream(client, 100_000);
         world.run_for(30_000)?;
         world.break_now(owner, leader);
         world.block_now(owner, leader, false);
-        let given = world.streamers[client].piece.expect("open").given;
+        let given = world.streamers[client].piece.expect("open").written_to;
         world.run_until("what was given is durable", |world| {
             durable(world, client) == Some(given)
         })?;
@@ -435,7 +436,7 @@ fn first_of_two_owners_is_fenced() -> Outcome {
         let first = world.streamer(old);
         open(&mut world, first, old, OpenMode::Create)?;
         write(&mut world, first, 30_000)?;
-        world.give_streams(first, 50_000);
+        world.write_stream(first, 50_000);
         world.run_for(seed * 300)?;
         world.isolate(old, true);
         let second = world.streamer(new);
@@ -445,7 +446,7 @@ fn first_of_two_owners_is_fenced() -> Outcome {
         let fence = open(&mut world, second, new, OpenMode::Takeover)?;
         assert!((30_000..=80_000).contains(&fence), "seed {seed}: {fence}");
         write(&mut world, second, 40_000)?;
-        world.give_streams(first, 100_000);
+        world.write_stream(first, 100_000);
         world.run_for(1_000_000)?;
         let told = durable(&world, first);
         assert!(told <= Some(fence), "seed {seed}: {told:?} beyond {fence}");
@@ -470,7 +471,7 @@ fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     let writer = world.streamers[client].writer();
     let mut pieces = Vec::new();
     for _ in 0..3 {
-        world.tell_streams(client, Ask::Open(name(), OpenMode::Create, writer));
+        world.send_stream_request(client, StreamRequest::Open(name(), OpenMode::Create, writer));
         world.run_for(400)?;
         let at = open(&mut world, client, owner, OpenMode::Create)?;
         let piece = world.streamers[client].piece.expect("open");
@@ -492,7 +493,7 @@ fn stream_of_a_lost_owner_is_free_again() -> Outcome {
     let client = world.streamer(owner);
     open(&mut world, client, owner, OpenMode::Create)?;
     write(&mut world, client, 30_000)?;
-    world.give_streams(client, 100_000);
+    world.write_stream(client, 100_000);
     world.run_for(1_500)?;
     let acknowledged = durable(&world, client).expect("open");
     world.kill_now(owner);
@@ -538,7 +539,7 @@ fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
     let mut end = open(&mut world, client, 0, OpenMode::Create)?;
     for moment in 0..60 {
         write(&mut world, client, 40_000)?;
-        world.give_streams(client, 30_000);
+        world.write_stream(client, 30_000);
         world.run_for(moment * 101)?;
         let acknowledged = durable(&world, client).expect("no other client writes");
         assert!(acknowledged >= end + 40_000);
@@ -625,7 +626,7 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
         write(&mut world, client, 100_000)?;
     }
     assert_eq!(finish(&mut world, client)?, 900_000);
-    world.ask(0, "SET key value")?;
+    world.run_command(0, "SET key value")?;
     for new in [1, 2] {
         let join = GroupAsk::Join {
             nonce: new as u64 + 1,
@@ -651,7 +652,7 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
     }
     let leader = world.wait_for_leader()?;
     check_all(&mut world, 900_000)?;
-    assert_eq!(world.ask(leader, "GET key")?, Reply::Bulk(Some(b"value".to_vec())));
+    assert_eq!(world.run_command(leader, "GET key")?, Reply::Bulk(Some(b"value".to_vec())));
     Ok(())
 }
 
@@ -672,14 +673,14 @@ fn lacking_bytes_hold_up_neither_elections_nor_keys() -> Outcome {
     rot_streams(&world, third);
     for node in [second, third] {
         let reader = world.streamer(node);
-        let asked = world.ask_streams(reader, Ask::Read(name(), 0, 100_000))?;
+        let asked = world.ask_streams(reader, StreamRequest::Read(name(), 0, 100_000))?;
         assert!(matches!(asked, Some(DeliveredEvent::Failed(..))), "{asked:?}");
     }
     world.kill_now(second);
     world.start_now(second);
     let now = world.wait_for_leader()?;
-    world.ask(now, "SET key value")?;
-    assert_eq!(world.ask(now, "GET key")?, Reply::Bulk(Some(b"value".to_vec())));
+    world.run_command(now, "SET key value")?;
+    assert_eq!(world.run_command(now, "GET key")?, Reply::Bulk(Some(b"value".to_vec())));
     let running = world.nodes[third].running.as_ref().expect("it runs");
     assert_ne!(running.replica().stream_bytes_missing(), Some(0));
     Ok(())

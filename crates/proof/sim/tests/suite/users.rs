@@ -24,12 +24,12 @@ fn users(world: &World, node: usize) -> Option<&Users> {
 
 /// Size of the largest table that each node has applied up to now.
 #[derive(Default)]
-struct Seen([usize; 3]);
+struct LargestTables([usize; 3]);
 
-impl Seen {
+impl LargestTables {
     /// Checks that no table has become smaller. Users are only added, so a smaller table is an
     /// older one.
-    fn look(&mut self, world: &World) {
+    fn check_tables(&mut self, world: &World) {
         for node in 0..3 {
             let Some(users) = users(world, node) else {
                 continue;
@@ -45,11 +45,11 @@ impl Seen {
         }
     }
 
-    /// Runs until every node applies a table of `count` users, checking after each step.
-    fn until(&mut self, world: &mut World, count: usize) -> Outcome {
+    /// Runs until every node applies a table of this size, checking after each step.
+    fn run_until(&mut self, world: &mut World, count: usize) -> Outcome {
         let deadline = world.now.plus_ms(60_000);
         loop {
-            self.look(world);
+            self.check_tables(world);
             let has = |node| users(world, node).is_some_and(|users| users.iter().count() == count);
             if (0..3).all(has) {
                 return Ok(());
@@ -65,12 +65,12 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
     for seed in 0..40 {
         let mut world = World::elected(Settings::calm(seed, 3, Class::Durable))?;
         let mut dice = Dice::new(seed);
-        let mut seen = Seen::default();
+        let mut seen = LargestTables::default();
         let leader = world.wait_for_leader()?;
         assert_eq!(world.ask_group(leader, set("ops", Role::Admin))?, Ok(Answer::Done));
         // The run's own clients, which never authenticate, may write.
         assert_eq!(world.ask_group(leader, set(DEFAULT, Role::Writer))?, Ok(Answer::Done));
-        seen.until(&mut world, 2)?;
+        seen.run_until(&mut world, 2)?;
         for round in 0..6 {
             let victim = dice.index(3);
             if dice.chance(1, 3) {
@@ -78,7 +78,7 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
                 (0..3).for_each(|node| world.kill_now(node));
                 (0..3).for_each(|node| world.start_now(node));
                 for _ in 0..dice.below(400) {
-                    seen.look(&world);
+                    seen.check_tables(&world);
                     world.step()?;
                 }
             }
@@ -89,13 +89,13 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
                     world.leader().is_some_and(|leader| leader != victim)
                 })?;
                 let leader = world.leader().unwrap_or(other);
-                let reply = world.ask(leader, &format!("SET k{round} {round}"))?;
+                let reply = world.run_command(leader, &format!("SET k{round} {round}"))?;
                 assert_eq!(reply, Reply::Simple("OK".into()));
             }
             world.start_now(victim);
             let seen_steps = dice.below(200);
             for _ in 0..seen_steps {
-                seen.look(&world);
+                seen.check_tables(&world);
                 world.step()?;
             }
             world.run_until("a node leads", |world| world.leader().is_some())?;
@@ -103,9 +103,9 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
             let name = format!("u{round}");
             // The request may have reached no node. Repeating it is harmless.
             while world.ask_group(leader, set(&name, Role::Reader))?.is_err() {
-                seen.look(&world);
+                seen.check_tables(&world);
             }
-            seen.until(&mut world, 3 + round)?;
+            seen.run_until(&mut world, 3 + round)?;
         }
     }
     Ok(())
@@ -121,12 +121,12 @@ fn what_is_refused_is_refused_by_the_log() -> Outcome {
     // A follower forwards the request to the leader.
     let follower = (leader + 1) % 3;
     assert_eq!(world.ask_group(follower, set("ann", Role::Admin))?, Ok(Answer::Done));
-    let reply = world.ask(follower, "SET k v")?;
+    let reply = world.run_command(follower, "SET k v")?;
     assert!(matches!(&reply, Reply::Error(text) if text.starts_with("NOAUTH")), "{reply:?}");
     let open = Ask::Users(Command::Open);
     assert_eq!(world.ask_group(leader, open)?, Ok(Answer::Done));
-    assert_eq!(world.ask(leader, "SET k v")?, Reply::Simple("OK".into()));
-    world.settle()
+    assert_eq!(world.run_command(leader, "SET k v")?, Reply::Simple("OK".into()));
+    world.run_until_settled()
 }
 
 /// [access-4] A joining node has an empty table, which would admit every client. The node applies

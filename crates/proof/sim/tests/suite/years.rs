@@ -124,10 +124,10 @@ fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
         let client = world.client(node);
         for key in 0..20 {
             let key = format!("fill{key}");
-            world.say(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
+            world.send_request(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
         }
         for _ in 0..20 {
-            assert_eq!(world.reply(client)?, Some(ok()), "round {round}");
+            assert_eq!(world.wait_for_reply(client)?, Some(ok()), "round {round}");
         }
         world.run_for(100_000)?;
     }
@@ -167,7 +167,7 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     }
     let leader = world.wait_for_leader()?;
     assert_eq!(era(&world, leader), before, "nothing changed");
-    assert_eq!(world.ask(leader, "SET x 1")?, ok());
+    assert_eq!(world.run_command(leader, "SET x 1")?, ok());
 
     // Intersecting quorums are accepted. Then a leader decides alone, and an election needs every
     // node.
@@ -180,7 +180,7 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     for node in &others {
         world.kill_now(*node);
     }
-    assert_eq!(world.ask(leader, "SET x 2")?, ok());
+    assert_eq!(world.run_command(leader, "SET x 2")?, ok());
     world.kill_now(leader);
     for node in &others {
         world.start_now(*node);
@@ -189,11 +189,11 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     assert_eq!(world.leader(), None, "two of three promises");
     world.start_now(leader);
     let leader = world.wait_for_leader()?;
-    assert_eq!(world.ask(leader, "GET x")?, bulk("2"));
+    assert_eq!(world.run_command(leader, "GET x")?, bulk("2"));
     // Majorities do not intersect with those quorums, so the change back requires an intermediate
     // rule.
     carry_out(&mut world, &Ask::Quorum(QuorumRule::Majority))?;
-    world.settle()
+    world.run_until_settled()
 }
 
 /// G9 Weights never overflow or drop to zero, and the last vote cannot be removed. After repeated
@@ -218,19 +218,19 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
     for round in 0..4u32 {
         for (node, weight) in [(0, 3), (1, 2), (2, 3), (0, 1), (2, 1), (1, 1)] {
             let key = format!("k{node}");
-            world.say(client, &[b"SET", key.as_bytes(), round.to_string().as_bytes()]);
+            world.send_request(client, &[b"SET", key.as_bytes(), round.to_string().as_bytes()]);
             carry_out(&mut world, &Ask::Weight(id(node), weight))?;
             assert!(weights(&world).contains(&(node, weight)), "{:?}", weights(&world));
         }
         for _ in 0..6 {
-            assert_eq!(world.reply(client)?, Some(ok()));
+            assert_eq!(world.wait_for_reply(client)?, Some(ok()));
         }
         assert_eq!(weights(&world), [(0, 1), (1, 1), (2, 1)]);
         let leader = world.wait_for_leader()?;
         assert!(era(&world, leader) >= eras + 8, "a storm");
         eras = era(&world, leader);
     }
-    world.settle()?;
+    world.run_until_settled()?;
 
     // The group shrinks to one node, which remains.
     for gone in [2, 1] {
@@ -243,7 +243,7 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
     for ask in [Ask::Remove(id(leader)), Ask::Demote(id(leader))] {
         assert_eq!(code(&mut world, ask)?, "last_voter");
     }
-    assert_eq!(world.ask(leader, "GET k1")?, bulk("3"));
+    assert_eq!(world.run_command(leader, "GET k1")?, bulk("3"));
     Ok(())
 }
 
@@ -267,19 +267,19 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
             assert!(number < 40, "seed {seed}: it does not end");
             let now = world.wait_for_leader()?;
             let _ = world.ask_group(now, ask.clone())?;
-            assert_eq!(world.ask(now, &format!("SET x {number}"))?, ok());
+            assert_eq!(world.run_command(now, &format!("SET x {number}"))?, ok());
             world.run_for(dice.between(100, 30_000))?;
             amid += u32::from(!world.has_no_plan());
             let eras: Vec<u32> = (0..4).filter_map(|node| known_era(&world, node)).collect();
             world.inflict(Fault::CrashAll);
             let now = world.wait_for_leader()?;
-            assert_eq!(world.ask(now, "GET x")?, bulk(&number.to_string()));
+            assert_eq!(world.run_command(now, "GET x")?, bulk(&number.to_string()));
             // Checked after the read, because a newly elected leader may not have decided yet the
             // change that began the era.
             assert!(era(&world, now) >= *eras.iter().max().expect("they ran"), "{eras:?}");
         }
         world.run_until("the plan is carried through", World::has_no_plan)?;
-        world.settle()?;
+        world.run_until_settled()?;
     }
     assert!(amid >= 10, "killed {amid} times in the midst of a plan");
     Ok(())
@@ -301,7 +301,7 @@ fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
             let mut settings = settings(step, 0);
             settings.disk_us = (disk_us, disk_us);
             let mut world = World::elected(settings)?;
-            world.settle()?;
+            world.run_until_settled()?;
             let leader = world.wait_for_leader()?;
             let others = [(leader + 1) % 3, (leader + 2) % 3];
             let clients: Vec<usize> = (0..8).map(|_| world.client(leader)).collect();
@@ -309,7 +309,7 @@ fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
             for turn in 0..step {
                 // Some command is always in flight after the change.
                 let client = clients[turn as usize % clients.len()];
-                world.say(client, &[b"INCR", b"n"]);
+                world.send_request(client, &[b"INCR", b"n"]);
                 world.run_for(pace_us)?;
             }
             moments += 1;
@@ -324,7 +324,7 @@ fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
                 continue;
             }
             let other = world.wait_for_leader()?;
-            assert_eq!(world.ask(other, "SET x 1")?, ok());
+            assert_eq!(world.run_command(other, "SET x 1")?, ok());
         }
     }
     assert_eq!(stood_still, [], "of {moments} moments");
@@ -345,7 +345,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     let leader = world.wait_for_leader()?;
     let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
     join(&mut world, leader, 3, As::Learner)?;
-    world.settle()?;
+    world.run_until_settled()?;
     for node in [late, 3] {
         world.isolate(node, true);
     }
@@ -354,7 +354,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     // snapshots.
     let value = "v".repeat(1 << 10);
     for number in 0..40 {
-        assert_eq!(world.ask(leader, &format!("SET k{} {value}", number % 5))?, ok());
+        assert_eq!(world.run_command(leader, &format!("SET k{} {value}", number % 5))?, ok());
     }
     world.run_for(1_000_000)?;
     let behind = decided_to(&world, late).min(decided_to(&world, 3));
@@ -367,7 +367,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     // When the two lag far behind, nodes trim, because the log would otherwise grow without bound.
     fill_until_trimmed(&mut world, leader, behind)?;
     fill_until_trimmed(&mut world, other, behind)?;
-    assert_eq!(world.ask(leader, "SET last 1")?, ok());
+    assert_eq!(world.run_command(leader, "SET last 1")?, ok());
     for node in [late, 3] {
         assert_eq!(counters(&world, node).snapshots_installed, 0);
         world.isolate(node, false);
@@ -379,20 +379,20 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
         refused = code(&mut world, Ask::Promote(id(3)))?;
     }
     assert_eq!(refused, "not_caught_up");
-    world.settle()?;
+    world.run_until_settled()?;
     for node in [late, 3] {
         assert_eq!(counters(&world, node).snapshots_installed, 1, "node {}", node + 1);
     }
     // The node has the data. Its vote is needed now, and it serves the data that it missed.
     world.kill_now(other);
-    assert_eq!(world.ask(leader, "SET after 1")?, ok());
+    assert_eq!(world.run_command(leader, "SET after 1")?, ok());
     for node in [late, 3] {
-        assert_eq!(world.ask(node, "GET last")?, bulk("1"));
+        assert_eq!(world.run_command(node, "GET last")?, bulk("1"));
     }
     world.start_now(other);
     carry_out(&mut world, &Ask::Promote(id(3)))?;
     assert_eq!(weights(&world).len(), 4);
-    world.settle()
+    world.run_until_settled()
 }
 
 /// [live-4] An operator transfers the leadership to a node that is waiting for a snapshot. The old
@@ -419,12 +419,12 @@ fn leadership_waits_for_a_node_that_gets_a_snapshot() -> Outcome {
         assert!(world.now.since_us(begun) < 30_000_000, "it gets none");
         world.run_for(20_000)?;
         let asked = world.now;
-        assert_eq!(world.ask(other, "SET during 1")?, ok());
+        assert_eq!(world.run_command(other, "SET during 1")?, ok());
         assert_eq!(world.leader(), Some(leader));
         (longest, writes) = (longest.max(world.now.since_us(asked)), writes + 1);
     }
     assert!(longest <= 300_000 && writes > 10, "{longest} us without a write, {writes} writes");
-    world.settle()
+    world.run_until_settled()
 }
 
 /// G12 All three machines are replaced, and leadership is transferred back and forth, while clients
@@ -445,7 +445,7 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
             let mut say = |world: &mut World, client: usize| {
                 written += 1;
                 let (key, value) = (format!("k{}", written % 50), written.to_string());
-                world.say(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
+                world.send_request(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
             };
             for client in &clients {
                 for _ in 0..4 {
@@ -460,7 +460,11 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
                 // Continues for a few more rounds once the plan is complete.
                 rest -= usize::from(world.has_no_plan());
                 for client in &clients {
-                    assert_eq!(world.reply(*client)?, Some(ok()), "seed {seed}, {old} to {new}");
+                    assert_eq!(
+                        world.wait_for_reply(*client)?,
+                        Some(ok()),
+                        "seed {seed}, {old} to {new}"
+                    );
                     say(&mut world, *client);
                 }
                 let amid = world.leader().filter(|_| !handed && !world.has_no_plan());
@@ -472,7 +476,7 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
             }
             for client in &clients {
                 for _ in 0..4 {
-                    assert_eq!(world.reply(*client)?, Some(ok()));
+                    assert_eq!(world.wait_for_reply(*client)?, Some(ok()));
                 }
             }
             assert!(handed, "leadership was handed over in the midst");
@@ -484,7 +488,7 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
             }
         }
         assert_eq!(weights(&world), [(3, 1), (4, 1), (5, 1)]);
-        world.settle()?;
+        world.run_until_settled()?;
     }
     Ok(())
 }
@@ -530,7 +534,7 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
             world.kill_now(node);
         }
         let client = world.client(leader);
-        world.say(client, &[b"SET", b"x", b"1"]);
+        world.send_request(client, &[b"SET", b"x", b"1"]);
         world.run_for(2_000_000)?;
         assert!(
             !matches!(world.clients[client].replies.front(), Some(Some(reply)) if *reply == ok())
@@ -542,8 +546,8 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
             }
         }
         let leader = world.wait_for_leader()?;
-        assert_eq!(world.ask(leader, "SET x 2")?, ok());
-        world.settle()?;
+        assert_eq!(world.run_command(leader, "SET x 2")?, ok());
+        world.run_until_settled()?;
     }
     Ok(())
 }
@@ -558,20 +562,20 @@ fn g16_repeated_command_is_known_from_a_snapshot() -> Outcome {
         let late = (leader + 1) % 3;
         world.isolate(late, true);
         let client = world.client(leader);
-        world.say(client, &[b"QUORATE", b"SESSION"]);
-        let session = match world.reply(client)? {
+        world.send_request(client, &[b"QUORATE", b"SESSION"]);
+        let session = match world.wait_for_reply(client)? {
             Some(Reply::Simple(session)) => session,
             Some(Reply::Bulk(Some(session))) => String::from_utf8_lossy(&session).into_owned(),
             other => panic!("no session: {other:?}"),
         };
-        world.say(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
-        assert_eq!(world.reply(client)?, Some(Reply::Integer(1)));
+        world.send_request(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
+        assert_eq!(world.wait_for_reply(client)?, Some(Reply::Integer(1)));
         let executed = decided_to(&world, leader);
         for node in (0..3).filter(|node| *node != late) {
             fill_until_trimmed(&mut world, node, executed)?;
         }
         world.isolate(late, false);
-        world.settle()?;
+        world.run_until_settled()?;
         assert_eq!(counters(&world, late).snapshots_installed, 1);
         assert!(log_start(&world, late) > executed, "its log does not tell");
 
@@ -581,16 +585,16 @@ fn g16_repeated_command_is_known_from_a_snapshot() -> Outcome {
         world.kill_now(leader);
         world.connect_client(client, late);
         world.clients[client].replies.clear();
-        world.say(client, &[b"QUORATE", b"SESSION", session.as_bytes()]);
-        assert_eq!(world.reply(client)?, Some(ok()));
+        world.send_request(client, &[b"QUORATE", b"SESSION", session.as_bytes()]);
+        assert_eq!(world.wait_for_reply(client)?, Some(ok()));
         for _ in 0..2 {
-            world.say(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
-            assert_eq!(world.reply(client)?, Some(Reply::Integer(1)), "seed {seed}");
+            world.send_request(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
+            assert_eq!(world.wait_for_reply(client)?, Some(Reply::Integer(1)), "seed {seed}");
         }
-        world.say(client, &[b"QUORATE", b"SEQ", b"2", b"INCR", b"n"]);
-        assert_eq!(world.reply(client)?, Some(Reply::Integer(2)));
+        world.send_request(client, &[b"QUORATE", b"SEQ", b"2", b"INCR", b"n"]);
+        assert_eq!(world.wait_for_reply(client)?, Some(Reply::Integer(2)));
         world.start_now(leader);
-        world.settle()?;
+        world.run_until_settled()?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use quorate_bench::{
     wan::Profile,
 };
 use quorate_core::record::Class;
-use quorate_node::log_service::classes::Asked;
+use quorate_node::log_service::classes::AnswerClass;
 use quorate_replica::status::Way;
 
 use quorate_cli::output::Problem;
@@ -259,11 +259,11 @@ pub(crate) enum AskedClass {
 }
 
 impl AskedClass {
-    const fn asked(self) -> Asked {
+    const fn asked(self) -> AnswerClass {
         match self {
-            Self::Group => Asked::Group,
-            Self::Durable => Asked::Durable,
-            Self::Volatile => Asked::Volatile,
+            Self::Group => AnswerClass::Group,
+            Self::Durable => AnswerClass::Durable,
+            Self::Volatile => AnswerClass::Volatile,
         }
     }
 }

@@ -80,7 +80,7 @@ impl BlockPool {
     pub fn read(&self, buffer: Buffer, bytes: usize, wanted: Range<usize>) -> Blocks {
         let (from, to) = (wanted.start, wanted.end);
         assert!(from <= to && to <= bytes, "no part of what was read");
-        Blocks(Arc::new(Held {
+        Blocks(Arc::new(HeldBlocks {
             buffer: Some(buffer),
             from,
             to,
@@ -92,8 +92,8 @@ impl BlockPool {
     /// Copies bytes into the pool's memory.
     pub fn copy(&self, bytes: &[u8]) -> Blocks {
         let mut filling = self.fill(0, bytes.len());
-        filling.put(bytes);
-        filling.done()
+        filling.append_bytes(bytes);
+        filling.into_blocks()
     }
 
     /// Returns the size of the memory that is allocated to fill `bytes` bytes, disregarding
@@ -124,7 +124,7 @@ impl BlockPool {
     }
 
     /// Returns a buffer from [`Self::buffer`] to the pool.
-    fn give(&self, buffer: Buffer) {
+    fn return_buffer(&self, buffer: Buffer) {
         let bytes = buffer.len() - BLOCK;
         let mut free = self.free();
         if free.bytes + bytes <= self.0.free_bytes_max {
@@ -162,22 +162,22 @@ impl Filling {
     }
 
     /// Returns the free space. After filling part of it, pass the number of bytes to
-    /// [`Self::came`].
-    pub fn spare(&mut self) -> &mut [u8] {
+    /// [`Self::record_written`].
+    pub fn spare_memory(&mut self) -> &mut [u8] {
         &mut self.buffer[self.to..self.end]
     }
 
-    /// Records that `count` bytes were written to [`Self::spare`].
-    pub fn came(&mut self, count: usize) {
+    /// Records that `count` bytes were written to [`Self::spare_memory`].
+    pub fn record_written(&mut self, count: usize) {
         assert!(count <= self.free_bytes(), "more than there was room for");
         self.to += count;
     }
 
-    /// Appends as many of `bytes` as fit. Returns the number of bytes appended.
-    pub fn put(&mut self, bytes: &[u8]) -> usize {
+    /// Appends as many of these bytes as fit. Returns the number of bytes appended.
+    pub fn append_bytes(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.free_bytes());
-        self.spare()[..count].copy_from_slice(&bytes[..count]);
-        self.came(count);
+        self.spare_memory()[..count].copy_from_slice(&bytes[..count]);
+        self.record_written(count);
         count
     }
 
@@ -188,7 +188,7 @@ impl Filling {
     /// Removes and returns the bytes if there is no free space left.
     pub fn take_full(&mut self) -> Option<Blocks> {
         let full = self.free_bytes() == 0;
-        full.then(|| std::mem::replace(self, Self::nothing()).done())
+        full.then(|| std::mem::replace(self, Self::nothing()).into_blocks())
     }
 
     fn nothing() -> Self {
@@ -198,12 +198,18 @@ impl Filling {
     /// Finishes filling and discards everything after the first `bytes` bytes.
     pub fn done_at(mut self, bytes: usize) -> Blocks {
         self.to = self.to.min(self.from + bytes);
-        self.done()
+        self.into_blocks()
     }
 
-    pub fn done(self) -> Blocks {
+    pub fn into_blocks(self) -> Blocks {
         let Self { buffer, from, to, home, .. } = self;
-        Blocks(Arc::new(Held { buffer: Some(buffer), from, to, home, checks: OnceLock::new() }))
+        Blocks(Arc::new(HeldBlocks {
+            buffer: Some(buffer),
+            from,
+            to,
+            home,
+            checks: OnceLock::new(),
+        }))
     }
 }
 
@@ -215,9 +221,9 @@ impl fmt::Debug for Filling {
 
 /// Immutable bytes. A clone is another reference to the same memory.
 #[derive(Clone)]
-pub struct Blocks(Arc<Held>);
+pub struct Blocks(Arc<HeldBlocks>);
 
-struct Held {
+struct HeldBlocks {
     /// Always `Some`, until the buffer is returned to its pool on drop.
     buffer: Option<Buffer>,
     from: usize,
@@ -226,17 +232,17 @@ struct Held {
     checks: OnceLock<Vec<u32>>,
 }
 
-impl Held {
+impl HeldBlocks {
     fn bytes(&self) -> &[u8] {
         let buffer = self.buffer.as_deref();
         buffer.map_or(&[], |buffer| &buffer[self.from..self.to])
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldBlocks {
     fn drop(&mut self) {
         if let (Some(home), Some(buffer)) = (&self.home, self.buffer.take()) {
-            home.give(buffer);
+            home.return_buffer(buffer);
         }
     }
 }
@@ -343,9 +349,9 @@ mod tests {
 
     fn filled(pool: &BlockPool, position: u64, bytes: &[u8]) -> Blocks {
         let mut filling = pool.fill(position, bytes.len());
-        assert_eq!(filling.put(bytes), bytes.len());
+        assert_eq!(filling.append_bytes(bytes), bytes.len());
         assert_eq!((filling.free_bytes(), filling.bytes()), (0, bytes));
-        filling.done()
+        filling.into_blocks()
     }
 
     fn bytes(length: usize) -> Vec<u8> {

@@ -6,10 +6,10 @@ use super::BLOCK;
 
 /// Linear map from a checksum to the same checksum extended by a fixed number of zero bytes. Entry
 /// `n` is the image of bit `n`.
-type Step = [u32; 32];
+type ExtensionMap = [u32; 32];
 
 /// Maps for 1, 2, 4, 8 and 16 blocks.
-static STEPS: LazyLock<[Step; 5]> = LazyLock::new(|| {
+static STEPS: LazyLock<[ExtensionMap; 5]> = LazyLock::new(|| {
     let step =
         |blocks| std::array::from_fn(|bit| crc32c::crc32c_combine(1 << bit, 0, blocks * BLOCK));
     std::array::from_fn(|power| step(1 << power))
@@ -25,10 +25,10 @@ pub fn joined(piece: u32, next: u32, next_bytes: usize) -> u32 {
     }
     let steps = STEPS.iter().enumerate();
     let due = steps.filter(|(power, _)| blocks >> power & 1 == 1);
-    due.fold(piece, |checksum, (_, step)| behind(checksum, step)) ^ next
+    due.fold(piece, |checksum, (_, step)| extend_checksum(checksum, step)) ^ next
 }
 
-fn behind(checksum: u32, step: &Step) -> u32 {
+fn extend_checksum(checksum: u32, step: &ExtensionMap) -> u32 {
     let bits = step.iter().enumerate();
     let set = bits.filter(|(bit, _)| checksum >> bit & 1 == 1);
     set.fold(0, |all, (_, becomes)| all ^ becomes)

@@ -19,7 +19,7 @@ impl DriverChoice {
     pub const NAMES: [(&'static str, Self); 3] =
         [("auto", Self::Auto), ("uring", Self::Uring), ("portable", Self::File)];
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let found = Self::NAMES.iter().find(|(known, _)| *known == name);
         found.map(|(_, want)| *want)
     }

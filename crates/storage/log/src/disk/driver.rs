@@ -68,10 +68,10 @@ impl Engine {
         }
     }
 
-    fn refuse(&mut self, operation: Operation, error: DiskError) {
+    fn refuse_operation(&mut self, operation: Operation, error: DiskError) {
         match self {
-            Self::Ring(ring) => ring.refuse(operation, error),
-            Self::Threads(threads) => threads.refuse(operation, error),
+            Self::Ring(ring) => ring.refuse_operation(operation, error),
+            Self::Threads(threads) => threads.refuse_operation(operation, error),
         }
     }
 
@@ -180,7 +180,7 @@ impl FileDisk {
         };
         match open {
             Ok(file) => self.engine.start(operation, file),
-            Err(error) => self.engine.refuse(operation, error),
+            Err(error) => self.engine.refuse_operation(operation, error),
         }
     }
 }
@@ -277,7 +277,7 @@ impl Disk for FileDisk {
     fn hurry_prepare(&mut self, family: Family) {
         // Only waits for log segments are counted, because commands do not wait for other families.
         self.counters.segment_waits += u64::from(family == Family::Log);
-        self.makers.hurry(family);
+        self.makers.hurry_prepare(family);
     }
 
     fn start_retire(&mut self, file: FileId) {
@@ -291,15 +291,15 @@ impl Disk for FileDisk {
     }
 
     fn start_replace_small_file(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
-        self.makers.keep(token, name, bytes);
+        self.makers.replace_small_file(token, name, bytes);
     }
 
     fn start_read_small_file(&mut self, token: u64, name: &'static str) {
-        self.makers.recall(token, name);
+        self.makers.read_small_file(token, name);
     }
 
     fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {
-        self.folder.lend(file).map(Some)
+        self.folder.descriptor(file).map(Some)
     }
 
     fn poll(&mut self) -> Option<Completed> {

@@ -17,9 +17,9 @@ struct Layout {
     folder: &'static str,
     suffix: &'static str,
     /// Name of the small file that records the newest file created in the family.
-    made: &'static str,
+    newest_file: &'static str,
     /// Term for one file of the family in messages.
-    one: &'static str,
+    term: &'static str,
 }
 
 /// Names of all families, in the order of [`Family`].
@@ -28,22 +28,22 @@ const LAYOUTS: &[Layout] = &[
         family: Family::Log,
         folder: "log",
         suffix: ".segment",
-        made: "segments",
-        one: "segment",
+        newest_file: "segments",
+        term: "segment",
     },
     Layout {
         family: Family::Snapshot,
         folder: "snapshot",
         suffix: ".part",
-        made: "parts",
-        one: "snapshot part",
+        newest_file: "parts",
+        term: "snapshot part",
     },
     Layout {
         family: Family::Stream,
         folder: "stream",
         suffix: ".chunks",
-        made: "chunks",
-        one: "stream file",
+        newest_file: "chunks",
+        term: "stream file",
     },
 ];
 
@@ -68,7 +68,7 @@ impl Family {
 
     /// Returns the name of the small file in the data folder that records the newest file created.
     pub fn made_file(self) -> &'static str {
-        self.layout().made
+        self.layout().newest_file
     }
 
     /// Returns the file in this family that `name` denotes, or `None` if this program does not
@@ -118,7 +118,7 @@ pub struct FileInfo {
 
 impl fmt::Display for FileId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.family.layout().one, self.number)
+        write!(f, "{} {}", self.family.layout().term, self.number)
     }
 }
 

@@ -9,13 +9,13 @@ use crate::disk::{DiskError, FileId, Lack};
 /// suffice.
 pub(crate) const READ_OPEN_MAX: usize = 16;
 
-type Open = (FileId, Arc<File>);
+type OpenFile = (FileId, Arc<File>);
 
 /// Cache of open files. Each operation in flight also holds a reference to its file.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     /// The files being written and the next ones, in order. Never evicted.
-    written: Vec<Open>,
+    written: Vec<OpenFile>,
     /// Files read through the driver.
     read: Recent,
     /// Files read without the driver, through the page cache.
@@ -25,15 +25,15 @@ pub(crate) struct Files {
 /// Least recently used files, oldest first. The oldest is evicted if there are too many or if the
 /// process runs out of descriptors.
 #[derive(Debug, Default)]
-struct Recent(Vec<Open>);
+struct Recent(Vec<OpenFile>);
 
 impl Recent {
-    fn take(&mut self, file: FileId) -> Option<Arc<File>> {
+    fn remove_file(&mut self, file: FileId) -> Option<Arc<File>> {
         let at = self.0.iter().position(|(open, _)| *open == file)?;
         Some(self.0.remove(at).1)
     }
 
-    fn put(&mut self, file: FileId, open: Arc<File>) {
+    fn add_file(&mut self, file: FileId, open: Arc<File>) {
         if self.0.len() >= READ_OPEN_MAX {
             self.0.remove(0);
         }
@@ -41,7 +41,7 @@ impl Recent {
     }
 
     /// Closes the least recently used file. Returns false if none is open.
-    fn give_up(&mut self) -> bool {
+    fn close_oldest(&mut self) -> bool {
         if self.0.is_empty() {
             return false;
         }
@@ -56,10 +56,10 @@ impl Files {
     pub(crate) fn for_write(&mut self, file: FileId) -> Option<Arc<File>> {
         let at = self.written.iter().position(|(open, _)| *open == file)?;
         let open = Arc::clone(&self.written[at].1);
-        let earlier = |(open, _): &Open| open.family == file.family && *open < file;
+        let earlier = |(open, _): &OpenFile| open.family == file.family && *open < file;
         if at > 0 && earlier(&self.written[at - 1]) {
             for (earlier, open) in self.written.extract_if(.., |open| earlier(open)) {
-                self.read.put(earlier, open);
+                self.read.add_file(earlier, open);
             }
         }
         Some(open)
@@ -74,7 +74,7 @@ impl Files {
         if self.written.iter().any(|(open, _)| *open == file) {
             return Ok(());
         }
-        let open = match self.read.take(file) {
+        let open = match self.read.remove_file(file) {
             Some(open) => open,
             None => Arc::new(self.open(open)?),
         };
@@ -92,33 +92,33 @@ impl Files {
         if let Some((_, open)) = self.written.iter().find(|(open, _)| *open == file) {
             return Ok(Arc::clone(open));
         }
-        let open = match self.read.take(file) {
+        let open = match self.read.remove_file(file) {
             Some(open) => open,
             None => Arc::new(self.open(open)?),
         };
-        self.read.put(file, Arc::clone(&open));
+        self.read.add_file(file, Arc::clone(&open));
         Ok(open)
     }
 
     /// Returns a file for reads without the driver, opening it if necessary.
-    pub(crate) fn lend(
+    pub(crate) fn lend_file(
         &mut self,
         file: FileId,
         open: impl FnMut() -> Result<File, DiskError>,
     ) -> Result<&File, DiskError> {
-        let open = match self.lent.take(file) {
+        let open = match self.lent.remove_file(file) {
             Some(open) => open,
             None => Arc::new(self.open(open)?),
         };
-        self.lent.put(file, open);
+        self.lent.add_file(file, open);
         let (_, open) = self.lent.0.last().expect("it was put there");
         Ok(open)
     }
 
-    pub(crate) fn close(&mut self, file: FileId) {
+    pub(crate) fn close_file(&mut self, file: FileId) {
         self.written.retain(|(open, _)| *open != file);
-        self.read.take(file);
-        self.lent.take(file);
+        self.read.remove_file(file);
+        self.lent.remove_file(file);
     }
 
     /// Opens a file. If descriptors run out, closes cached files and retries.
@@ -130,7 +130,7 @@ impl Files {
             match open() {
                 Err(error)
                     if error.lack == Some(Lack::Descriptors)
-                        && (self.lent.give_up() || self.read.give_up()) => {}
+                        && (self.lent.close_oldest() || self.read.close_oldest()) => {}
                 opened => return opened,
             }
         }
@@ -238,7 +238,7 @@ mod tests {
         assert!(files.for_write(other(1)).is_some(), "another family's");
         assert!(files.for_write(other(2)).is_some());
         assert!(files.for_write(log(8)).is_some());
-        files.close(log(8));
+        files.close_file(log(8));
         assert!(files.for_write(log(8)).is_none(), "it is closed");
         assert_eq!(files.open_numbers(), [2, 7, 1]);
     }
@@ -247,10 +247,10 @@ mod tests {
     fn a_file_that_is_lent_is_another_than_the_driver_s() {
         let mut files = Files::default();
         files.for_read(log(1), null).unwrap();
-        files.lend(log(1), null).unwrap();
-        files.lend(log(1), not_again).unwrap();
-        files.close(log(1));
+        files.lend_file(log(1), null).unwrap();
+        files.lend_file(log(1), not_again).unwrap();
+        files.close_file(log(1));
         let broken = || Err(DiskError::new("open", "it", &io::Error::other("broken")));
-        assert!(files.lend(log(1), broken).is_err(), "it was closed");
+        assert!(files.lend_file(log(1), broken).is_err(), "it was closed");
     }
 }

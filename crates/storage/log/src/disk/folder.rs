@@ -33,7 +33,7 @@ const TEMPORARY: &str = ".new";
 /// old process's operations.
 const LOCK_TRIES: u32 = 150;
 /// Number of attempts by a read-only user, which should fail quickly if the folder is in use.
-const LOOK_TRIES: u32 = 5;
+const READ_ONLY_TRIES: u32 = 5;
 const LOCK_TRY: Duration = Duration::from_millis(20);
 
 /// Features that the file systems of all families support.
@@ -222,15 +222,15 @@ impl Folder {
     }
 
     /// Implements [`crate::disk::Disk::descriptor`]. Opens the file separately, without O_DIRECT.
-    pub(crate) fn lend(&mut self, file: FileId) -> Result<BorrowedFd<'_>, DiskError> {
+    pub(crate) fn descriptor(&mut self, file: FileId) -> Result<BorrowedFd<'_>, DiskError> {
         let path = self.home(file.family).path.join(file.name());
         let open = || open_file(&path, OFlags::RDONLY, false);
-        Ok(self.files.lend(file, open)?.as_fd())
+        Ok(self.files.lend_file(file, open)?.as_fd())
     }
 
     /// Closes a file that is being removed. Operations in flight keep it open until they complete.
     pub(crate) fn close(&mut self, file: FileId) {
-        self.files.close(file);
+        self.files.close_file(file);
     }
 
     pub(crate) fn sync(&mut self, file: FileId) -> Result<(), DiskError> {
@@ -293,7 +293,7 @@ impl ReadOnlyFolder {
             // Folders of earlier versions lack some families, and a reader must not create them.
             if family == Family::Log || path.exists() {
                 let how = FlockOperation::NonBlockingLockShared;
-                locks.push(lock(&path, how, LOOK_TRIES)?);
+                locks.push(lock(&path, how, READ_ONLY_TRIES)?);
             }
         }
         Ok(Self { data: DataFolder::new(data), _locks: locks, last: None })
@@ -514,7 +514,7 @@ fn write_zeros(open: &File, file: &Path, bytes: u64, pace: &Pace) -> Result<(), 
             return Err(DiskError::short("write", file.display(), done, left));
         }
         offset += done as u64;
-        pace.rest(offset, Duration::from_nanos(device_time().saturating_sub(began)));
+        pace.pause_after_write(offset, Duration::from_nanos(device_time().saturating_sub(began)));
     }
     Ok(())
 }

@@ -10,20 +10,20 @@ use super::{
 /// Sending end of the queue, used by the threads.
 #[derive(Debug)]
 pub(super) struct Mailbox<T> {
-    done: Sender<T>,
+    results: Sender<T>,
     event: Arc<Event>,
 }
 
 impl<T> Clone for Mailbox<T> {
     fn clone(&self) -> Self {
-        Self { done: self.done.clone(), event: Arc::clone(&self.event) }
+        Self { results: self.results.clone(), event: Arc::clone(&self.event) }
     }
 }
 
 /// Receiving end of the queue. The event is readable while there may be a result.
 #[derive(Debug)]
 pub(super) struct Inbox<T> {
-    done: Receiver<T>,
+    results: Receiver<T>,
     event: Arc<Event>,
 }
 
@@ -31,15 +31,15 @@ impl<T> Mailbox<T> {
     pub(super) fn new(event: &Arc<Event>) -> (Self, Inbox<T>) {
         let (done, receiver) = channel();
         let (put, take) = (Arc::clone(event), Arc::clone(event));
-        let mailbox = Self { done, event: put };
-        let inbox = Inbox { done: receiver, event: take };
+        let mailbox = Self { results: done, event: put };
+        let inbox = Inbox { results: receiver, event: take };
         (mailbox, inbox)
     }
 
     /// Sends a result and then signals, so that a receiver that sees the signal finds the result.
-    pub(super) fn put(&self, finished: T) {
+    pub(super) fn send_result(&self, finished: T) {
         // Sending fails only while the disk is being dropped and the receiver no longer exists.
-        if self.done.send(finished).is_ok() {
+        if self.results.send(finished).is_ok() {
             self.event.signal();
         }
     }
@@ -48,7 +48,7 @@ impl<T> Mailbox<T> {
 impl<T> Inbox<T> {
     /// Returns the next result. After `None`, the event becomes readable only when another result
     /// arrives.
-    pub(super) fn take(&self) -> Option<T> {
+    pub(super) fn next_result(&self) -> Option<T> {
         if let Some(finished) = self.try_receive() {
             return Some(finished);
         }
@@ -59,6 +59,6 @@ impl<T> Inbox<T> {
 
     /// Returns the next result, if any. For a caller that has already drained the event.
     pub(super) fn try_receive(&self) -> Option<T> {
-        self.done.try_recv().ok()
+        self.results.try_recv().ok()
     }
 }

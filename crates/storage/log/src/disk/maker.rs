@@ -57,8 +57,8 @@ impl Makers {
     }
 
     /// Implements [`crate::disk::Disk::hurry_prepare`].
-    pub(crate) fn hurry(&self, family: Family) {
-        self.of(family).pace.hurry();
+    pub(crate) fn hurry_prepare(&self, family: Family) {
+        self.of(family).pace.end_pauses();
     }
 
     /// Implements [`crate::disk::Disk::start_prepare`].
@@ -79,12 +79,12 @@ impl Makers {
     }
 
     /// Implements [`crate::disk::Disk::start_replace_small_file`].
-    pub(crate) fn keep(&self, token: u64, name: &'static str, bytes: Vec<u8>) {
+    pub(crate) fn replace_small_file(&self, token: u64, name: &'static str, bytes: Vec<u8>) {
         self.keeper.send_job(Job::Keep { token, name, bytes });
     }
 
     /// Implements [`crate::disk::Disk::start_read_small_file`].
-    pub(crate) fn recall(&self, token: u64, name: &'static str) {
+    pub(crate) fn read_small_file(&self, token: u64, name: &'static str) {
         self.keeper.send_job(Job::Recall { token, name });
     }
 }
@@ -126,7 +126,7 @@ impl Maker {
 impl Drop for Maker {
     fn drop(&mut self) {
         self.jobs = None;
-        self.pace.hurry();
+        self.pace.end_pauses();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -145,12 +145,12 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         while let Ok(job) = self.jobs.recv() {
-            let completed = self.work(job);
-            self.mailbox.put(completed);
+            let completed = self.run_job(job);
+            self.mailbox.send_result(completed);
         }
     }
 
-    fn work(&mut self, job: Job) -> Completed {
+    fn run_job(&mut self, job: Job) -> Completed {
         let Self { pace, data, home, abilities, .. } = self;
         match job {
             Job::Prepare { file, bytes, zeros } => {
@@ -170,7 +170,7 @@ impl Worker {
                 Completed::SmallFileReplaced { token, name, result }
             }
             Job::Recall { token, name } => {
-                Completed::SmallFileRead { token, name, result: data.recall(name) }
+                Completed::SmallFileRead { token, name, result: data.read_uncached(name) }
             }
         }
     }

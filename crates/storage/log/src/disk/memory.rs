@@ -173,8 +173,8 @@ impl MemoryDisk {
     }
 
     /// Returns the number of bytes last requested by [`Disk::pace_prepare`].
-    pub fn wanted(&self) -> u64 {
-        self.lock().wanted
+    pub fn paced_bytes(&self) -> u64 {
+        self.lock().paced_bytes
     }
 
     /// Sets whether operations wait for [`Self::complete`] or [`Self::complete_all`].
@@ -211,7 +211,7 @@ impl MemoryDisk {
     /// Closes the disk. Operations in flight end without a completion.
     pub fn close(&self) {
         self.complete_all();
-        self.lock().done.clear();
+        self.lock().completions.clear();
     }
 
     /// Queues a fault for the next operation of its kind that completes.
@@ -430,7 +430,7 @@ impl Disk for MemoryDisk {
     }
 
     fn pace_prepare(&mut self, _: Family, bytes: u64) {
-        self.lock().wanted = bytes;
+        self.lock().paced_bytes = bytes;
     }
 
     fn hurry_prepare(&mut self, family: Family) {
@@ -468,12 +468,12 @@ impl Disk for MemoryDisk {
             return None;
         }
         if !shared.manual
-            && shared.done.is_empty()
+            && shared.completions.is_empty()
             && let Some(id) = shared.pending.keys().next().copied()
         {
             shared.complete(id);
         }
-        shared.done.pop_front()
+        shared.completions.pop_front()
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

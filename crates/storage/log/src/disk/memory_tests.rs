@@ -48,19 +48,19 @@ fn flush(disk: &mut MemoryDisk) -> Result<(), DiskError> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Found {
+enum BlockContent {
     Kept,
     Torn,
     Lost,
 }
 
-use Found::{Kept, Lost, Torn};
+use BlockContent::{Kept, Lost, Torn};
 
-fn found(disk: &MemoryDisk, block: usize) -> Found {
+fn read_block(disk: &MemoryDisk, block: usize) -> BlockContent {
     found_in(disk, FILE, block)
 }
 
-fn found_in(disk: &MemoryDisk, file: FileId, block: usize) -> Found {
+fn found_in(disk: &MemoryDisk, file: FileId, block: usize) -> BlockContent {
     let bytes = disk.bytes(file).unwrap();
     let sectors = bytes[block * BLOCK..][..BLOCK].chunks(SECTOR);
     let mut kept = 0;
@@ -76,12 +76,12 @@ fn found_in(disk: &MemoryDisk, file: FileId, block: usize) -> Found {
 }
 
 /// Returns the states in which `block` can be found after a crash.
-fn after_crash(block: usize, before: impl Fn(&mut MemoryDisk)) -> BTreeSet<Found> {
+fn after_crash(block: usize, before: impl Fn(&mut MemoryDisk)) -> BTreeSet<BlockContent> {
     let run = |seed| {
         let mut disk = disk();
         before(&mut disk);
         disk.crash(seed);
-        found(&disk, block)
+        read_block(&disk, block)
     };
     (0..SEEDS).map(run).collect()
 }
@@ -156,12 +156,12 @@ fn what_one_crash_kept_for_later_the_next_may_lose() {
                 let mut other = self::disk();
                 write_later(&mut other, 0);
                 other.crash(*seed);
-                found(&other, 0) == Kept
+                read_block(&other, 0) == Kept
             });
             write_later(disk, 0);
             disk.crash(seed.unwrap());
             *disk = disk.attach();
-            assert_eq!(found(disk, 0), Kept);
+            assert_eq!(read_block(disk, 0), Kept);
             if synced {
                 disk.sync_now(FILE).unwrap();
             }
@@ -240,7 +240,7 @@ const AGAIN: FileId = FileId::new(Family::Snapshot, 2);
 
 /// Returns the possible sets of names after a crash, and whether block 0 is found under the new
 /// name.
-fn names_after(before: impl Fn(&mut MemoryDisk)) -> BTreeSet<(Vec<u64>, Found)> {
+fn names_after(before: impl Fn(&mut MemoryDisk)) -> BTreeSet<(Vec<u64>, BlockContent)> {
     let run = |seed| {
         let mut disk = disk();
         before(&mut disk);
@@ -370,8 +370,8 @@ fn a_copy_of_a_disk_has_the_same_fate_and_a_life_of_its_own() {
         let base = one.attach().kept("base").unwrap();
         assert_eq!(base, two.attach().kept("base").unwrap());
         assert_eq!(one.bytes(FILE), two.bytes(FILE));
-        outcomes.insert((found(&one, 0), base.is_some()));
+        outcomes.insert((read_block(&one, 0), base.is_some()));
     }
     assert_eq!(outcomes.len(), 6);
-    assert_eq!((found(&disk, 0), disk.pending().len()), (Lost, 2));
+    assert_eq!((read_block(&disk, 0), disk.pending().len()), (Lost, 2));
 }

@@ -63,7 +63,7 @@ pub fn device_time() -> u64 {
 pub(crate) struct Modelled {
     model: FlushModel,
     /// Delayed completions with their end times, earliest first.
-    held: VecDeque<(u64, Completed)>,
+    delayed: VecDeque<(u64, Completed)>,
     timer: OwnedFd,
     armed: Option<u64>,
     /// Readable when the timer has expired or the real disk has completions.
@@ -81,7 +81,7 @@ impl Modelled {
         }
         Ok(Self {
             model: FlushModel::new(flush),
-            held: VecDeque::new(),
+            delayed: VecDeque::new(),
             armed: None,
             timer,
             either,
@@ -103,16 +103,16 @@ impl Modelled {
                 Completed::Written { result: Ok(()), durability: Durability::Flushed, .. }
                 | Completed::Flushed { result: Ok(()), .. } => {
                     let ends = self.model.ends(device_time());
-                    self.held.push_back((ends, completed));
+                    self.delayed.push_back((ends, completed));
                 }
                 // Reads, operations on whole files, and failures do not wait for a flush.
                 other => return Some(other),
             }
         }
-        if let Some((ends, _)) = self.held.front()
+        if let Some((ends, _)) = self.delayed.front()
             && *ends <= device_time()
         {
-            return self.held.pop_front().map(|(_, completed)| completed);
+            return self.delayed.pop_front().map(|(_, completed)| completed);
         }
         self.arm();
         None
@@ -124,7 +124,7 @@ impl Modelled {
 
     /// Sets the timer to the earliest end of a write. Setting it makes it unreadable.
     fn arm(&mut self) {
-        let wanted = self.held.front().map(|(ends, _)| *ends);
+        let wanted = self.delayed.front().map(|(ends, _)| *ends);
         if wanted == self.armed {
             return;
         }

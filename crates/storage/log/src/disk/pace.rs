@@ -13,13 +13,13 @@ use super::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(super) const PIECE_BYTES: usize = 256 << 10;
 /// Length of a pause, as a multiple of the duration of the preceding write. A log that writes
 /// nothing during a pause is quiet.
-const REST_TIMES: u32 = 3;
-pub(super) const REST_MIN: Duration = Duration::from_micros(200);
+const PAUSE_MULTIPLE: u32 = 3;
+pub(super) const PAUSE_MIN: Duration = Duration::from_micros(200);
 /// Maximum length of a pause. On a slow disk, pauses would otherwise last minutes.
-pub(super) const REST_MAX: Duration = Duration::from_millis(100);
+pub(super) const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Maximum interval between checks while the log is busy. It delays an urgent request by a few
 /// writes at most.
-const LOOK_MAX: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(10);
 
 /// State shared between the thread that creates segments and the log that needs them.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(crate) struct Pace {
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// Number of bytes of the segment that should exist by now.
-    pub(super) wanted: u64,
+    pub(super) wanted_bytes: u64,
     pub(super) writes: u64,
 }
 
@@ -39,7 +39,7 @@ impl State {
     /// Returns whether the next write of zeros may begin. `made` bytes exist, and the pause began
     /// after `writes` announcements.
     pub(super) fn goes_on(&self, made: u64, writes: u64) -> bool {
-        self.wanted > made || self.writes == writes
+        self.wanted_bytes > made || self.writes == writes
     }
 }
 
@@ -48,24 +48,24 @@ impl Pace {
     /// end a pause, because pauses are short and a wake-up with every commit would cost more.
     pub(super) fn note_write(&self, bytes: u64) {
         let mut state = self.lock();
-        state.wanted = bytes.max(state.wanted);
+        state.wanted_bytes = bytes.max(state.wanted_bytes);
         state.writes += 1;
     }
 
     /// Ends all pauses, because a write waits for the segment.
-    pub(super) fn hurry(&self) {
+    pub(super) fn end_pauses(&self) {
         self.note_write(u64::MAX);
         self.changed.notify_all();
     }
 
     /// Resets the request, because the next segment is not urgent.
     pub(super) fn relax(&self) {
-        self.lock().wanted = 0;
+        self.lock().wanted_bytes = 0;
     }
 
     /// Pauses after a write of zeros that took `took`, leaving the disk to the log. The pause ends
     /// when more than `made` bytes are requested or the log is quiet.
-    pub(super) fn rest(&self, made: u64, took: Duration) {
+    pub(super) fn pause_after_write(&self, made: u64, took: Duration) {
         self.rest_for(made, rest_after(took));
     }
 
@@ -74,14 +74,14 @@ impl Pace {
         loop {
             let writes = state.writes;
             // Waking early or late is harmless. A poisoned lock means that its holder has panicked.
-            let enough = |state: &mut State| state.wanted <= made;
+            let enough = |state: &mut State| state.wanted_bytes <= made;
             let waited = self.changed.wait_timeout_while(state, quiet, enough);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.goes_on(made, writes) {
                 return;
             }
-            if quiet < LOOK_MAX {
-                quiet = LOOK_MAX.min(quiet * 2);
+            if quiet < CHECK_INTERVAL_MAX {
+                quiet = CHECK_INTERVAL_MAX.min(quiet * 2);
             }
         }
     }
@@ -92,5 +92,5 @@ impl Pace {
 }
 
 pub(super) fn rest_after(took: Duration) -> Duration {
-    took.saturating_mul(REST_TIMES).clamp(REST_MIN, REST_MAX)
+    took.saturating_mul(PAUSE_MULTIPLE).clamp(PAUSE_MIN, PAUSE_MAX)
 }

@@ -80,7 +80,7 @@ fn all_arrives(take_all: impl Fn(&Inbox<u32>, &Event) -> Vec<u32>) {
     let (mailbox, inbox) = Mailbox::new(&event);
     for thread in [0, 10] {
         let mailbox = mailbox.clone();
-        thread::spawn(move || (1..=2).for_each(|thing| mailbox.put(thread + thing)));
+        thread::spawn(move || (1..=2).for_each(|thing| mailbox.send_result(thread + thing)));
     }
     let mut taken = Vec::new();
     while taken.len() < 4 {
@@ -93,7 +93,7 @@ fn all_arrives(take_all: impl Fn(&Inbox<u32>, &Event) -> Vec<u32>) {
 
 /// Receives as the thread engine does.
 fn takes(inbox: &Inbox<u32>, _: &Event) -> Vec<u32> {
-    std::iter::from_fn(|| inbox.take()).collect()
+    std::iter::from_fn(|| inbox.next_result()).collect()
 }
 
 /// Receives as the ring engine does, whose event the kernel signals as well.
@@ -179,13 +179,13 @@ fn a_drop_ends_the_maker() {
         jobs.send(()).unwrap();
     }
     drop(jobs);
-    pace.hurry();
+    pace.end_pauses();
     maker.join().unwrap();
 }
 
 #[test]
 fn no_rest_outlasts_a_hurry() {
-    shuttle::check_random(|| a_hurry_ends_all_rests(Pace::hurry), RUNS);
+    shuttle::check_random(|| a_hurry_ends_all_rests(Pace::end_pauses), RUNS);
     shuttle::check_random(a_drop_ends_the_maker, RUNS);
     // Requests everything without a wake-up, as a write does: pauses continue.
     let silent = |pace: &Pace| pace.note_write(u64::MAX);

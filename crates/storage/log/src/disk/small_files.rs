@@ -51,7 +51,7 @@ impl DataFolder {
     /// Like [`SmallFiles::read`], but advises the system to drop its cached pages first. The system
     /// may ignore the advice.
     #[cfg(target_os = "linux")]
-    pub(crate) fn recall(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+    pub(crate) fn read_uncached(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
         if let Ok(file) = File::open(self.path.join(name)) {
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         }

@@ -38,7 +38,7 @@ impl Worker {
         loop {
             let job = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok((operation, file)) = job else { return };
-            self.mailbox.put(self.work(operation, &file));
+            self.mailbox.send_result(self.work(operation, &file));
         }
     }
 
@@ -59,9 +59,9 @@ impl Worker {
 pub(crate) struct Threads {
     jobs: Option<Sender<Job>>,
     workers: Vec<JoinHandle<()>>,
-    done: Inbox<Completed>,
+    results: Inbox<Completed>,
     /// Completions of operations that failed before they reached a thread.
-    refused: VecDeque<Completed>,
+    failed_early: VecDeque<Completed>,
     event: Arc<Event>,
 }
 
@@ -86,7 +86,7 @@ impl Threads {
             let thread = Builder::new().name(format!("disk-{number}"));
             workers.push(thread.spawn(move || worker.run())?);
         }
-        Ok(Self { jobs: Some(jobs), workers, done, refused: VecDeque::new(), event })
+        Ok(Self { jobs: Some(jobs), workers, results: done, failed_early: VecDeque::new(), event })
     }
 
     pub(crate) fn work_on(&mut self, operation: Operation, file: Arc<File>) {
@@ -94,16 +94,16 @@ impl Threads {
         jobs.send((operation, file)).expect("the threads run while they have a sender");
     }
 
-    pub(crate) fn refuse(&mut self, operation: Operation, error: DiskError) {
-        self.refused.push_back(operation.end(Err(error)));
+    pub(crate) fn refuse_operation(&mut self, operation: Operation, error: DiskError) {
+        self.failed_early.push_back(operation.end(Err(error)));
         self.event.signal();
     }
 
     pub(crate) fn poll(&mut self) -> Option<Completed> {
-        if let Some(refused) = self.refused.pop_front() {
+        if let Some(refused) = self.failed_early.pop_front() {
             return Some(refused);
         }
-        self.done.take()
+        self.results.next_result()
     }
 }
 

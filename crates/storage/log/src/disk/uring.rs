@@ -54,11 +54,11 @@ pub(crate) struct Ring {
     slots: Vec<Option<InFlight>>,
     in_flight: usize,
     /// Operations waiting for a free slot, in order.
-    waiting: VecDeque<InFlight>,
+    queued: VecDeque<InFlight>,
     ready: VecDeque<Completed>,
     /// Error after which the ring no longer responds.
-    broken: Option<DiskError>,
-    made: Inbox<Completed>,
+    ring_error: Option<DiskError>,
+    results: Inbox<Completed>,
     event: Arc<Event>,
     shape: String,
     /// Data folder, for messages.
@@ -81,10 +81,10 @@ impl Ring {
             enabled: false,
             slots: (0..OPERATIONS_MAX).map(|_| None).collect(),
             in_flight: 0,
-            waiting: VecDeque::new(),
+            queued: VecDeque::new(),
             ready: VecDeque::new(),
-            broken: None,
-            made,
+            ring_error: None,
+            results: made,
             event,
             shape,
             place,
@@ -98,22 +98,22 @@ impl Ring {
 
     /// Returns the error that prevents new operations, if any.
     pub(crate) fn broken(&self) -> Option<&DiskError> {
-        self.broken.as_ref()
+        self.ring_error.as_ref()
     }
 
     /// Submits an operation to the kernel, or queues it until a slot is free.
     pub(crate) fn push(&mut self, operation: Operation, file: Arc<File>) {
-        self.waiting.push_back(InFlight { operation, file });
-        if self.fill() {
+        self.queued.push_back(InFlight { operation, file });
+        if self.submit_queued() {
             self.submit();
         }
     }
 
     /// Moves waiting operations into free slots. Returns whether any was moved.
-    fn fill(&mut self) -> bool {
+    fn submit_queued(&mut self) -> bool {
         let before = self.in_flight;
         while self.in_flight < self.slots.len()
-            && let Some(next) = self.waiting.pop_front()
+            && let Some(next) = self.queued.pop_front()
         {
             let free = self.slots.iter().position(Option::is_none);
             let index = free.expect("one slot for each operation in flight");
@@ -128,7 +128,7 @@ impl Ring {
         self.in_flight > before
     }
 
-    pub(crate) fn refuse(&mut self, operation: Operation, error: DiskError) {
+    pub(crate) fn refuse_operation(&mut self, operation: Operation, error: DiskError) {
         self.ready.push_back(operation.end(Err(error)));
         self.event.signal();
     }
@@ -153,12 +153,12 @@ impl Ring {
             {
                 self.event.signal();
             }
-            Err(error) => self.give_up(&error),
+            Err(error) => self.fail_all(&error),
         }
     }
 
     /// Fails all operations in flight. The kernel may still access their memory, so it is leaked.
-    fn give_up(&mut self, error: &io::Error) {
+    fn fail_all(&mut self, error: &io::Error) {
         let error = folder::failed("use the ring of", &self.place, error);
         for slot in &mut self.slots {
             if let Some(in_flight) = slot.take() {
@@ -169,10 +169,10 @@ impl Ring {
         }
         self.in_flight = 0;
         // The kernel never saw these operations, so their memory can be freed.
-        for InFlight { operation, .. } in self.waiting.drain(..) {
+        for InFlight { operation, .. } in self.queued.drain(..) {
             self.ready.push_back(operation.end(Err(error.clone())));
         }
-        self.broken = Some(error);
+        self.ring_error = Some(error);
         self.event.signal();
     }
 
@@ -187,7 +187,7 @@ impl Ring {
             let result = convert_result(&ended.operation, entry.result());
             self.ready.push_back(ended.operation.end(result));
         }
-        if self.fill() {
+        if self.submit_queued() {
             self.submit();
         }
     }
@@ -208,17 +208,17 @@ impl Ring {
             }
             self.harvest();
         }
-        self.ready.pop_front().or_else(|| self.made.try_receive())
+        self.ready.pop_front().or_else(|| self.results.try_receive())
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        while self.in_flight > 0 && self.broken.is_none() {
+        while self.in_flight > 0 && self.ring_error.is_none() {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => self.harvest(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => self.give_up(&error),
+                Err(error) => self.fail_all(&error),
             }
         }
         // Releases the folders' locks now rather than when the kernel gets to it.

@@ -9,7 +9,7 @@ use super::{
     chunk::{Chunk, Span},
     layout::{Address, Layout, POSITION_MAX},
     space::Space,
-    spares::{Cut, Spares},
+    spares::{Spares, WaitingBlocks},
     stream::Stream,
 };
 
@@ -42,7 +42,7 @@ pub(super) fn encode(at: Slot, layout: Layout, streams: &Streams) -> Vec<u8> {
             put32(&mut out, *attempt);
             put64(&mut out, chunk.address.file);
             put32(&mut out, chunk.address.index);
-            out.push(u8::from(chunk.closed));
+            out.push(u8::from(chunk.is_closed));
             let spans = chunk.spans();
             put16(&mut out, count16(spans.len()));
             for span in spans {
@@ -113,7 +113,7 @@ impl Catalogue<'_> {
         mut self,
         space: &mut Space,
         spares: &mut Spares,
-        mut cut: impl FnMut(StreamName, u64, Cut),
+        mut cut: impl FnMut(StreamName, u64, WaitingBlocks),
     ) -> Result<Streams, &'static str> {
         const SHORT: &str = "it ends too early";
         let mut streams = Streams::new();
@@ -135,10 +135,10 @@ impl Catalogue<'_> {
                 let end = position.checked_add(bytes.len() as u64);
                 let range = position..end.unwrap_or(u64::MAX);
                 let sound = range.end <= POSITION_MAX && position >= kept_from;
-                if !sound || stream.held().first_missing(range.clone()) != Some(range) {
+                if !sound || stream.held_ranges().first_missing(range.clone()) != Some(range) {
                     return Err("bytes are in two places, or nowhere");
                 }
-                stream.put(position, bytes, self.layout, spares, |position, made| {
+                stream.add_bytes(position, bytes, self.layout, spares, |position, made| {
                     cut(name, position, made);
                 });
             }
@@ -187,7 +187,7 @@ impl Catalogue<'_> {
         if !space.has_file(address.file) {
             return Ok(());
         }
-        if !space.claim(address) || !stream.restore_chunk(key, chunk, self.layout) {
+        if !space.mark_used(address) || !stream.restore_chunk(key, chunk, self.layout) {
             return Err("a chunk is there twice, or nowhere");
         }
         Ok(())

@@ -17,7 +17,7 @@ use super::{
     Store, catalogue,
     layout::{Address, SKIPS_MAX},
     pointer::{self, Pointer},
-    space::{Made, Purpose},
+    space::{CreatedFile, Purpose},
 };
 
 /// Maximum number of disk operations that a checkpoint has in flight.
@@ -50,7 +50,7 @@ pub(super) struct Checkpoint {
     leaving: Vec<Address>,
     stage: Stage,
     /// Set while a disk operation of the checkpoint is in flight.
-    busy: bool,
+    is_in_flight: bool,
     /// Set if the checkpoint has waited for space. The catalogue may then be compiled again, with
     /// less in it.
     stale: bool,
@@ -78,14 +78,14 @@ impl Checkpoint {
     }
 
     /// Records a lack of space or descriptors. The step is retried later.
-    fn wait(&mut self, why: &DiskError) {
+    fn retry_later(&mut self, why: &DiskError) {
         self.patience.failed(SKIPS_MAX);
         self.short = Some(why.to_string());
     }
 
     fn goes_on(&mut self, stage: Stage) {
         self.stage = stage;
-        self.busy = false;
+        self.is_in_flight = false;
     }
 
     fn lacks_nothing(&mut self) {
@@ -111,7 +111,7 @@ impl Store {
             barrier: 0,
             leaving: Vec::new(),
             stage: Stage::Writes,
-            busy: false,
+            is_in_flight: false,
             stale: false,
             patience: Backoff::default(),
             short: None,
@@ -156,7 +156,7 @@ impl Store {
         checkpoint: &mut Checkpoint,
         disk: &mut D,
     ) -> Result<(), DiskError> {
-        while !checkpoint.busy {
+        while !checkpoint.is_in_flight {
             if checkpoint.short.is_some() && !checkpoint.patience.may_try() {
                 return Ok(());
             }
@@ -170,7 +170,7 @@ impl Store {
                 Stage::Flushes(files) => match files.first() {
                     Some(file) => {
                         disk.start_flush(0, FileId::new(Family::Stream, *file));
-                        checkpoint.busy = true;
+                        checkpoint.is_in_flight = true;
                     }
                     None => checkpoint.goes_on(Stage::File),
                 },
@@ -192,7 +192,7 @@ impl Store {
                         if error.lack.is_none() {
                             return Err(error);
                         }
-                        checkpoint.wait(&error);
+                        checkpoint.retry_later(&error);
                         return Ok(());
                     }
                     checkpoint.patience.succeeded();
@@ -205,11 +205,11 @@ impl Store {
                     let place = file.at(*written as u64);
                     *written += piece.len();
                     disk.start_write(0, place, buffer.into(), blocks, Durability::Later);
-                    checkpoint.busy = true;
+                    checkpoint.is_in_flight = true;
                 }
                 Stage::Flush => {
                     disk.start_flush(0, self.spare.expect("it was written").id());
-                    checkpoint.busy = true;
+                    checkpoint.is_in_flight = true;
                 }
                 Stage::Name => {
                     let pointer = Pointer {
@@ -219,7 +219,7 @@ impl Store {
                         checksum: checkpoint.checksum,
                     };
                     disk.start_replace_small_file(0, pointer::FILE, pointer.encode());
-                    checkpoint.busy = true;
+                    checkpoint.is_in_flight = true;
                 }
             }
         }
@@ -238,12 +238,12 @@ impl Store {
         if bytes == self.layout.file_bytes() {
             bytes += BLOCK as u64;
         }
-        self.space.make(bytes, Purpose::Catalogue, disk);
-        checkpoint.busy = true;
+        self.space.create_file(bytes, Purpose::Catalogue, disk);
+        checkpoint.is_in_flight = true;
     }
 
     /// Handles the creation of the file, or the lack of space for it.
-    pub(super) fn catalogue_prepared<D: Disk>(&mut self, made: Made, disk: &mut D) {
+    pub(super) fn catalogue_prepared<D: Disk>(&mut self, made: CreatedFile, disk: &mut D) {
         let made = made.map(|(number, bytes)| {
             let old = self.spare.replace(CatalogueFile { number, bytes });
             if let Some(old) = old {
@@ -258,7 +258,7 @@ impl Store {
             Ok(()) => checkpoint.lacks_nothing(),
             Err(error) => {
                 checkpoint.stale = true;
-                checkpoint.wait(&error);
+                checkpoint.retry_later(&error);
             }
         }
     }
@@ -267,7 +267,7 @@ impl Store {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
         };
-        checkpoint.busy = false;
+        checkpoint.is_in_flight = false;
         if checkpoint.stage == Stage::Catalogue(checkpoint.bytes.len()) {
             checkpoint.stage = Stage::Flush;
         }
@@ -280,7 +280,7 @@ impl Store {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
         };
-        checkpoint.busy = false;
+        checkpoint.is_in_flight = false;
         match result {
             Ok(()) => {
                 checkpoint.lacks_nothing();
@@ -291,7 +291,7 @@ impl Store {
                 }
             }
             // The file could not be opened, so no flush was attempted.
-            Err(error) if error.lack == Some(Lack::Descriptors) => checkpoint.wait(&error),
+            Err(error) if error.lack == Some(Lack::Descriptors) => checkpoint.retry_later(&error),
             Err(error) => self.fail(&error),
         }
     }
@@ -300,7 +300,7 @@ impl Store {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
         };
-        checkpoint.busy = false;
+        checkpoint.is_in_flight = false;
         match result {
             Ok(()) => {
                 self.checkpointed_to = checkpoint.at;
@@ -309,11 +309,11 @@ impl Store {
                 }
                 self.checkpoint = None;
                 std::mem::swap(&mut self.current, &mut self.spare);
-                self.space.shrink(disk);
+                self.space.delete_idle_files(disk);
             }
             // It is unknown whether the file was replaced. Writing the same contents again is safe
             // in either case.
-            Err(error) if error.lack.is_some() => checkpoint.wait(&error),
+            Err(error) if error.lack.is_some() => checkpoint.retry_later(&error),
             Err(error) => self.fail(&error),
         }
     }

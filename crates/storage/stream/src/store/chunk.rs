@@ -31,14 +31,14 @@ pub(super) struct Chunk {
     pub(super) address: Address,
     /// Set if part of the chunk was lost. No more blocks are written to it, because each block is
     /// written only once ([disk-7]).
-    pub(super) closed: bool,
+    pub(super) is_closed: bool,
     /// Spans in order, without overlaps.
     spans: Vec<Span>,
 }
 
 impl Chunk {
     pub(super) fn new(address: Address, closed: bool) -> Self {
-        Self { address, closed, spans: Vec::new() }
+        Self { address, is_closed: closed, spans: Vec::new() }
     }
 
     pub(super) fn spans(&self) -> &[Span] {
@@ -80,14 +80,14 @@ impl Chunk {
             return;
         };
         self.spans[at].pending = false;
-        if at > 0 && self.join(at - 1, unit_blocks) {
+        if at > 0 && self.join_spans(at - 1, unit_blocks) {
             at -= 1;
         }
-        self.join(at, unit_blocks);
+        self.join_spans(at, unit_blocks);
     }
 
     /// Joins the span at index `at` with the next one, if they are adjacent and compatible.
-    fn join(&mut self, at: usize, unit_blocks: u16) -> bool {
+    fn join_spans(&mut self, at: usize, unit_blocks: u16) -> bool {
         let Some(&[left, right]) = self.spans.get(at..at + 2) else {
             return false;
         };

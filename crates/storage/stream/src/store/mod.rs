@@ -1,7 +1,8 @@
 //! Stream store: holds the decided bytes of inner streams on a node, by ⟨stream, position⟩.
 //!
-//! Bytes arrive through [`Store::put`], in any order and any number of times. They are gathered
-//! until they fill a *unit* (64 KiB), and written in whole blocks, each once ([disk-7]), into
+//! Bytes arrive through [`Store::put_bytes`], in any order and any number of times. They are
+//! gathered until they fill a *unit* (64 KiB), and written in whole blocks, each once ([disk-7]),
+//! into
 //! *chunks* (1 MiB of one stream) of files that were created ahead ([disk-10]). A partial block
 //! stays in memory. A *checkpoint* flushes all writes and writes a *catalogue*: the location of all
 //! bytes, with checksums, and the bytes that are not on disk otherwise. Until the next one, a crash
@@ -95,7 +96,13 @@ impl Store {
     /// Stores bytes of a stream, starting at `position`. Skips bytes that the store already has or
     /// has dropped, so it is safe to put the same bytes again. Gaps are allowed, and can be filled
     /// later. Does nothing after a failure.
-    pub fn put<D: Disk>(&mut self, stream: StreamName, position: u64, bytes: &[u8], disk: &mut D) {
+    pub fn put_bytes<D: Disk>(
+        &mut self,
+        stream: StreamName,
+        position: u64,
+        bytes: &[u8],
+        disk: &mut D,
+    ) {
         if self.failure.is_some() || bytes.is_empty() {
             return;
         }
@@ -103,12 +110,12 @@ impl Store {
         let known = streams.entry(stream).or_default();
         let before = known.gathered();
         let mut cuts = Vec::new();
-        known.put(position, bytes, *layout, spares, |position, cut| {
+        known.add_bytes(position, bytes, *layout, spares, |position, cut| {
             cuts.push((position, cut));
         });
         for (position, cut) in cuts {
             writes.queue(stream, position, &cut);
-            known.wait(position, cut);
+            known.queue_blocks(position, cut);
         }
         writes.gathered(stream, before, known.gathered());
         let most = self.limits.gathered_bytes_max;
@@ -131,7 +138,7 @@ impl Store {
     /// itself if the store does not have that byte.
     pub fn held_to(&self, stream: StreamName, position: u64) -> u64 {
         let known = self.streams.get(&stream);
-        known.map_or(position, |known| known.held().end_of(position))
+        known.map_or(position, |known| known.held_ranges().end_of(position))
     }
 
     /// Returns the first stored byte at or after `from`, possibly of a later stream, or the first
@@ -141,7 +148,8 @@ impl Store {
         let first = from.map_or(lowest, |(stream, _)| stream);
         self.streams.range(first..).find_map(|(name, known)| {
             let here = from.filter(|(stream, _)| stream == name);
-            let position = known.held().next(here.map_or(0, |(_, position)| position))?;
+            let position =
+                known.held_ranges().next_from(here.map_or(0, |(_, position)| position))?;
             Some((*name, position))
         })
     }
@@ -151,7 +159,7 @@ impl Store {
         match self.streams.get(&stream) {
             Some(known) => {
                 let from = range.start.max(known.kept_from());
-                known.held().missing(from..range.end)
+                known.held_ranges().missing(from..range.end)
             }
             None if range.is_empty() => Vec::new(),
             None => vec![range],
@@ -161,9 +169,9 @@ impl Store {
     /// Drops damaged bytes, along with all bytes that share a checksum with them. The caller should
     /// put them again; they will be stored elsewhere. Bytes that are still in memory are intact and
     /// are kept.
-    pub fn lose(&mut self, stream: StreamName, range: Range<u64>) {
+    pub fn drop_damaged(&mut self, stream: StreamName, range: Range<u64>) {
         if let Some(known) = self.streams.get_mut(&stream) {
-            self.released.extend(known.lose(range, self.layout));
+            self.released.extend(known.drop_damaged(range, self.layout));
         }
     }
 
@@ -193,10 +201,10 @@ impl Store {
 
     /// Removes the stream with its bytes and its start. Memory is freed at once, disk space at the
     /// next checkpoint.
-    pub fn forget(&mut self, stream: StreamName) {
+    pub fn remove_stream(&mut self, stream: StreamName) {
         if let Some(known) = self.streams.remove(&stream) {
             self.writes.gathered(stream, known.gathered(), 0);
-            let (chunks, bytes) = known.end();
+            let (chunks, bytes) = known.into_chunks();
             self.writes.cancelled(bytes);
             self.released.extend(chunks);
         }
@@ -327,7 +335,7 @@ impl Store {
         if self.failure.is_none() {
             self.failure = Some(error.to_string());
             self.checkpoint = None;
-            self.give_up_writes();
+            self.cancel_writes();
         }
     }
 }

@@ -125,7 +125,7 @@ impl Store {
         for (name, position, cut) in cuts {
             writes.queue(name, position, &cut);
             let stream = store.streams.get_mut(&name);
-            stream.expect("it has cuts").wait(position, cut);
+            stream.expect("it has cuts").queue_blocks(position, cut);
         }
         store.writes = writes;
         Ok(store)

@@ -4,9 +4,9 @@
 //! A *placed* unit is written durably at once, before it is decided, together with the available
 //! units after it. The caller learns from [`Store::next_placed`] when it is on stable storage, and
 //! stores its place in a record of the log ([`Store::places`]). The record contains none of the
-//! bytes. At start the caller passes the contents of such records to the store ([`Store::claim`])
-//! before any other write, because until the next checkpoint only the records refer to those
-//! chunks.
+//! bytes. At start the caller passes the contents of such records to the store
+//! ([`Store::claim_placed`]) before any other write, because until the next checkpoint only the
+//! records refer to those chunks.
 //!
 //! Places in a record become invalid when their chunks are freed. Freed chunks are reused only
 //! after a durable catalogue ([trim-4]), so a catalogue overrides a record, and a later record
@@ -54,8 +54,8 @@ impl Place {
         out
     }
 
-    /// Decodes places, or returns `None` if the bytes are malformed. [`Store::claim`] verifies the
-    /// places.
+    /// Decodes places, or returns `None` if the bytes are malformed. [`Store::claim_placed`]
+    /// verifies the places.
     pub fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
         let mut fields = Fields(bytes);
         let mut places = Vec::new();
@@ -133,8 +133,8 @@ type Owner = (StreamName, (u64, u32), bool);
 impl Store {
     /// Writes whole units of one chunk of a stream at once. Returns `false` and does nothing if the
     /// bytes are not whole units, if some of them are already stored, or if no chunk is available.
-    /// The caller may then use [`Self::put`].
-    pub fn place<D: Disk>(
+    /// The caller may then use [`Self::put_bytes`].
+    pub fn place_units<D: Disk>(
         &mut self,
         stream: StreamName,
         position: u64,
@@ -153,7 +153,7 @@ impl Store {
         let known = self.streams.get(&stream);
         let is_new = known.is_none_or(|known| {
             known.kept_from() <= position
-                && known.held().first_missing(range.clone()) == Some(range.clone())
+                && known.held_ranges().first_missing(range.clone()) == Some(range.clone())
         });
         // Bytes that already wait for a chunk are served first.
         if !is_new || self.writes.waits_for_place() {
@@ -169,7 +169,7 @@ impl Store {
             return false;
         };
         let known = self.streams.get_mut(&stream).expect("just looked at");
-        known.hold(range);
+        known.mark_stored(range);
         let unit = layout.unit_bytes as usize;
         let known = bulk.checks(unit);
         let check = |number: usize| match known {
@@ -200,7 +200,7 @@ impl Store {
 
     /// Restores placed bytes from the places in records, where they are still valid. Call it in the
     /// order of the records, before any put, placement or checkpoint.
-    pub fn claim<D: Disk>(
+    pub fn claim_placed<D: Disk>(
         &mut self,
         said: impl IntoIterator<Item = (StreamName, Vec<Place>)>,
         disk: &mut D,
@@ -213,15 +213,17 @@ impl Store {
                 if self.claim_chunk(stream, place, owners) {
                     let known = self.streams.get_mut(&stream).expect("its chunk was claimed");
                     let before = known.gathered();
-                    let freed = known.claim(place.key, place.span(), self.layout);
+                    let freed = known.claim_span(place.key, place.span(), self.layout);
                     self.writes.gathered(stream, before, known.gathered());
                     self.writes.cancelled(freed.cut_bytes);
-                    again.extend(freed.others.into_iter().map(|(at, bytes)| (stream, at, bytes)));
+                    again.extend(
+                        freed.displaced_bytes.into_iter().map(|(at, bytes)| (stream, at, bytes)),
+                    );
                 }
             }
         }
         for (stream, position, bytes) in again {
-            self.put(stream, position, &bytes, disk);
+            self.put_bytes(stream, position, &bytes, disk);
         }
     }
 
@@ -263,7 +265,7 @@ impl Store {
         }
         match owners.insert(place.address, (stream, place.key, false)) {
             Some((of, key, _)) => self.disown(of, key),
-            None if !self.space.claim(place.address) => {
+            None if !self.space.mark_used(place.address) => {
                 owners.remove(&place.address);
                 return false;
             }
@@ -286,7 +288,7 @@ impl Stream {
     /// Returns the places of the bytes in `range`, or `None` unless all of them are known to be on
     /// stable storage.
     fn durable_places(&self, range: Range<u64>, layout: Layout) -> Option<Vec<Place>> {
-        if self.held().first_missing(range.clone()).is_some() {
+        if self.held_ranges().first_missing(range.clone()).is_some() {
             return None;
         }
         let mut found = Vec::new();
@@ -294,7 +296,7 @@ impl Stream {
         while at < range.end {
             let part = at / layout.chunk();
             let block = layout.block_of(at);
-            let (key, chunk, span) = self.of_part(part).find_map(|(key, chunk)| {
+            let (key, chunk, span) = self.chunks_of_part(part).find_map(|(key, chunk)| {
                 let span = chunk.written_from(block).first()?;
                 Some((*key, chunk, *span))
             })?;
@@ -314,16 +316,16 @@ impl Stream {
     }
 
     /// Adds a span named by a record to its chunk, and removes its bytes from memory.
-    fn claim(&mut self, key: (u64, u32), span: Span, layout: Layout) -> Freed {
+    fn claim_span(&mut self, key: (u64, u32), span: Span, layout: Layout) -> Freed {
         let range = self.positions(key.0, &span, layout);
         let elsewhere = |(other, chunk): (&(u64, u32), &super::chunk::Chunk)| {
             *other != key && chunk.overlaps(span)
         };
-        if range.is_empty() || self.of_part(key.0).any(elsewhere) {
+        if range.is_empty() || self.chunks_of_part(key.0).any(elsewhere) {
             return Freed::default();
         }
         let freed = self.take_from_memory(range.clone());
-        self.hold(range);
+        self.mark_stored(range);
         self.chunk_of(key).expect("it was claimed").replace(span);
         freed
     }

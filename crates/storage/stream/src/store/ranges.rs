@@ -73,7 +73,7 @@ impl Ranges {
     }
 
     /// Returns the lowest position in the set that is at least `position`.
-    pub fn next(&self, position: u64) -> Option<u64> {
+    pub fn next_from(&self, position: u64) -> Option<u64> {
         if self.contains(position) {
             return Some(position);
         }
@@ -134,7 +134,7 @@ mod tests {
                     let end = (at..).find(|at| !plain.contains(at)).unwrap();
                     assert_eq!(ranges.end_of(at), end, "{at} in {ranges:?}");
                     assert_eq!(ranges.contains(at), plain.contains(&at));
-                    assert_eq!(ranges.next(at), plain.range(at..).next().copied());
+                    assert_eq!(ranges.next_from(at), plain.range(at..).next().copied());
                 }
             }
         }

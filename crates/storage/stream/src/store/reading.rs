@@ -38,15 +38,15 @@ pub struct ReadDone {
 #[derive(Debug)]
 pub(super) struct Reads {
     pool: BlockPool,
-    waiting: VecDeque<Read>,
+    waiting_reads: VecDeque<QueuedRead>,
     /// Disk reads in flight, by number.
     active: BTreeMap<u64, Active>,
-    done: VecDeque<ReadDone>,
+    finished: VecDeque<ReadDone>,
     next_number: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Read {
+struct QueuedRead {
     token: u64,
     stream: StreamName,
     position: u64,
@@ -55,7 +55,7 @@ struct Read {
 
 #[derive(Debug)]
 struct Active {
-    read: Read,
+    read: QueuedRead,
     part: u64,
     address: Address,
     /// The spans being read, which are consecutive.
@@ -66,15 +66,15 @@ impl Reads {
     pub(super) fn new(chunk_bytes: u32) -> Self {
         Self {
             pool: BlockPool::new(chunk_bytes as usize, FREE_MAX),
-            waiting: VecDeque::new(),
+            waiting_reads: VecDeque::new(),
             active: BTreeMap::new(),
-            done: VecDeque::new(),
+            finished: VecDeque::new(),
             next_number: 0,
         }
     }
 
-    fn end(&mut self, read: Read, result: Result<Blocks, ReadError>) {
-        self.done.push_back(ReadDone {
+    fn finish_read(&mut self, read: QueuedRead, result: Result<Blocks, ReadError>) {
+        self.finished.push_back(ReadDone {
             token: read.token,
             stream: read.stream,
             position: read.position,
@@ -94,11 +94,11 @@ impl Store {
         bytes_max: usize,
         disk: &mut D,
     ) -> Result<(), ReadsBusy> {
-        let Reads { waiting, active, done, .. } = &mut self.reads;
+        let Reads { waiting_reads: waiting, active, finished: done, .. } = &mut self.reads;
         if waiting.len() + active.len() + done.len() >= READS_MAX {
             return Err(ReadsBusy);
         }
-        waiting.push_back(Read {
+        waiting.push_back(QueuedRead {
             token,
             stream,
             position,
@@ -109,32 +109,32 @@ impl Store {
     }
 
     pub fn has_read(&self) -> bool {
-        !self.reads.done.is_empty()
+        !self.reads.finished.is_empty()
     }
 
     /// Removes and returns the next completed read. Reads may complete in any order.
     pub fn next_read(&mut self) -> Option<ReadDone> {
-        self.reads.done.pop_front()
+        self.reads.finished.pop_front()
     }
 
     /// Completes reads from memory, and starts disk reads.
     pub(super) fn read<D: Disk>(&mut self, disk: &mut D) {
-        for _ in 0..self.reads.waiting.len() {
-            let mut read = self.reads.waiting.pop_front().expect("counted");
+        for _ in 0..self.reads.waiting_reads.len() {
+            let mut read = self.reads.waiting_reads.pop_front().expect("counted");
             let stream = self.streams.get(&read.stream);
             // The last block of a stream may contain more bytes than the store has.
-            let held =
-                stream.map_or(0, |stream| stream.held().end_of(read.position) - read.position);
+            let held = stream
+                .map_or(0, |stream| stream.held_ranges().end_of(read.position) - read.position);
             let held = usize::try_from(held).unwrap_or(usize::MAX);
             read.bytes_max = read.bytes_max.min(held.max(1));
             let source =
                 stream.map_or(Source::Missing, |stream| stream.source(read.position, self.layout));
             match source {
-                Source::Missing => self.reads.end(read, Err(ReadError::Missing)),
+                Source::Missing => self.reads.finish_read(read, Err(ReadError::Missing)),
                 Source::Memory(bytes) => {
                     let bytes = &bytes[..bytes.len().min(read.bytes_max)];
                     let copy = self.reads.pool.copy(bytes);
-                    self.reads.end(read, Ok(copy));
+                    self.reads.finish_read(read, Ok(copy));
                 }
                 Source::Disk(address, spans) if self.reads.active.len() < ACTIVE_MAX => {
                     let block = self.layout.block_of(read.position);
@@ -154,7 +154,7 @@ impl Store {
                     self.reads.active.insert(number, active);
                     disk.start_read(number, place, self.reads.pool.to_read(bytes), bytes);
                 }
-                Source::Disk(..) | Source::Pending => self.reads.waiting.push_back(read),
+                Source::Disk(..) | Source::Pending => self.reads.waiting_reads.push_back(read),
             }
         }
     }
@@ -170,9 +170,9 @@ impl Store {
         };
         let read = active.read;
         let stream = self.streams.get(&read.stream);
-        let held = stream.filter(|stream| stream.held().contains(read.position));
+        let held = stream.filter(|stream| stream.held_ranges().contains(read.position));
         let Some(stream) = held else {
-            return self.reads.end(read, Err(ReadError::Missing));
+            return self.reads.finish_read(read, Err(ReadError::Missing));
         };
         let first = *active.spans.first().expect("one at least");
         let place = self.layout.place(active.address, first.from);
@@ -181,24 +181,24 @@ impl Store {
                 Some(wanted) => {
                     let bytes = active.spans.iter().map(Span::bytes).sum();
                     let read_bytes = self.reads.pool.read(buffer, bytes, wanted);
-                    return self.reads.end(read, Ok(read_bytes));
+                    return self.reads.finish_read(read, Ok(read_bytes));
                 }
                 None => format!("{place}: a checksum does not match"),
             },
             Err(error) if error.lack.is_some() => {
-                return self.reads.end(read, Err(ReadError::NotNow(error)));
+                return self.reads.finish_read(read, Err(ReadError::NotNow(error)));
             }
             Err(error) => error.to_string(),
         };
         if !stream.still_has(active.part, active.address, first) {
             // The bytes were moved while the read was in flight, so it is repeated.
-            self.reads.waiting.push_back(read);
+            self.reads.waiting_reads.push_back(read);
             return;
         }
         let range = self.shared_by(stream, &active);
         let stream = read.stream;
         let rotten = ReadError::Rotten { stream, range, reason: damaged };
-        self.reads.end(read, Err(rotten));
+        self.reads.finish_read(read, Err(rotten));
     }
 
     /// Returns the part of the buffer with the requested bytes, up to the first wrong checksum.

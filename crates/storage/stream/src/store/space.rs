@@ -34,7 +34,7 @@ struct Making {
 }
 
 /// Number and size of a created file.
-pub(super) type Made = Result<(u64, u64), DiskError>;
+pub(super) type CreatedFile = Result<(u64, u64), DiskError>;
 
 /// Peak numbers of chunks in use.
 #[derive(Debug, Default)]
@@ -47,12 +47,12 @@ struct Peak {
 
 impl Peak {
     /// Records the current number of chunks in use.
-    fn saw(&mut self, used: u64) {
+    fn record_used(&mut self, used: u64) {
         self.since = self.since.max(used);
     }
 
     /// Ends a period with `used` chunks in use. The recent peak falls by at most an eighth.
-    fn next(&mut self, used: u64) {
+    fn end_period(&mut self, used: u64) {
         let since = std::mem::replace(&mut self.since, used);
         self.usual = since.max(self.usual - self.usual.div_ceil(8));
     }
@@ -73,10 +73,10 @@ pub(super) struct Space {
     making: Option<Making>,
     hurried: bool,
     /// Target number of files with free chunks. Raised whenever a write had to wait for a chunk.
-    ahead: u32,
+    target_files: u32,
     peak: Peak,
     /// Number of turns since a chunk was allocated or an idle file was deleted.
-    quiet: u32,
+    quiet_turns: u32,
     patience: Backoff,
     /// Description of the last failure to create a chunk file, for operators.
     short: Option<String>,
@@ -93,9 +93,9 @@ impl Space {
             next_number,
             making: None,
             hurried: false,
-            ahead: 1,
+            target_files: 1,
             peak: Peak::default(),
-            quiet: 0,
+            quiet_turns: 0,
             patience: Backoff::default(),
             short: None,
         }
@@ -111,7 +111,7 @@ impl Space {
     /// Marks a chunk as used because a catalogue lists it. Returns `false` if it is not free or
     /// does not exist.
     #[must_use]
-    pub(super) fn claim(&mut self, address: Address) -> bool {
+    pub(super) fn mark_used(&mut self, address: Address) -> bool {
         let free = self.free.remove(&address);
         if free {
             *self.files.get_mut(&address.file).expect("it has chunks") += 1;
@@ -124,13 +124,13 @@ impl Space {
         self.files.contains_key(&number)
     }
 
-    pub(super) fn take(&mut self) -> Option<Address> {
+    pub(super) fn allocate_chunk(&mut self) -> Option<Address> {
         let next = self.free.range(self.last..).next();
         let address = next.or(self.free.first()).copied()?;
-        assert!(self.claim(address), "it is free");
+        assert!(self.mark_used(address), "it is free");
         self.last = address;
-        self.peak.saw(self.used);
-        self.quiet = 0;
+        self.peak.record_used(self.used);
+        self.quiet_turns = 0;
         Some(address)
     }
 
@@ -146,28 +146,29 @@ impl Space {
 
     /// Deletes idle files that are unlikely to be needed again. Called after a catalogue has become
     /// durable and the chunks that it no longer lists have been freed.
-    pub(super) fn shrink<D: Disk>(&mut self, disk: &mut D) {
-        self.peak.next(self.used);
+    pub(super) fn delete_idle_files<D: Disk>(&mut self, disk: &mut D) {
+        self.peak.end_period(self.used);
         let usual = self.peak.usual.div_ceil(self.layout.file_chunks.into());
-        let busy = self.files.len() - self.idle().count();
-        // On a full disk, only `ahead` idle files are kept, because other users may need the space.
+        let busy = self.files.len() - self.idle_files().count();
+        // On a full disk, only `target_files` idle files are kept, because other users may need the
+        // space.
         let roomy = self.short.is_none();
         let idle = if roomy { usual.saturating_sub(busy as u64) } else { 0 };
-        self.keep_idle(idle + u64::from(self.ahead), disk);
+        self.keep_idle(idle + u64::from(self.target_files), disk);
     }
 
     /// Deletes idle files one at a time while no chunk is allocated.
-    fn rest<D: Disk>(&mut self, disk: &mut D) {
-        self.quiet += 1;
-        if self.quiet >= QUIET_TURNS {
-            self.quiet = 0;
-            self.peak.next(self.used);
-            let idle = self.idle().count() as u64;
-            self.keep_idle(idle.saturating_sub(1).max(self.ahead.into()), disk);
+    fn delete_when_quiet<D: Disk>(&mut self, disk: &mut D) {
+        self.quiet_turns += 1;
+        if self.quiet_turns >= QUIET_TURNS {
+            self.quiet_turns = 0;
+            self.peak.end_period(self.used);
+            let idle = self.idle_files().count() as u64;
+            self.keep_idle(idle.saturating_sub(1).max(self.target_files.into()), disk);
         }
     }
 
-    fn idle(&self) -> impl Iterator<Item = u64> {
+    fn idle_files(&self) -> impl Iterator<Item = u64> {
         let idle = self.files.iter().filter(|(_, used)| **used == 0);
         idle.map(|(number, _)| *number)
     }
@@ -175,7 +176,7 @@ impl Space {
     /// Deletes idle files until `files` of them are left.
     fn keep_idle<D: Disk>(&mut self, files: u64, disk: &mut D) {
         let kept = usize::try_from(files).unwrap_or(usize::MAX);
-        for number in self.idle().skip(kept).collect::<Vec<u64>>() {
+        for number in self.idle_files().skip(kept).collect::<Vec<u64>>() {
             self.files.remove(&number);
             self.free.retain(|address| address.file != number);
             disk.start_retire(FileId::new(Family::Stream, number));
@@ -208,18 +209,18 @@ impl Space {
     /// Creates the next chunk file ahead of need. `waiting` is set while a write waits for a chunk
     /// or for the disk.
     pub(super) fn keep_ahead<D: Disk>(&mut self, waiting: bool, left_bytes: u64, disk: &mut D) {
-        self.rest(disk);
+        self.delete_when_quiet(disk);
         let free = self.free.len() as u64;
         // If a chunk is free, the writes wait for the disk, and another file would not help.
         let waiting = waiting && free == 0;
         if let Some(making) = self.making {
             if waiting && !self.hurried {
                 self.hurried = true;
-                self.ahead = (self.ahead + 1).min(AHEAD_MAX);
+                self.target_files = (self.target_files + 1).min(AHEAD_MAX);
                 disk.hurry_prepare(Family::Stream);
             } else if making.purpose == Purpose::Chunks {
                 // The new file stays a quarter ahead of the allocated part of the previous file.
-                let all = making.bytes * u64::from(self.ahead);
+                let all = making.bytes * u64::from(self.target_files);
                 let taken = all.saturating_sub(free * self.layout.chunk());
                 disk.pace_prepare(Family::Stream, taken + taken / 4);
             }
@@ -228,7 +229,7 @@ impl Space {
         // After a failure to create a file, writes may be held back for lack of space and therefore
         // request no chunk.
         let used = !self.files.is_empty() || self.short.is_some();
-        let scarce = used && free < u64::from(self.layout.file_chunks * self.ahead);
+        let scarce = used && free < u64::from(self.layout.file_chunks * self.target_files);
         if !waiting && !scarce || !self.patience.may_try() {
             return;
         }
@@ -243,11 +244,11 @@ impl Space {
             ));
             return;
         }
-        self.make(bytes, Purpose::Chunks, disk);
+        self.create_file(bytes, Purpose::Chunks, disk);
     }
 
     /// Starts creating a file. No other file may be in creation.
-    pub(super) fn make<D: Disk>(&mut self, bytes: u64, purpose: Purpose, disk: &mut D) {
+    pub(super) fn create_file<D: Disk>(&mut self, bytes: u64, purpose: Purpose, disk: &mut D) {
         assert!(self.making.is_none(), "one at a time");
         let number = self.next_number;
         let file = FileId::new(Family::Stream, number);
@@ -264,7 +265,7 @@ impl Space {
         &mut self,
         file: FileId,
         result: Result<(), DiskError>,
-    ) -> Option<(Purpose, Made)> {
+    ) -> Option<(Purpose, CreatedFile)> {
         let making = self.making.take_if(|making| making.number == file.number)?;
         let made = result.map(|()| {
             self.next_number += 1;

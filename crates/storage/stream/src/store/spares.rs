@@ -4,7 +4,7 @@ use quorate_log::disk::{BLOCK, Buffer};
 
 /// Whole blocks of a stream within one unit, waiting for a chunk.
 #[derive(Debug)]
-pub(super) struct Cut {
+pub(super) struct WaitingBlocks {
     /// Distinguishes this cut from others at the same position.
     pub(super) id: u64,
     /// Memory that starts with the `bytes` bytes of the blocks.
@@ -30,28 +30,28 @@ impl Spares {
     }
 
     /// Copies whole blocks into a cut.
-    pub(super) fn cut(&mut self, bytes: &[u8]) -> Cut {
+    pub(super) fn copy_blocks(&mut self, bytes: &[u8]) -> WaitingBlocks {
         self.cut_behind(0, bytes)
     }
 
     /// Creates a cut of `zeros` zero bytes followed by `bytes`, in whole blocks.
-    pub(super) fn cut_behind(&mut self, zeros: usize, bytes: &[u8]) -> Cut {
+    pub(super) fn cut_behind(&mut self, zeros: usize, bytes: &[u8]) -> WaitingBlocks {
         let length = zeros + bytes.len();
         debug_assert!(length.is_multiple_of(BLOCK) && length <= self.unit_bytes);
-        let mut buffer = self.take(length);
+        let mut buffer = self.take_buffer(length);
         buffer[..zeros].fill(0);
         buffer[zeros..length].copy_from_slice(bytes);
         self.next_id += 1;
-        Cut { id: self.next_id, buffer, bytes: length }
+        WaitingBlocks { id: self.next_id, buffer, bytes: length }
     }
 
     pub(super) fn copy(&mut self, bytes: &[u8]) -> Buffer {
-        let mut buffer = self.take(bytes.len());
+        let mut buffer = self.take_buffer(bytes.len());
         buffer[..bytes.len()].copy_from_slice(bytes);
         buffer
     }
 
-    fn take(&mut self, length: usize) -> Buffer {
+    fn take_buffer(&mut self, length: usize) -> Buffer {
         match self.spare.pop() {
             Some(spare) if length > self.unit_bytes / 2 && length <= self.unit_bytes => spare,
             other => {

@@ -8,7 +8,7 @@ use super::{
     chunk::{Chunk, Span},
     layout::{Address, Layout, POSITION_MAX},
     ranges::Ranges,
-    spares::{Cut, Spares},
+    spares::{Spares, WaitingBlocks},
 };
 
 const WHOLE: u64 = BLOCK as u64;
@@ -21,14 +21,14 @@ const WHOLE: u64 = BLOCK as u64;
 pub(super) struct Stream {
     /// First position that is not dropped.
     kept_from: u64,
-    held: Ranges,
+    held_ranges: Ranges,
     /// Bytes that are not written yet, by position. A run is within one unit, and two runs in a
     /// unit never touch.
     runs: BTreeMap<u64, Vec<u8>>,
     /// Size of the whole blocks within runs, in bytes.
     gathered: usize,
     /// Whole blocks that have no chunk yet, by position.
-    cuts: BTreeMap<u64, Cut>,
+    cuts: BTreeMap<u64, WaitingBlocks>,
     /// Chunks by index within the stream and by attempt. If part of a chunk was lost, another
     /// attempt stores the bytes that are put again.
     chunks: BTreeMap<(u64, u32), Chunk>,
@@ -41,7 +41,7 @@ pub(super) struct Freed {
     pub(super) cut_bytes: usize,
     /// Bytes that were removed only because they shared a run or a cut with the claimed ones. They
     /// must be put again.
-    pub(super) others: Vec<(u64, Vec<u8>)>,
+    pub(super) displaced_bytes: Vec<(u64, Vec<u8>)>,
 }
 
 /// Location of a stored byte.
@@ -65,8 +65,8 @@ impl Stream {
         self.kept_from
     }
 
-    pub(super) fn held(&self) -> &Ranges {
-        &self.held
+    pub(super) fn held_ranges(&self) -> &Ranges {
+        &self.held_ranges
     }
 
     /// Returns the size of the gathered whole blocks, in bytes.
@@ -97,22 +97,22 @@ impl Stream {
 
     /// Adds bytes, skipping those that are already stored or no longer retained. Passes complete
     /// units to `cut`.
-    pub(super) fn put(
+    pub(super) fn add_bytes(
         &mut self,
         position: u64,
         bytes: &[u8],
         layout: Layout,
         spares: &mut Spares,
-        mut cut: impl FnMut(u64, Cut),
+        mut cut: impl FnMut(u64, WaitingBlocks),
     ) {
         let end = position.checked_add(bytes.len() as u64);
         let Some(end) = end.filter(|end| *end <= POSITION_MAX) else {
             return;
         };
         let mut range = position.max(self.kept_from)..end;
-        while let Some(part) = self.held.first_missing(range.clone()) {
+        while let Some(part) = self.held_ranges.first_missing(range.clone()) {
             range.start = part.end;
-            self.held.insert(part.clone());
+            self.held_ranges.insert(part.clone());
             let of = |at: u64| usize::try_from(at - position).expect("within the bytes");
             let mut from = part.start;
             while from < part.end {
@@ -120,7 +120,7 @@ impl Stream {
                 let to = part.end.min(unit + layout.unit());
                 let piece = &bytes[of(from)..of(to)];
                 if piece.len() as u64 == layout.unit() {
-                    cut(from, spares.cut(piece));
+                    cut(from, spares.copy_blocks(piece));
                 } else {
                     self.gather(from, piece, unit..unit + layout.unit(), spares, &mut cut);
                 }
@@ -135,7 +135,7 @@ impl Stream {
         bytes: &[u8],
         unit: Range<u64>,
         spares: &mut Spares,
-        cut: &mut impl FnMut(u64, Cut),
+        cut: &mut impl FnMut(u64, WaitingBlocks),
     ) {
         let mut start = position;
         let before = self.runs.range_mut(unit.start..position).next_back();
@@ -163,7 +163,7 @@ impl Stream {
     }
 
     /// Cuts the whole blocks out of all runs.
-    pub(super) fn cut_all(&mut self, spares: &mut Spares, mut cut: impl FnMut(u64, Cut)) {
+    pub(super) fn cut_all(&mut self, spares: &mut Spares, mut cut: impl FnMut(u64, WaitingBlocks)) {
         let starts: Vec<u64> = self.runs.keys().copied().collect();
         for start in starts {
             self.cut_run(start, spares, &mut cut);
@@ -171,7 +171,12 @@ impl Stream {
     }
 
     /// Cuts the whole blocks out of a run. Less than a block remains at each end.
-    fn cut_run(&mut self, start: u64, spares: &mut Spares, cut: &mut impl FnMut(u64, Cut)) {
+    fn cut_run(
+        &mut self,
+        start: u64,
+        spares: &mut Spares,
+        cut: &mut impl FnMut(u64, WaitingBlocks),
+    ) {
         let length = self.runs[&start].len();
         let (from, bytes) = whole(self.kept_from, start, length);
         if bytes == 0 {
@@ -195,8 +200,8 @@ impl Stream {
     }
 
     /// Marks bytes as stored. The caller ensures that they are in exactly one place.
-    pub(super) fn hold(&mut self, range: Range<u64>) {
-        self.held.insert(range);
+    pub(super) fn mark_stored(&mut self, range: Range<u64>) {
+        self.held_ranges.insert(range);
     }
 
     /// Removes bytes from memory. Bytes that shared a run or a cut with them are no longer stored.
@@ -217,16 +222,16 @@ impl Stream {
         }
         for (start, bytes) in taken {
             let end = start + bytes.len() as u64;
-            self.held.remove(start..end);
+            self.held_ranges.remove(start..end);
             let at = |position: u64| {
                 usize::try_from(position.clamp(start, end) - start).expect("of a unit")
             };
             let (before, behind) = (&bytes[..at(range.start)], &bytes[at(range.end)..]);
             if !before.is_empty() {
-                freed.others.push((start, before.to_vec()));
+                freed.displaced_bytes.push((start, before.to_vec()));
             }
             if !behind.is_empty() {
-                freed.others.push((range.end, behind.to_vec()));
+                freed.displaced_bytes.push((range.end, behind.to_vec()));
             }
         }
         freed
@@ -249,18 +254,18 @@ impl Stream {
         if let Some(chunk) = self.chunks.remove(&key) {
             for span in chunk.spans() {
                 let range = self.positions(key.0, span, layout);
-                self.held.remove(range);
+                self.held_ranges.remove(range);
             }
         }
     }
 
-    pub(super) fn wait(&mut self, position: u64, cut: Cut) {
+    pub(super) fn queue_blocks(&mut self, position: u64, cut: WaitingBlocks) {
         let other = self.cuts.insert(position, cut);
         assert!(other.is_none(), "a block is cut once, at {position}");
     }
 
     /// Removes and returns the cut at a position if it has this id.
-    pub(super) fn take_cut(&mut self, position: u64, id: u64) -> Option<Cut> {
+    pub(super) fn take_cut(&mut self, position: u64, id: u64) -> Option<WaitingBlocks> {
         self.cuts.get(&position).filter(|cut| cut.id == id)?;
         self.cuts.remove(&position)
     }
@@ -272,13 +277,13 @@ impl Stream {
 
     /// Returns the chunk that currently accepts blocks of this part of the stream.
     pub(super) fn open_chunk(&mut self, part: u64) -> Option<&mut Chunk> {
-        let (_, chunk) = self.of_part_mut(part).next_back()?;
-        (!chunk.closed).then_some(chunk)
+        let (_, chunk) = self.chunks_of_part_mut(part).next_back()?;
+        (!chunk.is_closed).then_some(chunk)
     }
 
     /// Adds a chunk for a part of the stream, after its existing chunks.
     pub(super) fn add_chunk(&mut self, part: u64, address: Address) -> &mut Chunk {
-        let last = self.of_part(part).last();
+        let last = self.chunks_of_part(part).last();
         let attempt = last.map_or(0, |((_, attempt), _)| attempt + 1);
         let chunk = Chunk::new(address, false);
         self.chunks.entry((part, attempt)).or_insert(chunk)
@@ -291,19 +296,19 @@ impl Stream {
         let mut all_new = !self.chunks.contains_key(&key);
         for span in chunk.spans() {
             let range = self.positions(key.0, span, layout);
-            let missing = self.held.first_missing(range.clone());
+            let missing = self.held_ranges.first_missing(range.clone());
             all_new &= range.is_empty() || missing == Some(range.clone());
-            self.held.insert(range);
+            self.held_ranges.insert(range);
         }
         self.chunks.insert(key, chunk);
         all_new
     }
 
-    pub(super) fn of_part(&self, part: u64) -> impl Iterator<Item = (&(u64, u32), &Chunk)> {
+    pub(super) fn chunks_of_part(&self, part: u64) -> impl Iterator<Item = (&(u64, u32), &Chunk)> {
         self.chunks.range((part, 0)..=(part, u32::MAX))
     }
 
-    fn of_part_mut(
+    fn chunks_of_part_mut(
         &mut self,
         part: u64,
     ) -> impl DoubleEndedIterator<Item = (&(u64, u32), &mut Chunk)> {
@@ -312,11 +317,12 @@ impl Stream {
 
     /// Returns whether one span of the chunk at `address` covers all blocks of `span`.
     pub(super) fn still_has(&self, part: u64, address: Address, span: Span) -> bool {
-        self.of_part(part).any(|(_, chunk)| chunk.address == address && chunk.still_has(span))
+        self.chunks_of_part(part)
+            .any(|(_, chunk)| chunk.address == address && chunk.still_has(span))
     }
 
     pub(super) fn chunk_at(&mut self, part: u64, address: Address) -> Option<&mut Chunk> {
-        let mut chunks = self.of_part_mut(part).map(|(_, chunk)| chunk);
+        let mut chunks = self.chunks_of_part_mut(part).map(|(_, chunk)| chunk);
         chunks.find(|chunk| chunk.address == address)
     }
 
@@ -329,7 +335,7 @@ impl Stream {
 
     /// Returns where the byte at a position is stored.
     pub(super) fn source(&self, position: u64, layout: Layout) -> Source<'_> {
-        if !self.held.contains(position) {
+        if !self.held_ranges.contains(position) {
             return Source::Missing;
         }
         let here = |start: u64| usize::try_from(position - start).expect("within a unit");
@@ -345,7 +351,7 @@ impl Stream {
         }
         let part = position / layout.chunk();
         let block = layout.block_of(position);
-        for (_, chunk) in self.of_part(part) {
+        for (_, chunk) in self.chunks_of_part(part) {
             let spans = chunk.written_from(block);
             if !spans.is_empty() {
                 return Source::Disk(chunk.address, spans);
@@ -361,20 +367,20 @@ impl Stream {
         part: u64,
         address: Address,
         from: u16,
-        cut: Cut,
+        cut: WaitingBlocks,
         layout: Layout,
     ) -> bool {
         let chunk = self.chunk_at(part, address);
         let needed = chunk.and_then(|chunk| chunk.remove(from)).is_some();
         if needed {
-            self.wait(part * layout.chunk() + u64::from(from) * WHOLE, cut);
+            self.queue_blocks(part * layout.chunk() + u64::from(from) * WHOLE, cut);
         }
         needed
     }
 
     /// Drops bytes on disk, along with all bytes that share a checksum with them. Returns the
     /// chunks that became empty.
-    pub(super) fn lose(&mut self, range: Range<u64>, layout: Layout) -> Vec<Address> {
+    pub(super) fn drop_damaged(&mut self, range: Range<u64>, layout: Layout) -> Vec<Address> {
         let mut lost = Vec::new();
         let first = (range.start / layout.chunk(), 0);
         let concerned = self.chunks.range(first..);
@@ -389,9 +395,9 @@ impl Stream {
         }
         let mut empty = Vec::new();
         for (key, from, positions) in lost {
-            self.held.remove(positions);
+            self.held_ranges.remove(positions);
             let chunk = self.chunks.get_mut(&key).expect("just looked at");
-            chunk.closed = true;
+            chunk.is_closed = true;
             chunk.remove(from);
             if chunk.spans().is_empty() {
                 empty.extend(self.chunks.remove(&key).map(|chunk| chunk.address));
@@ -407,7 +413,7 @@ impl Stream {
             return (Vec::new(), 0);
         }
         self.kept_from = position;
-        self.held.remove(0..position);
+        self.held_ranges.remove(0..position);
         let kept = self.runs.split_off(&position);
         let below = std::mem::replace(&mut self.runs, kept);
         if let Some((start, run)) = below.into_iter().next_back() {
@@ -431,7 +437,7 @@ impl Stream {
     /// Drops everything at or after `position`, because the stream ends there. Returns the chunks
     /// that are no longer needed, and the total size of the dropped cuts.
     pub(super) fn drop_above(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
-        self.held.remove(position..u64::MAX);
+        self.held_ranges.remove(position..u64::MAX);
         self.runs.split_off(&position);
         if let Some((start, run)) = self.runs.iter_mut().next_back() {
             let left = usize::try_from(position - start).unwrap_or(usize::MAX);
@@ -448,7 +454,7 @@ impl Stream {
     }
 
     /// Returns the stream's chunks and the total size of its cuts.
-    pub(super) fn end(self) -> (Vec<Address>, usize) {
+    pub(super) fn into_chunks(self) -> (Vec<Address>, usize) {
         let chunks = self.chunks.into_values().map(|chunk| chunk.address);
         let bytes = self.cuts.values().map(|cut| cut.bytes).sum();
         (chunks.collect(), bytes)

@@ -14,7 +14,7 @@ use super::{
     Store,
     chunk::Span,
     layout::{Address, Layout, SKIPS_MAX},
-    spares::Cut,
+    spares::WaitingBlocks,
     stream::Stream,
 };
 
@@ -26,14 +26,14 @@ const LATER_MAX: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     /// Cuts without a chunk, in the order in which they get one. Some may no longer be needed.
-    waiting: VecDeque<(StreamName, u64, u64)>,
+    waiting_cuts: VecDeque<(StreamName, u64, u64)>,
     waiting_bytes: usize,
     /// Streams with gathered whole blocks.
     gathering: BTreeSet<StreamName>,
     gathered_bytes: usize,
     /// Writes that have a place and have not begun. They are carried out even if no longer needed,
     /// because a catalogue in progress may list them.
-    placed: VecDeque<(Write, Output)>,
+    placed_writes: VecDeque<(Write, Output)>,
     /// Writes that have a place and have not begun, and that a reader or caller waits for.
     hurried: VecDeque<(Write, Output)>,
     /// All writes that have a place and have not completed, by number.
@@ -45,7 +45,7 @@ pub(super) struct Writes {
     /// Number of the next write. Writes are numbered in the order in which they get places.
     next_number: u64,
     /// Placed bytes that are on stable storage and have not been reported to the caller.
-    done: VecDeque<(StreamName, Range<u64>)>,
+    unreported: VecDeque<(StreamName, Range<u64>)>,
     /// Files with completed writes that have not been flushed since.
     unflushed: BTreeSet<u64>,
     patience: Backoff,
@@ -80,24 +80,24 @@ impl Write {
 
 impl Writes {
     /// Queues a cut that waits for a chunk.
-    pub(super) fn queue(&mut self, stream: StreamName, position: u64, cut: &Cut) {
-        self.waiting.push_back((stream, position, cut.id));
+    pub(super) fn queue(&mut self, stream: StreamName, position: u64, cut: &WaitingBlocks) {
+        self.waiting_cuts.push_back((stream, position, cut.id));
         self.waiting_bytes += cut.bytes;
     }
 
     /// Returns whether any bytes wait for a chunk or to be written.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty() || !self.placed.is_empty() || !self.hurried.is_empty()
+        !self.waiting_cuts.is_empty() || !self.placed_writes.is_empty() || !self.hurried.is_empty()
     }
 
     /// Returns whether any bytes wait for a chunk.
     pub(super) fn waits_for_place(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting_cuts.is_empty()
     }
 
     /// Returns the next placed bytes that have reached stable storage.
     pub(super) fn placed_now(&mut self) -> Option<(StreamName, Range<u64>)> {
-        self.done.pop_front()
+        self.unreported.pop_front()
     }
 
     /// Subtracts waiting bytes that are no longer needed from the total.
@@ -142,14 +142,14 @@ impl Writes {
 
     /// Returns the queue to take the next write from. Urgent writes come first. Other writes begin
     /// only while few of them are in flight.
-    fn next(&mut self) -> Option<&mut VecDeque<(Write, Output)>> {
+    fn next_queue(&mut self) -> Option<&mut VecDeque<(Write, Output)>> {
         if self.in_flight >= WRITES_MAX {
             return None;
         }
-        let others = self.later < LATER_MAX && !self.placed.is_empty();
+        let others = self.later < LATER_MAX && !self.placed_writes.is_empty();
         match self.hurried.is_empty() {
             false => Some(&mut self.hurried),
-            true => others.then_some(&mut self.placed),
+            true => others.then_some(&mut self.placed_writes),
         }
     }
 
@@ -171,7 +171,7 @@ impl Store {
             stream.cut_all(&mut self.spares, |position, cut| cuts.push((position, cut)));
             for (position, cut) in cuts {
                 self.writes.queue(name, position, &cut);
-                stream.wait(position, cut);
+                stream.queue_blocks(position, cut);
             }
             self.writes.gathered(name, before, stream.gathered());
         }
@@ -180,18 +180,18 @@ impl Store {
     /// Assigns places as long as chunks are free, and begins writes.
     pub(super) fn write<D: Disk>(&mut self, disk: &mut D) {
         self.place_all();
-        if self.writes.next().is_none() {
+        if self.writes.next_queue().is_none() {
             return;
         }
         if self.writes.short.is_some() && !self.writes.patience.may_try() {
             return;
         }
-        while let Some((write, _)) = self.writes.next().and_then(|queue| queue.front()) {
+        while let Some((write, _)) = self.writes.next_queue().and_then(|queue| queue.front()) {
             if let Err(error) = disk.open_ahead(write.address.file_id()) {
                 return self.not_opened(&error);
             }
             let writes = &mut self.writes;
-            let queue = writes.next().expect("just looked at");
+            let queue = writes.next_queue().expect("just looked at");
             let (write, output) = queue.pop_front().expect("just looked at");
             writes.in_flight += 1;
             writes.later += usize::from(write.durability == Durability::Later);
@@ -214,7 +214,7 @@ impl Store {
 
     /// Assigns places as long as chunks are free.
     pub(super) fn place_all(&mut self) {
-        while let Some((name, position, id)) = self.writes.waiting.front().copied() {
+        while let Some((name, position, id)) = self.writes.waiting_cuts.front().copied() {
             let waits = |stream: &&mut Stream| stream.has_cut(position, id);
             if self.streams.get_mut(&name).filter(waits).is_some() {
                 let part = position / self.layout.chunk();
@@ -223,7 +223,7 @@ impl Store {
                 };
                 self.place_at(name, position, id, address);
             }
-            self.writes.waiting.pop_front();
+            self.writes.waiting_cuts.pop_front();
         }
     }
 
@@ -234,13 +234,13 @@ impl Store {
         if let Some(chunk) = stream.open_chunk(part) {
             return Some(chunk.address);
         }
-        let address = self.space.take()?;
+        let address = self.space.allocate_chunk()?;
         Some(stream.add_chunk(part, address).address)
     }
 
     fn place_at(&mut self, name: StreamName, position: u64, id: u64, address: Address) {
         let stream = self.streams.get_mut(&name).expect("it waits");
-        let Cut { buffer, bytes, .. } = stream.take_cut(position, id).expect("it waits");
+        let WaitingBlocks { buffer, bytes, .. } = stream.take_cut(position, id).expect("it waits");
         self.writes.waiting_bytes -= bytes;
         let check = crc32c::crc32c(&buffer[..bytes]);
         let cut = (buffer.into(), bytes);
@@ -286,7 +286,7 @@ impl Store {
         writes.outstanding.insert(write.number, write);
         match durability {
             Durability::Flushed => writes.hurried.push_back((write, output)),
-            Durability::Later => writes.placed.push_back((write, output)),
+            Durability::Later => writes.placed_writes.push_back((write, output)),
         }
     }
 
@@ -316,7 +316,7 @@ impl Store {
             if write.durability == Durability::Flushed {
                 let from = write.part * self.layout.chunk() + u64::from(write.from) * BLOCK as u64;
                 let range = from..from + write.bytes as u64;
-                self.writes.done.push_back((write.stream, range));
+                self.writes.unreported.push_back((write.stream, range));
             }
         }
     }
@@ -333,7 +333,7 @@ impl Store {
             buffer.copy_from_slice(&output[at..at + bytes]);
             at += bytes;
             let id = 0;
-            let cut = Cut { id, buffer, bytes };
+            let cut = WaitingBlocks { id, buffer, bytes };
             if stream.take_back(write.part, write.address, blocks.start, cut, self.layout) {
                 self.writes.waiting_bytes += bytes;
             }
@@ -341,9 +341,11 @@ impl Store {
     }
 
     /// Cancels all writes that have not begun, after a failure. Their bytes remain in memory only.
-    pub(super) fn give_up_writes(&mut self) {
+    pub(super) fn cancel_writes(&mut self) {
         let hurried = std::mem::take(&mut self.writes.hurried);
-        for (write, output) in hurried.into_iter().chain(std::mem::take(&mut self.writes.placed)) {
+        for (write, output) in
+            hurried.into_iter().chain(std::mem::take(&mut self.writes.placed_writes))
+        {
             self.writes.outstanding.remove(&write.number);
             self.writes.outstanding_bytes -= write.bytes;
             self.take_back(write, output);

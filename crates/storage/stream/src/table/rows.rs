@@ -58,8 +58,8 @@ fn owner_of(key: &[u8], value: &[u8]) -> Option<(NodeId, (u32, u32))> {
     let (mut key, mut value) = (Fields(key), Fields(value));
     let owner = NodeId(key.u32()?);
     let last = (value.u32()?, value.u32()?);
-    key.end(())?;
-    value.end((owner, last))
+    key.finish(())?;
+    value.finish((owner, last))
 }
 
 const FORMAT: u8 = 1;
@@ -98,7 +98,7 @@ impl Table {
             let value = encode(named);
             (Part::Pieces.key(name), value)
         });
-        let owners = self.last.iter();
+        let owners = self.last_opened.iter();
         let owners = owners.map(|(owner, last)| (owner_key(*owner), owner_value(*last)));
         let last = (self.last_id > 0).then(|| {
             let value = self.last_id.to_be_bytes().to_vec();
@@ -112,7 +112,7 @@ impl Table {
         let unsaved = std::mem::take(&mut self.unsaved);
         let owners = std::mem::take(&mut self.unsaved_owners);
         let owners = owners.into_iter().map(|owner| {
-            let value = self.last.get(&owner).copied().map(owner_value);
+            let value = self.last_opened.get(&owner).copied().map(owner_value);
             (owner_key(owner), value)
         });
         let created = unsaved.iter().any(|(_, part)| *part == Part::End);
@@ -143,7 +143,7 @@ impl Table {
             if *prefix == OWNER {
                 let owner =
                     owner_of(text, &value).ok_or(Unreadable("an owner without a number"))?;
-                table.last.extend([owner]);
+                table.last_opened.extend([owner]);
                 continue;
             }
             let name = std::str::from_utf8(text).ok();
@@ -163,7 +163,7 @@ impl Table {
         }
         for (name, named) in &mut table.streams {
             named.end = *ends.get(name).ok_or(Unreadable("a stream without an end"))?;
-            let last = named.last();
+            let last = named.last_piece();
             let mut below = named.marks.iter().map(|(_, below)| *below);
             let ahead = below.any(|below| below > named.end);
             if named.end < last.first || named.start > named.end || ahead {
@@ -173,11 +173,11 @@ impl Table {
                 table.open.insert(last.stream, name.clone());
             }
             for piece in &named.pieces {
-                if !table.known.insert(piece.stream) {
+                if !table.inner_streams.insert(piece.stream) {
                     return Err(Unreadable("an inner stream that two pieces name"));
                 }
                 let StreamName { owner, boot, number } = piece.stream;
-                let known = table.last.get(&owner);
+                let known = table.last_opened.get(&owner);
                 if known.is_none_or(|known| *known < (boot, number)) {
                     return Err(Unreadable("an inner stream that its owner did not open"));
                 }

@@ -20,7 +20,7 @@ fn slots(from: u64, to: u64) -> SlotRange {
 fn open(table: &mut Table, how: OpenMode, writer: u128, number: u32) -> Reply {
     let command = Command::Open {
         name: name("s"),
-        how,
+        mode: how,
         writer: Writer(writer),
         stream: inner(number),
         now_ms: 7,
@@ -40,7 +40,7 @@ fn close(table: &mut Table, number: u32, finish: bool) -> Reply {
 
 fn trim(table: &mut Table, before: u64) -> Reply {
     let name = name("s");
-    table.execute(Slot(9), &Command::Trim { name, before }.encode())
+    table.execute(Slot(9), &Command::Trim { name, retain_from: before }.encode())
 }
 
 /// Appends content of inner stream `number` at positions `from` to `to`, in slots starting at 1000.
@@ -294,20 +294,20 @@ fn rows_are_the_table() {
                 },
                 9 => Command::Age { now_ms: step },
                 0 => Command::Remove { name },
-                1 => Command::Trim { name, before },
+                1 => Command::Trim { name, retain_from: before },
                 2 => Command::Close { stream: inner(number - 1), finish: dice.below(4) == 0 },
                 _ => Command::Open {
                     name,
-                    how: hows[dice.index(4)],
+                    mode: hows[dice.index(4)],
                     writer: Writer(u128::from(dice.below(2))),
                     stream: inner(number),
                     now_ms: step,
                 },
             };
             let _ = table.execute(Slot(step + 1), &command.encode());
-            let some = table.open().next();
+            let some = table.open_streams().next();
             if let Some(stream) = some {
-                let next = table.next(stream).unwrap();
+                let next = table.next_position(stream).unwrap();
                 table.append(stream, 0, slots(next, next + dice.below(4)));
             }
             for (key, value) in table.take_rows() {

@@ -12,9 +12,9 @@ use crate::{
 impl Endpoint {
     /// Sends the requests and reports that are due.
     pub(super) fn poll_heard(&mut self, now: Time) {
-        let nodes: Vec<NodeId> = self.heard.keys().copied().collect();
+        let nodes: Vec<NodeId> = self.received_channels.keys().copied().collect();
         for owner in nodes {
-            let heard = self.heard.get_mut(&owner).expect("listed above");
+            let heard = self.received_channels.get_mut(&owner).expect("listed above");
             let boot = heard.boot;
             let mut results = Vec::new();
             for (&channel, listened) in &mut heard.channels {
@@ -82,6 +82,6 @@ impl super::Listened {
             return None;
         }
         self.report_at = now.plus_us(every_us);
-        Some((missed, self.inbound.lost(), self.inbound.top()))
+        Some((missed, self.inbound.requested_total(), self.inbound.top()))
     }
 }

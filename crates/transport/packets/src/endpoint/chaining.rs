@@ -11,7 +11,7 @@ use quorate_core::node_id::{Member, NodeId};
 
 use crate::{
     body::{Body, CHAIN_MAX, Chain},
-    endpoint::{Endpoint, Outgoing, To},
+    endpoint::{Destination, Endpoint, Outgoing},
     header::Header,
 };
 
@@ -21,15 +21,15 @@ const RELAYED_MAX: usize = 8192;
 /// This node's own chain, and the datagrams to forward along other nodes' chains.
 #[derive(Default)]
 pub(super) struct Chaining {
-    own: Chain,
+    own_chain: Chain,
     /// Nodes of the previous chain, if there is no chain now.
-    ended: Vec<NodeId>,
+    former_nodes: Vec<NodeId>,
     relayed: Vec<Outgoing>,
 }
 
 /// This node's place in another node's chain.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct ChainPosition {
     number: u32,
     /// Next node in the chain, or `None` at its end.
     successor: Option<NodeId>,
@@ -46,22 +46,22 @@ impl Endpoint {
             false => limits.link_bytes_s / 100 * limits.chain_percent,
         };
         self.set_group_link(link_bytes_s);
-        let before = mem::take(&mut self.chaining.own.nodes);
-        let number = self.chaining.own.number + 1;
-        self.chaining.own = Chain { number, nodes };
-        self.tell_chain();
-        if self.chaining.own.nodes.is_empty() {
-            self.chaining.ended = before;
-            self.tell_chain();
+        let before = mem::take(&mut self.chaining.own_chain.nodes);
+        let number = self.chaining.own_chain.number + 1;
+        self.chaining.own_chain = Chain { number, nodes };
+        self.announce_chain();
+        if self.chaining.own_chain.nodes.is_empty() {
+            self.chaining.former_nodes = before;
+            self.announce_chain();
         }
     }
 
     /// Announces the chain to its nodes again, because announcements may be lost. If the chain has
     /// ended, its former nodes are notified of that.
-    pub fn tell_chain(&mut self) {
-        let chain = &self.chaining.own;
+    pub fn announce_chain(&mut self) {
+        let chain = &self.chaining.own_chain;
         let nodes = match chain.nodes.is_empty() {
-            true => &self.chaining.ended,
+            true => &self.chaining.former_nodes,
             false => &chain.nodes,
         };
         let members: Vec<Member> = nodes.iter().filter_map(|node| self.gate.peer(*node)).collect();
@@ -72,7 +72,7 @@ impl Endpoint {
     }
 
     pub fn first_of_chain(&self) -> Option<NodeId> {
-        self.chaining.own.nodes.first().copied()
+        self.chaining.own_chain.nodes.first().copied()
     }
 
     /// Takes the datagrams to forward, in the order of their arrival.
@@ -82,7 +82,7 @@ impl Endpoint {
 
     pub(super) fn on_chain(&mut self, from: NodeId, chain: &Chain) {
         let me = self.me.node;
-        let Some(heard) = self.heard.get_mut(&from) else {
+        let Some(heard) = self.received_channels.get_mut(&from) else {
             return;
         };
         // [chain-1] An older chain never replaces a newer one.
@@ -91,7 +91,7 @@ impl Endpoint {
         }
         let mut behind = chain.nodes.iter().copied().skip_while(|node| *node != me);
         let successor = behind.nth(1).filter(|node| *node != from);
-        heard.place = Some(Place { number: chain.number, successor });
+        heard.place = Some(ChainPosition { number: chain.number, successor });
         // Forwarding by several nodes takes longer than direct delivery, so a late datagram is not
         // yet missing.
         let grace_us = match chain.nodes.is_empty() {
@@ -103,10 +103,10 @@ impl Endpoint {
         }
     }
 
-    /// Forwards a multicast datagram that arrived for the first time to the next node in the chain.
-    pub(super) fn relay(&mut self, header: &Header, datagram: &[u8]) {
+    /// Forwards a group datagram that arrived for the first time to the next node in the chain.
+    pub(super) fn forward_datagram(&mut self, header: &Header, datagram: &[u8]) {
         let heard = self
-            .heard
+            .received_channels
             .get(&header.sender)
             .filter(|heard| heard.boot == header.boot && !header.to_one);
         let successor = heard.and_then(|heard| heard.place?.successor);
@@ -115,7 +115,9 @@ impl Endpoint {
         };
         if self.chaining.relayed.len() < RELAYED_MAX {
             self.counters.relayed += 1;
-            self.chaining.relayed.push(Outgoing { to: To::Node(node), bytes: datagram.to_vec() });
+            self.chaining
+                .relayed
+                .push(Outgoing { to: Destination::Node(node), bytes: datagram.to_vec() });
         }
     }
 }

@@ -6,33 +6,33 @@ use quorate_core::node_id::{Member, NodeId};
 
 use crate::{
     body::Body,
-    endpoint::{Outgoing, To},
+    endpoint::{Destination, Outgoing},
     envelope,
     header::{CONTROL, HEADER_BYTES, Header, Kind},
-    trust::{Group, Keys, Place, Seal},
+    trust::{Group, Keys, Seal, TagContext},
 };
 
 const OUTGOING_MAX: usize = 4096;
 
 pub(super) struct Control {
-    place: Place,
+    place: TagContext,
     hint: u32,
     key: u8,
     seal: Seal,
-    next: u64,
+    next_number: u64,
     outgoing: Vec<Outgoing>,
 }
 
 impl Control {
     pub(super) fn new(me: Member, boot: u32, group: Group, keys: &Keys) -> Self {
-        let place = Place { group, sender: me, boot, channel: CONTROL };
+        let place = TagContext { group, sender: me, boot, channel: CONTROL };
         let (key, with) = keys.current();
         Self {
             hint: group.hint(),
             key,
             seal: Seal::new(with, &place),
             place,
-            next: 1,
+            next_number: 1,
             outgoing: Vec::new(),
         }
     }
@@ -42,11 +42,11 @@ impl Control {
         (self.key, self.seal) = (key, Seal::new(with, &self.place));
     }
 
-    pub(super) const fn next(&self) -> u64 {
-        self.next
+    pub(super) const fn next_number(&self) -> u64 {
+        self.next_number
     }
 
-    pub(super) fn take(&mut self) -> Vec<Outgoing> {
+    pub(super) fn take_outgoing(&mut self) -> Vec<Outgoing> {
         mem::take(&mut self.outgoing)
     }
 
@@ -62,11 +62,10 @@ impl Control {
         }
     }
 
-    /// Queues a datagram of one of this node's channels for retransmission to the multicast group
-    /// ([pkt-7]).
-    pub(super) fn again(&mut self, datagram: &[u8]) {
+    /// Queues a datagram of one of this node's channels for retransmission to the group ([pkt-7]).
+    pub(super) fn queue_retransmission(&mut self, datagram: &[u8]) {
         let bytes = datagram.to_vec();
-        self.push(To::Group, bytes);
+        self.push(Destination::Group, bytes);
     }
 
     fn queue_part(&mut self, to: Option<Member>, body: &Body<'_>, (index, count): (u16, u16)) {
@@ -78,18 +77,18 @@ impl Control {
             sender: self.place.sender.node,
             boot: self.place.boot,
             group: self.hint,
-            number: self.next,
+            number: self.next_number,
             index,
             count,
         };
-        self.next += 1;
+        self.next_number += 1;
         let mut bytes = header.bytes().to_vec();
         body.write(&mut bytes);
         self.seal.seal(&mut bytes, to);
-        self.push(to.map_or(To::Group, |to| To::Node(to.node)), bytes);
+        self.push(to.map_or(Destination::Group, |to| Destination::Node(to.node)), bytes);
     }
 
-    fn push(&mut self, to: To, bytes: Vec<u8>) {
+    fn push(&mut self, to: Destination, bytes: Vec<u8>) {
         if self.outgoing.len() < OUTGOING_MAX {
             self.outgoing.push(Outgoing { to, bytes });
         }

@@ -40,11 +40,11 @@ impl Endpoint {
             self.events.push(Event::Introduced(introduction));
         }
         if let (Some(heard), Body::Fragment(_) | Body::Tail(_)) =
-            (self.heard.get_mut(&from), &admitted.body)
+            (self.received_channels.get_mut(&from), &admitted.body)
         {
             heard.alive = Some(now);
         }
-        self.relay(&header, datagram);
+        self.forward_datagram(&header, datagram);
         match admitted.body {
             Body::Chain(chain) => self.on_chain(from, &chain),
             Body::Fragment(part) => {
@@ -56,7 +56,7 @@ impl Endpoint {
                     inbound.on_tail(tail.next, now, quota, happened);
                 });
                 if tail.ballot.node == from {
-                    self.hear_leader(tail.ballot);
+                    self.handle_leader_frame(tail.ballot);
                 }
                 self.events.push(Event::TailReceived { from, tail });
             }
@@ -88,7 +88,7 @@ impl Endpoint {
                 }
             }
             Body::Repair(part) => {
-                let heard = self.heard.get_mut(&from);
+                let heard = self.received_channels.get_mut(&from);
                 let place = (header.index, header.count);
                 let original = heard.and_then(|heard| heard.joins.add(header.first(), place, part));
                 if let Some(original) = original {
@@ -137,7 +137,7 @@ impl Endpoint {
 
     fn on_probe(&mut self, from: NodeId, nonce: u64, now: Time) {
         let member = self.gate.peer(from).or_else(|| self.gate.member(from));
-        if let Some(member) = member.filter(|_| self.answers.take(1, now)) {
+        if let Some(member) = member.filter(|_| self.answers.take_bytes(1, now)) {
             let channels = self.introduction(from).channels;
             let answer = Answer { nonce, channels };
             self.control.queue_datagram(Some(member), &Body::Answer(answer));
@@ -150,7 +150,7 @@ impl Endpoint {
         of: ChannelName,
         work: impl FnOnce(&mut Inbound, &mut Quota, &mut Vec<ChannelEvent>),
     ) {
-        let heard = self.heard.get_mut(&of.owner).filter(|heard| heard.boot == of.boot);
+        let heard = self.received_channels.get_mut(&of.owner).filter(|heard| heard.boot == of.boot);
         let Some(PeerState { channels, quota, .. }) = heard else {
             return;
         };
@@ -171,13 +171,13 @@ impl Endpoint {
     ) {
         let of = name(header, header.channel);
         if self.keeps && !header.to_one {
-            self.kept.keep(of, header.number, datagram);
+            self.retained.store_datagram(of, header.number, datagram);
         }
         // [pkt-7] A datagram sent to the group has also reached the nodes that wait for it, but a
         // repair has reached only this node.
-        for node in self.kept.take_waiting(of, header.number) {
+        for node in self.retained.take_waiting(of, header.number) {
             if let (Arrival::Repaired, Some(to)) = (way, self.gate.peer(node))
-                && self.repairs[1].take(datagram.len(), now)
+                && self.repairs[1].take_bytes(datagram.len(), now)
             {
                 self.counters.repaired += 1;
                 self.control.repair(to, datagram, self.limits.datagram_bytes);
@@ -185,17 +185,17 @@ impl Endpoint {
         }
         let place = (header.number, header.index, header.count);
         self.on_channel(of, |inbound, quota, happened| {
-            inbound.receive(place, part, now, quota, happened);
+            inbound.receive_part(place, part, now, quota, happened);
         });
     }
 
     /// [pkt-5] Accepts an original in a repair from any node, if it is missing.
     fn on_repair(&mut self, original: &[u8], now: Time) -> Result<(), Refusal> {
-        let heard = &self.heard;
+        let heard = &self.received_channels;
         let wanted = |header: &Header| {
             let channels = heard.get(&header.sender).map(|heard| &heard.channels);
             let listened = channels.and_then(|channels| channels.get(&header.channel));
-            listened.is_some_and(|listened| listened.inbound.wants(header.number))
+            listened.is_some_and(|listened| listened.inbound.is_missing(header.number))
         };
         let admitted = self.gate.admit_repaired(original, wanted)?;
         if let Body::Fragment(part) = admitted.body {
@@ -215,7 +215,7 @@ impl Endpoint {
         let ranges: Vec<Range<u64>> = gone.iter().take(RANGES_MAX).collect();
         if let Some(to) = self.gate.peer(from)
             && !ranges.is_empty()
-            && self.answers.take(1, now)
+            && self.answers.take_bytes(1, now)
         {
             self.control.queue_datagram(Some(to), &Body::Gone(Numbers { of, ranges }));
         }
@@ -246,15 +246,15 @@ impl Endpoint {
                 continue;
             };
             let verdict = if to_group {
-                channel.asked.judge(number, from, now, self.rtt_us)
+                channel.repair_requests.decide_response(number, from, now, self.rtt_us)
             } else {
                 Verdict::One
             };
             if verdict == Verdict::Silence {
                 continue;
             }
-            if !self.repairs[0].take(datagram.len(), now) {
-                channel.asked.undo(number);
+            if !self.repairs[0].take_bytes(datagram.len(), now) {
+                channel.repair_requests.undo(number);
                 break;
             }
             match verdict {
@@ -264,7 +264,7 @@ impl Endpoint {
                 }
                 Verdict::Group => {
                     self.counters.repeated += 1;
-                    self.control.again(datagram);
+                    self.control.queue_retransmission(datagram);
                 }
                 Verdict::Silence => {}
             }
@@ -280,11 +280,11 @@ impl Endpoint {
         let Some(to) = self.gate.peer(from) else {
             return gone;
         };
-        let known = self.heard.get(&of.owner).filter(|heard| heard.boot == of.boot);
+        let known = self.received_channels.get(&of.owner).filter(|heard| heard.boot == of.boot);
         let inbound = known.and_then(|heard| heard.channels.get(&of.channel));
         for number in numbers.ranges.iter().cloned().flatten().take(ANSWERED_MAX) {
-            if let Some(datagram) = self.kept.datagram(of, number) {
-                if !self.repairs[1].take(datagram.len(), now) {
+            if let Some(datagram) = self.retained.datagram(of, number) {
+                if !self.repairs[1].take_bytes(datagram.len(), now) {
                     break;
                 }
                 self.counters.repaired += 1;
@@ -300,9 +300,9 @@ impl Endpoint {
         // [pkt-7] This node requests each missing packet only once itself, and forwards what
         // arrives.
         for number in missing {
-            self.kept.wait(of, number, from);
+            self.retained.add_waiting_node(of, number, from);
             self.on_channel(of, |inbound, quota, happened| {
-                inbound.hurry(&(number..number + 1), now, quota, happened);
+                inbound.request_at_once(&(number..number + 1), now, quota, happened);
             });
         }
         gone

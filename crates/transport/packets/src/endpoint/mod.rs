@@ -63,8 +63,8 @@ pub struct Settings {
 
 /// Destination of an outgoing datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum To {
-    /// The multicast address.
+pub enum Destination {
+    /// The group's address.
     Group,
     /// The node's address, as learned from its handshake ([pkt-5]).
     Node(NodeId),
@@ -73,7 +73,7 @@ pub enum To {
 /// A sealed datagram to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    pub to: To,
+    pub to: Destination,
     pub bytes: Vec<u8>,
 }
 
@@ -121,10 +121,10 @@ pub struct Endpoint {
     /// Open channels of this node, by number.
     channels: BTreeMap<u8, Channel>,
     /// Next sequence numbers of closed channels, by channel number.
-    closed: BTreeMap<u8, u64>,
+    closed_channels: BTreeMap<u8, u64>,
     /// State of received channels, by node.
-    heard: BTreeMap<NodeId, PeerState>,
-    kept: RetainedDatagrams,
+    received_channels: BTreeMap<NodeId, PeerState>,
+    retained: RetainedDatagrams,
     /// Nodes to request repairs from before the owner.
     acceptors: Vec<NodeId>,
     rtt_us: u64,
@@ -194,7 +194,7 @@ struct PeerState {
     /// Arrival time of the node's latest original datagram ([gap-4]).
     alive: Option<Time>,
     /// This node's place in the other node's chain, if it is in one.
-    place: Option<chaining::Place>,
+    place: Option<chaining::ChainPosition>,
 }
 
 /// A channel that this node listens to.
@@ -221,9 +221,9 @@ impl Endpoint {
             delivery,
             keeps,
             channels: BTreeMap::new(),
-            closed: BTreeMap::new(),
-            heard: BTreeMap::new(),
-            kept: RetainedDatagrams::new(&limits),
+            closed_channels: BTreeMap::new(),
+            received_channels: BTreeMap::new(),
+            retained: RetainedDatagrams::new(&limits),
             acceptors: Vec::new(),
             rtt_us: RTT_US_FIRST,
             repairs,
@@ -240,7 +240,7 @@ impl Endpoint {
 
     /// Returns the introduction for one peer, with the channels that it may listen to.
     pub fn introduction(&self, to: NodeId) -> Introduction {
-        let control = Opening { channel: CONTROL, to_one: false, from: self.control.next() };
+        let control = Opening { channel: CONTROL, to_one: false, from: self.control.next_number() };
         let mut channels = vec![control];
         for (&channel, sending) in &self.channels {
             let one = sending.outbound.to();
@@ -248,7 +248,7 @@ impl Endpoint {
                 channels.push(Opening {
                     channel,
                     to_one: one.is_some(),
-                    from: sending.outbound.next(),
+                    from: sending.outbound.next_number(),
                 });
             }
         }
@@ -264,7 +264,7 @@ impl Endpoint {
             Introduced::Known => {}
             // All state of an older boot is obsolete, including partial messages ([pkt-1]).
             Introduced::New => {
-                self.kept.forget(node);
+                self.retained.drop_owner(node);
                 let heard = PeerState {
                     boot: introduction.boot,
                     quota: Quota::new(&self.limits),
@@ -273,12 +273,12 @@ impl Endpoint {
                     alive: None,
                     place: None,
                 };
-                self.heard.insert(node, heard);
+                self.received_channels.insert(node, heard);
             }
         }
-        let heard = self.heard.get_mut(&node).expect("introduced");
+        let heard = self.received_channels.get_mut(&node).expect("introduced");
         for opening in &introduction.channels {
-            if opening.channel == CONTROL || !self.gate.hears(node, opening.channel) {
+            if opening.channel == CONTROL || !self.gate.may_listen(node, opening.channel) {
                 continue;
             }
             let dice = self.dice.fork();
@@ -295,21 +295,21 @@ impl Endpoint {
     /// Stops accepting datagrams from a node.
     pub fn part(&mut self, node: NodeId) {
         self.gate.part(node);
-        self.heard.remove(&node);
-        self.kept.forget(node);
+        self.received_channels.remove(&node);
+        self.retained.drop_owner(node);
         self.probes.remove(&node);
     }
 
     /// Sets the nodes that may request an introduction: the members of the group, and its learners.
-    pub fn allow(&mut self, members: &[Member]) {
-        self.gate.allow(members);
+    pub fn set_allowed(&mut self, members: &[Member]) {
+        self.gate.set_allowed(members);
     }
 
     /// Sets whether received datagrams are retained for other nodes. If not, drops the retained
     /// ones.
     pub fn set_keeps(&mut self, keeps: bool) {
         if self.keeps && !keeps {
-            self.kept = RetainedDatagrams::new(&self.limits);
+            self.retained = RetainedDatagrams::new(&self.limits);
         }
         self.keeps = keeps;
     }
@@ -322,7 +322,7 @@ impl Endpoint {
     /// Sets the round-trip time to other nodes in microseconds, as measured by the caller.
     pub fn set_rtt(&mut self, rtt_us: u64) {
         self.rtt_us = rtt_us;
-        for heard in self.heard.values_mut() {
+        for heard in self.received_channels.values_mut() {
             for listened in heard.channels.values_mut() {
                 listened.inbound.set_rtt(rtt_us, &self.limits);
             }
@@ -354,13 +354,13 @@ impl Endpoint {
     /// [gap-2] Returns the number below which all of a channel's messages are delivered or given
     /// up.
     pub fn done_to(&self, of: ChannelName) -> Option<u64> {
-        let heard = self.heard.get(&of.owner).filter(|heard| heard.boot == of.boot)?;
+        let heard = self.received_channels.get(&of.owner).filter(|heard| heard.boot == of.boot)?;
         Some(heard.channels.get(&of.channel)?.inbound.done_to())
     }
 
     /// [gap-2] Handles a heartbeat, received on any path, that contains the number of the channel's
     /// next datagram. Lower numbers that have not arrived are missing.
-    pub fn hear_next(&mut self, of: ChannelName, next: u64, now: Time) {
+    pub fn handle_next_number(&mut self, of: ChannelName, next: u64, now: Time) {
         self.on_channel(of, |inbound, quota, happened| {
             inbound.on_tail(next, now, quota, happened);
         });
@@ -368,13 +368,13 @@ impl Endpoint {
 
     /// Returns when a node's latest original datagram arrived. Repairs and answers sent by other
     /// nodes on its behalf do not prove that it is alive.
-    pub fn alive(&self, node: NodeId) -> Option<Time> {
-        self.heard.get(&node)?.alive
+    pub fn last_original_at(&self, node: NodeId) -> Option<Time> {
+        self.received_channels.get(&node)?.alive
     }
 
     /// Returns the memory quota used by a sender's incomplete or waiting messages.
     pub fn quota(&self, node: NodeId) -> Option<&Quota> {
-        self.heard.get(&node).map(|heard| &heard.quota)
+        self.received_channels.get(&node).map(|heard| &heard.quota)
     }
 
     /// Takes the events since the last call. Call it after each [`Self::handle`] and
@@ -386,15 +386,15 @@ impl Endpoint {
     /// Takes the datagrams of the control channel: requests, answers and repairs. The queue is
     /// bounded: if it is not drained in time, datagrams are dropped.
     pub fn take_control(&mut self) -> Vec<Outgoing> {
-        self.control.take()
+        self.control.take_outgoing()
     }
 
     /// Returns when [`Self::poll`] is due next. For paced data, see [`Self::data_due`].
     pub fn next_due(&self) -> Option<Time> {
         // A tail waits until everything has been sent.
         let idle = self.channels.values().filter(|channel| !channel.outbound.has_unsent());
-        let tails = idle.filter_map(|channel| channel.tail.due());
-        let heard = self.heard.values().flat_map(|heard| heard.channels.values());
+        let tails = idle.filter_map(|channel| channel.tail.next_tail_at());
+        let heard = self.received_channels.values().flat_map(|heard| heard.channels.values());
         let waits = heard.flat_map(|listened| {
             let report = listened.inbound.has_missed().then_some(listened.report_at);
             [listened.inbound.next_due(), report]
@@ -414,7 +414,7 @@ impl Endpoint {
             self.events.push(match one {
                 ChannelEvent::Message { numbers, bytes } => Event::Message { of, numbers, bytes },
                 ChannelEvent::GivenUp(numbers) => {
-                    self.kept.give_up(of, &numbers);
+                    self.retained.forget_waiting(of, &numbers);
                     Event::GivenUp { of, numbers }
                 }
             });

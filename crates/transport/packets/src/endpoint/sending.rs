@@ -10,30 +10,30 @@ use quorate_core::{
 use crate::{
     body::{Body, Tail},
     buffer::Run,
-    endpoint::{Endpoint, Event, To},
+    endpoint::{Destination, Endpoint, Event},
     header::CONTROL,
     limits::OWN_CHANNELS_MAX,
     rate::{Losses, Pacer},
     send::{Outbound, PushError, RepairRequests, Sent, TailTimer},
-    trust::{Group, Keys, Place, Seal},
+    trust::{Group, Keys, Seal, TagContext},
 };
 
 /// Batching period of a paced channel, in microseconds of sending at the current rate.
 const TOGETHER_US: u64 = 200;
 
 pub(super) struct Channel {
-    place: Place,
+    place: TagContext,
     pub(super) outbound: Outbound,
     key: u8,
     seal: Seal,
-    pub(super) asked: RepairRequests,
+    pub(super) repair_requests: RepairRequests,
     pub(super) losses: Losses,
     pub(super) pacer: Pacer,
     pub(super) tail: TailTimer,
     /// Ballot and decided slot that tails announce.
-    told: (Ballot, Slot),
-    /// [rate-3] The higher ballot, once a frame from its leader has arrived by multicast.
-    stopped: Option<Ballot>,
+    announced: (Ballot, Slot),
+    /// [rate-3] The higher ballot, once a frame from its leader has arrived on the group.
+    stopped_by: Option<Ballot>,
 }
 
 impl Channel {
@@ -47,7 +47,7 @@ impl Channel {
 /// Returns the number of bytes that a paced channel collects before it sends: all that are
 /// queued, but at most one batching period's worth, and at least a datagram. Waking up for each
 /// datagram would cost more than sending it.
-fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
+fn batch_threshold(pacer: &Pacer, outbound: &Outbound) -> usize {
     let moment = pacer.bytes_in(TOGETHER_US);
     outbound.unsent_bytes_within(moment).max(outbound.datagram_bytes())
 }
@@ -70,19 +70,19 @@ impl Endpoint {
         if channel == CONTROL || self.channels.contains_key(&channel) || full {
             return Err(ChannelUnavailable);
         }
-        let place = Place { group: self.group, sender: self.me, boot: self.boot, channel };
+        let place = TagContext { group: self.group, sender: self.me, boot: self.boot, channel };
         let (key, with) = self.gate.keys().current();
         let opened = Channel {
             outbound: Outbound::new(
                 self.control.template(channel, to),
                 to,
-                self.closed.remove(&channel).unwrap_or(1),
+                self.closed_channels.remove(&channel).unwrap_or(1),
                 &self.limits,
             ),
             key,
             seal: Seal::new(with, &place),
             place,
-            asked: RepairRequests::default(),
+            repair_requests: RepairRequests::default(),
             losses: Losses::default(),
             pacer: Pacer::new(self.limits.link_bytes_s, now),
             tail: TailTimer::new(
@@ -92,8 +92,8 @@ impl Endpoint {
                     None => self.limits.heartbeat_us,
                 },
             ),
-            told: (Ballot::ZERO, Slot(0)),
-            stopped: None,
+            announced: (Ballot::ZERO, Slot(0)),
+            stopped_by: None,
         };
         self.channels.insert(channel, opened);
         Ok(())
@@ -103,7 +103,7 @@ impl Endpoint {
     /// channel number is reopened, for any receiver, sequence numbers continue ([pkt-1]).
     pub fn close(&mut self, channel: u8) {
         if let Some(ended) = self.channels.remove(&channel) {
-            self.closed.insert(channel, ended.outbound.sent_to());
+            self.closed_channels.insert(channel, ended.outbound.sent_to());
         }
     }
 
@@ -122,7 +122,7 @@ impl Endpoint {
     /// Queues a message that consists of several slices. The channel must be open.
     pub fn send_pieces(&mut self, channel: u8, message: &[&[u8]]) -> Result<Sent, PushError> {
         let channel = self.channels.get_mut(&channel).expect("the channel is open");
-        if channel.stopped.is_some() {
+        if channel.stopped_by.is_some() {
             return Err(PushError::Stopped);
         }
         channel.outbound.push(message, channel.key, &channel.seal)
@@ -136,7 +136,7 @@ impl Endpoint {
 
     /// Returns the number of a channel's next datagram, which heartbeats contain ([gap-2]).
     pub fn next_number(&self, channel: u8) -> Option<u64> {
-        self.channels.get(&channel).map(|channel| channel.outbound.next())
+        self.channels.get(&channel).map(|channel| channel.outbound.next_number())
     }
 
     /// Returns one past the number of the last datagram sent on a channel. No higher number can be
@@ -154,15 +154,15 @@ impl Endpoint {
     }
 
     /// Sets the decided slot that tails announce, with the ballot of its values ([told-2]).
-    pub fn tell(&mut self, channel: u8, ballot: Ballot, decided_to: Slot, now: Time) {
+    pub fn set_announced(&mut self, channel: u8, ballot: Ballot, decided_to: Slot, now: Time) {
         let Some(channel) = self.channels.get_mut(&channel) else {
             return;
         };
-        if channel.told == (ballot, decided_to) {
+        if channel.announced == (ballot, decided_to) {
             return;
         }
-        channel.stopped = channel.stopped.filter(|by| ballot <= *by);
-        channel.told = (ballot, decided_to);
+        channel.stopped_by = channel.stopped_by.filter(|by| ballot <= *by);
+        channel.announced = (ballot, decided_to);
         if !channel.outbound.has_unsent() {
             channel.tail.restart(now);
         }
@@ -171,11 +171,11 @@ impl Endpoint {
     /// [rate-3] Handles a frame from the leader of `ballot`, received by multicast. If this node
     /// sends proposals of a lower ballot by multicast, it stops at once and drops what it has not
     /// sent.
-    pub fn hear_leader(&mut self, ballot: Ballot) {
+    pub fn handle_leader_frame(&mut self, ballot: Ballot) {
         for channel in self.channels.values_mut() {
-            let lower = channel.told.0 < ballot && channel.told.0 > Ballot::ZERO;
-            if channel.outbound.to().is_none() && lower && channel.stopped < Some(ballot) {
-                channel.stopped = Some(ballot);
+            let lower = channel.announced.0 < ballot && channel.announced.0 > Ballot::ZERO;
+            if channel.outbound.to().is_none() && lower && channel.stopped_by < Some(ballot) {
+                channel.stopped_by = Some(ballot);
                 channel.outbound.take_back_unsent();
                 channel.tail.stop();
                 self.events.push(Event::Stopped(ballot));
@@ -185,17 +185,17 @@ impl Endpoint {
 
     /// Returns the next datagrams of a channel, for one system call, if the rate permits sending
     /// now. They count as sent.
-    pub fn take_data(&mut self, channel: u8, now: Time) -> Option<(To, Run<'_>)> {
+    pub fn take_data(&mut self, channel: u8, now: Time) -> Option<(Destination, Run<'_>)> {
         let channel = self.channels.get_mut(&channel)?;
         let Channel { outbound, losses, pacer, tail, .. } = channel;
-        pacer.poll(now, || losses.take());
+        pacer.poll(now, || losses.end_period());
         let level = pacer.level(now);
-        if !outbound.has_unsent() || level < enough(pacer, outbound) {
+        if !outbound.has_unsent() || level < batch_threshold(pacer, outbound) {
             return None;
         }
-        let next = outbound.next();
-        let to = outbound.to().map_or(To::Group, |to| To::Node(to.node));
-        let run = outbound.take(level)?;
+        let next = outbound.next_number();
+        let to = outbound.to().map_or(Destination::Group, |to| Destination::Node(to.node));
+        let run = outbound.take_run(level)?;
         losses.sent(run.numbers.end, now);
         pacer.sent(run.bytes.len(), now);
         if run.numbers.end == next {
@@ -218,7 +218,7 @@ impl Endpoint {
     pub fn data_due(&self, channel: u8) -> Option<Time> {
         let channel = self.channels.get(&channel)?;
         let waits = channel.outbound.has_unsent();
-        waits.then(|| channel.pacer.due(enough(&channel.pacer, &channel.outbound)))
+        waits.then(|| channel.pacer.send_at(batch_threshold(&channel.pacer, &channel.outbound)))
     }
 
     /// Records that the kernel or the device dropped a datagram on `channel` ([rate-2]).
@@ -252,7 +252,7 @@ impl Endpoint {
             if channel.outbound.has_unsent() || !channel.tail.poll(now) {
                 continue;
             }
-            let (ballot, decided_to) = channel.told;
+            let (ballot, decided_to) = channel.announced;
             let tail =
                 Tail { channel: number, next: channel.outbound.sent_to(), ballot, decided_to };
             self.control.queue_datagram(channel.outbound.to(), &Body::Tail(tail));

@@ -8,7 +8,7 @@ pub struct Buffered {
     /// Actual size, in bytes.
     pub bytes: usize,
     /// Requested size, in bytes.
-    pub wanted: usize,
+    pub requested: usize,
     /// Maximum number of waiting frames, however short they are.
     pub frames: usize,
 }
@@ -17,13 +17,13 @@ impl Buffered {
     /// Returns whether the size is less than half of the request. It is rarely exact, because a
     /// ring consists of whole blocks.
     pub const fn is_short(self) -> bool {
-        self.bytes < self.wanted / 2
+        self.bytes < self.requested / 2
     }
 }
 
 impl fmt::Display for Buffered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bytes, wanted, frames } = self;
+        let Self { bytes, requested: wanted, frames } = self;
         write!(f, "receive ring of {frames} frames in {bytes} bytes")?;
         if self.is_short() {
             write!(
@@ -44,7 +44,7 @@ mod tests {
     fn a_short_ring_says_what_to_do() {
         let say = |bytes, wanted| {
             let frames = 41;
-            Buffered { bytes, wanted, frames }.to_string()
+            Buffered { bytes, requested: wanted, frames }.to_string()
         };
         assert_eq!(say(65_536, 70_000), "receive ring of 41 frames in 65536 bytes");
         assert_eq!(

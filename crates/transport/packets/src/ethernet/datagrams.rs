@@ -17,14 +17,14 @@ use crate::ethernet::{
     sending::Run,
     shape::Shape,
     slot::{self, FrameFilter},
-    system::{self, Place},
+    system::{self, SocketBinding},
     xdp::{Mode, Ways, Xdp, XdpError},
 };
 
 /// Maximum number of frames per [`Ethernet::receive`], so that other work is not starved.
 const BATCH: usize = 256;
 /// Number of empty receives between two checks that AF_XDP is still attached.
-const QUIET: u32 = 1024;
+const ATTACH_CHECK_RECEIVES: u32 = 1024;
 
 /// A non-blocking packet socket on one interface.
 pub struct Ethernet {
@@ -39,7 +39,7 @@ pub struct Ethernet {
     /// AF_XDP, which bypasses the network stack, if it is in use.
     xdp: Option<Xdp>,
     /// Number of consecutive receives without a frame.
-    quiet: u32,
+    empty_receives: u32,
 }
 
 impl Ethernet {
@@ -59,10 +59,10 @@ impl Ethernet {
             return Err(Failed::NoGroup(group));
         }
         let socket = open()?;
-        let interface = Interface::named(interface, socket.as_fd())?;
+        let interface = Interface::look_up(interface, socket.as_fd())?;
         let (ring, buffered) = ring(socket.as_fd(), interface.mtu, receive_bytes)?;
         // The socket gets its EtherType only now, so that no frames arrive before it has a ring.
-        let place = Place::new(interface.index, ether_type);
+        let place = SocketBinding::new(interface.index, ether_type);
         net::bind(&socket, &place).map_err(|error| interface.failed(error, socket.as_fd()))?;
         if let Some(group) = group {
             system::join(socket.as_fd(), interface.index, group).map_err(|source| {
@@ -78,7 +78,7 @@ impl Ethernet {
             refusals: Refusals::default(),
             lost: 0,
             xdp: None,
-            quiet: 0,
+            empty_receives: 0,
         })
     }
 
@@ -215,24 +215,24 @@ impl Ethernet {
         let mut frames = self.receive_xdp(&mut take);
         let by_xdp = frames;
         while frames < BATCH {
-            let Some(slot) = self.ring.next() else {
+            let Some(slot) = self.ring.next_frame() else {
                 break;
             };
             frames += 1;
             match slot::read(slot.bytes(), &self.hears) {
                 Ok(frame) => take(frame.from, frame.datagram),
-                Err(refusal) => self.refusals.count(refusal),
+                Err(refusal) => self.refusals.count_reason(refusal),
             }
         }
         // Frames on the packet socket either did not pass through the program, or arrived in a
         // queue without a socket. A process that sleeps until it is woken rarely finds no frames
         // twice in succession. A process that spins does so all the time, and must not query the
         // kernel each time.
-        self.quiet = match frames {
-            0 => self.quiet.wrapping_add(1),
+        self.empty_receives = match frames {
+            0 => self.empty_receives.wrapping_add(1),
             _ => 0,
         };
-        let looks = frames > by_xdp || self.quiet % QUIET == 2;
+        let looks = frames > by_xdp || self.empty_receives % ATTACH_CHECK_RECEIVES == 2;
         if self.xdp.is_some() && looks {
             self.look_at_xdp();
         }
@@ -253,8 +253,8 @@ impl Ethernet {
             let is_for_me = |to: Mac| to == interface.mac || hears.group == Some(to);
             match frame {
                 Ok(frame) if is_for_me(frame.to) => take(frame.from, frame.datagram),
-                Ok(_) => refusals.count(Refusal::Elsewhere),
-                Err(refusal) => refusals.count(refusal),
+                Ok(_) => refusals.count_reason(Refusal::Elsewhere),
+                Err(refusal) => refusals.count_reason(refusal),
             }
         })
     }
@@ -307,6 +307,7 @@ fn ring(
             }
         }
     };
-    let buffered = Buffered { bytes: shape.bytes(), wanted: receive_bytes, frames: shape.slots() };
+    let buffered =
+        Buffered { bytes: shape.bytes(), requested: receive_bytes, frames: shape.slots() };
     Ok((ring, buffered))
 }

@@ -30,7 +30,7 @@ pub(crate) struct Interface {
 
 impl Interface {
     /// Looks up an interface by name. `socket` is only used for the ioctl.
-    pub(crate) fn named(name: &str, socket: BorrowedFd<'_>) -> Result<Self, Failed> {
+    pub(crate) fn look_up(name: &str, socket: BorrowedFd<'_>) -> Result<Self, Failed> {
         let failed = |source: io::Error| Failed::Interface { name: name.to_owned(), source };
         let invalid = || failed(io::ErrorKind::InvalidInput.into());
         let checked = Name::new(name).ok_or_else(invalid)?;

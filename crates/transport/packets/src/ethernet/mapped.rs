@@ -63,7 +63,7 @@ impl Ring {
     }
 
     /// Returns the next frame, or `None` if none is waiting. Dropping the frame releases its slot.
-    pub(crate) fn next(&mut self) -> Option<Slot<'_>> {
+    pub(crate) fn next_frame(&mut self) -> Option<Slot<'_>> {
         // Pairs with the kernel's barrier before it sets the bit: what it wrote into the slot is
         // visible.
         let status = self.status().load(Ordering::Acquire);
@@ -76,7 +76,7 @@ impl Ring {
     }
 
     /// Returns the start of the next slot, all bytes of which are within the mapping.
-    fn begin(&self) -> NonNull<u8> {
+    fn slot_start(&self) -> NonNull<u8> {
         let offset = self.shape.offset(self.next);
         assert!(offset + self.shape.slot_bytes <= self.shape.bytes());
         // SAFETY: `offset` is less than the length of the mapping (asserted), which is one
@@ -85,7 +85,7 @@ impl Ring {
     }
 
     fn status(&self) -> &AtomicU32 {
-        let first = self.begin().cast::<u32>();
+        let first = self.slot_start().cast::<u32>();
         // SAFETY: the word is within the mapping, which lives as long as `self`. It is aligned: the
         // mapping begins at a page, blocks are whole pages, and slots begin at multiples of 16
         // (`Shape`). While the kernel may write it, this process accesses it only as this atomic.
@@ -113,11 +113,11 @@ impl Slot<'_> {
     /// Returns the kernel's description of the frame, followed by the frame.
     /// [`crate::ethernet::slot`] parses them.
     pub(crate) fn bytes(&self) -> &[u8] {
-        let (first, length) = (self.ring.begin(), self.ring.shape.slot_bytes);
-        // SAFETY: `length` bytes from there are within the mapping (`begin`) and were initialised
-        // by the kernel, which maps zeroed pages. The status says that the slot is ours: the kernel
-        // does not write it until `drop` returns it, after this borrow. Nothing else in the process
-        // has the address.
+        let (first, length) = (self.ring.slot_start(), self.ring.shape.slot_bytes);
+        // SAFETY: `length` bytes from there are within the mapping (`slot_start`) and were
+        // initialised by the kernel, which maps zeroed pages. The status says that the slot is
+        // ours: the kernel does not write it until `drop` returns it, after this borrow. Nothing
+        // else in the process has the address.
         unsafe { slice::from_raw_parts(first.as_ptr(), length) }
     }
 }

@@ -19,13 +19,13 @@ use crate::ethernet::{
     Failed, Mac,
     datagrams::refused,
     interface::Interface,
-    system::{self, Name, Place},
+    system::{self, Name, SocketBinding},
 };
 
 pub use crate::ethernet::system::Bits;
 
 /// Number of bytes received of a frame whose tag was removed. They contain the frame's addresses
-/// ([`Raw::hear_tagged`]).
+/// ([`Raw::receive_tagged`]).
 pub const TAGGED_BYTES: usize = 12;
 /// `ETH_P_ALL` of linux/if_ether.h.
 const ALL_TYPES: u16 = 3;
@@ -53,7 +53,7 @@ impl Raw {
         let socket =
             net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
                 .map_err(refused)?;
-        let interface = Interface::named(interface, socket.as_fd())?;
+        let interface = Interface::look_up(interface, socket.as_fd())?;
         let option = "PACKET_IGNORE_OUTGOING";
         system::ignore_outgoing(socket.as_fd())
             .map_err(|source| Failed::Option { option, source })?;
@@ -61,7 +61,7 @@ impl Raw {
             ReceiveFilter::Nothing => 0,
             ReceiveFilter::EtherType(number) => number,
         };
-        let place = Place::new(interface.index, ether_type);
+        let place = SocketBinding::new(interface.index, ether_type);
         net::bind(&socket, &place).map_err(|error| interface.failed(error, socket.as_fd()))?;
         let raw = Self { socket, interface };
         group.map_or(Ok(()), |group| raw.join(group))?;
@@ -84,21 +84,21 @@ impl Raw {
     /// Restricts the socket to frames of the interface itself that match these bits, so that other
     /// frames wake no thread. VLAN frames are excluded: the kernel removes their tags before a
     /// socket sees them, whether or not they have interfaces of their own.
-    pub fn hear_only(&self, only: Bits) -> Result<(), Failed> {
+    pub fn filter_frames(&self, only: Bits) -> Result<(), Failed> {
         let option = "SO_ATTACH_FILTER";
-        system::hear_only(self.socket.as_fd(), self.interface.index, only)
+        system::filter_frames(self.socket.as_fd(), self.interface.index, only)
             .map_err(|source| Failed::Option { option, source })
     }
 
     /// Makes the socket receive all frames of `ether_type`, including those from which the kernel
     /// removes a VLAN or priority tag. As on a socket for all types, such frames arrive before the
     /// kernel handles them. Only [`TAGGED_BYTES`] of a tagged frame are received, for counting it.
-    pub fn hear_tagged(&self, ether_type: u16) -> Result<(), Failed> {
+    pub fn receive_tagged(&self, ether_type: u16) -> Result<(), Failed> {
         let option = "SO_ATTACH_FILTER";
         let bytes = u32::try_from(TAGGED_BYTES).unwrap_or(u32::MAX);
         system::cut_tagged(self.socket.as_fd(), ether_type, bytes)
             .map_err(|source| Failed::Option { option, source })?;
-        let place = Place::new(self.interface.index, ALL_TYPES);
+        let place = SocketBinding::new(self.interface.index, ALL_TYPES);
         net::bind(&self.socket, &place)
             .map_err(|error| self.interface.failed(error, self.socket.as_fd()))
     }

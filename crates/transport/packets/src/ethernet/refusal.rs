@@ -1,6 +1,6 @@
 //! Reasons for refusing frames, each with a counter.
 
-use crate::counted::{Counted, Reason};
+use crate::counted::{Reason, ReasonCounts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -48,7 +48,7 @@ impl Refusal {
 impl Reason for Refusal {
     const ALL: &'static [Self] = &Self::ALL;
 
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         self as usize
     }
 
@@ -57,7 +57,7 @@ impl Reason for Refusal {
     }
 }
 
-pub type Refusals = Counted<Refusal>;
+pub type Refusals = ReasonCounts<Refusal>;
 
 #[cfg(test)]
 mod tests {

@@ -65,38 +65,38 @@ impl Name {
 #[derive(Debug)]
 struct Request {
     name: [u8; NAME_BYTES],
-    said: [u8; 24],
+    answer: [u8; 24],
 }
 
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 
 /// Queries a property of an interface.
-fn ask<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8; 24]> {
+fn query_interface<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8; 24]> {
     const { assert!(WHAT == GET_MTU || WHAT == GET_HARDWARE || WHAT == GET_FLAGS) };
-    let mut request = Request { name: name.0, said: [0; 24] };
+    let mut request = Request { name: name.0, answer: [0; 24] };
     // SAFETY: each of these operations reads a `struct ifreq` from its argument and writes one
     // back. `request` has that length, consists of bytes only, so any contents are valid, and
     // outlives the call.
     unsafe { ioctl(socket, Updater::<WHAT, Request>::new(&mut request)) }?;
-    Ok(request.said)
+    Ok(request.answer)
 }
 
 /// Returns the maximum length of a frame without its Ethernet header, in bytes.
 pub(crate) fn mtu(socket: BorrowedFd<'_>, name: Name) -> io::Result<usize> {
-    let [a, b, c, d, ..] = ask::<GET_MTU>(socket, name)?;
+    let [a, b, c, d, ..] = query_interface::<GET_MTU>(socket, name)?;
     usize::try_from(c_int::from_ne_bytes([a, b, c, d])).map_err(io::Error::other)
 }
 
 /// Returns whether the interface is administratively up, even if it has no carrier.
 pub(crate) fn is_up(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
-    let [low, ..] = ask::<GET_FLAGS>(socket, name)?;
+    let [low, ..] = query_interface::<GET_FLAGS>(socket, name)?;
     Ok(c_int::from(low) & libc::IFF_UP != 0)
 }
 
 /// Returns the hardware type and the address of the interface.
 pub(crate) fn hardware(socket: BorrowedFd<'_>, name: Name) -> io::Result<(u16, Mac)> {
     let [a, b, mac @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
-        ask::<GET_HARDWARE>(socket, name)?;
+        query_interface::<GET_HARDWARE>(socket, name)?;
     Ok((u16::from_ne_bytes([a, b]), Mac(mac)))
 }
 
@@ -178,14 +178,14 @@ fn load(width: u32, k: u32) -> sock_filter {
 fn is(k: u32, when: u8, otherwise: u8) -> sock_filter {
     step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, when, otherwise, k)
 }
-fn give(bytes: u32) -> sock_filter {
+fn return_bytes(bytes: u32) -> sock_filter {
     step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes)
 }
 
-/// Restricts the socket to frames that match `only` and that arrived at interface `index`, for it
-/// or for a multicast group. VLAN frames are excluded: the kernel removes their tags, and assigns
-/// them to another interface or to none.
-pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::Result<()> {
+/// Restricts the socket to frames that match these bits and that arrived at this interface, for it
+/// or for a group. VLAN frames are excluded: the kernel removes their tags, and assigns them to
+/// another interface or to none.
+pub(crate) fn filter_frames(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::Result<()> {
     let Bits { at, mask, either: [one, other] } = only;
     filter(
         socket,
@@ -198,8 +198,8 @@ pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::R
             step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, mask.into()),
             is(one.into(), 1, 0),
             is(other.into(), 0, 1),
-            give(u32::MAX),
-            give(0),
+            return_bytes(u32::MAX),
+            return_bytes(0),
         ],
     )
 }
@@ -216,9 +216,9 @@ pub(crate) fn cut_tagged(socket: BorrowedFd<'_>, ether_type: u16, bytes: u32) ->
             is(OTHERHOST, 4, 0),
             load(libc::BPF_W, IS_TAGGED),
             is(0, 1, 0),
-            give(bytes),
-            give(u32::MAX),
-            give(0),
+            return_bytes(bytes),
+            return_bytes(u32::MAX),
+            return_bytes(0),
         ],
     )
 }
@@ -241,9 +241,9 @@ fn filter(socket: BorrowedFd<'_>, steps: &mut [sock_filter]) -> io::Result<()> {
 }
 
 /// Address to which a packet socket is bound: an interface and an EtherType.
-pub(crate) struct Place(sockaddr_ll);
+pub(crate) struct SocketBinding(sockaddr_ll);
 
-impl Place {
+impl SocketBinding {
     pub(crate) const fn new(index: u32, ether_type: u16) -> Self {
         Self(sockaddr_ll {
             sll_family: AddressFamily::PACKET.as_raw(),
@@ -259,7 +259,7 @@ impl Place {
 
 // SAFETY: the pointer is to a whole, initialised `sockaddr_ll` that lives as long as `self`, and
 // the length is its size. System calls accept it as an address.
-unsafe impl SocketAddrArg for Place {
+unsafe impl SocketAddrArg for SocketBinding {
     unsafe fn with_sockaddr<R>(
         &self,
         f: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R,

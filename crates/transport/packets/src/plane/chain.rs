@@ -19,12 +19,12 @@ const LAST_US_MAX: u64 = 600_000_000;
 pub(crate) struct Chain {
     nodes: Vec<NodeId>,
     laid_at: Time,
-    late: BTreeMap<NodeId, Late>,
+    penalties: BTreeMap<NodeId, Penalty>,
 }
 
 /// A penalized node: it did not forward, or did not receive from its predecessor.
 #[derive(Clone, Copy, Debug)]
-struct Late {
+struct Penalty {
     until: Time,
     /// Latest penalty, in microseconds.
     for_us: u64,
@@ -43,7 +43,7 @@ impl Chain {
         // Voters come first, because a decision waits for them. Otherwise node ids ascend from this
         // node's and wrap around, so that each sender has a different first node.
         let late_until = |node: &NodeId| {
-            let until = self.late.get(node).map(|late| late.until);
+            let until = self.penalties.get(node).map(|late| late.until);
             until.filter(|until| *until > now)
         };
         nodes.sort_by_key(|node| (late_until(node), !votes(*node), *node < me, *node));
@@ -55,10 +55,10 @@ impl Chain {
         Some(&self.nodes)
     }
 
-    /// Finds where the chain broke: the first node that does not receive multicast datagrams
-    /// (`hears`). Moves it and its predecessor, which should have forwarded to it, to the end.
-    /// Returns whether the order changed.
-    pub(crate) fn blame(&mut self, hears: impl Fn(NodeId) -> bool, now: Time) -> bool {
+    /// Finds where the chain broke: the first node that does not receive group datagrams (`hears`).
+    /// Moves it and its predecessor, which should have forwarded to it, to the end. Returns whether
+    /// the order changed.
+    pub(crate) fn penalize_break(&mut self, hears: impl Fn(NodeId) -> bool, now: Time) -> bool {
         if now.since_us(self.laid_at) < SETTLES_US {
             return false;
         }
@@ -71,9 +71,9 @@ impl Chain {
         }
         for at in first.saturating_sub(1)..=first {
             let late = self
-                .late
+                .penalties
                 .entry(self.nodes[at])
-                .or_insert(Late { until: Time(0), for_us: LAST_US_MIN / 2 });
+                .or_insert(Penalty { until: Time(0), for_us: LAST_US_MIN / 2 });
             late.for_us = (late.for_us * 2).min(LAST_US_MAX);
             // The node that did not forward goes last, after its successor.
             late.until = now.plus_us(late.for_us - u64::from(at == first));
@@ -82,8 +82,8 @@ impl Chain {
     }
 
     /// Forgets a node, so that it has no penalty when it returns.
-    pub(crate) fn forget(&mut self, node: NodeId) {
-        self.late.remove(&node);
+    pub(crate) fn forget_node(&mut self, node: NodeId) {
+        self.penalties.remove(&node);
     }
 }
 
@@ -122,22 +122,22 @@ mod tests {
     fn where_it_broke_both_ends_go_last() {
         let mut chain = Chain::default();
         laid(&mut chain, &[1, 2, 4, 5], 0);
-        assert!(!chain.blame(|_| false, Time(SETTLES_US - 1)), "not probed yet");
-        assert!(!chain.blame(|_| true, Time(SETTLES_US)));
+        assert!(!chain.penalize_break(|_| false, Time(SETTLES_US - 1)), "not probed yet");
+        assert!(!chain.penalize_break(|_| true, Time(SETTLES_US)));
         // 4 forwards nothing, so 5 and all after it receive nothing.
-        assert!(chain.blame(|node| node == NodeId(4), Time(SETTLES_US)));
+        assert!(chain.penalize_break(|node| node == NodeId(4), Time(SETTLES_US)));
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], SETTLES_US), Some(vec![1, 2, 5, 4]));
         // The last node delays no other.
         let now = 3 * SETTLES_US;
-        assert!(!chain.blame(|node| node != NodeId(4), Time(now)));
+        assert!(!chain.penalize_break(|node| node != NodeId(4), Time(now)));
         // The penalty expires, until it happens again.
         let later = SETTLES_US + LAST_US_MIN;
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], later), Some(vec![4, 5, 1, 2]));
         let again = later + SETTLES_US;
-        assert!(chain.blame(|node| node == NodeId(4), Time(again)));
+        assert!(chain.penalize_break(|node| node == NodeId(4), Time(again)));
         assert!(laid(&mut chain, &[1, 2, 4, 5], again).is_some());
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], again + LAST_US_MIN), None);
-        chain.forget(NodeId(4));
+        chain.forget_node(NodeId(4));
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], again + LAST_US_MIN), Some(vec![4, 1, 2, 5]));
     }
 
@@ -147,7 +147,7 @@ mod tests {
     fn a_first_node_that_hears_nothing_is_blamed_alone() {
         let mut chain = Chain::default();
         laid(&mut chain, &[1, 2, 4], 0);
-        assert!(chain.blame(|_| false, Time(SETTLES_US)));
+        assert!(chain.penalize_break(|_| false, Time(SETTLES_US)));
         assert_eq!(laid(&mut chain, &[1, 2, 4], SETTLES_US), Some(vec![1, 2, 4]));
     }
 }

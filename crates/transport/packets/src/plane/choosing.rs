@@ -9,12 +9,12 @@ use quorate_core::time::Time;
 use quorate_tuner::{Choice, Moment};
 
 use crate::plane::{
-    port::Reach,
+    port::GroupPath,
     predict::{Carrier, Demand, latency_ns},
 };
 
 /// Weight of the latest sample in a moving average.
-const NEWEST: f64 = 0.3;
+const NEWEST_WEIGHT: f64 = 0.3;
 /// Factor by which the remembered loss decays at each evaluation.
 const LOSS_KEPT: f64 = 0.99;
 /// Time for which most nodes must fail to receive multicast before it is abandoned, in
@@ -22,7 +22,7 @@ const LOSS_KEPT: f64 = 0.99;
 const DEAF_US: u64 = 1_000_000;
 /// Minimum and maximum delay before multicast is tried again, in microseconds. The delay doubles
 /// each time.
-const AGAIN_US: (u64, u64) = (2_000_000, 60_000_000);
+const RETRY_DELAY_US: (u64, u64) = (2_000_000, 60_000_000);
 /// Round trip assumed before one has been measured, in microseconds.
 const USUAL_RTT_US: u64 = 300;
 
@@ -39,26 +39,25 @@ pub(crate) struct Choosing {
     frames: u64,
     bytes: u64,
     receivers: usize,
-    looked_at: Time,
+    last_review_at: Time,
     demand: Demand,
     /// Predicted cost of each path at the last evaluation, in nanoseconds.
     costs: Vec<(Carrier, u64)>,
     deaf_since: Option<Time>,
-    again_at: Time,
+    group_retry_at: Time,
     again_us: u64,
 }
 
 impl Choosing {
-    /// Creates the state for a link with these limits. Multicast is used only if `reach` is
-    /// `Reach::Group`.
-    pub(crate) fn new((limits, reach): (&Limits, Reach), now: Time) -> Self {
+    /// Creates the state for a link with these limits. `reach` determines whether there is a group.
+    pub(crate) fn new((limits, reach): (&Limits, GroupPath), now: Time) -> Self {
         Self {
             choice: Choice::new(Carrier::Connections, moment(now)),
-            has_group: reach == Reach::Group,
+            has_group: reach == GroupPath::Group,
             frames: 0,
             bytes: 0,
             receivers: 0,
-            looked_at: now,
+            last_review_at: now,
             demand: Demand {
                 frames_s: 0.0,
                 frame_bytes: 0.0,
@@ -71,12 +70,12 @@ impl Choosing {
             },
             costs: Vec::new(),
             deaf_since: None,
-            again_at: now,
-            again_us: AGAIN_US.0,
+            group_retry_at: now,
+            again_us: RETRY_DELAY_US.0,
         }
     }
 
-    pub(crate) const fn chosen(&self) -> Carrier {
+    pub(crate) const fn carrier(&self) -> Carrier {
         self.choice.chosen()
     }
 
@@ -93,18 +92,18 @@ impl Choosing {
     /// changed, and how frames for all nodes are to be sent from now on if that changes.
     pub(crate) fn evaluate(
         &mut self,
-        reach: Reach,
+        reach: GroupPath,
         (reached, hearing): (usize, usize),
         rtt_us: Option<u64>,
         loss: f64,
         now: Time,
-    ) -> (bool, Option<Reach>) {
+    ) -> (bool, Option<GroupPath>) {
         self.update_demand(hearing, rtt_us, loss, now);
         let once = match reach {
             _ if hearing < 2 => None,
-            Reach::Each => None,
-            Reach::Group => Some(Carrier::Group),
-            Reach::Chain => Some(Carrier::Chain),
+            GroupPath::Each => None,
+            GroupPath::Group => Some(Carrier::Group),
+            GroupPath::Chain => Some(Carrier::Chain),
         };
         let each = (reached > 0).then_some(Carrier::Each);
         let works = [Some(Carrier::Connections), each, once];
@@ -122,11 +121,11 @@ impl Choosing {
 
     /// Updates the demand with the traffic since the last evaluation.
     fn update_demand(&mut self, hearing: usize, rtt_us: Option<u64>, loss: f64, now: Time) {
-        let seconds = now.since_us(self.looked_at).max(1) as f64 / 1e6;
-        self.looked_at = now;
+        let seconds = now.since_us(self.last_review_at).max(1) as f64 / 1e6;
+        self.last_review_at = now;
         let (frames, bytes) = (self.frames as f64, self.bytes as f64);
         let demand = &mut self.demand;
-        let faded = |before: f64, new: f64| before * (1.0 - NEWEST) + new * NEWEST;
+        let faded = |before: f64, new: f64| before * (1.0 - NEWEST_WEIGHT) + new * NEWEST_WEIGHT;
         demand.frames_s = faded(demand.frames_s, frames / seconds);
         if self.frames > 0 {
             demand.frame_bytes = faded(demand.frame_bytes, bytes / frames);
@@ -140,7 +139,7 @@ impl Choosing {
 
     /// Explains, for operators, why the current path was chosen.
     pub(crate) fn why(&self) -> String {
-        let chosen = self.chosen();
+        let chosen = self.carrier();
         let costs = self.costs.iter().map(|(carrier, ns)| {
             let us = *ns as f64 / 1e3;
             format!("{} {us:.0} µs", carrier.name())
@@ -161,24 +160,24 @@ impl Choosing {
     /// change.
     fn next_reach(
         &mut self,
-        reach: Reach,
+        reach: GroupPath,
         reached: usize,
         hearing: usize,
         now: Time,
-    ) -> Option<Reach> {
+    ) -> Option<GroupPath> {
         match reach {
-            Reach::Group if reached >= 2 && 2 * hearing < reached => {
+            GroupPath::Group if reached >= 2 && 2 * hearing < reached => {
                 let since = *self.deaf_since.get_or_insert(now);
                 if now.since_us(since) < DEAF_US {
                     return None;
                 }
                 self.deaf_since = None;
-                self.again_at = now.plus_us(self.again_us);
-                self.again_us = (2 * self.again_us).min(AGAIN_US.1);
-                Some(Reach::Chain)
+                self.group_retry_at = now.plus_us(self.again_us);
+                self.again_us = (2 * self.again_us).min(RETRY_DELAY_US.1);
+                Some(GroupPath::Chain)
             }
-            Reach::Chain if self.has_group && self.chosen() != Carrier::Chain => {
-                (now >= self.again_at).then_some(Reach::Group)
+            GroupPath::Chain if self.has_group && self.carrier() != Carrier::Chain => {
+                (now >= self.group_retry_at).then_some(GroupPath::Group)
             }
             _ => {
                 self.deaf_since = None;

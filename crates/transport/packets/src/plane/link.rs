@@ -11,23 +11,23 @@ const UNANSWERED_MAX: u64 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathState {
     /// Time and round trip of the latest answer, or `None` if the path is down.
-    answered: Option<(Time, u64)>,
+    last_answer: Option<(Time, u64)>,
 }
 
 impl PathState {
     /// Returns whether packets may use this path.
     pub const fn is_up(&self) -> bool {
-        self.answered.is_some()
+        self.last_answer.is_some()
     }
 
     /// Returns the round trip of the latest answer in microseconds, or `None` if the path is down.
     pub fn rtt_us(&self) -> Option<u64> {
-        self.answered.map(|(_, rtt_us)| rtt_us)
+        self.last_answer.map(|(_, rtt_us)| rtt_us)
     }
 
     /// Records an answer to a probe. Returns whether the path was down before.
-    pub(crate) fn answer(&mut self, now: Time, rtt_us: u64) -> bool {
-        self.answered.replace((now, rtt_us)).is_none()
+    pub(crate) fn record_answer(&mut self, now: Time, rtt_us: u64) -> bool {
+        self.last_answer.replace((now, rtt_us)).is_none()
     }
 
     /// Marks the path as down if no probe was answered for three intervals and a round trip.
@@ -36,9 +36,9 @@ impl PathState {
         let silent = |(at, rtt_us): (Time, u64)| {
             now.since_us(at) > UNANSWERED_MAX * PROBE_US + rtt_us + PROBE_US / 2
         };
-        let lost = self.answered.is_some_and(silent);
+        let lost = self.last_answer.is_some_and(silent);
         if lost {
-            self.answered = None;
+            self.last_answer = None;
         }
         lost
     }
@@ -52,8 +52,8 @@ pub struct Link {
     /// Set once the peer's introduction has arrived.
     pub(crate) introduced: bool,
     /// Path to the peer's own address.
-    pub one: PathState,
-    /// Path through the multicast group.
+    pub unicast: PathState,
+    /// Path through the group.
     pub group: PathState,
 }
 
@@ -68,7 +68,7 @@ impl Link {
             member,
             channel,
             introduced: false,
-            one: PathState::default(),
+            unicast: PathState::default(),
             group: PathState::default(),
         }
     }
@@ -83,14 +83,14 @@ mod tests {
     fn a_way_is_down_when_three_probes_stay_unanswered() {
         let mut way = PathState::default();
         assert!(!way.is_up() && !way.is_lost(Time(9_000_000)));
-        assert!(way.answer(Time(1_000_000), 40));
-        assert!(!way.answer(Time(1_100_000), 60), "it was up");
+        assert!(way.record_answer(Time(1_000_000), 40));
+        assert!(!way.record_answer(Time(1_100_000), 60), "it was up");
         assert_eq!(way.rtt_us(), Some(60));
         assert!(!way.is_lost(Time(1_450_060)));
         assert!(way.is_lost(Time(1_450_061)) && !way.is_up());
         assert!(!way.is_lost(Time(1_450_061)), "told once");
         // A round trip of a second is not a loss.
-        way.answer(Time(2_000_000), 1_000_000);
+        way.record_answer(Time(2_000_000), 1_000_000);
         assert!(!way.is_lost(Time(3_300_000)));
     }
 }

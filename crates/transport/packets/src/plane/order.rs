@@ -51,10 +51,10 @@ pub(crate) fn split(message: &[u8]) -> Option<(Predecessors, &[u8])> {
 
 /// Messages that wait for multicast datagrams.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Order(BTreeMap<NodeId, Waiting>);
+pub(crate) struct Order(BTreeMap<NodeId, WaitingMessage>);
 
 #[derive(Clone, Debug, Default)]
-struct Waiting {
+struct WaitingMessage {
     messages: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
 }
@@ -82,12 +82,12 @@ impl Order {
     }
 
     /// Drops the waiting messages of a sender.
-    pub(crate) fn forget(&mut self, from: NodeId) {
+    pub(crate) fn drop_sender(&mut self, from: NodeId) {
         self.0.remove(&from);
     }
 }
 
-impl Waiting {
+impl WaitingMessage {
     fn release(&mut self, done_to: u64) -> Vec<Vec<u8>> {
         let mut released = Vec::new();
         while let Some((behind, _)) = self.messages.front() {
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(order.release(FROM, 0).len(), 1);
         order.add(FROM, 9, vec![3; WAITING_BYTES_MAX]);
         assert_eq!(order.release(FROM, 0).len(), WAITING_MAX);
-        order.forget(FROM);
+        order.drop_sender(FROM);
         assert!(order.release(FROM, 10).is_empty());
     }
 

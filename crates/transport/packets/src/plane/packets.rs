@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     body::ChannelName,
-    endpoint::{self, Endpoint, To},
+    endpoint::{self, Destination, Endpoint},
     limits::OWN_CHANNELS_MAX,
     send::PushError,
     trust::{Introduction, Keys, Refusals, gate::Introduced},
@@ -26,7 +26,7 @@ use crate::plane::{
     choosing::Choosing,
     link::{Link, PROBE_US, PathState},
     order::{BEHIND_BYTES, Order, Predecessors, split},
-    port::{Counters, Event, GROUP, Outgoing, Reach, SendOutcome, Settings},
+    port::{Counters, Event, GROUP_CHANNEL, GroupPath, Outgoing, SendOutcome, Settings},
     predict::Carrier,
     undecided::Undecided,
 };
@@ -41,7 +41,7 @@ pub struct Packets {
     endpoint: Endpoint,
     nonces: Box<dyn FnMut() -> u64 + Send>,
     links: BTreeMap<NodeId, Link>,
-    reach: Reach,
+    reach: GroupPath,
     /// State for choosing how to send frames for several nodes, or `None` if that is fixed.
     choosing: Option<Choosing>,
     chain: Chain,
@@ -50,10 +50,9 @@ pub struct Packets {
     chain_changed: bool,
     /// Undecided messages on the multicast channel and on the channels to single nodes, by channel.
     undecided: BTreeMap<u8, Undecided>,
-    told: (Ballot, Slot),
-    /// Header of the last frame sent to the multicast group, until datagrams are sent. A frame for
-    /// more nodes than a `NodeSet` holds takes several calls, and only the first call sends it to
-    /// the group.
+    announced: (Ballot, Slot),
+    /// Header of the last frame sent to the group, until datagrams are sent. A frame for more nodes
+    /// than a `NodeSet` holds takes several calls, of which only the first sends it to the group.
     said_to_group: Vec<u8>,
     order: Order,
     /// Ids of the voters, once known.
@@ -72,9 +71,9 @@ impl Packets {
         let mut endpoint = Endpoint::new(settings.endpoint, now);
         let mut undecided = BTreeMap::new();
         let reach = settings.reach;
-        if reach != Reach::Each {
-            endpoint.open(GROUP, None, now).expect("the first channel");
-            undecided.insert(GROUP, Undecided::default());
+        if reach != GroupPath::Each {
+            endpoint.open(GROUP_CHANNEL, None, now).expect("the first channel");
+            undecided.insert(GROUP_CHANNEL, Undecided::default());
         }
         Self {
             me,
@@ -87,7 +86,7 @@ impl Packets {
             relayed: VecDeque::new(),
             chain_changed: false,
             undecided,
-            told: (Ballot::ZERO, Slot::FIRST),
+            announced: (Ballot::ZERO, Slot::FIRST),
             said_to_group: Vec::new(),
             order: Order::default(),
             voters: None,
@@ -101,7 +100,7 @@ impl Packets {
 
     /// Registers a peer after it connected. Returns the introduction to send over the connection
     /// ([pkt-2]), or `None` if all channel numbers are in use.
-    pub fn meet(&mut self, peer: Member, now: Time) -> Option<Introduction> {
+    pub fn register_peer(&mut self, peer: Member, now: Time) -> Option<Introduction> {
         if peer.node == self.me.node {
             return None;
         }
@@ -130,7 +129,7 @@ impl Packets {
         if taken {
             // Probe at once instead of waiting for the next round.
             self.probe(introduction.member.node, now);
-            if self.reach == Reach::Group {
+            if self.reach == GroupPath::Group {
                 let nonce = (self.nonces)();
                 self.endpoint.probe_group(nonce, now);
             }
@@ -147,9 +146,9 @@ impl Packets {
         self.endpoint.close(link.channel);
         self.endpoint.part(node);
         self.undecided.remove(&link.channel);
-        self.order.forget(node);
-        self.chain.forget(node);
-        self.relayed.retain(|one| one.to != To::Node(node));
+        self.order.drop_sender(node);
+        self.chain.forget_node(node);
+        self.relayed.retain(|one| one.to != Destination::Node(node));
         self.chain_changed = true;
         self.events.retain(|event| match event {
             Event::Frame { from, .. } => from.node != node,
@@ -173,10 +172,10 @@ impl Packets {
         if self.carrier() == Carrier::Connections {
             return false;
         }
-        let link = self.links.get(&node).filter(|link| link.one.is_up());
+        let link = self.links.get(&node).filter(|link| link.unicast.is_up());
         link.is_some_and(|link| {
             let room = self.endpoint.room(link.channel);
-            let group_room = !link.group.is_up() || self.endpoint.room(GROUP) >= bytes;
+            let group_room = !link.group.is_up() || self.endpoint.room(GROUP_CHANNEL) >= bytes;
             room >= bytes && group_room
         })
     }
@@ -195,24 +194,24 @@ impl Packets {
             return NodeSet::default();
         }
         let once = carrier != Carrier::Each;
-        let by_group = to.filtered(|node| once && self.hears_group(node));
+        let by_group = to.filtered(|node| once && self.receives_group(node));
         let proposed_to = proposed_to(header);
         let mut reached = NodeSet::default();
         // The header contains the checksum of the body, so equal headers mean equal frames.
         if !by_group.is_empty() && !header.is_empty() && self.said_to_group == header {
             reached = by_group;
-        } else if by_group.len() >= 2 && self.push(GROUP, &[header, body], proposed_to) {
+        } else if by_group.len() >= 2 && self.push(GROUP_CHANNEL, &[header, body], proposed_to) {
             self.said_to_group.clear();
             self.said_to_group.extend_from_slice(header);
             reached = by_group;
         }
         let behind_group = Predecessors {
-            next: self.endpoint.next_number(GROUP).unwrap_or(0),
-            sent_to: self.endpoint.sent_to(GROUP).unwrap_or(0),
+            next: self.endpoint.next_number(GROUP_CHANNEL).unwrap_or(0),
+            sent_to: self.endpoint.sent_to(GROUP_CHANNEL).unwrap_or(0),
         };
         let alone = to.filtered(|node| !reached.contains(node));
         let alone = alone.filtered(|node| {
-            let Some(link) = self.links.get(&node).filter(|link| link.one.is_up()) else {
+            let Some(link) = self.links.get(&node).filter(|link| link.unicast.is_up()) else {
                 return false;
             };
             let behind = match link.group.is_up() {
@@ -231,10 +230,10 @@ impl Packets {
     /// Records that all slots below `decided_to` are decided and announced by the leader of this
     /// ballot, to this node's knowledge.
     pub fn decided(&mut self, ballot: Ballot, decided_to: Slot, now: Time) {
-        if (ballot, decided_to) == self.told {
+        if (ballot, decided_to) == self.announced {
             return;
         }
-        let (before, _) = std::mem::replace(&mut self.told, (ballot, decided_to));
+        let (before, _) = std::mem::replace(&mut self.announced, (ballot, decided_to));
         for (&channel, undecided) in &mut self.undecided {
             if before != ballot {
                 undecided.clear();
@@ -243,8 +242,8 @@ impl Packets {
             let free_to = undecided.decided(decided_to, next);
             self.endpoint.release_to(channel, free_to);
         }
-        if self.reach != Reach::Each {
-            self.endpoint.tell(GROUP, ballot, decided_to, now);
+        if self.reach != GroupPath::Each {
+            self.endpoint.set_announced(GROUP_CHANNEL, ballot, decided_to, now);
         }
     }
 
@@ -275,7 +274,7 @@ impl Packets {
             self.probe_all(now);
             // A node that did not forward may have served its penalty.
             self.chain_changed = true;
-            self.choose(now);
+            self.choose_carrier(now);
         }
         self.handle_events(now);
         self.lay_chain(now);
@@ -293,7 +292,7 @@ impl Packets {
     pub fn take(&mut self, now: Time, mut give: impl FnMut(Outgoing<'_>) -> SendOutcome) {
         self.said_to_group.clear();
         // [chain-1] Forward before sending own datagrams, because the successors wait.
-        if self.relay(&mut give).is_break() {
+        if self.forward_datagrams(&mut give).is_break() {
             return;
         }
         let to_all = self.to_all();
@@ -332,28 +331,28 @@ impl Packets {
     }
 
     /// Returns the path of frames for all nodes.
-    pub const fn reach(&self) -> Reach {
+    pub const fn group_path(&self) -> GroupPath {
         self.reach
     }
 
     /// Returns how frames for several nodes are currently carried.
     pub fn carrier(&self) -> Carrier {
         match (&self.choosing, self.reach) {
-            (Some(choosing), _) => choosing.chosen(),
-            (None, Reach::Each) => Carrier::Each,
-            (None, Reach::Group) => Carrier::Group,
-            (None, Reach::Chain) => Carrier::Chain,
+            (Some(choosing), _) => choosing.carrier(),
+            (None, GroupPath::Each) => Carrier::Each,
+            (None, GroupPath::Group) => Carrier::Group,
+            (None, GroupPath::Chain) => Carrier::Chain,
         }
     }
 
     /// Changes the path of frames for all nodes, and probes which nodes the new path reaches.
-    fn reach_by(&mut self, reach: Reach, now: Time) {
+    fn reach_by(&mut self, reach: GroupPath, now: Time) {
         self.reach = reach;
         for link in self.links.values_mut() {
             link.group = PathState::default();
         }
         self.chain = Chain::default();
-        if reach == Reach::Chain {
+        if reach == GroupPath::Chain {
             self.chain_changed = true;
             self.lay_chain(now);
         } else {
@@ -370,13 +369,13 @@ impl Packets {
         self.choosing.as_ref().map(Choosing::why)
     }
 
-    fn choose(&mut self, now: Time) {
-        let up = self.links.values().filter(|link| link.one.is_up());
+    fn choose_carrier(&mut self, now: Time) {
+        let up = self.links.values().filter(|link| link.unicast.is_up());
         let hearing = up.clone().filter(|link| link.group.is_up()).count();
         let reached = (up.clone().count(), hearing);
-        let rtt_us = up.filter_map(|link| link.one.rtt_us()).max();
+        let rtt_us = up.filter_map(|link| link.unicast.rtt_us()).max();
         let channels = self.links.values().map(|link| link.channel);
-        let losses = channels.chain([GROUP]);
+        let losses = channels.chain([GROUP_CHANNEL]);
         let losses = losses.filter_map(|channel| self.endpoint.loss_ppm(channel));
         let loss = losses.max().unwrap_or(0) as f64 / 1e6;
         let Some(choosing) = &mut self.choosing else {
@@ -392,8 +391,8 @@ impl Packets {
     /// Switches to this path at once, regardless of the prediction. For tests that cover all paths.
     pub fn force(&mut self, carrier: Carrier, now: Time) {
         let reach = match carrier {
-            Carrier::Group => Reach::Group,
-            Carrier::Chain => Reach::Chain,
+            Carrier::Group => GroupPath::Group,
+            Carrier::Chain => GroupPath::Chain,
             Carrier::Connections | Carrier::Each => self.reach,
         };
         if let Some(choosing) = &mut self.choosing {
@@ -405,8 +404,8 @@ impl Packets {
         }
     }
 
-    /// Returns the nodes that multicast reaches. For tests and diagnostics.
-    pub fn hearing(&self) -> impl Iterator<Item = NodeId> {
+    /// Returns the nodes that the group reaches. For tests and diagnostics.
+    pub fn reached_nodes(&self) -> impl Iterator<Item = NodeId> {
         let hearing = self.links.values().filter(|link| link.group.is_up());
         hearing.map(|link| link.member.node)
     }
@@ -427,7 +426,7 @@ impl Packets {
     /// Returns the rate of the multicast channel in bytes per second, or `None` if there is no such
     /// channel ([rate-2]).
     pub fn group_bytes_s(&self) -> Option<u64> {
-        self.endpoint.rate_bytes_s(GROUP)
+        self.endpoint.rate_bytes_s(GROUP_CHANNEL)
     }
 
     pub const fn refusals(&self) -> &Refusals {
@@ -447,7 +446,10 @@ impl Packets {
 
     /// [chain-1] Forwards other nodes' datagrams, grouped by length. Those for which there is no
     /// space wait.
-    fn relay(&mut self, give: &mut impl FnMut(Outgoing<'_>) -> SendOutcome) -> ControlFlow<()> {
+    fn forward_datagrams(
+        &mut self,
+        give: &mut impl FnMut(Outgoing<'_>) -> SendOutcome,
+    ) -> ControlFlow<()> {
         self.relayed.extend(self.endpoint.take_relayed());
         // Datagrams that have waited longer would arrive too late to be of use.
         let late = self.relayed.len().saturating_sub(RELAYED_MAX);
@@ -474,22 +476,22 @@ impl Packets {
     }
 
     /// Returns the destination of frames for all nodes, if there is one.
-    fn to_all(&self) -> Option<To> {
+    fn to_all(&self) -> Option<Destination> {
         match self.reach {
-            Reach::Each => None,
-            Reach::Group => Some(To::Group),
-            Reach::Chain => self.endpoint.first_of_chain().map(To::Node),
+            GroupPath::Each => None,
+            GroupPath::Group => Some(Destination::Group),
+            GroupPath::Chain => self.endpoint.first_of_chain().map(Destination::Node),
         }
     }
 
     fn free_channel(&self) -> Option<u8> {
         let last = u8::try_from(OWN_CHANNELS_MAX).expect("fits a header");
-        (GROUP + 1..=last).find(|channel| !self.undecided.contains_key(channel))
+        (GROUP_CHANNEL + 1..=last).find(|channel| !self.undecided.contains_key(channel))
     }
 
-    fn hears_group(&self, node: NodeId) -> bool {
+    fn receives_group(&self, node: NodeId) -> bool {
         let link = self.links.get(&node);
-        link.is_some_and(|link| link.one.is_up() && link.group.is_up())
+        link.is_some_and(|link| link.unicast.is_up() && link.group.is_up())
     }
 
     fn push(&mut self, channel: u8, message: &[&[u8]], proposed_to: Option<Slot>) -> bool {
@@ -499,9 +501,9 @@ impl Packets {
                 if let Some(to) = proposed_to {
                     undecided.sent(sent.first, to);
                 }
-                let free_to = undecided.decided(self.told.1, sent.end);
+                let free_to = undecided.decided(self.announced.1, sent.end);
                 self.endpoint.release_to(channel, free_to);
-                if channel == GROUP {
+                if channel == GROUP_CHANNEL {
                     self.counters.frames_to_group += 1;
                 } else {
                     self.counters.frames_to_one += 1;
@@ -526,20 +528,20 @@ impl Packets {
         for node in &nodes {
             self.probe(*node, now);
         }
-        if self.reach != Reach::Each && !nodes.is_empty() {
+        if self.reach != GroupPath::Each && !nodes.is_empty() {
             let nonce = (self.nonces)();
             self.endpoint.probe_group(nonce, now);
         }
-        self.endpoint.tell_chain();
-        if self.reach == Reach::Chain {
+        self.endpoint.announce_chain();
+        if self.reach == GroupPath::Chain {
             let links = &self.links;
             let hears = |node| links.get(&node).is_some_and(|link| link.group.is_up());
-            self.chain_changed |= self.chain.blame(hears, now);
+            self.chain_changed |= self.chain.penalize_break(hears, now);
         }
         let mut lost = false;
         for link in self.links.values_mut() {
             let node = link.member.node;
-            for (way, by_group) in [(&mut link.one, false), (&mut link.group, true)] {
+            for (way, by_group) in [(&mut link.unicast, false), (&mut link.group, true)] {
                 if way.is_lost(now) {
                     lost = true;
                     self.events.push_back(Event::Down { node, by_group });
@@ -554,10 +556,10 @@ impl Packets {
 
     /// [chain-1] Sets up the chain from the currently reachable nodes, if it may have changed.
     fn lay_chain(&mut self, now: Time) {
-        if !std::mem::take(&mut self.chain_changed) || self.reach != Reach::Chain {
+        if !std::mem::take(&mut self.chain_changed) || self.reach != GroupPath::Chain {
             return;
         }
-        let reached = self.links.values().filter(|link| link.one.is_up());
+        let reached = self.links.values().filter(|link| link.unicast.is_up());
         let reached = reached.map(|link| link.member.node);
         let voters = self.voters.as_ref();
         let votes = |node| voters.is_none_or(|voters| voters.contains(&node));
@@ -597,7 +599,7 @@ impl Packets {
     fn on_event(&mut self, event: endpoint::Event, spoke: &mut BTreeSet<ChannelName>, now: Time) {
         match event {
             endpoint::Event::Message { of, bytes, .. } => {
-                let group = ChannelName { channel: GROUP, ..of };
+                let group = ChannelName { channel: GROUP_CHANNEL, ..of };
                 spoke.insert(group);
                 if of == group {
                     self.deliver_frame(of.owner, bytes);
@@ -607,7 +609,7 @@ impl Packets {
             }
             endpoint::Event::GivenUp { of, numbers } => {
                 self.counters.given_up += numbers.end - numbers.start;
-                spoke.insert(ChannelName { channel: GROUP, ..of });
+                spoke.insert(ChannelName { channel: GROUP_CHANNEL, ..of });
             }
             endpoint::Event::Answered { node, rtt_us, by_group } => {
                 self.on_answer(node, rtt_us, by_group, now);
@@ -627,7 +629,7 @@ impl Packets {
             return;
         };
         if behind.next > 0 {
-            self.endpoint.hear_next(group, behind.sent_to, now);
+            self.endpoint.handle_next_number(group, behind.sent_to, now);
         }
         self.order.add(group.owner, behind.next, frame.to_vec());
     }
@@ -644,8 +646,8 @@ impl Packets {
         let Some(link) = self.links.get_mut(&node) else {
             return;
         };
-        let way: &mut PathState = if by_group { &mut link.group } else { &mut link.one };
-        if way.answer(now, rtt_us) {
+        let way: &mut PathState = if by_group { &mut link.group } else { &mut link.unicast };
+        if way.record_answer(now, rtt_us) {
             self.events.push_back(Event::Up { node, by_group, rtt_us });
             if by_group {
                 self.listen_to_receivers();
@@ -653,7 +655,7 @@ impl Packets {
                 self.chain_changed = true;
             }
         }
-        let rtts = self.links.values().filter_map(|link| link.one.rtt_us());
+        let rtts = self.links.values().filter_map(|link| link.unicast.rtt_us());
         if let Some(longest) = rtts.max() {
             self.endpoint.set_rtt(longest);
         }
@@ -664,8 +666,8 @@ impl Packets {
     fn listen_to_receivers(&mut self) {
         let receivers = self.links.values().filter(|link| link.group.is_up());
         let receivers: Vec<NodeId> = receivers.map(|link| link.member.node).collect();
-        if self.reach != Reach::Each {
-            self.endpoint.set_receivers(GROUP, &receivers);
+        if self.reach != GroupPath::Each {
+            self.endpoint.set_receivers(GROUP_CHANNEL, &receivers);
         }
         let votes = |node: &NodeId| {
             let voters = self.voters.as_ref();
@@ -676,11 +678,11 @@ impl Packets {
     }
 }
 
-/// Replaces the multicast group by the destination of frames for all nodes.
-fn resolve(to: To, all: Option<To>) -> Option<To> {
+/// Replaces the group by the destination of frames for all nodes.
+fn resolve(to: Destination, all: Option<Destination>) -> Option<Destination> {
     match to {
-        To::Group => all,
-        To::Node(_) => Some(to),
+        Destination::Group => all,
+        Destination::Node(_) => Some(to),
     }
 }
 

@@ -2,14 +2,15 @@
 
 use quorate_core::node_id::{Member, NodeId};
 
-use crate::endpoint::{self, To};
+use crate::endpoint::{self, Destination};
 
-/// Number of the multicast channel, if there is one. Channels to single nodes have higher numbers.
-pub(crate) const GROUP: u8 = 1;
+/// Number of the channel to the group, if there is one. Channels to single nodes have higher
+/// numbers.
+pub(crate) const GROUP_CHANNEL: u8 = 1;
 
 /// Path of frames for all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum GroupPath {
     /// Frames are sent to each node separately.
     Each,
     /// Frames are sent to a multicast address.
@@ -21,7 +22,7 @@ pub enum Reach {
 pub struct Settings {
     pub endpoint: endpoint::Settings,
     /// Initial path of frames for all nodes.
-    pub reach: Reach,
+    pub reach: GroupPath,
     /// Set if the path may change with the traffic. Frames are then sent over connections unless
     /// another path is cheaper ([plane-3]).
     pub chooses: bool,
@@ -56,7 +57,7 @@ pub enum Event {
 /// Datagrams to send in one system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing<'a> {
-    pub to: To,
+    pub to: Destination,
     /// The datagrams, back to back. All have the same length except the last, which may be shorter.
     pub bytes: &'a [u8],
     /// Length of each datagram except the last.

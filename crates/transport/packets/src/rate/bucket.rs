@@ -20,11 +20,11 @@ impl Bucket {
     }
 
     pub fn set_rate(&mut self, rate_bytes_s: u64, now: Time) {
-        self.fill(now);
+        self.refill(now);
         self.rate_bytes_s = rate_bytes_s;
     }
 
-    fn fill(&mut self, now: Time) {
+    fn refill(&mut self, now: Time) {
         let gained = now.since_us(self.at).saturating_mul(self.rate_bytes_s);
         let full = self.burst_bytes.saturating_mul(MILLION);
         self.level = self.level.saturating_add(gained).min(full);
@@ -33,12 +33,12 @@ impl Bucket {
 
     /// Returns the number of bytes that may be sent now.
     pub fn level(&mut self, now: Time) -> usize {
-        self.fill(now);
+        self.refill(now);
         usize::try_from(self.level / MILLION).unwrap_or(usize::MAX)
     }
 
     /// Removes `bytes` bytes. If there are fewer, removes nothing and returns false.
-    pub fn take(&mut self, bytes: usize, now: Time) -> bool {
+    pub fn take_bytes(&mut self, bytes: usize, now: Time) -> bool {
         let enough = self.level(now) >= bytes;
         if enough {
             self.level -= (bytes as u64).saturating_mul(MILLION);
@@ -47,14 +47,14 @@ impl Bucket {
     }
 
     /// Puts back bytes that were not sent.
-    pub fn give_back(&mut self, bytes: usize) {
+    pub fn return_bytes(&mut self, bytes: usize) {
         let full = self.burst_bytes.saturating_mul(MILLION);
         let back = (bytes as u64).saturating_mul(MILLION);
         self.level = self.level.saturating_add(back).min(full);
     }
 
     /// Returns when `bytes` bytes will be available or the bucket will be full.
-    pub fn due(&self, bytes: usize) -> Time {
+    pub fn available_at(&self, bytes: usize) -> Time {
         let wanted = (bytes as u64).min(self.burst_bytes).saturating_mul(MILLION);
         let missing = wanted.saturating_sub(self.level);
         self.at.plus_us(missing.div_ceil(self.rate_bytes_s.max(1)))
@@ -71,25 +71,25 @@ mod tests {
         let mut taken = 0;
         let mut now = Time(0);
         while now < Time(10_000) {
-            while bucket.take(10, now) {
+            while bucket.take_bytes(10, now) {
                 taken += 10;
             }
-            let due = bucket.due(10);
+            let due = bucket.available_at(10);
             assert!(due > now);
             now = due;
         }
         assert_eq!(taken, 10_000 + 100 - 10);
-        assert!(!bucket.take(101, Time(u64::MAX)));
-        assert_eq!(bucket.due(101), Time(u64::MAX));
+        assert!(!bucket.take_bytes(101, Time(u64::MAX)));
+        assert_eq!(bucket.available_at(101), Time(u64::MAX));
     }
 
     #[test]
     fn a_slow_rate_loses_no_fraction() {
         let mut bucket = Bucket::new(3, 1, Time(0));
-        assert!(bucket.take(1, Time(0)));
+        assert!(bucket.take_bytes(1, Time(0)));
         for now in 0..333_333 {
-            assert!(!bucket.take(1, Time(now)));
+            assert!(!bucket.take_bytes(1, Time(now)));
         }
-        assert!(bucket.take(1, Time(333_334)));
+        assert!(bucket.take_bytes(1, Time(333_334)));
     }
 }

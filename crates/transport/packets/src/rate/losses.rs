@@ -21,7 +21,7 @@ pub(crate) const MILLION: u64 = 1_000_000;
 pub struct Losses {
     receivers: BTreeMap<NodeId, Receiver>,
     /// For each lost packet, the set of receivers that lost it, one bit each.
-    lost: BTreeMap<u64, u128>,
+    lost_packets: BTreeMap<u64, u128>,
     /// Times, each with the channel's next number at that time. Lower numbers had been sent before.
     moments: VecDeque<(Time, u64)>,
     /// Number of recently sent packets lost by enough receivers in this period to indicate
@@ -36,7 +36,7 @@ pub struct Losses {
 struct Receiver {
     bit: u32,
     /// Loss count in the receiver's last report.
-    lost: Option<u64>,
+    last_loss_count: Option<u64>,
     lost_now: u64,
 }
 
@@ -65,8 +65,8 @@ impl Losses {
                 return;
             };
             let lost_by_another = !(1u128 << bit);
-            self.lost.values_mut().for_each(|who| *who &= lost_by_another);
-            let fresh = Receiver { bit, lost: None, lost_now: 0 };
+            self.lost_packets.values_mut().for_each(|who| *who &= lost_by_another);
+            let fresh = Receiver { bit, last_loss_count: None, lost_now: 0 };
             self.receivers.insert(node, fresh);
         }
     }
@@ -131,7 +131,7 @@ impl Losses {
         let Some(one) = self.receivers.get_mut(&from) else {
             return;
         };
-        let before = one.lost.replace(lost).unwrap_or(0);
+        let before = one.last_loss_count.replace(lost).unwrap_or(0);
         let more = lost.checked_sub(before).unwrap_or(lost);
         one.lost_now = one.lost_now.saturating_add(more);
         let bit = 1u128 << one.bit;
@@ -143,26 +143,26 @@ impl Losses {
                     return;
                 }
                 room -= 1;
-                self.lose(number, bit, threshold);
+                self.record_loss(number, bit, threshold);
             }
         }
     }
 
-    fn lose(&mut self, number: u64, bit: u128, threshold: u64) {
-        let who = self.lost.entry(number).or_default();
+    fn record_loss(&mut self, number: u64, bit: u128, threshold: u64) {
+        let who = self.lost_packets.entry(number).or_default();
         let before = u64::from(who.count_ones());
         *who |= bit;
         let after = u64::from(who.count_ones());
         if before < threshold && after >= threshold {
             self.common += 1;
         }
-        if self.lost.len() > LOST_MAX {
-            self.lost.pop_first();
+        if self.lost_packets.len() > LOST_MAX {
+            self.lost_packets.pop_first();
         }
     }
 
     /// Ends a period and returns the losses observed in it.
-    pub fn take(&mut self) -> Period {
+    pub fn end_period(&mut self) -> Period {
         let period = self.sums();
         self.common = 0;
         self.period_from = self.next;
@@ -178,12 +178,12 @@ mod tests {
 
     const YOUNG: u64 = 400;
 
-    fn heard(receivers: u32) -> Losses {
+    fn with_receivers(receivers: u32) -> Losses {
         let mut losses = Losses::default();
         let nodes: Vec<NodeId> = (1..=receivers).map(NodeId).collect();
         losses.listen_to(&nodes);
         losses.sent(1, Time(0));
-        losses.take();
+        losses.end_period();
         losses.sent(1001, Time(0));
         losses
     }
@@ -194,12 +194,12 @@ mod tests {
     fn a_loss_is_common_when_enough_receivers_have_it() {
         for (receivers, needed) in [(1, 1), (2, 2), (8, 2), (9, 3), (25, 7)] {
             for losing in 1..=receivers.min(10) {
-                let mut losses = heard(receivers);
+                let mut losses = with_receivers(receivers);
                 for node in 1..=losing {
                     losses.report(NodeId(node), &[5..6], 1, Time(50), YOUNG);
                 }
                 let expected = u64::from(losing >= needed);
-                assert_eq!(losses.take().common, expected, "{losing} of {receivers}");
+                assert_eq!(losses.end_period().common, expected, "{losing} of {receivers}");
             }
         }
     }
@@ -207,7 +207,7 @@ mod tests {
     /// [rate-2] At 5 % random loss, two of 25 receivers often miss the same packet. Eight do not.
     #[test]
     fn loss_by_chance_raises_the_threshold() {
-        let mut losses = heard(25);
+        let mut losses = with_receivers(25);
         for node in 1..=25 {
             losses.report(NodeId(node), &[], 100, Time(50), YOUNG);
         }
@@ -217,23 +217,23 @@ mod tests {
             losses.report(NodeId(node), &[], 1000, Time(50), YOUNG);
         }
         assert_eq!(losses.threshold(), 25);
-        let period = losses.take();
+        let period = losses.end_period();
         assert_eq!((period.lost, period.judged), (25_000, 25_000));
     }
 
     /// Datagrams returned by a full socket are not counted until they are sent again.
     #[test]
     fn what_was_taken_back_was_not_sent() {
-        let mut losses = heard(2);
-        losses.take();
+        let mut losses = with_receivers(2);
+        losses.end_period();
         losses.sent(1101, Time(10));
         losses.take_back(1051);
-        assert_eq!(losses.take().judged, 100);
+        assert_eq!(losses.end_period().judged, 100);
         losses.sent(1201, Time(2000));
         for node in 1..=2 {
             losses.report(NodeId(node), &[1060..1061], 1, Time(2100), YOUNG);
         }
-        assert_eq!(losses.take().common, 1, "it is young");
+        assert_eq!(losses.end_period().common, 1, "it is young");
     }
 
     /// [rate-2] Packets sent four round trips ago do not reflect the current link.
@@ -246,21 +246,21 @@ mod tests {
         for node in 1..=2 {
             losses.report(NodeId(node), &[8..12], 4, Time(501), YOUNG);
         }
-        assert_eq!(losses.take().common, 2);
+        assert_eq!(losses.end_period().common, 2);
     }
 
     #[test]
     fn strangers_do_not_count_and_nothing_grows() {
-        let mut losses = heard(2);
+        let mut losses = with_receivers(2);
         losses.report(NodeId(9), &[1..2], 1, Time(1), YOUNG);
         losses.report(NodeId(1), &[1..u64::MAX], 1, Time(1), YOUNG);
-        assert!(losses.lost.len() <= LOST_MAX);
+        assert!(losses.lost_packets.len() <= LOST_MAX);
         for number in 2_000..5_000 {
             losses.sent(number, Time(number));
         }
         assert_eq!(losses.moments.len(), MOMENTS_MAX);
         // A new receiver does not inherit its predecessor's losses.
         losses.listen_to(&[NodeId(2), NodeId(3)]);
-        assert!(losses.lost.values().all(|who| *who == 0));
+        assert!(losses.lost_packets.values().all(|who| *who == 0));
     }
 }

@@ -5,7 +5,7 @@ use quorate_core::time::Time;
 
 use crate::rate::{
     Bucket, Period,
-    trial::{Next, Recent, Trial},
+    trial::{Recent, Trial, TrialStep},
 };
 
 /// Interval between adjustments of the rate, in microseconds.
@@ -91,17 +91,17 @@ impl Pacer {
     pub fn sent(&mut self, bytes: usize, now: Time) {
         // A single datagram may be longer than the remaining budget.
         let left = self.bucket.level(now);
-        self.bucket.take(bytes.min(left), now);
+        self.bucket.take_bytes(bytes.min(left), now);
     }
 
     /// Credits bytes that were recorded as sent but were not.
     pub fn take_back(&mut self, bytes: usize) {
-        self.bucket.give_back(bytes);
+        self.bucket.return_bytes(bytes);
     }
 
     /// Returns when `bytes` bytes may be sent.
-    pub fn due(&self, bytes: usize) -> Time {
-        self.bucket.due(bytes)
+    pub fn send_at(&self, bytes: usize) -> Time {
+        self.bucket.available_at(bytes)
     }
 
     /// Records that the kernel or the device dropped a datagram for lack of space.
@@ -147,16 +147,16 @@ impl Pacer {
             return self.rate_bytes_s.saturating_mul(UP_PERCENT) / 100 + 1;
         };
         let restore = trial.restore_bytes_s;
-        match trial.next(period) {
-            Next::Lower => lower,
-            Next::Wait => self.rate_bytes_s,
-            Next::Helped => {
+        match trial.end_period(period) {
+            TrialStep::Lower => lower,
+            TrialStep::Wait => self.rate_bytes_s,
+            TrialStep::Helped => {
                 self.trial = None;
                 self.recent = Recent::default();
                 self.rate_bytes_s
             }
             // [rate-2] The loss did not fall by a third, so the rate is not its cause.
-            Next::InVain(after) => {
+            TrialStep::InVain(after) => {
                 self.trial = None;
                 self.baseline_ppm = self.baseline_ppm.max(after).min(BASELINE_PPM_MAX);
                 restore
@@ -217,7 +217,7 @@ mod tests {
             for (at, node) in nodes.iter().enumerate() {
                 losses.report(*node, &missed[at], lost[at], now, YOUNG);
             }
-            pacer.poll(now, || losses.take());
+            pacer.poll(now, || losses.end_period());
             if period > seconds * 50 {
                 sum += pacer.rate_bytes_s();
                 periods += 1;

@@ -17,7 +17,7 @@ const EXPECTED_ENOUGH: u64 = 36;
 /// Fixed-point scale of decaying sums.
 const SCALE: u64 = 256;
 /// Divisor of a sum that gives its decay per period.
-const FADE: u64 = 16;
+const DECAY_DIVISOR: u64 = 16;
 
 /// Decaying sums of recent losses.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Recent {
 impl Recent {
     pub(crate) fn add(&mut self, period: Period) {
         let faded = |sum: u64, new: u64| {
-            let kept = sum - sum.div_ceil(FADE);
+            let kept = sum - sum.div_ceil(DECAY_DIVISOR);
             kept.saturating_add(new.min(1 << 32) * SCALE)
         };
         self.lost = faded(self.lost, period.lost);
@@ -62,14 +62,14 @@ pub(crate) struct Trial {
     /// Number of remaining steps down.
     steps: u32,
     /// Number of periods since the last step.
-    waited: u32,
+    periods_waited: u32,
     /// Number of losses since the effect could show.
-    lost: u64,
+    losses: u64,
     judged: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum TrialStep {
     Lower,
     Wait,
     /// The losses fell by a third, so the link was overloaded.
@@ -95,40 +95,40 @@ impl Trial {
             restore_bytes_s,
             before_ppm: before,
             steps: steps.max(1),
-            waited: 0,
-            lost: 0,
+            periods_waited: 0,
+            losses: 0,
             judged: 0,
         }
     }
 
     /// Ends a period and returns what to do next.
-    pub(crate) fn next(&mut self, period: Period) -> Next {
+    pub(crate) fn end_period(&mut self, period: Period) -> TrialStep {
         if self.steps > 0 {
             self.steps -= 1;
-            return Next::Lower;
+            return TrialStep::Lower;
         }
-        self.waited += 1;
-        if self.waited <= WAITS_MIN {
-            return Next::Wait;
+        self.periods_waited += 1;
+        if self.periods_waited <= WAITS_MIN {
+            return TrialStep::Wait;
         }
-        self.lost = self.lost.saturating_add(period.lost);
+        self.losses = self.losses.saturating_add(period.lost);
         self.judged = self.judged.saturating_add(period.judged);
         let expected = self.judged.saturating_mul(self.before_ppm) / MILLION;
-        let fewer = expected.saturating_sub(self.lost);
-        let after = self.lost.saturating_mul(MILLION) / self.judged.max(1);
+        let fewer = expected.saturating_sub(self.losses);
+        let after = self.losses.saturating_mul(MILLION) / self.judged.max(1);
         // Two standard deviations, because small counts decrease by chance.
         let surely = fewer.saturating_mul(fewer) >= 4 * expected;
         if expected >= EXPECTED_MIN && 3 * fewer >= expected && surely {
-            return Next::Helped;
+            return TrialStep::Helped;
         }
-        let clear = expected >= EXPECTED_MIN && self.lost >= expected;
+        let clear = expected >= EXPECTED_MIN && self.losses >= expected;
         if clear || expected >= EXPECTED_ENOUGH {
-            return Next::InVain(after);
+            return TrialStep::InVain(after);
         }
-        if self.waited < WAITS_MAX {
-            return Next::Wait;
+        if self.periods_waited < WAITS_MAX {
+            return TrialStep::Wait;
         }
-        Next::InVain(self.before_ppm)
+        TrialStep::InVain(self.before_ppm)
     }
 }
 
@@ -150,20 +150,20 @@ mod tests {
         let after = |lost, judged| {
             let mut trial = Trial::new(1, 100_000, 85);
             let period = Period { common: 0, judged, lost };
-            let mut seen = vec![trial.next(period)];
+            let mut seen = vec![trial.end_period(period)];
             for _ in 0..3 {
-                seen.push(trial.next(period));
+                seen.push(trial.end_period(period));
             }
             seen
         };
-        let begin = [Next::Lower, Next::Wait, Next::Wait];
+        let begin = [TrialStep::Lower, TrialStep::Wait, TrialStep::Wait];
         for (lost, judged, last) in [
-            (0, 59, Next::Wait),
-            (0, 60, Next::Helped),
-            (6, 60, Next::InVain(100_000)),
-            (24, 360, Next::Helped),
-            (25, 360, Next::InVain(69_444)),
-            (25, 300, Next::Wait),
+            (0, 59, TrialStep::Wait),
+            (0, 60, TrialStep::Helped),
+            (6, 60, TrialStep::InVain(100_000)),
+            (24, 360, TrialStep::Helped),
+            (25, 360, TrialStep::InVain(69_444)),
+            (25, 300, TrialStep::Wait),
         ] {
             let seen = after(lost, judged);
             assert_eq!((&seen[..3], seen[3]), (&begin[..], last), "{lost} of {judged}");
@@ -174,7 +174,7 @@ mod tests {
     fn a_trial_without_reports_ends() {
         let mut trial = Trial::new(1, 100_000, 85);
         let nothing = Period::default();
-        let waited = (0..).take_while(|_| trial.next(nothing) != Next::InVain(100_000));
+        let waited = (0..).take_while(|_| trial.end_period(nothing) != TrialStep::InVain(100_000));
         assert_eq!(waited.count(), 100);
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::receive::{ChannelEvent, Delivery, Inbound, Quota, waiting::Waiting};
+use crate::receive::{ChannelEvent, Delivery, Inbound, Quota, waiting::WaitingMessages};
 
 impl Inbound {
     /// [pkt-4] Charges the quota for a message that begins at `first`. If necessary, gives up
@@ -16,11 +16,11 @@ impl Inbound {
         happened: &mut Vec<ChannelEvent>,
     ) -> bool {
         loop {
-            if quota.take(partials, bytes) {
+            if quota.charge(partials, bytes) {
                 return true;
             }
             let partial = self.partials.last_key_value().map(|(first, _)| *first);
-            let last = partial.max(self.waiting.last()).filter(|last| *last > first);
+            let last = partial.max(self.waiting_messages.last_start()).filter(|last| *last > first);
             let Some(last) = last else {
                 return false;
             };
@@ -29,7 +29,7 @@ impl Inbound {
     }
 
     /// Delivers a complete message, or keeps it until earlier ones are finished.
-    pub(super) fn complete(
+    pub(super) fn finish_message(
         &mut self,
         message: Range<u64>,
         bytes: Vec<u8>,
@@ -39,21 +39,24 @@ impl Inbound {
         if self.delivery == Delivery::AsCompleted || message.start == self.floor {
             self.finished.add(message.clone());
             happened.push(ChannelEvent::Message { numbers: message, bytes });
-        } else if self.make_room(message.start, 0, Waiting::price(&bytes), quota, happened) {
-            self.waiting.add(&message, bytes);
+        } else if self.make_room(message.start, 0, WaitingMessages::price(&bytes), quota, happened)
+        {
+            self.waiting_messages.add(&message, bytes);
         } else {
             self.give_up(message, quota, happened);
             return;
         }
-        self.advance(quota, happened);
+        self.advance_floor(quota, happened);
     }
 
     /// Advances the floor, and delivers the messages that it reaches.
-    fn advance(&mut self, quota: &mut Quota, happened: &mut Vec<ChannelEvent>) {
+    fn advance_floor(&mut self, quota: &mut Quota, happened: &mut Vec<ChannelEvent>) {
         loop {
             if let Some(end) = self.finished.take_first(self.floor) {
                 self.floor = self.floor.max(end);
-            } else if let Some((numbers, bytes)) = self.waiting.take(self.floor, quota) {
+            } else if let Some((numbers, bytes)) =
+                self.waiting_messages.remove_at(self.floor, quota)
+            {
                 self.floor = numbers.end;
                 happened.push(ChannelEvent::Message { numbers, bytes });
             } else {
@@ -92,13 +95,13 @@ impl Inbound {
             self.partials.remove(&first);
             all = all.start.min(first)..all.end.max(numbers.end.min(self.top));
         }
-        while let Some(numbers) = self.waiting.within(&all) {
-            self.waiting.take(numbers.start, quota);
+        while let Some(numbers) = self.waiting_messages.last_overlap(&all) {
+            self.waiting_messages.remove_at(numbers.start, quota);
             all = all.start.min(numbers.start)..all.end.max(numbers.end);
         }
-        self.gaps.close(all.clone());
+        self.gaps.remove_found(all.clone());
         self.finished.add(all.clone());
         happened.push(ChannelEvent::GivenUp(all));
-        self.advance(quota, happened);
+        self.advance_floor(quota, happened);
     }
 }

@@ -23,14 +23,14 @@ pub struct Gaps(BTreeMap<u64, Gap>);
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     end: u64,
-    due: Time,
+    due_at: Time,
     /// Number of requests made.
     tries: u32,
 }
 
 /// Action for a range that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Due {
+pub enum DueAction {
     /// Request the range. Contains the number of earlier requests.
     Ask(Range<u64>, u32),
     /// Give the range up, because all requests have failed.
@@ -39,15 +39,15 @@ pub enum Due {
 
 impl Gaps {
     /// Adds missing numbers, none of which may be in the set already.
-    pub fn open(&mut self, range: Range<u64>, now: Time, patience: &Patience) {
+    pub fn add_missing(&mut self, range: Range<u64>, now: Time, patience: &Patience) {
         if !range.is_empty() {
-            let gap = Gap { end: range.end, due: now.plus_us(patience.grace_us), tries: 0 };
+            let gap = Gap { end: range.end, due_at: now.plus_us(patience.grace_us), tries: 0 };
             self.0.insert(range.start, gap);
         }
     }
 
     /// Removes numbers that are no longer missing. The rest of their ranges keep their times.
-    pub fn close(&mut self, range: Range<u64>) {
+    pub fn remove_found(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -73,7 +73,7 @@ impl Gaps {
         before.is_some_and(|(_, gap)| number < gap.end)
     }
 
-    pub fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+    pub fn ranges_within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let before = self.0.range(..range.start).next_back();
         let inside = self.0.range(range.start..range.end.max(range.start));
         let both = before.into_iter().chain(inside);
@@ -84,38 +84,39 @@ impl Gaps {
     /// Makes ranges due at once if `too_few` returns true for the number of requests made. Used
     /// when a node has replied that it lacks the datagrams, or when another node needs them, too.
     /// At least one request counts as made.
-    pub fn hurry(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
-        for part in self.within(range) {
+    pub fn make_due(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
+        for part in self.ranges_within(range) {
             let gap = self.0.range(..=part.start).next_back();
             let (_, &gap) = gap.expect("it is missing");
             if !too_few(gap.tries) {
                 continue;
             }
-            self.close(part.clone());
-            let hurried = Gap { end: part.end, due: gap.due.min(now), tries: gap.tries.max(1) };
+            self.remove_found(part.clone());
+            let hurried =
+                Gap { end: part.end, due_at: gap.due_at.min(now), tries: gap.tries.max(1) };
             self.0.insert(part.start, hurried);
         }
     }
 
     /// Returns the ranges that are due, and schedules their next requests. Ranges that are given up
     /// are removed.
-    pub fn due(&mut self, now: Time, patience: &Patience) -> Vec<Due> {
+    pub fn take_due(&mut self, now: Time, patience: &Patience) -> Vec<DueAction> {
         let mut due = Vec::new();
         for (&start, gap) in &mut self.0 {
-            if gap.due > now {
+            if gap.due_at > now {
                 continue;
             }
             if gap.tries >= patience.tries_max {
-                due.push(Due::GiveUp(start..gap.end));
+                due.push(DueAction::GiveUp(start..gap.end));
                 continue;
             }
-            due.push(Due::Ask(start..gap.end, gap.tries));
+            due.push(DueAction::Ask(start..gap.end, gap.tries));
             let wait = patience.first_us.saturating_mul(1 << gap.tries.min(20));
-            gap.due = now.plus_us(wait.max(1));
+            gap.due_at = now.plus_us(wait.max(1));
             gap.tries += 1;
         }
         for one in &due {
-            if let Due::GiveUp(range) = one {
+            if let DueAction::GiveUp(range) = one {
                 self.0.remove(&range.start);
             }
         }
@@ -123,10 +124,10 @@ impl Gaps {
     }
 
     pub fn next_due(&self) -> Option<Time> {
-        self.0.values().map(|gap| gap.due).min()
+        self.0.values().map(|gap| gap.due_at).min()
     }
 
-    pub fn first(&self) -> Option<Range<u64>> {
+    pub fn first_range(&self) -> Option<Range<u64>> {
         let first = self.0.first_key_value();
         first.map(|(&start, gap)| start..gap.end)
     }
@@ -158,14 +159,14 @@ mod tests {
     #[test]
     fn a_range_is_asked_for_five_times() {
         let mut gaps = Gaps::default();
-        gaps.open(3..5, Time(0), &PATIENCE);
+        gaps.add_missing(3..5, Time(0), &PATIENCE);
         let mut seen = Vec::new();
         while let Some(due) = gaps.next_due() {
-            assert!(gaps.due(Time(due.0 - 1), &PATIENCE).is_empty());
-            let what = gaps.due(due, &PATIENCE);
+            assert!(gaps.take_due(Time(due.0 - 1), &PATIENCE).is_empty());
+            let what = gaps.take_due(due, &PATIENCE);
             seen.extend(what.into_iter().map(|what| (due.0, what)));
         }
-        let ask = |tries| Due::Ask(3..5, tries);
+        let ask = |tries| DueAction::Ask(3..5, tries);
         assert_eq!(
             seen,
             [
@@ -174,7 +175,7 @@ mod tests {
                 (500, ask(2)),
                 (900, ask(3)),
                 (1700, ask(4)),
-                (3300, Due::GiveUp(3..5)),
+                (3300, DueAction::GiveUp(3..5)),
             ]
         );
     }
@@ -184,23 +185,26 @@ mod tests {
     #[test]
     fn what_was_overtaken_only_is_not_asked_for() {
         let mut gaps = Gaps::default();
-        gaps.open(3..9, Time(0), &PATIENCE);
-        gaps.close(5..6);
-        assert_eq!(gaps.due(Time(200), &PATIENCE), [Due::Ask(3..5, 0), Due::Ask(6..9, 0)]);
-        gaps.close(1..20);
+        gaps.add_missing(3..9, Time(0), &PATIENCE);
+        gaps.remove_found(5..6);
+        assert_eq!(
+            gaps.take_due(Time(200), &PATIENCE),
+            [DueAction::Ask(3..5, 0), DueAction::Ask(6..9, 0)]
+        );
+        gaps.remove_found(1..20);
         assert!(gaps.is_empty() && gaps.next_due().is_none());
     }
 
     #[test]
     fn who_hurries_asks_at_once() {
         let mut gaps = Gaps::default();
-        gaps.open(3..9, Time(0), &PATIENCE);
-        gaps.hurry(&(4..6), |_| false, Time(5));
+        gaps.add_missing(3..9, Time(0), &PATIENCE);
+        gaps.make_due(&(4..6), |_| false, Time(5));
         assert_eq!(gaps.next_due(), Some(Time(200)));
-        gaps.hurry(&(4..6), |tries| tries < 2, Time(10));
-        assert_eq!(gaps.due(Time(10), &PATIENCE), [Due::Ask(4..6, 1)]);
-        let due = gaps.due(Time(200), &PATIENCE);
-        assert_eq!(due, [Due::Ask(3..4, 0), Due::Ask(6..9, 0)]);
+        gaps.make_due(&(4..6), |tries| tries < 2, Time(10));
+        assert_eq!(gaps.take_due(Time(10), &PATIENCE), [DueAction::Ask(4..6, 1)]);
+        let due = gaps.take_due(Time(200), &PATIENCE);
+        assert_eq!(due, [DueAction::Ask(3..4, 0), DueAction::Ask(6..9, 0)]);
     }
 
     #[test]
@@ -212,18 +216,18 @@ mod tests {
                 let length = dice.below(9);
                 match dice.below(3) {
                     0 => {
-                        gaps.open(top..top + length, Time(0), &PATIENCE);
+                        gaps.add_missing(top..top + length, Time(0), &PATIENCE);
                         plain.extend(top..top + length);
                         top += length + dice.below(3);
                     }
                     1 => {
                         let start = dice.below(top + 1);
-                        gaps.close(start..start + length);
+                        gaps.remove_found(start..start + length);
                         plain.retain(|number| !(start..start + length).contains(number));
                     }
                     _ => {
                         let start = dice.below(top + 1);
-                        gaps.hurry(&(start..start + length), |_| true, Time(0));
+                        gaps.make_due(&(start..start + length), |_| true, Time(0));
                     }
                 }
                 let flat: Vec<u64> = gaps.iter().flatten().collect();
@@ -231,7 +235,7 @@ mod tests {
                 let asked = dice.below(top + 1);
                 assert_eq!(gaps.has(asked), plain.contains(&asked));
                 let part: Vec<u64> =
-                    gaps.within(&(asked..asked + 5)).into_iter().flatten().collect();
+                    gaps.ranges_within(&(asked..asked + 5)).into_iter().flatten().collect();
                 assert_eq!(part, plain.range(asked..asked + 5).copied().collect::<Vec<_>>());
             }
         }

@@ -10,10 +10,10 @@ use crate::{
     body::RANGES_MAX,
     limits::Limits,
     receive::{
-        gaps::{Due, Gaps, Patience},
+        gaps::{DueAction, Gaps, Patience},
         partial::Partial,
         quota::Quota,
-        waiting::Waiting,
+        waiting::WaitingMessages,
     },
     spans::Spans,
     trust::gate::WINDOW_NUMBERS,
@@ -51,15 +51,15 @@ pub struct Inbound {
     pub(super) finished: Spans,
     pub(super) gaps: Gaps,
     pub(super) partials: BTreeMap<u64, Partial>,
-    pub(super) waiting: Waiting,
+    pub(super) waiting_messages: WaitingMessages,
     patience: Patience,
     jitter_us: u64,
     dice: Dice,
     gaps_max: usize,
-    /// Number of sequence numbers ever requested. `missed` contains those that have not been
+    /// Number of sequence numbers ever requested. `unreported` contains those that have not been
     /// reported yet.
-    lost: u64,
-    missed: Vec<Range<u64>>,
+    requested_total: u64,
+    unreported: Vec<Range<u64>>,
     /// Number of parts that contradicted others. It is zero unless the sender is faulty or, on a
     /// segment without keys, forged datagrams arrive.
     misfits: u64,
@@ -76,7 +76,7 @@ impl Inbound {
             finished: Spans::default(),
             gaps: Gaps::default(),
             partials: BTreeMap::new(),
-            waiting: Waiting::default(),
+            waiting_messages: WaitingMessages::default(),
             patience: Patience {
                 grace_us: limits.reorder_grace_us,
                 first_us: 1,
@@ -85,8 +85,8 @@ impl Inbound {
             jitter_us: limits.jitter_us,
             dice,
             gaps_max: limits.gaps_max,
-            lost: 0,
-            missed: Vec::new(),
+            requested_total: 0,
+            unreported: Vec::new(),
             misfits: 0,
         };
         inbound.set_rtt(0, limits);
@@ -115,18 +115,18 @@ impl Inbound {
         self.top
     }
 
-    /// Returns whether datagram `number` has not been received yet.
-    pub fn wants(&self, number: u64) -> bool {
+    /// Returns whether the datagram with this number has not been received yet.
+    pub fn is_missing(&self, number: u64) -> bool {
         number >= self.top || self.gaps.has(number)
     }
 
     pub fn missing(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        self.gaps.within(range)
+        self.gaps.ranges_within(range)
     }
 
     /// Returns how many numbers have been requested since the channel was opened.
-    pub const fn lost(&self) -> u64 {
-        self.lost
+    pub const fn requested_total(&self) -> u64 {
+        self.requested_total
     }
 
     /// Returns how many parts have contradicted others.
@@ -136,12 +136,12 @@ impl Inbound {
 
     /// Returns whether there are losses that have not been reported.
     pub const fn has_missed(&self) -> bool {
-        !self.missed.is_empty()
+        !self.unreported.is_empty()
     }
 
     /// Removes and returns unreported losses, at most [`RANGES_MAX`] ranges.
     pub fn take_missed(&mut self) -> Vec<Range<u64>> {
-        mem::take(&mut self.missed)
+        mem::take(&mut self.unreported)
     }
 
     /// Handles a tail: the sender announces that it has sent everything below `next` ([told-2]).
@@ -153,13 +153,13 @@ impl Inbound {
         happened: &mut Vec<ChannelEvent>,
     ) {
         if next > self.top {
-            self.reach(next, now, quota, happened);
+            self.advance_sent_to(next, now, quota, happened);
             self.bound_gaps(quota, happened);
         }
     }
 
     /// Handles one part of a message, received from any node.
-    pub fn receive(
+    pub fn receive_part(
         &mut self,
         (number, index, count): (u64, u16, u16),
         part: &[u8],
@@ -167,14 +167,14 @@ impl Inbound {
         quota: &mut Quota,
         happened: &mut Vec<ChannelEvent>,
     ) {
-        if !self.wants(number) {
+        if !self.is_missing(number) {
             return;
         }
         if number >= self.top {
-            self.reach(number, now, quota, happened);
+            self.advance_sent_to(number, now, quota, happened);
             self.top = number + 1;
         } else {
-            self.gaps.close(number..number + 1);
+            self.gaps.remove_found(number..number + 1);
         }
         let first = number.saturating_sub(index.into());
         let message = first..first + u64::from(count);
@@ -184,7 +184,7 @@ impl Inbound {
             self.misfits += 1;
             self.give_up(message.start..self.top.min(message.end), quota, happened);
         } else if count == 1 {
-            self.complete(message, part.to_vec(), quota, happened);
+            self.finish_message(message, part.to_vec(), quota, happened);
         } else {
             self.add_part(message, (index, count), part, quota, happened);
         }
@@ -202,26 +202,26 @@ impl Inbound {
         happened: &mut Vec<ChannelEvent>,
     ) {
         if by_owner {
-            let missing = self.gaps.within(range);
+            let missing = self.gaps.ranges_within(range);
             self.give_up_all(missing, quota, happened);
         } else {
             // Requests alternate between acceptors and the owner, beginning with an acceptor. An
             // odd count means that the last request went to an acceptor, whose reply this is.
-            self.gaps.hurry(range, |tries| tries % 2 == 1, now);
+            self.gaps.make_due(range, |tries| tries % 2 == 1, now);
             self.bound_gaps(quota, happened);
         }
     }
 
     /// Requests numbers from the owner at once, because another node requests them from this one.
     /// Skips numbers already requested from the owner.
-    pub fn hurry(
+    pub fn request_at_once(
         &mut self,
         range: &Range<u64>,
         now: Time,
         quota: &mut Quota,
         happened: &mut Vec<ChannelEvent>,
     ) {
-        self.gaps.hurry(range, |tries| tries < 2, now);
+        self.gaps.make_due(range, |tries| tries < 2, now);
         self.bound_gaps(quota, happened);
     }
 
@@ -237,18 +237,18 @@ impl Inbound {
         happened: &mut Vec<ChannelEvent>,
     ) -> Vec<(Range<u64>, u32)> {
         let (mut asks, mut over) = (Vec::new(), Vec::new());
-        for due in self.gaps.due(now, &self.patience) {
+        for due in self.gaps.take_due(now, &self.patience) {
             match due {
-                Due::Ask(range, tries) => asks.push((range, tries)),
-                Due::GiveUp(range) => over.push(range),
+                DueAction::Ask(range, tries) => asks.push((range, tries)),
+                DueAction::GiveUp(range) => over.push(range),
             }
         }
         self.give_up_all(over, quota, happened);
         asks.retain(|(range, _)| self.gaps.has(range.start));
         for (range, _) in asks.iter().filter(|(_, tries)| *tries == 0) {
-            self.lost += range.end - range.start;
-            if self.missed.len() < RANGES_MAX {
-                self.missed.push(range.clone());
+            self.requested_total += range.end - range.start;
+            if self.unreported.len() < RANGES_MAX {
+                self.unreported.push(range.clone());
             }
         }
         asks
@@ -259,12 +259,12 @@ impl Inbound {
         for partial in self.partials.values() {
             quota.credit(1, partial.held_bytes());
         }
-        quota.credit(0, self.waiting.cost());
+        quota.credit(0, self.waiting_messages.cost());
     }
 
     /// Records that everything below `number` has been sent. Numbers that fall out of the window
     /// are given up.
-    fn reach(
+    fn advance_sent_to(
         &mut self,
         number: u64,
         now: Time,
@@ -276,12 +276,12 @@ impl Inbound {
             grace_us: self.patience.grace_us + self.dice.below(self.jitter_us + 1),
             ..self.patience
         };
-        self.gaps.open(from..number, now, &patience);
+        self.gaps.add_missing(from..number, now, &patience);
         let oldest = number.saturating_add(1).saturating_sub(WINDOW_NUMBERS);
         while self.floor < oldest {
             // The number at the floor is missing or part of an incomplete message; otherwise the
             // floor would be higher.
-            let missing = self.gaps.within(&(self.floor..oldest));
+            let missing = self.gaps.ranges_within(&(self.floor..oldest));
             let missing = missing.into_iter().next().filter(|gap| gap.start == self.floor);
             self.give_up(missing.unwrap_or(self.floor..self.floor + 1), quota, happened);
         }
@@ -290,7 +290,7 @@ impl Inbound {
 
     fn bound_gaps(&mut self, quota: &mut Quota, happened: &mut Vec<ChannelEvent>) {
         while self.gaps.len() > self.gaps_max {
-            let first = self.gaps.first().expect("there are more than the bound");
+            let first = self.gaps.first_range().expect("there are more than the bound");
             self.give_up(first, quota, happened);
         }
     }
@@ -304,10 +304,10 @@ impl Inbound {
     fn collides(&self, message: &Range<u64>, count: u16) -> bool {
         let partial = self.partials.range(..message.end).next_back();
         let partial = partial.is_some_and(|(&first, partial)| {
-            let same = first == message.start && partial.count() == count;
+            let same = first == message.start && partial.part_count() == count;
             !same && partial.numbers(first).end > message.start
         });
-        partial || self.waiting.within(message).is_some()
+        partial || self.waiting_messages.last_overlap(message).is_some()
     }
 
     fn add_part(
@@ -322,7 +322,7 @@ impl Inbound {
         let known = self.partials.remove(&first);
         let is_new = known.is_none();
         let mut partial = known.unwrap_or_else(|| Partial::new(count));
-        let needs = partial.needs(index, part);
+        let needs = partial.bytes_to_add(index, part);
         let agreed = needs
             .ok()
             .filter(|bytes| self.make_room(first, usize::from(is_new), *bytes, quota, happened));
@@ -341,7 +341,7 @@ impl Inbound {
             return;
         }
         quota.credit(1, partial.held_bytes());
-        self.complete(message, partial.finish(), quota, happened);
+        self.finish_message(message, partial.into_message(), quota, happened);
     }
 
     /// Asserts the invariants that hold between any two calls.
@@ -353,9 +353,9 @@ impl Inbound {
             all.add(range);
         };
         self.gaps.iter().for_each(&mut disjoint);
-        self.waiting.numbers().for_each(&mut disjoint);
+        self.waiting_messages.numbers().for_each(&mut disjoint);
         for (&first, partial) in &self.partials {
-            for index in (0..partial.count()).filter(|index| partial.has(*index)) {
+            for index in (0..partial.part_count()).filter(|index| partial.has(*index)) {
                 let number = first + u64::from(index);
                 disjoint(number..number + 1);
             }
@@ -367,7 +367,7 @@ impl Inbound {
         let held: usize = self.partials.values().map(Partial::held_bytes).sum();
         assert_eq!(
             (quota.partials(), quota.bytes()),
-            (self.partials.len(), held + self.waiting.cost())
+            (self.partials.len(), held + self.waiting_messages.cost())
         );
     }
 }

@@ -30,7 +30,7 @@ impl Channel {
     fn receive(&mut self, number: u64, index: u16, count: u16, part: &[u8]) {
         let place = (number, index, count);
         let Self { inbound, quota, happened, now } = self;
-        inbound.receive(place, part, *now, quota, happened);
+        inbound.receive_part(place, part, *now, quota, happened);
         inbound.check(quota);
     }
 
@@ -46,13 +46,13 @@ impl Channel {
         asks
     }
 
-    fn take(&mut self) -> Vec<ChannelEvent> {
+    fn take_events(&mut self) -> Vec<ChannelEvent> {
         std::mem::take(&mut self.happened)
     }
 }
 
 fn limits() -> Limits {
-    Limits::of_mtu(1500)
+    Limits::for_mtu(1500)
 }
 
 fn message(numbers: Range<u64>, bytes: &[u8]) -> ChannelEvent {
@@ -68,9 +68,9 @@ fn in_order_waits_and_as_completed_does_not() {
         channel.receive(4, 1, 2, b"d");
         channel.receive(3, 0, 2, b"c");
         let late = vec![message(2..3, b"b"), message(3..5, b"cd")];
-        let at_once = channel.take();
+        let at_once = channel.take_events();
         channel.receive(1, 0, 1, b"a");
-        let rest = channel.take();
+        let rest = channel.take_events();
         let first = vec![message(1..2, b"a")];
         match delivery {
             Delivery::InOrder => {
@@ -81,7 +81,7 @@ fn in_order_waits_and_as_completed_does_not() {
         assert_eq!((channel.inbound.done_to(), channel.quota.bytes()), (5, 0));
         // Any repetition is too late.
         channel.receive(3, 0, 2, b"c");
-        assert!(channel.take().is_empty());
+        assert!(channel.take_events().is_empty());
     }
 }
 
@@ -97,12 +97,12 @@ fn what_is_given_up_is_named_whole() {
     let asks = channel.wait_for_all();
     assert_eq!(asks.len(), 5);
     assert!(asks.iter().zip(0..).all(|((range, tries), n)| (range, *tries) == (&(2..3), n)));
-    assert_eq!(channel.take(), [ChannelEvent::GivenUp(1..4), message(4..5, b"b")]);
+    assert_eq!(channel.take_events(), [ChannelEvent::GivenUp(1..4), message(4..5, b"b")]);
     assert_eq!((channel.quota.partials(), channel.quota.bytes()), (0, 0));
     // Parts that arrive now are ignored.
     channel.receive(2, 1, 3, b"aa");
-    assert!(channel.take().is_empty());
-    assert_eq!(channel.inbound.lost(), 1);
+    assert!(channel.take_events().is_empty());
+    assert_eq!(channel.inbound.requested_total(), 1);
 }
 
 /// A part after the end of a given-up range belongs to that range, and so does one from before the
@@ -112,17 +112,17 @@ fn the_rest_of_what_is_given_up_is_given_up() {
     let mut channel = Channel::new(Delivery::AsCompleted, &limits());
     channel.receive(2, 1, 4, b"aa");
     channel.wait_for_all();
-    assert_eq!(channel.take(), [ChannelEvent::GivenUp(1..3)]);
+    assert_eq!(channel.take_events(), [ChannelEvent::GivenUp(1..3)]);
     channel.receive(3, 2, 4, b"aa");
     channel.receive(4, 3, 4, b"aa");
-    let seen = channel.take();
+    let seen = channel.take_events();
     assert_eq!(seen, [ChannelEvent::GivenUp(3..4), ChannelEvent::GivenUp(4..5)]);
     channel.receive(5, 0, 1, b"b");
-    assert_eq!(channel.take(), [message(5..6, b"b")]);
+    assert_eq!(channel.take_events(), [message(5..6, b"b")]);
     let mut channel = Channel::new(Delivery::InOrder, &limits());
     channel.receive(1, 0, 1, b"");
     channel.receive(2, 7, 9, b"x");
-    assert_eq!(channel.take(), [message(1..2, b""), ChannelEvent::GivenUp(2..3)]);
+    assert_eq!(channel.take_events(), [message(1..2, b""), ChannelEvent::GivenUp(2..3)]);
 }
 
 /// [told-2] A tail reveals that the last packets are missing, since no later packet does.
@@ -146,7 +146,7 @@ fn others_hurry_a_request_once() {
     channel.receive(2, 0, 1, b"b");
     let mut asked_by_others = |now| {
         let Channel { inbound, quota, happened, .. } = &mut channel;
-        inbound.hurry(&(1..2), Time(now), quota, happened);
+        inbound.request_at_once(&(1..2), Time(now), quota, happened);
         inbound.poll(Time(now), quota, happened)
     };
     assert_eq!(asked_by_others(10), [(1..2, 1)]);
@@ -165,7 +165,7 @@ fn others_hurry_a_request_once() {
     assert_eq!(gone_elsewhere(400), [(1..2, 0)]);
     assert_eq!(gone_elsewhere(401), [(1..2, 1)]);
     assert_eq!(gone_elsewhere(402), []);
-    assert!(channel.take().is_empty());
+    assert!(channel.take_events().is_empty());
 }
 
 /// [pkt-4] Both the 256 incomplete messages and their bytes are bounded. The newest message is
@@ -180,26 +180,26 @@ fn a_sender_fills_its_quota_and_no_more() {
     assert_eq!(channel.quota.partials(), 256);
     assert!(
         channel
-            .take()
+            .take_events()
             .iter()
             .all(|one| matches!(one, ChannelEvent::GivenUp(range) if range.start > 512))
     );
     // The oldest ones are still there.
     channel.receive(2, 1, 2, b"b");
-    assert_eq!(channel.take(), [message(1..3, b"ab")]);
+    assert_eq!(channel.take_events(), [message(1..3, b"ab")]);
 
     let small = Limits { partial_bytes_max: 1000, ..limits() };
     let mut channel = Channel::new(Delivery::InOrder, &small);
     channel.receive(11, 0, 1, &[1; 500]);
     channel.receive(12, 0, 1, &[2; 500]);
     // Two do not fit with their overhead, so the later one is given up.
-    assert_eq!(channel.take(), [ChannelEvent::GivenUp(12..13)]);
+    assert_eq!(channel.take_events(), [ChannelEvent::GivenUp(12..13)]);
     // An older message evicts a newer one.
     channel.receive(2, 1, 3, &[3; 300]);
-    assert_eq!(channel.take(), [ChannelEvent::GivenUp(11..12)]);
+    assert_eq!(channel.take_events(), [ChannelEvent::GivenUp(11..12)]);
     // A message that can never fit is given up by its numbers.
     channel.receive(4, 0, 9, &[3; 300]);
-    assert_eq!(channel.take(), [ChannelEvent::GivenUp(4..5)]);
+    assert_eq!(channel.take_events(), [ChannelEvent::GivenUp(4..5)]);
     channel.inbound.close(&mut channel.quota);
     assert_eq!((channel.quota.partials(), channel.quota.bytes()), (0, 0));
 }
@@ -216,7 +216,7 @@ fn a_leap_is_bounded() {
     let floor = channel.inbound.done_to();
     let given_up =
         [ChannelEvent::GivenUp(1..3), message(3..4, b"c"), ChannelEvent::GivenUp(4..floor)];
-    assert_eq!(channel.take(), given_up);
+    assert_eq!(channel.take_events(), given_up);
 }
 
 /// The last number that a tail can contain costs a bounded amount of work.
@@ -226,7 +226,7 @@ fn a_tail_at_the_end_of_numbers_is_bounded() {
     let Channel { inbound, quota, happened, .. } = &mut channel;
     inbound.on_tail(u64::MAX, Time(0), quota, happened);
     inbound.check(quota);
-    assert_eq!(channel.take(), [ChannelEvent::GivenUp(1..u64::MAX - 65_536)]);
+    assert_eq!(channel.take_events(), [ChannelEvent::GivenUp(1..u64::MAX - 65_536)]);
 }
 
 /// Parts that contradict one another, from a faulty sender or on a segment without keys, are given
@@ -236,11 +236,11 @@ fn parts_that_contradict_one_another_are_given_up() {
     let mut channel = Channel::new(Delivery::AsCompleted, &limits());
     channel.receive(1, 0, 3, b"aa");
     channel.receive(2, 1, 4, b"aa");
-    assert_eq!(channel.take(), [ChannelEvent::GivenUp(1..3)]);
+    assert_eq!(channel.take_events(), [ChannelEvent::GivenUp(1..3)]);
     channel.receive(4, 0, 3, b"aa");
     channel.receive(5, 1, 3, b"aaa");
     channel.receive(7, 0, 1, b"q");
-    assert_eq!(channel.take(), [ChannelEvent::GivenUp(4..6), message(7..8, b"q")]);
+    assert_eq!(channel.take_events(), [ChannelEvent::GivenUp(4..6), message(7..8, b"q")]);
     assert_eq!(channel.inbound.misfits(), 2);
 }
 
@@ -283,7 +283,7 @@ fn everything_once_or_given_up() {
         inbound.on_tail(next, *now, quota, happened);
         channel.wait_for_all();
         let (mut done, mut last) = (Spans::default(), 0);
-        for one in channel.take() {
+        for one in channel.take_events() {
             let numbers = match one {
                 ChannelEvent::GivenUp(numbers) => numbers,
                 ChannelEvent::Message { numbers, bytes } => {

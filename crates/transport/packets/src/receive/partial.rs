@@ -15,7 +15,7 @@ pub(crate) struct Partial {
     /// Contents, with each part at its final offset. Allocated once `part_bytes` is known.
     bytes: Vec<u8>,
     /// The last part, stored here until `part_bytes` is known.
-    last: Option<Vec<u8>>,
+    last_part: Option<Vec<u8>>,
     last_bytes: usize,
 }
 
@@ -32,17 +32,17 @@ impl Partial {
             missing: count,
             part_bytes: 0,
             bytes: Vec::new(),
-            last: None,
+            last_part: None,
             last_bytes: 0,
         }
     }
 
-    pub(crate) const fn count(&self) -> u16 {
+    pub(crate) const fn part_count(&self) -> u16 {
         self.count
     }
 
     /// Returns how many bytes adding a part would allocate, so that the quota can be charged first.
-    pub(crate) fn needs(&self, index: u16, part: &[u8]) -> Result<usize, Misfit> {
+    pub(crate) fn bytes_to_add(&self, index: u16, part: &[u8]) -> Result<usize, Misfit> {
         let is_last = index + 1 == self.count;
         if part.is_empty() || index >= self.count || self.has(index) {
             return Err(Misfit);
@@ -61,10 +61,10 @@ impl Partial {
         if !last_fits || whole_before_last + self.last_bytes.max(1) > MESSAGE_BYTES_MAX {
             return Err(Misfit);
         }
-        Ok(all - self.last.as_ref().map_or(0, Vec::len))
+        Ok(all - self.last_part.as_ref().map_or(0, Vec::len))
     }
 
-    /// Adds a part for which [`Self::needs`] succeeded.
+    /// Adds a part for which [`Self::bytes_to_add`] succeeded.
     pub(crate) fn add(&mut self, index: u16, part: &[u8]) {
         let is_last = index + 1 == self.count;
         if is_last {
@@ -72,20 +72,20 @@ impl Partial {
         } else if self.part_bytes == 0 {
             self.part_bytes = part.len();
             self.bytes = vec![0; part.len() * usize::from(self.count)];
-            if let Some(last) = self.last.take() {
-                self.put(self.count - 1, &last);
+            if let Some(last) = self.last_part.take() {
+                self.store_part(self.count - 1, &last);
             }
         }
         if self.part_bytes == 0 {
-            self.last = Some(part.to_vec());
+            self.last_part = Some(part.to_vec());
         } else {
-            self.put(index, part);
+            self.store_part(index, part);
         }
         self.have[usize::from(index / 64)] |= 1 << (index % 64);
         self.missing -= 1;
     }
 
-    fn put(&mut self, index: u16, part: &[u8]) {
+    fn store_part(&mut self, index: u16, part: &[u8]) {
         let at = usize::from(index) * self.part_bytes;
         self.bytes[at..at + part.len()].copy_from_slice(part);
     }
@@ -95,7 +95,7 @@ impl Partial {
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes.len() + self.last.as_ref().map_or(0, Vec::len)
+        self.bytes.len() + self.last_part.as_ref().map_or(0, Vec::len)
     }
 
     pub(crate) const fn is_whole(&self) -> bool {
@@ -103,7 +103,7 @@ impl Partial {
     }
 
     /// Returns the contents of the message, which must be complete.
-    pub(crate) fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn into_message(mut self) -> Vec<u8> {
         assert!(self.is_whole(), "{} parts are missing", self.missing);
         let before_last = self.part_bytes * (usize::from(self.count) - 1);
         self.bytes.truncate(before_last + self.last_bytes);
@@ -145,33 +145,33 @@ mod tests {
             for index in order {
                 assert!(!partial.is_whole());
                 let part = &parts[usize::from(index)];
-                agreed += partial.needs(index, part).unwrap();
+                agreed += partial.bytes_to_add(index, part).unwrap();
                 partial.add(index, part);
                 assert_eq!(partial.held_bytes(), agreed);
-                assert_eq!(partial.needs(index, part), Err(Misfit), "twice");
+                assert_eq!(partial.bytes_to_add(index, part), Err(Misfit), "twice");
             }
-            assert!(partial.finish() == message, "seed {seed}");
+            assert!(partial.into_message() == message, "seed {seed}");
         }
     }
 
     #[test]
     fn parts_that_do_not_fit_are_refused() {
         let mut partial = Partial::new(3);
-        assert_eq!(partial.needs(0, &[]), Err(Misfit));
-        assert_eq!(partial.needs(3, &[1]), Err(Misfit));
+        assert_eq!(partial.bytes_to_add(0, &[]), Err(Misfit));
+        assert_eq!(partial.bytes_to_add(3, &[1]), Err(Misfit));
         partial.add(2, &[1; 5]);
         // The last part is never longer than the others.
-        assert_eq!(partial.needs(0, &[1; 4]), Err(Misfit));
-        assert_eq!(partial.needs(0, &[1; 5]), Ok(10));
+        assert_eq!(partial.bytes_to_add(0, &[1; 4]), Err(Misfit));
+        assert_eq!(partial.bytes_to_add(0, &[1; 5]), Ok(10));
         partial.add(0, &[1; 5]);
-        assert_eq!(partial.needs(1, &[1; 6]), Err(Misfit));
-        assert_eq!(partial.needs(1, &[1; 5]), Ok(0));
+        assert_eq!(partial.bytes_to_add(1, &[1; 6]), Err(Misfit));
+        assert_eq!(partial.bytes_to_add(1, &[1; 5]), Ok(0));
         let mut partial = Partial::new(3);
         partial.add(0, &[1; 5]);
-        assert_eq!(partial.needs(2, &[1; 6]), Err(Misfit));
-        assert_eq!(partial.needs(2, &[1; 5]), Ok(0));
+        assert_eq!(partial.bytes_to_add(2, &[1; 6]), Err(Misfit));
+        assert_eq!(partial.bytes_to_add(2, &[1; 5]), Ok(0));
         let partial = Partial::new(u16::MAX);
-        assert!(partial.needs(0, &[0; 256]).is_ok());
-        assert_eq!(partial.needs(0, &[0; 257]), Err(Misfit));
+        assert!(partial.bytes_to_add(0, &[0; 256]).is_ok());
+        assert_eq!(partial.bytes_to_add(0, &[0; 257]), Err(Misfit));
     }
 }

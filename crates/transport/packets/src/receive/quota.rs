@@ -23,7 +23,7 @@ impl Quota {
 
     /// Charges incomplete messages and bytes to the quota. If they exceed it, charges nothing and
     /// returns false.
-    pub(crate) const fn take(&mut self, partials: usize, bytes: usize) -> bool {
+    pub(crate) const fn charge(&mut self, partials: usize, bytes: usize) -> bool {
         let fits =
             self.partials + partials <= self.partials_max && bytes <= self.bytes_max - self.bytes;
         if fits {

@@ -9,9 +9,9 @@ const PRICE_BYTES: usize = 128;
 
 /// Waiting messages by their first number, each with its end and its bytes.
 #[derive(Default)]
-pub(crate) struct Waiting(BTreeMap<u64, (u64, Vec<u8>)>);
+pub(crate) struct WaitingMessages(BTreeMap<u64, (u64, Vec<u8>)>);
 
-impl Waiting {
+impl WaitingMessages {
     pub(crate) const fn price(bytes: &[u8]) -> usize {
         bytes.len() + PRICE_BYTES
     }
@@ -22,20 +22,24 @@ impl Waiting {
     }
 
     /// Removes and returns the message that begins at `first`, and credits its cost to the quota.
-    pub(crate) fn take(&mut self, first: u64, quota: &mut Quota) -> Option<(Range<u64>, Vec<u8>)> {
+    pub(crate) fn remove_at(
+        &mut self,
+        first: u64,
+        quota: &mut Quota,
+    ) -> Option<(Range<u64>, Vec<u8>)> {
         let (end, bytes) = self.0.remove(&first)?;
         quota.credit(0, Self::price(&bytes));
         Some((first..end, bytes))
     }
 
     /// Returns the numbers of the last message that overlaps this range.
-    pub(crate) fn within(&self, range: &Range<u64>) -> Option<Range<u64>> {
+    pub(crate) fn last_overlap(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let (&first, &(end, _)) = self.0.range(..range.end).next_back()?;
         (end > range.start).then_some(first..end)
     }
 
     /// Returns the first number of the last message.
-    pub(crate) fn last(&self) -> Option<u64> {
+    pub(crate) fn last_start(&self) -> Option<u64> {
         self.0.last_key_value().map(|(first, _)| *first)
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use quorate_core::{node_id::NodeId, time::Time};
 
 /// Maximum number of requested packets to remember. Beyond it, the oldest is forgotten.
-const ASKED_MAX: usize = 4096;
+const REQUESTS_MAX: usize = 4096;
 
 /// Response to a NAK for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub struct RepairRequests(BTreeMap<u64, Entry>);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    by: NodeId,
-    at: Time,
-    /// Latest time at which the packet was sent to the multicast group again.
+    requester: NodeId,
+    requested_at: Time,
+    /// Latest time at which the packet was sent to the group again.
     to_group: Option<Time>,
 }
 
@@ -35,8 +35,8 @@ impl RepairRequests {
     /// [pkt-7] Decides how to respond to a request. When a second node requests a packet, the group
     /// gets it once, and further requests are ignored for a round trip. If the same node requests
     /// it again, it gets another repair.
-    pub fn judge(&mut self, number: u64, by: NodeId, now: Time, rtt_us: u64) -> Verdict {
-        let fresh = Entry { by, at: now, to_group: None };
+    pub fn decide_response(&mut self, number: u64, by: NodeId, now: Time, rtt_us: u64) -> Verdict {
+        let fresh = Entry { requester: by, requested_at: now, to_group: None };
         let Some(entry) = self.0.get_mut(&number) else {
             self.make_room(now, rtt_us);
             self.0.insert(number, fresh);
@@ -49,7 +49,7 @@ impl RepairRequests {
             *entry = fresh;
             return Verdict::One;
         }
-        if entry.by == by || now.since_us(entry.at) >= REMEMBERED_RTTS * rtt_us {
+        if entry.requester == by || now.since_us(entry.requested_at) >= REMEMBERED_RTTS * rtt_us {
             *entry = fresh;
             return Verdict::One;
         }
@@ -63,12 +63,12 @@ impl RepairRequests {
     }
 
     fn make_room(&mut self, now: Time, rtt_us: u64) {
-        if self.0.len() < ASKED_MAX {
+        if self.0.len() < REQUESTS_MAX {
             return;
         }
-        let young = |entry: &Entry| now.since_us(entry.at) < REMEMBERED_RTTS * rtt_us;
+        let young = |entry: &Entry| now.since_us(entry.requested_at) < REMEMBERED_RTTS * rtt_us;
         self.0.retain(|_, entry| young(entry));
-        if self.0.len() >= ASKED_MAX {
+        if self.0.len() >= REQUESTS_MAX {
             self.0.pop_first();
         }
     }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn two_nodes_get_one_datagram_by_the_group() {
         let mut asked = RepairRequests::default();
-        let mut judge = |node, now| asked.judge(7, NodeId(node), Time(now), 100);
+        let mut judge = |node, now| asked.decide_response(7, NodeId(node), Time(now), 100);
         assert_eq!(judge(2, 0), Verdict::One);
         assert_eq!(judge(2, 10), Verdict::One);
         assert_eq!(judge(3, 20), Verdict::Group);
@@ -95,16 +95,16 @@ mod tests {
         assert_eq!(judge(2, 120), Verdict::One);
         assert_eq!(judge(3, 121), Verdict::Group);
         // Much later, it counts as another loss.
-        assert_eq!(asked.judge(9, NodeId(2), Time(1_000), 100), Verdict::One);
-        assert_eq!(asked.judge(9, NodeId(3), Time(1_400), 100), Verdict::One);
+        assert_eq!(asked.decide_response(9, NodeId(2), Time(1_000), 100), Verdict::One);
+        assert_eq!(asked.decide_response(9, NodeId(3), Time(1_400), 100), Verdict::One);
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut asked = RepairRequests::default();
-        for number in 0..3 * ASKED_MAX as u64 {
-            asked.judge(number, NodeId(2), Time(number), 1_000_000);
+        for number in 0..3 * REQUESTS_MAX as u64 {
+            asked.decide_response(number, NodeId(2), Time(number), 1_000_000);
         }
-        assert_eq!(asked.0.len(), ASKED_MAX);
+        assert_eq!(asked.0.len(), REQUESTS_MAX);
     }
 }

@@ -13,10 +13,10 @@ use crate::{
 /// An outgoing channel, to the multicast group or to one node.
 pub struct Outbound {
     template: Header,
-    to: Option<Member>,
+    receiver: Option<Member>,
     payload_bytes: usize,
     buffer: Buffer,
-    next: u64,
+    next_number: u64,
     /// Number below which all datagrams have been passed to the caller.
     sent_to: u64,
     /// Number below which datagrams may be freed.
@@ -57,10 +57,10 @@ impl Outbound {
         let numbers = buffer_bytes / limits.datagram_bytes;
         Self {
             template,
-            to,
+            receiver: to,
             payload_bytes: limits.datagram_bytes - HEADER_BYTES,
             buffer: Buffer::new(buffer_bytes, numbers.clamp(1 << 10, 1 << 16)),
-            next,
+            next_number: next,
             sent_to: next,
             released_to: next,
             held_bytes: 0,
@@ -75,8 +75,8 @@ impl Outbound {
         self.held_bytes_max.saturating_sub(self.held_bytes)
     }
 
-    pub const fn next(&self) -> u64 {
-        self.next
+    pub const fn next_number(&self) -> u64 {
+        self.next_number
     }
 
     pub const fn sent_to(&self) -> u64 {
@@ -84,18 +84,18 @@ impl Outbound {
     }
 
     pub const fn to(&self) -> Option<Member> {
-        self.to
+        self.receiver
     }
 
     /// Returns whether any datagrams wait to be sent.
     pub const fn has_unsent(&self) -> bool {
-        self.sent_to < self.next
+        self.sent_to < self.next_number
     }
 
     /// Returns the total size of the unsent datagrams, but at most `bound`.
     pub fn unsent_bytes_within(&self, bound: usize) -> usize {
         let mut bytes = 0;
-        for number in self.sent_to..self.next {
+        for number in self.sent_to..self.next_number {
             bytes += self.buffer.datagram(number).map_or(0, <[u8]>::len);
             if bytes >= bound {
                 return bound;
@@ -118,7 +118,7 @@ impl Outbound {
         if self.held_bytes > 0 && bytes > self.room() {
             return Err(PushError::Full);
         }
-        let first = self.next;
+        let first = self.next_number;
         let end = first.checked_add(count.into()).ok_or(PushError::TooLong)?;
         let mut pieces = Pieces::new(message);
         for index in 0..count {
@@ -144,28 +144,28 @@ impl Outbound {
             };
             room[..HEADER_BYTES].copy_from_slice(&header.bytes());
             pieces.fill(&mut room[HEADER_BYTES..]);
-            seal.seal(room, self.to);
+            seal.seal(room, self.receiver);
         }
-        self.next = end;
+        self.next_number = end;
         self.held_bytes += bytes;
         Ok(Sent { first, end })
     }
 
     /// Returns the next datagrams that one system call can send: at most `bytes_max` bytes, or a
     /// single datagram. They count as sent.
-    pub fn take(&mut self, bytes_max: usize) -> Option<Run<'_>> {
+    pub fn take_run(&mut self, bytes_max: usize) -> Option<Run<'_>> {
         if !self.has_unsent() {
             return None;
         }
-        let count = (self.next - self.sent_to).min(SEGMENTS_MAX);
+        let count = (self.next_number - self.sent_to).min(SEGMENTS_MAX);
         let run = self.buffer.run(self.sent_to, count, bytes_max.min(CALL_BYTES_MAX));
         let run = run.expect("what is not sent is not released, and so not freed");
         self.sent_to = run.numbers.end;
         Some(run)
     }
 
-    /// Takes back the last datagrams of a [`Self::take`], starting at `number`, because they were
-    /// not sent. The next [`Self::take`] returns them again.
+    /// Takes back the last datagrams of a [`Self::take_run`], starting at `number`, because they
+    /// were not sent. The next [`Self::take_run`] returns them again.
     pub fn take_back(&mut self, number: u64) {
         let sent = self.released_to..=self.sent_to;
         assert!(sent.contains(&number), "taken, and not decided");
@@ -194,12 +194,12 @@ impl Outbound {
     /// a part waits for the whole message and for everything after it.
     pub fn take_back_unsent(&mut self) {
         self.sent_to = self.end_of_begun();
-        for number in (self.sent_to..self.next).rev() {
+        for number in (self.sent_to..self.next_number).rev() {
             let length = self.buffer.datagram(number).map_or(0, <[u8]>::len);
             self.held_bytes -= length.min(self.held_bytes);
             assert!(self.buffer.take_back(number), "the newest datagram");
         }
-        self.next = self.sent_to;
+        self.next_number = self.sent_to;
     }
 
     /// Returns the end of the message of which only part has been sent, or the end of the sent
@@ -209,7 +209,7 @@ impl Outbound {
         match next {
             Some(Ok((header, ..))) if header.index > 0 => {
                 let rest = header.count.saturating_sub(header.index);
-                self.next.min(self.sent_to + u64::from(rest))
+                self.next_number.min(self.sent_to + u64::from(rest))
             }
             _ => self.sent_to,
         }
@@ -256,7 +256,7 @@ mod tests {
     use quorate_core::node_id::NodeId;
 
     use super::*;
-    use crate::trust::{Group, Place};
+    use crate::trust::{Group, TagContext};
 
     const GROUP: Group = Group { cluster: 1, group: 1, generation: 0 };
 
@@ -267,7 +267,7 @@ mod tests {
 
     impl Sender {
         fn new(buffer_bytes: usize) -> Self {
-            let limits = Limits { buffer_bytes, ..Limits::of_mtu(1500) };
+            let limits = Limits { buffer_bytes, ..Limits::for_mtu(1500) };
             let template = Header {
                 kind: Kind::Fragment,
                 key: 0,
@@ -280,7 +280,7 @@ mod tests {
                 index: 0,
                 count: 1,
             };
-            let place = Place { group: GROUP, sender: Member::first(1), boot: 1, channel: 1 };
+            let place = TagContext { group: GROUP, sender: Member::first(1), boot: 1, channel: 1 };
             Self {
                 outbound: Outbound::new(template, None, 1, &limits),
                 seal: Seal::new(None, &place),
@@ -305,7 +305,7 @@ mod tests {
             pushed += 1;
         }
         assert_eq!((pushed, sender.push(1000)), (50_000 / 1044, Err(PushError::Full)));
-        while sender.outbound.take(usize::MAX).is_some() {}
+        while sender.outbound.take_run(usize::MAX).is_some() {}
         assert_eq!(sender.push(1000), Err(PushError::Full));
         sender.outbound.release_to(11);
         for _ in 0..10 {
@@ -317,7 +317,7 @@ mod tests {
         sender.outbound.release_to(u64::MAX);
         assert_eq!(sender.outbound.room(), 50_000 - 10 * 1044);
         for _ in 0..5 {
-            while sender.outbound.take(usize::MAX).is_some() {}
+            while sender.outbound.take_run(usize::MAX).is_some() {}
             sender.outbound.release_to(u64::MAX);
             for _ in 0..40 {
                 sender.push(1000).unwrap();
@@ -336,7 +336,7 @@ mod tests {
             pushed += 1;
         }
         assert_eq!((pushed, sender.push(1)), (1024, Err(PushError::Full)));
-        while sender.outbound.take(usize::MAX).is_some() {}
+        while sender.outbound.take_run(usize::MAX).is_some() {}
         assert!((1..=1024).all(|number| sender.outbound.datagram(number).is_some()));
         sender.outbound.release_to(2);
         assert!(sender.push(1).is_ok() && sender.push(1) == Err(PushError::Full));
@@ -346,10 +346,10 @@ mod tests {
     fn what_did_not_leave_is_given_out_again() {
         let mut sender = Sender::new(100_000);
         sender.push(10_000).unwrap();
-        let whole = sender.outbound.take(usize::MAX).unwrap().bytes.to_vec();
+        let whole = sender.outbound.take_run(usize::MAX).unwrap().bytes.to_vec();
         sender.outbound.take_back(4);
         assert!(sender.outbound.datagram(3).is_some() && sender.outbound.datagram(4).is_none());
-        let again = sender.outbound.take(usize::MAX).unwrap();
+        let again = sender.outbound.take_run(usize::MAX).unwrap();
         assert_eq!(again.numbers, 4..9);
         assert_eq!(again.bytes, &whole[3 * 1472..]);
         // None were released in between.
@@ -366,16 +366,16 @@ mod tests {
         let parts = |sent: Sent| sent.end - sent.first;
         assert_eq!(parts(sender.push(4000).unwrap()), 3);
         assert_eq!(parts(sender.push(4000).unwrap()), 3);
-        assert_eq!(sender.outbound.take(1).unwrap().numbers, 1..2);
+        assert_eq!(sender.outbound.take_run(1).unwrap().numbers, 1..2);
         sender.outbound.take_back_unsent();
-        assert_eq!((sender.outbound.sent_to(), sender.outbound.next()), (4, 4));
+        assert_eq!((sender.outbound.sent_to(), sender.outbound.next_number()), (4, 4));
         assert!((1..4).all(|number| sender.outbound.datagram(number).is_some()));
         assert!(!sender.outbound.has_unsent() && sender.outbound.datagram(4).is_none());
         // Between two messages, and when nothing is left, everything is withdrawn.
         assert_eq!(sender.push(10).unwrap(), Sent { first: 4, end: 5 });
         sender.outbound.take_back_unsent();
         sender.outbound.take_back_unsent();
-        assert_eq!((sender.outbound.sent_to(), sender.outbound.next()), (4, 4));
+        assert_eq!((sender.outbound.sent_to(), sender.outbound.next_number()), (4, 4));
         sender.outbound.release_to(4);
         assert_eq!(sender.outbound.room(), 50_000);
     }

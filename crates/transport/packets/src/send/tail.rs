@@ -26,7 +26,7 @@ impl TailTimer {
     }
 
     /// Returns when the next tail is due, or `None` if heartbeats have taken over.
-    pub fn due(&self) -> Option<Time> {
+    pub fn next_tail_at(&self) -> Option<Time> {
         self.wait.map(|(_, due)| due)
     }
 
@@ -59,13 +59,13 @@ mod tests {
         assert!(!timer.poll(Time(1_000_000)));
         timer.restart(Time(0));
         let mut sent = Vec::new();
-        while let Some(due) = timer.due() {
+        while let Some(due) = timer.next_tail_at() {
             assert!(!timer.poll(Time(due.0 - 1)));
             assert!(timer.poll(due));
             sent.push(due.0);
         }
         assert_eq!(sent, [500, 1_500, 3_500, 7_500, 15_500, 31_500]);
         timer.restart(Time(40_000));
-        assert_eq!(timer.due(), Some(Time(40_500)));
+        assert_eq!(timer.next_tail_at(), Some(Time(40_500)));
     }
 }

@@ -13,7 +13,7 @@ pub struct Buffered {
     /// Actual size, in bytes.
     pub bytes: usize,
     /// Requested size, in bytes.
-    pub wanted: usize,
+    pub requested: usize,
 }
 
 impl Buffered {
@@ -26,7 +26,7 @@ impl Buffered {
         }
         // The kernel reports twice the size, to include its own overhead.
         let bytes = sockopt::socket_recv_buffer_size(socket)? / 2;
-        Ok(Self { bytes, wanted })
+        Ok(Self { bytes, requested: wanted })
     }
 
     /// Returns the rate at which the buffer fills up while the receiver does not read, in bytes per
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_buffer_as_users_get_it_carries_most_of_a_gigabit() {
-        let rate = |bytes| Buffered { bytes, wanted: 16 << 20 }.fills_bytes_s() * 8 / 1_000_000;
+        let rate = |bytes| Buffered { bytes, requested: 16 << 20 }.fills_bytes_s() * 8 / 1_000_000;
         assert_eq!((rate(212_992), rate(16 << 20)), (851, 67_108));
     }
 }

@@ -27,7 +27,7 @@ pub struct Interface {
 
 impl Interface {
     /// Looks up an interface by name. `socket` is only used for the ioctl.
-    pub fn named(name: &str, socket: impl AsFd) -> Result<Self, Failed> {
+    pub fn look_up(name: &str, socket: impl AsFd) -> Result<Self, Failed> {
         let failed = |source| Failed::Interface { name: name.to_owned(), source };
         let plain = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains('/');
         if !plain || name.starts_with('.') {
@@ -37,8 +37,8 @@ impl Interface {
         Ok(Self {
             name: name.to_owned(),
             index,
-            mtu: said(name, "mtu"),
-            megabits: said(name, "speed").filter(|megabits| *megabits > 0),
+            mtu: read_property(name, "mtu"),
+            megabits: read_property(name, "speed").filter(|megabits| *megabits > 0),
         })
     }
 
@@ -87,7 +87,7 @@ pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
 }
 
 /// Reads a numeric property of an interface from sysfs. The name must have been validated.
-fn said<N: FromStr>(name: &str, what: &str) -> Option<N> {
+fn read_property<N: FromStr>(name: &str, what: &str) -> Option<N> {
     let text = fs::read_to_string(format!("/sys/class/net/{name}/{what}")).ok()?;
     text.trim().parse().ok()
 }

@@ -27,9 +27,9 @@ pub const COUNT_MAX: u32 = 1000;
 /// Maximum number of senders that a listener distinguishes.
 pub const SENDERS_MAX: usize = 64;
 /// Interval between datagrams, long enough that no buffer fills up.
-const PACE: Duration = Duration::from_micros(200);
+const SEND_INTERVAL: Duration = Duration::from_micros(200);
 /// Silence after which counting ends, once the end has been requested.
-const QUIET: Duration = Duration::from_millis(100);
+const END_SILENCE: Duration = Duration::from_millis(100);
 /// First bytes of each datagram.
 const MAGIC: &[u8; 8] = b"quorate?";
 /// Length of a datagram in bytes: the magic, a token, the sender, and its number.
@@ -78,7 +78,7 @@ impl Listener {
     /// Joins the multicast group on an interface. The kernel buffers datagrams from now on.
     pub fn join(group: SocketAddrV4, interface: &str, token: u64) -> Result<Self, Failed> {
         let socket = open(group.into())?;
-        let interface = Interface::named(interface, &socket)?;
+        let interface = Interface::look_up(interface, &socket)?;
         sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
         // A socket that is bound to the group does not receive datagrams for other addresses with
         // the same port.
@@ -111,19 +111,19 @@ impl Listener {
                 return Ok(());
             }
             let ending = end.load(Ordering::Acquire);
-            if !self.readable_within(left.min(QUIET))? {
+            if !self.readable_within(left.min(END_SILENCE))? {
                 // No datagram has arrived since before `end` was checked.
                 if ending {
                     return Ok(());
                 }
                 continue;
             }
-            self.take()?;
+            self.count_waiting()?;
         }
     }
 
-    pub fn heard(&self) -> Vec<SenderCounts> {
-        self.counts.heard()
+    pub fn sender_counts(&self) -> Vec<SenderCounts> {
+        self.counts.sender_counts()
     }
 
     /// Returns the number of datagrams that are not part of the test.
@@ -143,12 +143,14 @@ impl Listener {
 
     /// Counts a bounded number of waiting datagrams, so that the caller can check the time however
     /// many arrive.
-    fn take(&mut self) -> io::Result<()> {
+    fn count_waiting(&mut self) -> io::Result<()> {
         // One byte more than the test's datagrams have, to detect longer ones.
         let mut datagram = [0; BYTES + 1];
         for _ in 0..64 {
             match net::recv(&self.socket, &mut datagram, RecvFlags::TRUNC) {
-                Ok((_, length)) => self.counts.note(&datagram[..length.min(datagram.len())]),
+                Ok((_, length)) => {
+                    self.counts.count_datagram(&datagram[..length.min(datagram.len())])
+                }
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -170,7 +172,7 @@ pub fn send(
 ) -> Result<u32, Failed> {
     let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
     let socket = open(any.into())?;
-    let interface = Interface::named(interface, &socket)?;
+    let interface = Interface::look_up(interface, &socket)?;
     let from = Ipv4Addr::UNSPECIFIED;
     sockopt::set_ip_multicast_if_with_ifindex(&socket, &from, &from, interface.index)
         .map_err(option("IP_MULTICAST_IF"))?;
@@ -191,7 +193,7 @@ pub fn send(
                 });
             }
         }
-        pause(PACE);
+        pause(SEND_INTERVAL);
     }
     Ok(sent)
 }
@@ -230,7 +232,7 @@ pub struct Counts {
 
 #[derive(Debug)]
 struct OfSender {
-    seen: [u64; (COUNT_MAX as usize).div_ceil(64)],
+    seen_numbers: [u64; (COUNT_MAX as usize).div_ceil(64)],
     repeated: u32,
 }
 
@@ -241,7 +243,7 @@ impl Counts {
     }
 
     /// Counts a datagram. One that is not part of the test only counts as foreign.
-    pub fn note(&mut self, datagram: &[u8]) {
+    pub fn count_datagram(&mut self, datagram: &[u8]) {
         if self.note_own(datagram).is_none() {
             self.foreign = self.foreign.saturating_add(1);
         }
@@ -259,20 +261,21 @@ impl Counts {
         if !ours || !known || number >= COUNT_MAX {
             return None;
         }
-        let of = self.senders.entry(sender).or_insert(OfSender { seen: [0; _], repeated: 0 });
+        let of =
+            self.senders.entry(sender).or_insert(OfSender { seen_numbers: [0; _], repeated: 0 });
         let (word, bit) = (number as usize / 64, 1 << (number % 64));
-        if of.seen[word] & bit == 0 {
-            of.seen[word] |= bit;
+        if of.seen_numbers[word] & bit == 0 {
+            of.seen_numbers[word] |= bit;
         } else {
             of.repeated = of.repeated.saturating_add(1);
         }
         Some(())
     }
 
-    pub fn heard(&self) -> Vec<SenderCounts> {
+    pub fn sender_counts(&self) -> Vec<SenderCounts> {
         let of = |(sender, of): (&u32, &OfSender)| SenderCounts {
             sender: *sender,
-            count: of.seen.iter().map(|word| word.count_ones()).sum(),
+            count: of.seen_numbers.iter().map(|word| word.count_ones()).sum(),
             repeated: of.repeated,
         };
         self.senders.iter().map(of).collect()
@@ -311,29 +314,29 @@ mod tests {
     fn each_datagram_counts_once_and_strangers_count_apart() {
         let mut counts = Counts::new(7);
         for number in [0, 1, 63, 64, COUNT_MAX - 1, 1] {
-            counts.note(&datagram(7, 2, number));
+            counts.count_datagram(&datagram(7, 2, number));
         }
-        counts.note(&datagram(7, 1, 5));
+        counts.count_datagram(&datagram(7, 1, 5));
         let heard = |sender, count, repeated| SenderCounts { sender, count, repeated };
-        assert_eq!(counts.heard(), [heard(1, 1, 0), heard(2, 5, 1)]);
+        assert_eq!(counts.sender_counts(), [heard(1, 1, 0), heard(2, 5, 1)]);
         let good = datagram(7, 2, 9);
         let long = [&good[..], &[0]].concat();
         let others = [datagram(8, 2, 9), datagram(7, 2, COUNT_MAX)];
         for bad in [&[][..], &good[..23], &long, b"quorate?", &others[0], &others[1]] {
-            counts.note(bad);
+            counts.count_datagram(bad);
         }
         assert_eq!(counts.foreign, 6);
-        assert_eq!(counts.heard(), [heard(1, 1, 0), heard(2, 5, 1)]);
+        assert_eq!(counts.sender_counts(), [heard(1, 1, 0), heard(2, 5, 1)]);
     }
 
     /// A sender that knows the token cannot make the counts grow beyond their bound.
     #[test]
     fn senders_beyond_the_bound_are_not_kept() {
         let mut counts = Counts::new(7);
-        (0..200).for_each(|sender| counts.note(&datagram(7, sender, 0)));
-        assert_eq!(counts.heard().len(), SENDERS_MAX);
-        counts.note(&datagram(7, 0, 1));
-        assert_eq!(counts.heard()[0].count, 2, "who is known goes on");
+        (0..200).for_each(|sender| counts.count_datagram(&datagram(7, sender, 0)));
+        assert_eq!(counts.sender_counts().len(), SENDERS_MAX);
+        counts.count_datagram(&datagram(7, 0, 1));
+        assert_eq!(counts.sender_counts()[0].count, 2, "who is known goes on");
         let bytes = SENDERS_MAX * size_of::<OfSender>();
         assert!(bytes < 32 << 10, "{bytes}");
     }

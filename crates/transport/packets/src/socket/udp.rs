@@ -55,7 +55,7 @@ impl Udp {
         let socket = open(address)?;
         net::bind(&socket, &address)
             .map_err(|error| Failed::Bind { address, source: error.into() })?;
-        Self::over(socket, receive_bytes)
+        Self::from_socket(socket, receive_bytes)
     }
 
     /// Opens a socket that receives a multicast group on one interface. Several processes of a
@@ -65,7 +65,7 @@ impl Udp {
             return Err(Failed::NoGroup(group));
         }
         let socket = open(group)?;
-        let interface = Interface::named(interface, &socket)?;
+        let interface = Interface::look_up(interface, &socket)?;
         let option = |option| move |error: Errno| lacking(option, error);
         sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
         // A socket that is bound to the group does not receive datagrams for other addresses with
@@ -84,13 +84,13 @@ impl Udp {
             interface: interface.name.clone(),
             source: error.into(),
         })?;
-        Self::over(socket, receive_bytes)
+        Self::from_socket(socket, receive_bytes)
     }
 
     /// Makes datagrams to groups leave through an interface, limited to its network segment. On the
     /// loopback interface, other sockets of this machine receive them, too.
     pub fn send_groups_at(&self, interface: &str) -> Result<Interface, Failed> {
-        let interface = Interface::named(interface, &self.socket)?;
+        let interface = Interface::look_up(interface, &self.socket)?;
         // Only on the loopback interface do other processes of this machine receive the datagrams.
         // Elsewhere a sender would receive everything that it sends.
         let loops = interface.name == LOOPBACK;
@@ -114,7 +114,7 @@ impl Udp {
         Ok(interface)
     }
 
-    fn over(socket: OwnedFd, receive_bytes: usize) -> Result<Self, Failed> {
+    fn from_socket(socket: OwnedFd, receive_bytes: usize) -> Result<Self, Failed> {
         let option = |option| move |source| Failed::Option { option, source };
         let buffered = Buffered::receive(&socket, receive_bytes).map_err(option("SO_RCVBUF"))?;
         let state = UdpSocketState::new((&socket).into());

@@ -11,7 +11,7 @@ use crate::{
     trust::{
         keys::{KeyId, Keys, PEERS_MAX},
         refusal::{Refusal, Refusals},
-        seal::{Group, Place, Seal},
+        seal::{Group, Seal, TagContext},
         window::{NotNew, Window},
     },
 };
@@ -106,7 +106,7 @@ impl Gate {
         for peer in self.peers.values_mut() {
             for (&channel, heard) in &mut peer.channels {
                 heard.seals =
-                    seals(&self.keys, &place(self.group, peer.member, peer.boot, channel));
+                    seals(&self.keys, &tag_context(self.group, peer.member, peer.boot, channel));
             }
         }
         done
@@ -121,7 +121,7 @@ impl Gate {
     }
 
     /// Returns whether a peer may listen to a channel of this node.
-    pub fn hears(&self, node: NodeId, channel: u8) -> bool {
+    pub fn may_listen(&self, node: NodeId, channel: u8) -> bool {
         let peer = self.peers.get(&node);
         peer.is_some_and(|peer| peer.channels.contains_key(&channel))
     }
@@ -134,7 +134,7 @@ impl Gate {
     }
 
     /// Sets the nodes that may request an introduction: those of the configuration, and learners.
-    pub fn allow(&mut self, members: &[Member]) {
+    pub fn set_allowed(&mut self, members: &[Member]) {
         let pairs = members.iter().map(|member| (member.node, member.incarnation));
         self.members = pairs.take(PEERS_MAX).collect();
         let members = &self.members;
@@ -172,7 +172,7 @@ impl Gate {
             peer.channels.entry(opening.channel).or_insert_with(|| ListenedChannel {
                 to_one: opening.to_one,
                 window: Window::new(numbers, opening.from.max(1)),
-                seals: seals(&self.keys, &place(self.group, member, boot, opening.channel)),
+                seals: seals(&self.keys, &tag_context(self.group, member, boot, opening.channel)),
             });
         }
         outcome
@@ -195,7 +195,7 @@ impl Gate {
     /// Checks a datagram as it arrived.
     pub fn admit<'a>(&mut self, datagram: &'a [u8]) -> Result<Admitted<'a>, Refusal> {
         let judged = self.check_datagram(datagram);
-        judged.inspect_err(|refusal| self.refusals.count(*refusal))
+        judged.inspect_err(|refusal| self.refusals.count_reason(*refusal))
     }
 
     /// Checks the original datagram in a repair. `wanted` returns whether a number is missing. A
@@ -207,7 +207,7 @@ impl Gate {
         wanted: impl FnOnce(&Header) -> bool,
     ) -> Result<Admitted<'a>, Refusal> {
         let judged = self.judge_repaired(original, wanted);
-        judged.inspect_err(|refusal| self.refusals.count(*refusal))
+        judged.inspect_err(|refusal| self.refusals.count_reason(*refusal))
     }
 
     fn check_datagram<'a>(&mut self, datagram: &'a [u8]) -> Result<Admitted<'a>, Refusal> {
@@ -222,7 +222,7 @@ impl Gate {
         heard.window.check(header.number)?;
         // [pkt-2] Nothing changes until the tag has been verified.
         heard.check_tag(&header, tag, datagram, me)?;
-        heard.window.mark(header.number);
+        heard.window.mark_seen(header.number);
         let body = Body::read(header.kind, payload)?;
         Ok(Admitted { header, body, introduced: None })
     }
@@ -242,7 +242,7 @@ impl Gate {
             return Err(Refusal::Unwanted);
         }
         heard.check_tag(&header, tag, original, me)?;
-        heard.window.mark(header.number);
+        heard.window.mark_seen(header.number);
         Ok(Admitted { header, body: Body::Fragment(payload), introduced: None })
     }
 
@@ -293,11 +293,11 @@ impl Gate {
         if header.kind == Kind::Answer && challenge.is_none() {
             return Err(Refusal::Unasked);
         }
-        let place = place(self.group, member, header.boot, header.channel);
+        let place = tag_context(self.group, member, header.boot, header.channel);
         let mut accepted = self.keys.accepted();
         let key = accepted.find(|(id, _)| *id == header.key);
         let seal = Seal::new(key.ok_or(Refusal::Key)?.1, &place);
-        if !seal.holds(datagram, tag, header.to_one.then_some(self.me)) {
+        if !seal.verifies(datagram, tag, header.to_one.then_some(self.me)) {
             return Err(Refusal::Tag);
         }
         let body = Body::read(header.kind, payload)?;
@@ -323,16 +323,16 @@ impl ListenedChannel {
     ) -> Result<(), Refusal> {
         let seal = self.seals.iter().find(|(id, _)| *id == header.key);
         let (_, seal) = seal.ok_or(Refusal::Key)?;
-        let holds = seal.holds(datagram, tag, header.to_one.then_some(me));
+        let holds = seal.verifies(datagram, tag, header.to_one.then_some(me));
         holds.then_some(()).ok_or(Refusal::Tag)
     }
 }
 
-const fn place(group: Group, sender: Member, boot: u32, channel: u8) -> Place {
-    Place { group, sender, boot, channel }
+const fn tag_context(group: Group, sender: Member, boot: u32, channel: u8) -> TagContext {
+    TagContext { group, sender, boot, channel }
 }
 
-fn seals(keys: &Keys, place: &Place) -> Vec<(KeyId, Seal)> {
+fn seals(keys: &Keys, place: &TagContext) -> Vec<(KeyId, Seal)> {
     let accepted = keys.accepted();
     accepted.map(|(id, key)| (id, Seal::new(key, place))).collect()
 }

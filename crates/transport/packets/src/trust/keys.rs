@@ -40,11 +40,11 @@ pub type KeyId = u8;
 pub struct Keys {
     /// The keys, at most two, in the order in which they were added. Without keys, datagrams carry
     /// only a checksum.
-    held: Vec<(KeyId, Key)>,
+    keys: Vec<(KeyId, Key)>,
     /// Key used for sending.
     current: KeyId,
     /// Newest key that each node announced.
-    named: BTreeMap<NodeId, KeyId>,
+    announced: BTreeMap<NodeId, KeyId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Keys {
         if id == 0 {
             return Err(BadKey::Zero);
         }
-        Ok(Self { held: vec![(id, key)], current: id, named: BTreeMap::new() })
+        Ok(Self { keys: vec![(id, key)], current: id, announced: BTreeMap::new() })
     }
 
     /// Adds a key. If there are two already, replaces the older one, unless it is used for sending.
@@ -76,33 +76,33 @@ impl Keys {
         if id == 0 {
             return Err(BadKey::Zero);
         }
-        if self.held.is_empty() {
+        if self.keys.is_empty() {
             return Err(BadKey::Unkeyed);
         }
-        if self.held.iter().any(|(held, _)| *held == id) {
+        if self.keys.iter().any(|(held, _)| *held == id) {
             return Err(BadKey::Taken);
         }
-        if let [(older, _), _] = self.held[..] {
+        if let [(older, _), _] = self.keys[..] {
             if older == self.current {
                 return Err(BadKey::Busy);
             }
-            self.held.remove(0);
+            self.keys.remove(0);
         }
-        self.held.push((id, key));
+        self.keys.push((id, key));
         Ok(())
     }
 
     /// Drops the keys for which `wanted` returns false, except the one used for sending.
-    pub fn keep(&mut self, wanted: impl Fn(KeyId) -> bool) {
+    pub fn retain_keys(&mut self, wanted: impl Fn(KeyId) -> bool) {
         let current = self.current;
-        self.held.retain(|(id, _)| *id == current || wanted(*id));
+        self.keys.retain(|(id, _)| *id == current || wanted(*id));
     }
 
     /// Records the newest key that a node announced over TCP. Nodes beyond [`PEERS_MAX`] are
     /// ignored.
-    pub fn named(&mut self, node: NodeId, id: KeyId) {
-        if self.named.len() < PEERS_MAX || self.named.contains_key(&node) {
-            self.named.insert(node, id);
+    pub fn record_announced(&mut self, node: NodeId, id: KeyId) {
+        if self.announced.len() < PEERS_MAX || self.announced.contains_key(&node) {
+            self.announced.insert(node, id);
         }
     }
 
@@ -110,7 +110,7 @@ impl Keys {
     /// the key changed.
     pub fn switch(&mut self, members: &[NodeId]) -> bool {
         let newest = self.newest();
-        let all = members.iter().all(|node| self.named.get(node) == Some(&newest));
+        let all = members.iter().all(|node| self.announced.get(node) == Some(&newest));
         let changed = all && newest != self.current;
         if changed {
             self.current = newest;
@@ -120,19 +120,19 @@ impl Keys {
 
     /// Returns the number of the newest key, which this node announces.
     pub fn newest(&self) -> KeyId {
-        self.held.last().map_or(0, |(id, _)| *id)
+        self.keys.last().map_or(0, |(id, _)| *id)
     }
 
     /// Returns the key used for sending, with its number.
     pub fn current(&self) -> (KeyId, Option<&Key>) {
-        let held = self.held.iter().find(|(id, _)| *id == self.current);
+        let held = self.keys.iter().find(|(id, _)| *id == self.current);
         held.map_or((0, None), |(id, key)| (*id, Some(key)))
     }
 
     /// Returns all accepted keys, or number 0 without a key if there are none.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = (KeyId, Option<&Key>)> {
-        let none = self.held.is_empty().then_some((0, None));
-        let held = self.held.iter().map(|(id, key)| (*id, Some(key)));
+        let none = self.keys.is_empty().then_some((0, None));
+        let held = self.keys.iter().map(|(id, key)| (*id, Some(key)));
         none.into_iter().chain(held)
     }
 }
@@ -152,21 +152,21 @@ mod tests {
         let members = [NodeId(2), NodeId(3)];
         keys.add(2, key(2)).unwrap();
         assert_eq!((keys.newest(), keys.current().0), (2, 1));
-        keys.named(NodeId(2), 2);
+        keys.record_announced(NodeId(2), 2);
         assert!(!keys.switch(&members));
         assert_eq!(keys.add(3, key(3)), Err(BadKey::Busy));
-        keys.named(NodeId(3), 2);
+        keys.record_announced(NodeId(3), 2);
         assert!(keys.switch(&members) && !keys.switch(&members));
         assert_eq!(keys.current(), (2, Some(&key(2))));
         assert_eq!(keys.accepted().count(), 2);
         keys.add(3, key(3)).unwrap();
         let held = |keys: &Keys| keys.accepted().map(|(id, _)| id).collect::<Vec<KeyId>>();
         assert_eq!(held(&keys), [2, 3]);
-        keys.keep(|id| id == 3);
+        keys.retain_keys(|id| id == 3);
         assert_eq!(held(&keys), [2, 3], "it is still sent with");
-        members.iter().for_each(|node| keys.named(*node, 3));
+        members.iter().for_each(|node| keys.record_announced(*node, 3));
         assert!(keys.switch(&members));
-        keys.keep(|id| id == 3);
+        keys.retain_keys(|id| id == 3);
         assert_eq!(held(&keys), [3]);
     }
 

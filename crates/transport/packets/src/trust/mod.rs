@@ -13,4 +13,4 @@ pub mod window;
 pub use gate::{Admitted, Gate, Introduction};
 pub use keys::{Key, Keys};
 pub use refusal::{Refusal, Refusals};
-pub use seal::{Group, Place, Seal};
+pub use seal::{Group, Seal, TagContext};

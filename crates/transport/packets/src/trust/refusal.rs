@@ -2,7 +2,7 @@
 //! ordinary losses increase.
 
 use crate::{
-    counted::{Counted, Reason},
+    counted::{Reason, ReasonCounts},
     header::Malformed,
     trust::window::NotNew,
 };
@@ -103,7 +103,7 @@ impl From<NotNew> for Refusal {
 impl Reason for Refusal {
     const ALL: &'static [Self] = &Self::ALL;
 
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         self as usize
     }
 
@@ -112,7 +112,7 @@ impl Reason for Refusal {
     }
 }
 
-pub type Refusals = Counted<Refusal>;
+pub type Refusals = ReasonCounts<Refusal>;
 
 #[cfg(test)]
 mod tests {

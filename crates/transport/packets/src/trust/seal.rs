@@ -39,14 +39,14 @@ impl Group {
 /// Context of a tag: everything that it covers besides the datagram. No two places share a sequence
 /// of tags, even if numbers repeat after a disk was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TagContext {
     pub group: Group,
     pub sender: Member,
     pub boot: u32,
     pub channel: u8,
 }
 
-impl Place {
+impl TagContext {
     fn bytes(&self) -> [u8; 41] {
         let mut bytes = [0; 41];
         bytes[..28].copy_from_slice(&self.group.bytes());
@@ -70,7 +70,7 @@ pub enum Seal {
 
 impl Seal {
     /// Creates a seal for the datagrams of a place. Without a key, tags are checksums.
-    pub fn new(key: Option<&Key>, place: &Place) -> Self {
+    pub fn new(key: Option<&Key>, place: &TagContext) -> Self {
         match key {
             Some(key) => {
                 let mut hasher = blake3::Hasher::new_keyed(key.bytes());
@@ -115,7 +115,7 @@ impl Seal {
     }
 
     /// Returns whether `tag` is the datagram's tag. Compares in constant time.
-    pub fn holds(&self, datagram: &[u8], tag: [u8; TAG_BYTES], to: Option<Member>) -> bool {
+    pub fn verifies(&self, datagram: &[u8], tag: [u8; TAG_BYTES], to: Option<Member>) -> bool {
         let right = self.tag(datagram, to);
         u128::from_le_bytes(right) ^ u128::from_le_bytes(tag) == 0
     }
@@ -127,9 +127,9 @@ mod tests {
 
     use super::*;
 
-    fn place() -> Place {
+    fn tag_context() -> TagContext {
         let group = Group { cluster: 7, group: 1, generation: 0 };
-        Place { group, sender: Member::first(1), boot: 3, channel: 1 }
+        TagContext { group, sender: Member::first(1), boot: 3, channel: 1 }
     }
 
     /// [pkt-3] Tags depend on every part of the channel's identity, and on the destination.
@@ -137,7 +137,7 @@ mod tests {
     fn every_part_of_the_place_is_in_the_tag() {
         let key = Key::new([9; 32]);
         let datagram = [5; 100];
-        let mut others = [place(); 6];
+        let mut others = [tag_context(); 6];
         others[0].group.cluster += 1;
         others[1].group.group += 1;
         others[2].group.generation += 1;
@@ -145,35 +145,35 @@ mod tests {
         others[4].boot += 1;
         others[5].channel += 1;
         for key in [Some(&key), None] {
-            let seal = Seal::new(key, &place());
+            let seal = Seal::new(key, &tag_context());
             let tag = seal.tag(&datagram, None);
-            assert!(seal.holds(&datagram, tag, None));
-            assert!(!seal.holds(&datagram, tag, Some(Member::first(2))));
+            assert!(seal.verifies(&datagram, tag, None));
+            assert!(!seal.verifies(&datagram, tag, Some(Member::first(2))));
             let to_one = seal.tag(&datagram, Some(Member::first(2)));
-            assert!(!seal.holds(&datagram, to_one, Some(Member::first(3))));
+            assert!(!seal.verifies(&datagram, to_one, Some(Member::first(3))));
             for other in others {
-                assert!(!Seal::new(key, &other).holds(&datagram, tag, None), "{other:?}");
+                assert!(!Seal::new(key, &other).verifies(&datagram, tag, None), "{other:?}");
             }
         }
         let other_key = Key::new([8; 32]);
-        let tag = Seal::new(Some(&key), &place()).tag(&datagram, None);
-        assert!(!Seal::new(Some(&other_key), &place()).holds(&datagram, tag, None));
+        let tag = Seal::new(Some(&key), &tag_context()).tag(&datagram, None);
+        assert!(!Seal::new(Some(&other_key), &tag_context()).verifies(&datagram, tag, None));
     }
 
     #[test]
     fn no_byte_and_no_bit_can_be_changed() {
         for key in [Some(Key::new([9; 32])), None] {
-            let seal = Seal::new(key.as_ref(), &place());
+            let seal = Seal::new(key.as_ref(), &tag_context());
             let mut datagram: Vec<u8> = (0..=255).collect();
             seal.seal(&mut datagram, None);
             let tag = |bytes: &[u8]| *bytes[TAG_AT..].first_chunk::<TAG_BYTES>().unwrap();
-            assert!(seal.holds(&datagram, tag(&datagram), None));
+            assert!(seal.verifies(&datagram, tag(&datagram), None));
             for bit in 0..datagram.len() * 8 {
                 let mut changed = datagram.clone();
                 changed[bit / 8] ^= 1 << (bit % 8);
-                assert!(!seal.holds(&changed, tag(&changed), None), "bit {bit}");
+                assert!(!seal.verifies(&changed, tag(&changed), None), "bit {bit}");
             }
-            assert!(!seal.holds(&datagram[..255], tag(&datagram), None));
+            assert!(!seal.verifies(&datagram[..255], tag(&datagram), None));
         }
     }
 }

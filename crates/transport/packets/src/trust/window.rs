@@ -5,7 +5,7 @@
 #[derive(Clone, Debug)]
 pub struct Window {
     /// One bit per number. The index is the number modulo the window's size.
-    seen: Vec<u64>,
+    seen_bits: Vec<u64>,
     /// Number from the handshake. Lower numbers are refused.
     floor: u64,
     /// One above the highest number seen. The window ends there.
@@ -26,14 +26,14 @@ impl Window {
     /// handshake.
     pub fn new(numbers: u64, floor: u64) -> Self {
         let words = usize::try_from(numbers / 64).expect("a window fits memory");
-        Self { seen: vec![0; words.max(1)], floor, top: floor }
+        Self { seen_bits: vec![0; words.max(1)], floor, top: floor }
     }
 
     fn numbers(&self) -> u64 {
-        self.seen.len() as u64 * 64
+        self.seen_bits.len() as u64 * 64
     }
 
-    fn place(&self, number: u64) -> (usize, u64) {
+    fn bit_of(&self, number: u64) -> (usize, u64) {
         let bit = number % self.numbers();
         let word = usize::try_from(bit / 64).expect("below the count of words");
         (word, 1 << (bit % 64))
@@ -50,30 +50,30 @@ impl Window {
         if self.top - number > self.numbers() {
             return Err(NotNew::Old);
         }
-        let (word, bit) = self.place(number);
-        let seen = self.seen[word] & bit != 0;
+        let (word, bit) = self.bit_of(number);
+        let seen = self.seen_bits[word] & bit != 0;
         if seen { Err(NotNew::Seen) } else { Ok(()) }
     }
 
     /// Marks a number as seen. The datagram's tag must have been verified.
-    pub fn mark(&mut self, number: u64) {
+    pub fn mark_seen(&mut self, number: u64) {
         if number < self.floor || self.top.saturating_sub(number) > self.numbers() {
             return;
         }
         if number >= self.top {
             // Numbers that enter the window have not been seen.
             if number - self.top >= self.numbers() {
-                self.seen.fill(0);
+                self.seen_bits.fill(0);
             } else {
                 for skipped in self.top..number {
-                    let (word, bit) = self.place(skipped);
-                    self.seen[word] &= !bit;
+                    let (word, bit) = self.bit_of(skipped);
+                    self.seen_bits[word] &= !bit;
                 }
             }
             self.top = number + 1;
         }
-        let (word, bit) = self.place(number);
-        self.seen[word] |= bit;
+        let (word, bit) = self.bit_of(number);
+        self.seen_bits[word] |= bit;
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
                 };
                 assert_eq!(window.check(number), expected, "seed {seed}, number {number}");
                 if expected.is_ok() {
-                    window.mark(number);
+                    window.mark_seen(number);
                     seen.insert(number);
                     highest = highest.max(number);
                 }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn the_last_number_there_is_can_be_taken() {
         let mut window = Window::new(64, 1);
-        window.mark(u64::MAX - 1);
+        window.mark_seen(u64::MAX - 1);
         assert_eq!(window.check(u64::MAX - 1), Err(NotNew::Seen));
         assert_eq!(window.check(1), Err(NotNew::Old));
         assert_eq!(window.check(u64::MAX - 2), Ok(()));

@@ -52,7 +52,7 @@ fn everything_arrives_once_or_is_given_up_by_name() {
         for sender in world.sent.keys().copied().collect::<Vec<_>>() {
             for node in (1..=count).filter(|node| *node != sender) {
                 let in_order = delivery == Delivery::InOrder;
-                world.judge(node, sender, in_order);
+                world.check_events(node, sender, in_order);
                 let quota = world.nodes[&node].quota(NodeId(sender)).unwrap();
                 assert_eq!((quota.partials(), quota.bytes()), (0, 0), "seed {seed}");
                 let next = world.nodes[&sender].next_number(CHANNEL);
@@ -75,7 +75,7 @@ fn ordinary_loss_is_repaired() {
         world.heartbeats();
         world.run();
         for node in 2..=5 {
-            assert!(world.judge(node, 1, true).is_empty(), "seed {seed}, node {node}");
+            assert!(world.check_events(node, 1, true).is_empty(), "seed {seed}, node {node}");
         }
     }
 }
@@ -87,7 +87,7 @@ fn a_sound_network_costs_nothing() {
     let mut world = World::new(4, Delivery::InOrder, 1);
     traffic(&mut world, &mut Dice::new(1), &[1], 40);
     for node in 2..=4 {
-        assert!(world.judge(node, 1, true).is_empty());
+        assert!(world.check_events(node, 1, true).is_empty());
         assert_eq!(world.nodes[&node].refusals().sum(), 0);
     }
     assert_eq!(world.to_one, 0);
@@ -107,7 +107,7 @@ fn an_acceptor_repairs_what_the_leader_cannot() {
     world.cut_links = vec![(2, 1), (3, 1), (4, 1)];
     world.run();
     for node in 2..=4 {
-        assert!(world.judge(node, 1, true).is_empty(), "node {node}");
+        assert!(world.check_events(node, 1, true).is_empty(), "node {node}");
     }
     assert!(world.to_one > 40);
 }
@@ -134,8 +134,8 @@ fn a_repairer_that_lacks_it_asks_itself() {
     world.cut_links = vec![(3, 1)];
     world.send(1, 100);
     world.run();
-    assert!(world.judge(2, 1, true).is_empty());
-    assert!(world.judge(3, 1, true).is_empty());
+    assert!(world.check_events(2, 1, true).is_empty());
+    assert!(world.check_events(3, 1, true).is_empty());
     assert!(world.now < Time(100_000));
 }
 
@@ -161,7 +161,7 @@ fn what_two_ask_for_is_multicast_again() {
     let before = world.to_group;
     world.run();
     for node in 2..=4 {
-        assert!(world.judge(node, 1, true).is_empty());
+        assert!(world.check_events(node, 1, true).is_empty());
     }
     // The second message, the first one again, and tails.
     let tails = world.events[&2].iter().filter(|event| matches!(event, Event::TailReceived { .. }));
@@ -192,7 +192,7 @@ fn what_went_is_said_to_be_gone() {
     world.send(1, 10);
     let began = world.now;
     world.run();
-    let over = world.judge(2, 1, true);
+    let over = world.check_events(2, 1, true);
     assert!((150..300).contains(&over.len()), "{}", over.len());
     // The peer learns it at once, without five requests.
     let first = world.events[&2].iter().find(|event| matches!(event, Event::GivenUp { .. }));

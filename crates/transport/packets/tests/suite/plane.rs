@@ -12,9 +12,9 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_packets::plane::{Carrier, Event, Packets, Reach, Settings, port::SendOutcome};
+use quorate_packets::plane::{Carrier, Event, GroupPath, Packets, Settings, port::SendOutcome};
 use quorate_packets::{
-    endpoint::{self, To},
+    endpoint::{self, Destination},
     limits::Limits,
     receive::Delivery,
     trust::{Group, Key, Keys},
@@ -23,7 +23,7 @@ use quorate_wire::{Frame, encode, header::proposed_to};
 
 /// Network faults, per 1000 datagrams.
 #[derive(Clone, Copy, Default)]
-struct Weather {
+struct NetworkFaults {
     lost: u64,
     repeated: u64,
     late: u64,
@@ -36,8 +36,8 @@ struct World {
     flying: BTreeMap<(u64, u64), (u32, Vec<u8>)>,
     next: u64,
     dice: Dice,
-    weather: Weather,
-    /// Nodes that do not receive multicast.
+    weather: NetworkFaults,
+    /// Nodes that do not receive the group.
     deaf: BTreeSet<u32>,
     /// Pairs of nodes between which nothing arrives.
     cut: BTreeSet<(u32, u32)>,
@@ -47,20 +47,20 @@ struct World {
     blocked: VecDeque<SendOutcome>,
 }
 
-fn plane(node: u32, boot: u32, reach: Reach, now: Time) -> Packets {
-    plane_on(node, boot, (reach, false), Limits::of_mtu(1500), now)
+fn plane(node: u32, boot: u32, reach: GroupPath, now: Time) -> Packets {
+    plane_on(node, boot, (reach, false), Limits::for_mtu(1500), now)
 }
 
 /// Returns a plane that chooses its path, on a link of 100 Mbit/s.
 fn choosing_plane(node: u32, now: Time) -> Packets {
-    let limits = Limits { link_bytes_s: 12_500_000, ..Limits::of_mtu(1500) };
-    plane_on(node, 1, (Reach::Group, true), limits, now)
+    let limits = Limits { link_bytes_s: 12_500_000, ..Limits::for_mtu(1500) };
+    plane_on(node, 1, (GroupPath::Group, true), limits, now)
 }
 
 fn plane_on(
     node: u32,
     boot: u32,
-    (reach, chooses): (Reach, bool),
+    (reach, chooses): (GroupPath, bool),
     limits: Limits,
     now: Time,
 ) -> Packets {
@@ -86,18 +86,18 @@ fn plane_on(
 }
 
 impl World {
-    fn new(nodes: u32, reach: Reach, weather: Weather, seed: u64) -> Self {
+    fn new(nodes: u32, reach: GroupPath, weather: NetworkFaults, seed: u64) -> Self {
         let planes = (1..=nodes).map(|node| (node, plane(node, 1, reach, Time(1))));
         Self::of(planes.collect(), weather, seed)
     }
 
     /// Creates a world of nodes that choose their paths.
-    fn choosing(nodes: u32, weather: Weather, seed: u64) -> Self {
+    fn choosing(nodes: u32, weather: NetworkFaults, seed: u64) -> Self {
         let planes = (1..=nodes).map(|node| (node, choosing_plane(node, Time(1))));
         Self::of(planes.collect(), weather, seed)
     }
 
-    fn of(planes: BTreeMap<u32, Packets>, weather: Weather, seed: u64) -> Self {
+    fn of(planes: BTreeMap<u32, Packets>, weather: NetworkFaults, seed: u64) -> Self {
         let nodes = planes.len() as u32;
         let mut world = Self {
             now: 1,
@@ -128,7 +128,7 @@ impl World {
     fn connect(&mut self, one: u32, two: u32) {
         let now = Time(self.now);
         let said = [(one, two), (two, one)]
-            .map(|(from, to)| self.plane(from).meet(Member::first(to), now).unwrap());
+            .map(|(from, to)| self.plane(from).register_peer(Member::first(to), now).unwrap());
         assert!(self.plane(two).introduce(&said[0], now));
         assert!(self.plane(one).introduce(&said[1], now));
     }
@@ -156,8 +156,8 @@ impl World {
                 }
                 for datagram in outgoing.bytes.chunks(outgoing.segment_bytes) {
                     let to: Vec<u32> = match outgoing.to {
-                        To::Node(node) => vec![node.0],
-                        To::Group => {
+                        Destination::Node(node) => vec![node.0],
+                        Destination::Group => {
                             *sent_to_group += 1;
                             let hears = |node: &u32| *node != from && !deaf.contains(node);
                             nodes.iter().copied().filter(hears).collect()
@@ -262,7 +262,7 @@ fn slot_of(frame: &[u8]) -> u64 {
 /// unanswered.
 #[test]
 fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
-    let mut world = World::new(2, Reach::Each, Weather::default(), 1);
+    let mut world = World::new(2, GroupPath::Each, NetworkFaults::default(), 1);
     assert!(world.send(1, &[2], b"early").is_empty());
     world.run(1000);
     assert_eq!(world.ups[&1], [(2, false, true)]);
@@ -276,7 +276,7 @@ fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
     assert_eq!(world.ups[&2], [(1, false, true), (1, false, false)]);
     assert!(
         world.send(1, &[2], b"lost").is_empty()
-            && !world.plane(1).link(NodeId(2)).unwrap().one.is_up()
+            && !world.plane(1).link(NodeId(2)).unwrap().unicast.is_up()
     );
     world.cut.clear();
     world.run(200_000);
@@ -290,7 +290,7 @@ fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
 /// requests them, and the heartbeat is still delivered after them.
 #[test]
 fn what_waits_for_its_pace_is_not_missing() {
-    let mut world = World::new(3, Reach::Group, Weather::default(), 1);
+    let mut world = World::new(3, GroupPath::Group, NetworkFaults::default(), 1);
     world.run(1000);
     for slot in 1..=20 {
         assert_eq!(world.send(1, &[2, 3], &proposal(slot, 50_000)), [2, 3]);
@@ -312,7 +312,7 @@ fn what_waits_for_its_pace_is_not_missing() {
 /// messages. Messages to one node that follow them wait only until the leader's next message.
 #[test]
 fn what_was_taken_back_holds_nothing_up() {
-    let mut world = World::new(3, Reach::Group, Weather::default(), 1);
+    let mut world = World::new(3, GroupPath::Group, NetworkFaults::default(), 1);
     world.run(1000);
     let ballot = |node| Ballot { node: NodeId(node), round: node, ..Ballot::ZERO };
     let now = Time(world.now);
@@ -349,8 +349,8 @@ fn what_was_taken_back_holds_nothing_up() {
 /// learner does neither until it votes.
 #[test]
 fn learners_keep_nothing_for_others() {
-    let rain = Weather { lost: 30, ..Weather::default() };
-    let mut world = World::new(4, Reach::Group, rain, 1);
+    let rain = NetworkFaults { lost: 30, ..NetworkFaults::default() };
+    let mut world = World::new(4, GroupPath::Group, rain, 1);
     world.run(500_000);
     let mut repaired_by_the_last = |voters: &[u32]| {
         for node in 1..=4 {
@@ -378,8 +378,8 @@ fn learners_keep_nothing_for_others() {
 #[test]
 fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     for (seed, lost, at_least) in [(1, 0, 400), (2, 10, 400), (3, 50, 395), (4, 150, 330)] {
-        let weather = Weather { lost, repeated: 30, late: 20 };
-        let mut world = World::new(4, Reach::Group, weather, seed);
+        let weather = NetworkFaults { lost, repeated: 30, late: 20 };
+        let mut world = World::new(4, GroupPath::Group, weather, seed);
         world.run(400_000);
         let mut sent: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
         for slot in 1..=400_u64 {
@@ -433,7 +433,7 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
 /// multicast group.
 #[test]
 fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
-    let mut world = World::new(3, Reach::Group, Weather::default(), 1);
+    let mut world = World::new(3, GroupPath::Group, NetworkFaults::default(), 1);
     world.run(200_000);
     (0..10).for_each(|_| assert_eq!(world.send(1, &[2], b"before"), [2]));
     world.run(1000);
@@ -460,7 +460,7 @@ fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
 /// A node that does not receive multicast is reached at its own address.
 #[test]
 fn the_group_is_used_for_those_who_hear_it() {
-    let mut world = World::new(4, Reach::Group, Weather::default(), 1);
+    let mut world = World::new(4, GroupPath::Group, NetworkFaults::default(), 1);
     world.deaf.insert(4);
     world.run(200_000);
     assert!(world.ups[&1].contains(&(3, true, true)) && !world.ups[&1].contains(&(4, true, true)));
@@ -502,7 +502,7 @@ fn the_group_is_used_for_those_who_hear_it() {
 /// it to one other.
 #[test]
 fn along_a_chain_each_node_sends_what_is_for_all_once() {
-    let mut world = World::new(5, Reach::Chain, Weather::default(), 1);
+    let mut world = World::new(5, GroupPath::Chain, NetworkFaults::default(), 1);
     world.run(200_000);
     for node in 1..=5 {
         let ups = &world.ups[&node];
@@ -535,7 +535,7 @@ fn along_a_chain_each_node_sends_what_is_for_all_once() {
 /// separately, then it becomes the last.
 #[test]
 fn a_node_that_hands_nothing_on_becomes_the_last() {
-    let mut world = World::new(4, Reach::Chain, Weather::default(), 1);
+    let mut world = World::new(4, GroupPath::Chain, NetworkFaults::default(), 1);
     world.run(200_000);
     let hears = |world: &mut World, node| world.plane(1).link(NodeId(node)).unwrap().group.is_up();
     assert!((2..=4).all(|node| hears(&mut world, node)));
@@ -569,7 +569,7 @@ fn a_node_that_hands_nothing_on_becomes_the_last() {
 /// which requests what it missed.
 #[test]
 fn a_node_that_goes_is_left_out_at_once() {
-    let mut world = World::new(4, Reach::Chain, Weather::default(), 1);
+    let mut world = World::new(4, GroupPath::Chain, NetworkFaults::default(), 1);
     world.run(200_000);
     for slot in 1..=30 {
         let there: &[u32] = if slot <= 10 { &[2, 3, 4] } else { &[2, 4] };
@@ -592,7 +592,7 @@ fn a_node_that_goes_is_left_out_at_once() {
 /// only once.
 #[test]
 fn parts_of_one_send_are_one_message_to_the_group() {
-    let mut world = World::new(5, Reach::Group, Weather::default(), 1);
+    let mut world = World::new(5, GroupPath::Group, NetworkFaults::default(), 1);
     world.run(200_000);
     let frame = proposal(1, 100);
     let before = world.plane(1).counters().frames_to_group;
@@ -614,7 +614,7 @@ fn parts_of_one_send_are_one_message_to_the_group() {
 /// nothing that it sent earlier is accepted.
 #[test]
 fn who_starts_again_gets_nothing_of_before() {
-    let mut world = World::new(3, Reach::Group, Weather::default(), 1);
+    let mut world = World::new(3, GroupPath::Group, NetworkFaults::default(), 1);
     world.run(100_000);
     world.send(1, &[2, 3], &proposal(1, 50_000));
     world.send(1, &[2], &proposal(2, 50_000));
@@ -622,7 +622,7 @@ fn who_starts_again_gets_nothing_of_before() {
     for node in [1, 3] {
         world.plane(node).part(NodeId(2));
     }
-    world.planes.insert(2, plane(2, 2, Reach::Group, now));
+    world.planes.insert(2, plane(2, 2, GroupPath::Group, now));
     world.connect(1, 2);
     world.connect(2, 3);
     world.run(200_000);
@@ -638,7 +638,7 @@ fn who_starts_again_gets_nothing_of_before() {
 /// before are not mistaken for later ones.
 #[test]
 fn what_flies_from_before_a_connection_is_not_taken() {
-    let mut world = World::new(2, Reach::Group, Weather::default(), 1);
+    let mut world = World::new(2, GroupPath::Group, NetworkFaults::default(), 1);
     world.run(1000);
     assert_eq!(world.send(1, &[2], b"before"), [2]);
     world.flush();
@@ -664,7 +664,7 @@ fn what_flies_from_before_a_connection_is_not_taken() {
 /// [rate-1] Undecided messages fill the window. Decided ones free space.
 #[test]
 fn a_full_window_takes_nothing_until_something_is_decided() {
-    let mut world = World::new(2, Reach::Each, Weather::default(), 1);
+    let mut world = World::new(2, GroupPath::Each, NetworkFaults::default(), 1);
     world.run(1000);
     let mut slot = 0;
     while world.send(1, &[2], &proposal(slot + 1, 1 << 20)) == [2] {
@@ -685,7 +685,7 @@ fn a_full_window_takes_nothing_until_something_is_decided() {
 /// of any packet plane.
 #[test]
 fn frames_of_every_length_are_taken_or_refused() {
-    let mut world = World::new(2, Reach::Each, Weather::default(), 1);
+    let mut world = World::new(2, GroupPath::Each, NetworkFaults::default(), 1);
     world.run(1000);
     assert_eq!(world.send(1, &[2], b""), [2]);
     assert_eq!(world.send(1, &[2], &[1]), [2]);
@@ -699,7 +699,7 @@ fn frames_of_every_length_are_taken_or_refused() {
 /// A full socket ends a turn. Datagrams that it did not accept are requested again.
 #[test]
 fn a_full_socket_loses_datagrams_and_nothing_else() {
-    let mut world = World::new(2, Reach::Each, Weather::default(), 1);
+    let mut world = World::new(2, GroupPath::Each, NetworkFaults::default(), 1);
     world.run(1000);
     for slot in 1..10 {
         world.send(1, &[2], &proposal(slot, 2000));
@@ -729,7 +729,7 @@ fn offer(world: &mut World, per_second: u64, seconds: u64) {
 /// no node is replaced by a chain at once, without oscillation.
 #[test]
 fn the_way_is_chosen_by_load_and_by_who_hears() {
-    let mut world = World::choosing(5, Weather::default(), 1);
+    let mut world = World::choosing(5, NetworkFaults::default(), 1);
     world.run(5_000_000);
     assert_eq!(world.send(1, &[2, 3, 4, 5], &proposal(1, 100)), Vec::<u32>::new());
     assert_eq!(world.plane(1).carrier(), Carrier::Connections);
@@ -759,7 +759,7 @@ fn the_way_is_chosen_by_load_and_by_who_hears() {
 fn changes_of_the_way_lose_nothing() {
     const ALL: [Carrier; 4] = [Carrier::Connections, Carrier::Each, Carrier::Group, Carrier::Chain];
     for seed in 0..40 {
-        let weather = Weather { lost: 0, repeated: 20, late: 20 };
+        let weather = NetworkFaults { lost: 0, repeated: 20, late: 20 };
         let mut world = World::choosing(4, weather, seed);
         world.run(300_000);
         let mut dice = Dice::new(seed);
@@ -789,7 +789,7 @@ fn changes_of_the_way_lose_nothing() {
 /// address would arrive twice.
 #[test]
 fn a_chain_that_ended_is_told_so() {
-    let mut world = World::choosing(4, Weather::default(), 1);
+    let mut world = World::choosing(4, NetworkFaults::default(), 1);
     world.run(300_000);
     world.plane(1).force(Carrier::Chain, Time(301_000));
     world.run(300_000);
@@ -815,7 +815,7 @@ fn a_chain_that_ended_is_told_so() {
 /// [rate-4] Frames for all fill a socket repeatedly. Heartbeats to single nodes are still sent.
 #[test]
 fn a_full_socket_takes_what_is_for_one_first() {
-    let mut world = World::new(3, Reach::Group, Weather::default(), 1);
+    let mut world = World::new(3, GroupPath::Group, NetworkFaults::default(), 1);
     world.run(300_000);
     for slot in 1..10 {
         assert_eq!(world.send(1, &[2, 3], &proposal(slot, 1000)), [2, 3]);
@@ -827,7 +827,7 @@ fn a_full_socket_takes_what_is_for_one_first() {
         first = Some(outgoing.to);
         SendOutcome::Blocked(0)
     });
-    assert_eq!(first, Some(To::Node(NodeId(2))));
+    assert_eq!(first, Some(Destination::Node(NodeId(2))));
     world.run(100_000);
     assert_eq!(world.got(1, 2).len(), 10);
     assert_eq!(world.got(1, 3).len(), 9);

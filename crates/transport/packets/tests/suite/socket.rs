@@ -12,7 +12,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::{
-    endpoint::{Endpoint, Event, Settings, To},
+    endpoint::{Destination, Endpoint, Event, Settings},
     limits::Limits,
     receive::Delivery,
     socket::{Failed, Sent, Udp},
@@ -157,7 +157,7 @@ impl Node {
             limits: Limits {
                 // The machine may be slow, so nothing is given up.
                 giveup_us: 2_000_000,
-                ..Limits::of_mtu(mtu)
+                ..Limits::for_mtu(mtu)
             },
             delivery: Delivery::InOrder,
             keeps: true,
@@ -172,7 +172,7 @@ impl Node {
     }
 
     /// Runs one turn: receives, does the work that is due, and sends.
-    fn turn(&mut self, now: Time, address: impl Fn(To) -> SocketAddr) {
+    fn turn(&mut self, now: Time, address: impl Fn(Destination) -> SocketAddr) {
         let Self { endpoint, socket, group, messages } = self;
         let mut handle = |_, datagram: &[u8]| {
             let _ = endpoint.handle(datagram, now);
@@ -222,8 +222,8 @@ fn run(nodes: &mut [Node], group: SocketAddr, wanted: usize) {
     let began = Instant::now();
     let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.socket.local()).collect();
     let address = |to| match to {
-        To::Group => group,
-        To::Node(node) => addresses[node.0 as usize - 1],
+        Destination::Group => group,
+        Destination::Node(node) => addresses[node.0 as usize - 1],
     };
     for _ in 0..100_000 {
         let us = u64::try_from(began.elapsed().as_micros()).unwrap();
@@ -335,10 +335,10 @@ fn what_is_sent_to_a_group_is_counted_by_each_listener() {
     let (end, left) = (AtomicBool::new(true), || Duration::from_secs(60));
     for listener in [&mut one, &mut other] {
         listener.listen(left, &end).unwrap();
-        assert_eq!(listener.heard(), [heard(1), heard(2)]);
+        assert_eq!(listener.sender_counts(), [heard(1), heard(2)]);
         assert_eq!(listener.foreign(), 0);
     }
     deaf.listen(left, &end).unwrap();
-    assert_eq!((deaf.heard(), deaf.foreign()), (Vec::new(), 40));
+    assert_eq!((deaf.sender_counts(), deaf.foreign()), (Vec::new(), 40));
     assert!(matches!(Listener::join(group, "no-such-if", 7), Err(Failed::Interface { .. })));
 }

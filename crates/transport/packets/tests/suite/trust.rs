@@ -10,11 +10,11 @@ use quorate_core::{
 };
 use quorate_packets::{
     body::{Body, Chain, Numbers},
-    endpoint::{Endpoint, Event, To},
+    endpoint::{Destination, Endpoint, Event},
     header::{CONTROL, Header, Kind},
     receive::Delivery,
     send::PushError,
-    trust::{Key, Keys, Place, Refusal, Seal},
+    trust::{Key, Keys, Refusal, Seal, TagContext},
 };
 
 /// Returns a world with traffic of every kind: messages, tails, NAKs, repairs, reports, probes and
@@ -46,7 +46,7 @@ fn kinds(world: &World) -> Vec<Kind> {
 fn shown(node: &Endpoint) -> (Vec<Option<u64>>, Vec<Option<Time>>, Option<Time>) {
     let owners = 1..=4;
     let done = owners.clone().map(|owner| node.done_to(name(owner, 1)));
-    let alive = owners.map(|owner| node.alive(NodeId(owner)));
+    let alive = owners.map(|owner| node.last_original_at(NodeId(owner)));
     (done.collect(), alive.collect(), node.next_due())
 }
 
@@ -155,7 +155,7 @@ fn older_boots_are_refused() {
     world.node(1).send(CHANNEL, &[1; 10]).unwrap();
     let bytes = world.node(1).take_data(CHANNEL, Time(200_000)).unwrap().1.bytes.to_vec();
     assert_eq!(world.node(3).handle(&bytes, Time(200_000)), Err(Refusal::Boot));
-    assert_eq!(world.node(3).alive(NodeId(1)).map(|at| at < Time(200_000)), Some(true));
+    assert_eq!(world.node(3).last_original_at(NodeId(1)).map(|at| at < Time(200_000)), Some(true));
     world.node(3).introduce(&introduction);
     for (_, bytes) in old.iter().filter(|(to, _)| *to == 3) {
         assert_eq!(world.node(3).handle(bytes, Time(200_000)), Err(Refusal::OldBoot));
@@ -208,7 +208,7 @@ fn control(from: u32, to: u32, number: u64, body: &Body<'_>) -> Vec<u8> {
     };
     let mut bytes = header.bytes().to_vec();
     body.write(&mut bytes);
-    let place = Place {
+    let place = TagContext {
         group: crate::world::group(),
         sender: Member::first(from),
         boot: 1,
@@ -247,13 +247,13 @@ fn a_repair_is_an_original_that_is_missing() {
     assert!(node.take_events().is_empty());
     node.handle(&repair(103, &originals[0]), Time(7)).unwrap();
     assert_eq!(node.take_events().len(), 2);
-    assert_eq!(node.alive(NodeId(1)), Some(Time(5)));
-    assert_eq!(node.alive(NodeId(2)), None);
+    assert_eq!(node.last_original_at(NodeId(1)), Some(Time(5)));
+    assert_eq!(node.last_original_at(NodeId(2)), None);
     // Refuses both the repeated repair and the original.
     assert_eq!(node.handle(&repair(103, &originals[0]), Time(8)), Err(Refusal::Repeated));
     assert_eq!(node.handle(&repair(104, &originals[0]), Time(8)), Err(Refusal::Unwanted));
     assert_eq!(node.handle(&originals[0], Time(8)), Err(Refusal::Repeated));
-    assert_eq!(node.alive(NodeId(1)), Some(Time(5)));
+    assert_eq!(node.last_original_at(NodeId(1)), Some(Time(5)));
 }
 
 /// [chain-1] A node forwards multicast datagrams, bit for bit, each number once, to its successor
@@ -282,14 +282,14 @@ fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
     };
     assert_eq!(hears(&originals[0]), [], "no chain yet");
     assert_eq!(hears(&chain(1, 100, 7, &[3, 4, 2])), []);
-    assert_eq!(hears(&originals[1]), [To::Node(NodeId(4))]);
+    assert_eq!(hears(&originals[1]), [Destination::Node(NodeId(4))]);
     assert_eq!(hears(&originals[1]), [], "again");
     // An older chain, and that of another node.
     hears(&chain(1, 101, 6, &[3, 2, 4]));
     hears(&chain(2, 102, 9, &[3, 1]));
-    assert_eq!(hears(&originals[2]), [To::Node(NodeId(4))]);
+    assert_eq!(hears(&originals[2]), [Destination::Node(NodeId(4))]);
     hears(&chain(1, 103, 8, &[4, 3, 2]));
-    assert_eq!(hears(&originals[3]), [To::Node(NodeId(2))]);
+    assert_eq!(hears(&originals[3]), [Destination::Node(NodeId(2))]);
     // Neither the last node nor one outside the chain forwards, and none forwards back.
     hears(&chain(1, 104, 9, &[2, 4, 3]));
     assert_eq!(hears(&originals[4]), []);
@@ -313,7 +313,7 @@ fn packets_of_an_older_boot_are_gone() {
         let answers = world.node(1).take_control();
         assert_eq!(answers.len(), 1);
         let (header, _, payload) = Header::read(&answers[0].bytes).unwrap();
-        assert_eq!(answers[0].to, To::Node(NodeId(3)));
+        assert_eq!(answers[0].to, Destination::Node(NodeId(3)));
         assert_eq!(Body::read(header.kind, payload), Ok(Body::Gone(numbers)));
     }
 }
@@ -324,7 +324,7 @@ fn packets_of_an_older_boot_are_gone() {
 fn only_the_owner_gives_packets_up() {
     let mut world = World::new(3, Delivery::InOrder, 12);
     let node = world.node(3);
-    node.hear_next(name(1, 1), 4, Time(0));
+    node.handle_next_number(name(1, 1), 4, Time(0));
     let numbers = Numbers { of: name(1, 1), ranges: vec![1..4; 1] };
     let gone = |from, number| control(from, 3, number, &Body::Gone(numbers.clone()));
     node.handle(&gone(2, 100), Time(1)).unwrap();
@@ -349,7 +349,7 @@ fn keys_change_under_traffic() {
                 let node = step - 9;
                 world.node(node).rekey(|keys| keys.add(2, Key::new([9; 32]))).unwrap();
                 for other in world.nodes.values_mut() {
-                    other.rekey(|keys| keys.named(NodeId(node), 2));
+                    other.rekey(|keys| keys.record_announced(NodeId(node), 2));
                 }
             }
             20..=22 => assert!(world.node(step - 19).rekey(|keys| keys.switch(&ids))),
@@ -361,10 +361,10 @@ fn keys_change_under_traffic() {
     }
     world.faults.lost = 0;
     let now = world.now;
-    world.node(1).tell(CHANNEL, Ballot::ZERO, Slot(1), now);
+    world.node(1).set_announced(CHANNEL, Ballot::ZERO, Slot(1), now);
     world.run_to(Time(10_000_000));
     for node in [2, 3] {
-        assert!(world.judge(node, 1, true).is_empty());
+        assert!(world.check_events(node, 1, true).is_empty());
         let refusals = world.nodes[&node].refusals();
         assert_eq!((refusals.of(Refusal::Key), refusals.of(Refusal::Tag)), (0, 0));
     }
@@ -414,7 +414,7 @@ fn a_challenge_introduces_who_answers_it() {
         (1..=2).map(|node| Endpoint::new(settings(node, 5, Delivery::InOrder), Time(0))).collect();
     let (mut one, mut two) = (nodes.remove(0), nodes.remove(0));
     one.open(CHANNEL, None, Time(0)).unwrap();
-    one.allow(&members);
+    one.set_allowed(&members);
     let ask = |two: &mut Endpoint, nonce| {
         two.probe(NodeId(1), nonce, Time(0));
         two.take_control().remove(0).bytes
@@ -422,13 +422,13 @@ fn a_challenge_introduces_who_answers_it() {
     let answer_to = |one: &mut Endpoint, probe: &[u8]| {
         one.handle(probe, Time(1)).unwrap();
         let answer = one.take_control().remove(0);
-        assert_eq!(answer.to, To::Node(NodeId(2)));
+        assert_eq!(answer.to, Destination::Node(NodeId(2)));
         answer.bytes
     };
     // A node that was not allowed is not probed.
     two.probe(NodeId(1), 1, Time(0));
     assert!(two.take_control().is_empty());
-    two.allow(&members);
+    two.set_allowed(&members);
     let probe = ask(&mut two, 1);
     let stale = answer_to(&mut one, &probe);
     let probe = ask(&mut two, 2);
@@ -466,10 +466,10 @@ fn an_older_leader_stops() {
     let ballot = |round, node| Ballot { era: Era(0), round, node: NodeId(node) };
     let mut world = World::new(3, Delivery::InOrder, 8);
     let now = world.now;
-    world.node(1).tell(CHANNEL, ballot(1, 1), Slot(1), now);
+    world.node(1).set_announced(CHANNEL, ballot(1, 1), Slot(1), now);
     world.send(1, 100);
     world.run_to(Time(50_000));
-    world.node(2).tell(CHANNEL, ballot(2, 2), Slot(1), Time(50_000));
+    world.node(2).set_announced(CHANNEL, ballot(2, 2), Slot(1), Time(50_000));
     // These are queued, and not sent once the other leader is received.
     for _ in 0..3 {
         world.node(1).send(CHANNEL, &[0; 1000]).unwrap();
@@ -484,9 +484,9 @@ fn an_older_leader_stops() {
     assert_eq!(world.node(1).next_number(CHANNEL), Some(2));
     assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(PushError::Stopped));
     // A ballot in between does not restart it, but its own next one does.
-    world.node(1).tell(CHANNEL, ballot(1, 3), Slot(1), Time(70_000));
+    world.node(1).set_announced(CHANNEL, ballot(1, 3), Slot(1), Time(70_000));
     assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(PushError::Stopped));
-    world.node(1).tell(CHANNEL, ballot(3, 1), Slot(1), Time(70_000));
+    world.node(1).set_announced(CHANNEL, ballot(3, 1), Slot(1), Time(70_000));
     assert_eq!(world.node(1).send(CHANNEL, b"x").map(|sent| sent.first), Ok(2));
 }
 
@@ -504,7 +504,7 @@ fn without_keys_accidents_are_found() {
     }
     world.run_to(Time(5_000_000));
     for node in [2, 3] {
-        world.judge(node, 1, true);
+        world.check_events(node, 1, true);
         assert!(world.nodes[&node].refusals().of(Refusal::Tag) > 0);
     }
 }

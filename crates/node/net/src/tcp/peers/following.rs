@@ -8,17 +8,17 @@ use quorate_core::{level::Level, node_id::NodeId};
 use quorate_wire::{Frame, Lane, RefusalCode};
 
 use super::{Peers, journal::News, stage::Stage, table::FormerRole};
-use crate::{cx::PeerCx, host::Now, sources::LinkId};
+use crate::{cx::PeerCx, host::TurnTimes, sources::LinkId};
 
 impl Peers {
     /// Adopts the group's table and its level, if they have changed.
-    pub(crate) fn follow(&mut self, cx: &mut PeerCx<'_>) {
+    pub(crate) fn adopt_table(&mut self, cx: &mut PeerCx<'_>) {
         self.follow_level(cx);
         let Some(table) = cx.host.take_table() else {
             return;
         };
         for attempt in self.table.adopt_table(&table, cx.now.time) {
-            self.close(attempt, cx);
+            self.close_link(attempt, cx);
         }
         for guest in self.table.guests().collect::<Vec<_>>() {
             if self.table.is_overfull() {
@@ -47,7 +47,7 @@ impl Peers {
 
     /// Returns the connected peers that do not support the level in use, with their newest levels.
     fn too_old(&self) -> Vec<(NodeId, Level)> {
-        let peers = self.table.up().filter_map(|node| {
+        let peers = self.table.connected_nodes().filter_map(|node| {
             let (_, id) = self.table.open_lanes(node).next()?;
             match self.links.stage(id)? {
                 Stage::Open { levels, .. } => Some((node, levels.newest)),
@@ -79,7 +79,7 @@ impl Peers {
     }
 
     /// Returns the oldest guest from which no frame arrived recently.
-    pub(super) fn idle_guest(&self, now: Now) -> Option<NodeId> {
+    pub(super) fn idle_guest(&self, now: TurnTimes) -> Option<NodeId> {
         let mut guests = self.table.guests();
         guests.find(|guest| self.living_boot(*guest, now).is_none())
     }
@@ -92,7 +92,7 @@ impl Peers {
         }
         let open: Vec<_> = self.table.open_lanes(node).collect();
         for (_, id) in open {
-            self.lose(id, "it makes room for others", cx);
+            self.lose_link(id, "it makes room for others", cx);
         }
         self.table.forget_guest(node);
     }
@@ -102,13 +102,13 @@ impl Peers {
         let open: Vec<_> = self.table.open_lanes(node).collect();
         for (lane, id) in open {
             if lane != Lane::Control {
-                self.lose(id, reason, cx);
+                self.lose_link(id, reason, cx);
                 continue;
             }
             self.queue_frame(id, &Frame::Refused(code, reason));
             let deadline = cx.now.time.plus_ms(self.limits.farewell_ms);
             self.links.begin_leaving(id, deadline);
-            if self.table.closed(node, lane, id, cx.now.time) == Some(FormerRole::Open)
+            if self.table.record_closed(node, lane, id, cx.now.time) == Some(FormerRole::Open)
                 && self.table.set_up(node, false)
             {
                 let why = reason.to_owned();
@@ -120,10 +120,10 @@ impl Peers {
         self.table.forget_guest(node);
     }
 
-    fn lose(&mut self, id: LinkId, why: &str, cx: &mut PeerCx<'_>) {
+    fn lose_link(&mut self, id: LinkId, why: &str, cx: &mut PeerCx<'_>) {
         if let Some(link) = self.links.get_mut(id) {
-            link.lose(why.to_owned());
+            link.set_end_reason(why.to_owned());
         }
-        self.close(id, cx);
+        self.close_link(id, cx);
     }
 }

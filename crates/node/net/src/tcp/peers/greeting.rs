@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{
     cx::PeerCx,
-    host::{Now, Refused},
+    host::{Refused, TurnTimes},
     identity::Identity,
     sources::LinkId,
-    tcp::handshake::{Expectation, judge},
+    tcp::handshake::{Expectation, check_hello},
 };
 
 const NO_CLUSTER_YET: &str = "starts with an empty folder, and would have founded a second cluster; it was \
@@ -32,11 +32,11 @@ impl Peers {
             return;
         };
         if let Err(error) = link.socket().dialled() {
-            self.close(id, cx);
+            self.close_link(id, cx);
             return self.unreachable(node, &error.to_string());
         }
         link.set_stage(Stage::Greeting { node, lane, deadline });
-        if !self.watch(id, cx) {
+        if !self.register_interest(id, cx) {
             return;
         }
         let identity = self.identity.clone();
@@ -79,7 +79,7 @@ impl Peers {
         let named = proved.map_or_else(|| "no node".to_owned(), |proved| format!("node {proved}"));
         let reason = format!("it greets as node {node}, and its certificate names {named}");
         self.journal.complain(node, &reason);
-        self.refuse(id, RefusalCode::WrongNode, &reason, cx.now);
+        self.refuse_link(id, RefusalCode::WrongNode, &reason, cx.now);
         false
     }
 
@@ -113,9 +113,9 @@ impl Peers {
                 self.queue_frame(id, &Frame::Welcome(welcome));
                 let greeter = Greeter::of(hello);
                 if self.must_wait(&greeter, cx.now) {
-                    self.wait(id, greeter, cx.now);
-                } else if !self.open(id, greeter, cx) {
-                    self.close(id, cx);
+                    self.wait_for_first_frame(id, greeter, cx.now);
+                } else if !self.put_into_use(id, greeter, cx) {
+                    self.close_link(id, cx);
                 }
             }
             Err(Refused { code, reason }) => {
@@ -133,7 +133,7 @@ impl Peers {
                         self.journal.complain(node, &what);
                     }
                 }
-                self.refuse(id, code, &reason, cx.now);
+                self.refuse_link(id, code, &reason, cx.now);
             }
         }
     }
@@ -157,7 +157,7 @@ impl Peers {
                 self.stats.refusals += 1;
                 let what = format!("may not join: {}", refused.reason);
                 self.journal.complain(join.node, &what);
-                self.refuse(id, refused.code, &refused.reason, cx.now);
+                self.refuse_link(id, refused.code, &refused.reason, cx.now);
             }
         }
     }
@@ -168,9 +168,9 @@ impl Peers {
             self.stats.refusals += 1;
             let me = self.identity.member.node;
             let reason = format!("node {node} does not belong to the cluster of node {me}");
-            return self.refuse(id, RefusalCode::ForeignCluster, &reason, cx.now);
+            return self.refuse_link(id, RefusalCode::ForeignCluster, &reason, cx.now);
         }
-        let memory = cx.host.recall(node);
+        let memory = cx.host.memory_of(node);
         self.farewell(id, &Frame::Recalled(memory), cx.now);
     }
 
@@ -184,7 +184,7 @@ impl Peers {
     ) -> Verdict {
         match self.check_greeting(hello, Some(node), cx.now) {
             Ok(()) if hello.lane == lane => {
-                if self.open(id, Greeter::of(hello), cx) {
+                if self.put_into_use(id, Greeter::of(hello), cx) {
                     Verdict::GoOn
                 } else {
                     Verdict::Close
@@ -233,7 +233,7 @@ impl Peers {
     }
 
     /// Handles a known node that claims to belong to another cluster or to none.
-    fn on_foreign(&mut self, node: NodeId, now: Now) {
+    fn on_foreign(&mut self, node: NodeId, now: TurnTimes) {
         let journal = &mut self.journal;
         // State is kept only for known nodes, whose number is bounded. Strangers and guests choose
         // their ids.
@@ -251,7 +251,7 @@ impl Peers {
         &self,
         hello: &Hello<'_>,
         dialled: Option<NodeId>,
-        now: Now,
+        now: TurnTimes,
     ) -> Result<(), Refused> {
         let greeter = hello.from.node;
         let room =
@@ -264,16 +264,22 @@ impl Peers {
             dialled,
             connected_boot: self.living_boot(greeter, now),
         };
-        judge(&expectation, hello)
+        check_hello(&expectation, hello)
     }
 
-    pub(super) fn refuse(&mut self, id: LinkId, code: RefusalCode, reason: &str, now: Now) {
+    pub(super) fn refuse_link(
+        &mut self,
+        id: LinkId,
+        code: RefusalCode,
+        reason: &str,
+        now: TurnTimes,
+    ) {
         self.farewell(id, &Frame::Refused(code, reason), now);
     }
 
     /// Sends one last frame. The connection stays open until the other side has read it and closed,
     /// or until the deadline, because closing at once could discard the frame in transit.
-    fn farewell(&mut self, id: LinkId, frame: &Frame<'_>, now: Now) {
+    fn farewell(&mut self, id: LinkId, frame: &Frame<'_>, now: TurnTimes) {
         self.queue_frame(id, frame);
         let deadline = now.time.plus_ms(self.limits.farewell_ms);
         if let Some(link) = self.links.get_mut(id) {

@@ -12,8 +12,8 @@ use crate::{complaints::LoggedProblems, limiter::Limiter, tcp::foreign::Foreign}
 
 /// Length in milliseconds of the window in which the log lines about a peer's connects and
 /// disconnects are rate-limited.
-const TELL_EVERY_MS: u64 = 10_000;
-const TELL_BURST: u32 = 6;
+const LOG_WINDOW_MS: u64 = 10_000;
+const LOG_BURST: u32 = 6;
 /// Hint logged when the addresses of two clusters overlap.
 const OTHER_CLUSTER: &str = "one of the two was founded with an empty folder, or the address belongs to another \
      cluster; they exchange no data. Bring back the folder, or correct the list";
@@ -44,7 +44,7 @@ impl Journal {
         Self {
             me,
             complaints: LoggedProblems::default(),
-            news: Limiter::new(TELL_EVERY_MS),
+            news: Limiter::new(LOG_WINDOW_MS),
             foreign: Foreign::default(),
             removed_by: BTreeSet::new(),
         }
@@ -107,7 +107,7 @@ impl Journal {
             News::Came { member, .. } => member.node,
             News::Went { node, .. } => *node,
         };
-        if let Some((news, left_out)) = self.news.offer(now, node, TELL_BURST, news) {
+        if let Some((news, left_out)) = self.news.offer(now, node, LOG_BURST, news) {
             self.write(&news, left_out);
         }
     }

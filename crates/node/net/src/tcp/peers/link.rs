@@ -13,7 +13,7 @@ use crate::{
     tcp::{
         inbox::Inbox,
         outbox::Outbox,
-        socket::{Moved, Socket},
+        socket::{Socket, TransferOutcome},
     },
 };
 
@@ -45,11 +45,11 @@ pub(super) struct Link {
     /// The connection waits for its share of the bandwidth and writes nothing until then.
     paused: bool,
     /// Time of the last received frame; `None` until the connection is in use.
-    heard: Option<Time>,
+    last_frame_at: Option<Time>,
     /// The greeter, while the connection waits to be admitted.
     greeter: Option<Box<Greeter>>,
-    /// Reason why the connection ends; `None` if this node chose to close it.
-    lost: Option<String>,
+    /// Why the connection ends; `None` if this node chose to close it.
+    end_reason: Option<String>,
 }
 
 impl Links {
@@ -81,9 +81,9 @@ impl Links {
                 interest,
                 dirty: false,
                 paused: false,
-                heard: None,
+                last_frame_at: None,
                 greeter: None,
-                lost: None,
+                end_reason: None,
             })
         })?;
         self.transient.push_back(id);
@@ -189,7 +189,7 @@ impl Links {
     }
 
     /// Returns the connections whose stage has passed its deadline.
-    pub(super) fn late(&self, now: Time) -> Vec<LinkId> {
+    pub(super) fn overdue_links(&self, now: Time) -> Vec<LinkId> {
         let ids = self.transient.iter().copied();
         ids.filter(|id| self.is_late(*id, now)).collect()
     }
@@ -235,7 +235,7 @@ impl Link {
 
     /// Records that a frame from the peer arrived by datagram, which proves that the peer is alive.
     pub(super) const fn note_frame(&mut self, now: Time) {
-        self.heard = Some(now);
+        self.last_frame_at = Some(now);
     }
 
     pub(super) const fn member(&self) -> Option<Member> {
@@ -245,8 +245,8 @@ impl Link {
         }
     }
 
-    pub(super) const fn heard(&self) -> Option<Time> {
-        self.heard
+    pub(super) const fn last_frame_at(&self) -> Option<Time> {
+        self.last_frame_at
     }
 
     pub(super) fn greeter(&self) -> Option<&Greeter> {
@@ -254,7 +254,7 @@ impl Link {
     }
 
     /// Makes the connection wait until `greeter` can be admitted, at most until `deadline`.
-    pub(super) fn wait(&mut self, greeter: Greeter, deadline: Time) {
+    pub(super) fn wait_for_admission(&mut self, greeter: Greeter, deadline: Time) {
         self.stage = Stage::Newcomer { deadline };
         self.greeter = Some(Box::new(greeter));
     }
@@ -263,16 +263,16 @@ impl Link {
         self.greeter.take().map(|greeter| *greeter)
     }
 
-    pub(super) fn lose(&mut self, why: String) {
-        self.lost = Some(why);
+    pub(super) fn set_end_reason(&mut self, why: String) {
+        self.end_reason = Some(why);
     }
 
-    pub(super) fn lost(&self) -> Option<&str> {
-        self.lost.as_deref()
+    pub(super) fn end_reason(&self) -> Option<&str> {
+        self.end_reason.as_deref()
     }
 
     /// Makes one read of at most `limit` bytes, or of the rest of a long frame.
-    pub(super) fn read(&mut self, limit: usize) -> Moved {
+    pub(super) fn read(&mut self, limit: usize) -> TransferOutcome {
         let moved = self.inbox.read(&mut self.socket, limit);
         self.note_end(moved)
     }
@@ -302,12 +302,12 @@ impl Link {
     pub(super) fn return_inbox(&mut self, inbox: Inbox, heard: Option<Time>) {
         self.inbox = inbox;
         if matches!(self.stage, Stage::Open { .. }) && heard.is_some() {
-            self.heard = heard;
+            self.last_frame_at = heard;
         }
     }
 
     /// Makes one write of at most `limit` bytes; `None` if there is no output.
-    pub(super) fn write(&mut self, limit: usize) -> Option<Moved> {
+    pub(super) fn write(&mut self, limit: usize) -> Option<TransferOutcome> {
         if self.outbox.is_empty() && !self.socket.has_unsent() {
             return None;
         }
@@ -319,9 +319,9 @@ impl Link {
         Some(self.note_end(moved))
     }
 
-    /// Registers the socket for the events that the connection currently needs. If the connection
-    /// is being closed and its last frame has been sent, shuts down its output.
-    pub(super) fn watch(&mut self, sources: &Sources) -> io::Result<()> {
+    /// Registers the socket for the events that the connection currently needs. After the last
+    /// frame of a connection that is being closed, ends the output.
+    pub(super) fn register_interest(&mut self, sources: &Sources) -> io::Result<()> {
         if self.outbox.is_empty() && matches!(self.stage, Stage::Leaving { .. }) {
             self.socket.finish_writing();
         }
@@ -334,10 +334,10 @@ impl Link {
         Ok(())
     }
 
-    fn note_end(&mut self, moved: Moved) -> Moved {
-        if let Moved::Ended(why) = moved {
+    fn note_end(&mut self, moved: TransferOutcome) -> TransferOutcome {
+        if let TransferOutcome::Ended(why) = moved {
             let failure = self.socket.failure().map(|why| format!("TLS: {why}"));
-            self.lost = Some(failure.unwrap_or_else(|| why_ended(why)));
+            self.end_reason = Some(failure.unwrap_or_else(|| why_ended(why)));
         }
         moved
     }

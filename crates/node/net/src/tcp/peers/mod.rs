@@ -35,19 +35,19 @@ use self::{
     journal::{Journal, News},
     link::{Link, Links},
     stage::{Greeter, Stage, Verdict},
-    table::{FormerRole, Need, Table},
+    table::{FormerRole, LaneStep, Table},
 };
 use super::{
     inbox,
     resolve::resolve,
     share::Share,
-    socket::{self, Moved, Socket},
+    socket::{self, Socket, TransferOutcome},
 };
 use crate::{
     cx::PeerCx,
     gates::Accepted,
     handle::{Resolved, Shared},
-    host::{Now, PeerUp},
+    host::{PeerUp, TurnTimes},
     identity::{Identity, PeerAddress},
     limits::Limits,
     plane::packets::PacketPlane,
@@ -116,7 +116,7 @@ impl Peers {
             self.adopt(socket, stage, Interest::READ, cx.sources);
             // Strangers must not lock peers out, so a new connection evicts the oldest stranger.
             if let Some(oldest) = self.links.surplus_stranger(self.limits.strangers_max) {
-                self.close(oldest, cx);
+                self.close_link(oldest, cx);
             }
         }
         Ok(Accepted::All)
@@ -128,7 +128,7 @@ impl Peers {
             return;
         };
         if let Stage::Dialling { node, lane, deadline } = stage {
-            if ready.write || ready.broken {
+            if ready.write || ready.is_broken {
                 self.on_dialled(id, node, lane, deadline, cx);
             }
             return;
@@ -136,7 +136,7 @@ impl Peers {
         if ready.write {
             self.write(id, cx);
         }
-        if ready.read || ready.broken {
+        if ready.read || ready.is_broken {
             self.read(id, cx);
             if self.links.get(id).is_some_and(Link::woke) {
                 self.write(id, cx);
@@ -162,7 +162,7 @@ impl Peers {
         self.journal.on_time(cx.now.time);
         self.datagrams_on_time(cx);
         self.flush_paused(cx);
-        self.give_up(cx);
+        self.stop_if_refused_by_all(cx);
         self.disconnect_removed(cx);
         if self.table.next_dial().is_some_and(|at| at <= cx.now.time) {
             for node in self.table.others() {
@@ -186,7 +186,7 @@ impl Peers {
     }
 
     /// Handles the result of a name look-up.
-    pub(crate) fn on_resolved(&mut self, resolved: Resolved, now: Now) {
+    pub(crate) fn on_resolved(&mut self, resolved: Resolved, now: TurnTimes) {
         let Resolved { node, name, addresses } = resolved;
         let (addresses, why) = match addresses {
             Ok(addresses) => (addresses, "the name has no address".to_owned()),
@@ -226,12 +226,12 @@ impl Peers {
         }
     }
 
-    fn give_up(&mut self, cx: &mut PeerCx<'_>) {
+    fn stop_if_refused_by_all(&mut self, cx: &mut PeerCx<'_>) {
         if !self.links.forget_settled() {
             return;
         }
         self.settle_newcomers(cx);
-        for id in self.links.late(cx.now.time) {
+        for id in self.links.overdue_links(cx.now.time) {
             match self.links.stage(id) {
                 // Dialling is that node's task.
                 Some(Stage::Dialling { node, .. } | Stage::Greeting { node, .. })
@@ -244,17 +244,17 @@ impl Peers {
                 }
                 _ => {}
             }
-            self.close(id, cx);
+            self.close_link(id, cx);
         }
     }
 
     // Dialling.
 
     fn connect(&mut self, node: NodeId, lane: Lane, cx: &mut PeerCx<'_>) {
-        let address = match self.table.need(node, lane, cx.now.time) {
+        let address = match self.table.next_step(node, lane, cx.now.time) {
             None => return,
-            Some(Need::LookUp(name)) => return resolve(node, name, self.shared.clone()),
-            Some(Need::Dial(address)) => address,
+            Some(LaneStep::LookUp(name)) => return resolve(node, name, self.shared.clone()),
+            Some(LaneStep::Dial(address)) => address,
         };
         self.stats.dials += 1;
         let deadline = cx.now.time.plus_ms(self.limits.handshake_ms);
@@ -275,7 +275,7 @@ impl Peers {
         socket.secured(trust.map(|trust| trust.peer_out(Some(node.0))))
     }
 
-    fn dial_failed(&mut self, node: NodeId, lanes: &[Lane], why: &str, now: Now) {
+    fn dial_failed(&mut self, node: NodeId, lanes: &[Lane], why: &str, now: TurnTimes) {
         for lane in lanes {
             self.table.back_off(node, *lane, now.time);
         }
@@ -301,15 +301,15 @@ impl Peers {
         while let Some(link) = self.links.get_mut(id) {
             self.stats.calls_peer_read += 1;
             match link.read(left) {
-                Moved::Some(count) => {
+                TransferOutcome::Some(count) => {
                     self.stats.peer_bytes_in += count as u64;
                     left = left.saturating_sub(count);
                     self.on_bytes(id, cx);
                 }
-                Moved::Blocked => return,
-                Moved::Ended(_) => {
+                TransferOutcome::Blocked => return,
+                TransferOutcome::Ended(_) => {
                     self.note_insecure(id);
-                    return self.close(id, cx);
+                    return self.close_link(id, cx);
                 }
             }
             let reads_on = self.links.get(id).is_some_and(Link::reads_on);
@@ -360,16 +360,16 @@ impl Peers {
                 }
                 _ => HANDSHAKE_BODY_BYTES_MAX,
             };
-            match inbox.next(bound, &self.bodies) {
+            match inbox.next_frame(bound, &self.bodies) {
                 Ok(None) => break,
                 Ok(Some(received)) => match self.on_frame(id, stage, received, cx) {
                     Verdict::GoOn => {
-                        inbox.done();
+                        inbox.consume_frame();
                         if matches!(stage, Stage::Open { .. } | Stage::Newcomer { .. }) {
                             heard = Some(cx.now.time);
                         }
                     }
-                    Verdict::Close => return self.close(id, cx),
+                    Verdict::Close => return self.close_link(id, cx),
                 },
                 Err(malformed) if self.begins_long_frame(id, malformed, cx) => {}
                 Err(malformed) => return self.on_malformed(id, stage, malformed, cx),
@@ -401,11 +401,11 @@ impl Peers {
                 if matches!(malformed, Malformed::Format(_)) {
                     let me = self.identity.member.node;
                     let reason = format!("node {me}: {malformed}");
-                    return self.refuse(id, RefusalCode::Version, &reason, cx.now);
+                    return self.refuse_link(id, RefusalCode::Version, &reason, cx.now);
                 }
             }
         }
-        self.close(id, cx);
+        self.close_link(id, cx);
     }
 
     fn write(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
@@ -416,29 +416,29 @@ impl Peers {
         let moved = link.write(limit);
         self.stats.calls_peer_write += u64::from(moved.is_some());
         match moved {
-            Some(Moved::Some(count)) => {
+            Some(TransferOutcome::Some(count)) => {
                 self.stats.peer_bytes_out += count as u64;
                 if count >= limit {
                     self.wait_for_share(id, cx);
                 }
                 self.took_share(count, cx.now.time);
             }
-            Some(Moved::Ended(_)) => return self.close(id, cx),
-            Some(Moved::Blocked) | None => {}
+            Some(TransferOutcome::Ended(_)) => return self.close_link(id, cx),
+            Some(TransferOutcome::Blocked) | None => {}
         }
-        self.watch(id, cx);
+        self.register_interest(id, cx);
     }
 
     /// Registers the socket for the events that the connection currently needs. If that fails,
     /// closes the connection and returns `false`.
-    fn watch(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
+    fn register_interest(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
         let Some(link) = self.links.get_mut(id) else {
             return false;
         };
-        let watched = link.watch(cx.sources);
+        let watched = link.register_interest(cx.sources);
         if let Err(error) = &watched {
             tracing::warn!(%error, "cannot register a peer connection with the poller");
-            self.close(id, cx);
+            self.close_link(id, cx);
         }
         watched.is_ok()
     }
@@ -518,7 +518,7 @@ impl Peers {
 
     /// Puts a connection into use, in place of an older one of the same lane and of all those of an
     /// older process of the peer. Returns `false` if the peer no longer has a table entry.
-    fn open(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
+    fn put_into_use(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
         let Greeter { member, boot, levels, lane, client, admin, stream } = greeter;
         let node = member.node;
         // [level-7] The level may have been raised while the connection waited.
@@ -527,9 +527,9 @@ impl Peers {
         }
         for old in self.replaced_by(node, lane, boot).collect::<Vec<_>>() {
             if let Some(link) = self.links.get_mut(old) {
-                link.lose("a newer connection takes its place".to_owned());
+                link.set_end_reason("a newer connection takes its place".to_owned());
             }
-            self.close(old, cx);
+            self.close_link(old, cx);
         }
         let Some(link) = self.links.get_mut(id) else {
             return false;
@@ -553,17 +553,17 @@ impl Peers {
         true
     }
 
-    fn close(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
+    fn close_link(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
         let Some(link) = self.links.remove(id, cx.sources) else {
             return;
         };
         let Some((node, lane)) = link.stage().lane() else {
             return;
         };
-        let why = link.lost().unwrap_or("this node closed it").to_owned();
+        let why = link.end_reason().unwrap_or("this node closed it").to_owned();
         // This releases the memory of its queues before the host is notified.
         drop(link);
-        if self.table.closed(node, lane, id, cx.now.time) == Some(FormerRole::Open) {
+        if self.table.record_closed(node, lane, id, cx.now.time) == Some(FormerRole::Open) {
             tracing::debug!(peer = node.0, ?lane, "connection lost: {why}");
             if lane == Lane::Control && self.table.set_up(node, false) {
                 self.journal.log_change(cx.now.time, News::Went { node, why });
@@ -609,7 +609,7 @@ enum NoRoom {
 impl Peers {
     /// Returns the connection to a peer if a frame of `bytes` bytes fits its queue.
     fn link_with_room(&self, to: NodeId, lane: Lane, bytes: usize) -> Result<LinkId, NoRoom> {
-        let open = self.table.open(to, lane);
+        let open = self.table.open_link(to, lane);
         let link = open.and_then(|id| Some((id, self.links.get(id)?)));
         let (id, link) = link.ok_or(NoRoom::NotConnected)?;
         let bound = match lane {
@@ -641,7 +641,7 @@ impl Plane for Peers {
     ) -> Result<NodeSet, TooLarge> {
         let bytes = header.len() + body.bytes().len();
         let by_datagrams = match &mut self.packets {
-            Some(packets) if lane == Lane::Control => packets.send(to, header, body.bytes()),
+            Some(packets) if lane == Lane::Control => packets.send_frame(to, header, body.bytes()),
             _ => NodeSet::default(),
         };
         self.stats.frames_out += by_datagrams.len() as u64;

@@ -15,12 +15,12 @@ use super::{
     link::Link,
     stage::{Greeter, Stage, Verdict},
 };
-use crate::{cx::PeerCx, host::Now, sources::LinkId};
+use crate::{cx::PeerCx, host::TurnTimes, sources::LinkId};
 
 impl Peers {
     /// Returns whether a frame arrived on this connection recently.
-    fn lives(&self, id: LinkId, now: Now) -> bool {
-        let heard = self.links.get(id).and_then(Link::heard);
+    fn lives(&self, id: LinkId, now: TurnTimes) -> bool {
+        let heard = self.links.get(id).and_then(Link::last_frame_at);
         heard.is_some_and(|at| now.time.since_us(at) < self.limits.handshake_ms * 1000)
     }
 
@@ -39,8 +39,8 @@ impl Peers {
         })
     }
 
-    /// Returns the newest boot number among the live connections with `node`.
-    pub(super) fn living_boot(&self, node: NodeId, now: Now) -> Option<u32> {
+    /// Returns the newest boot number among the live connections with this peer.
+    pub(super) fn living_boot(&self, node: NodeId, now: TurnTimes) -> Option<u32> {
         let open = self.table.open_lanes(node).map(|(_, id)| id);
         let boots =
             open.filter(|id| self.lives(*id, now)).filter_map(|id| match self.links.stage(id)? {
@@ -51,16 +51,16 @@ impl Peers {
     }
 
     /// Returns whether a greeter would replace a live connection.
-    pub(super) fn must_wait(&self, greeter: &Greeter, now: Now) -> bool {
+    pub(super) fn must_wait(&self, greeter: &Greeter, now: TurnTimes) -> bool {
         self.replaced_by(greeter.member.node, greeter.lane, greeter.boot)
             .any(|id| self.lives(id, now))
     }
 
     /// Makes a connection wait for its first frame after the hello.
-    pub(super) fn wait(&mut self, id: LinkId, greeter: Greeter, now: Now) {
+    pub(super) fn wait_for_first_frame(&mut self, id: LinkId, greeter: Greeter, now: TurnTimes) {
         let deadline = now.time.plus_ms(self.limits.handshake_ms);
         if let Some(link) = self.links.get_mut(id) {
-            link.wait(greeter, deadline);
+            link.wait_for_admission(greeter, deadline);
         }
     }
 
@@ -122,7 +122,7 @@ impl Peers {
         if living.is_some_and(|boot| boot > greeter.boot) {
             return false;
         }
-        self.open(id, greeter, cx)
+        self.put_into_use(id, greeter, cx)
     }
 
     /// Admits the newcomers that no longer have a live connection to wait for, and closes those
@@ -135,12 +135,12 @@ impl Peers {
             let node = greeter.member.node;
             if !self.must_wait(greeter, cx.now) {
                 if !self.take_in(id, cx) {
-                    self.close(id, cx);
+                    self.close_link(id, cx);
                 }
             } else if self.links.is_late(id, cx.now.time) {
                 let what = "a second connection in its name said nothing; the one in use stays";
                 self.journal.complain(node, what);
-                self.close(id, cx);
+                self.close_link(id, cx);
             }
         }
     }

@@ -11,16 +11,16 @@ use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, Lane, decode, logg
 use super::{Peers, is_for_the_host, stage::Stage};
 use crate::{
     cx::PeerCx,
-    host::Now,
+    host::TurnTimes,
     plane::{KeyFile, packets::PacketPlane},
     sources::{DatagramSocket, LinkId},
 };
 
 impl Peers {
     /// Sends a newly connected peer the introduction of this node's datagrams ([pkt-2]).
-    pub(super) fn say_datagrams(&mut self, id: LinkId, peer: Member, now: Now) {
+    pub(super) fn say_datagrams(&mut self, id: LinkId, peer: Member, now: TurnTimes) {
         let packets = self.packets.as_mut();
-        if let Some(said) = packets.and_then(|packets| packets.meet(peer, now.time)) {
+        if let Some(said) = packets.and_then(|packets| packets.register_peer(peer, now.time)) {
             self.queue_frame(id, &Frame::Datagrams(said.frame()));
         }
     }
@@ -30,7 +30,7 @@ impl Peers {
         id: LinkId,
         peer: Member,
         said: &Datagrams<'_>,
-        now: Now,
+        now: TurnTimes,
     ) {
         let Some(link) = self.links.get(id) else {
             return;
@@ -67,7 +67,8 @@ impl Peers {
             return;
         };
         let unblocked = if write { packets.unblock(cx.sources) } else { Ok(()) };
-        let received = if read { packets.receive(hears, cx.now.time, stats) } else { Ok(()) };
+        let received =
+            if read { packets.process_datagrams(hears, cx.now.time, stats) } else { Ok(()) };
         if let Err(error) = unblocked.and(received) {
             // For example, the interface is down. Probes show that nothing arrives.
             tracing::debug!(%error, "datagrams cannot be read");
@@ -131,7 +132,7 @@ impl Peers {
     /// and the frame must name the same sender.
     fn on_datagram_frame(&mut self, from: Member, bytes: &[u8], cx: &mut PeerCx<'_>) {
         let decoded = decode(bytes, BODY_BYTES_MAX);
-        let link = self.table.open(from.node, Lane::Control);
+        let link = self.table.open_link(from.node, Lane::Control);
         let (Ok(Decoded::Frame { from: said, frame, used }), Some(link)) = (decoded, link) else {
             self.stats.datagram_frames_refused += 1;
             return;
@@ -155,7 +156,7 @@ impl Peers {
     pub(crate) fn plane_of(&self, node: NodeId) -> PeerPlane {
         let packets = self.packets.as_ref();
         let mut plane = packets.and_then(|packets| packets.status(node)).unwrap_or_default();
-        let link = self.table.open(node, Lane::Control).and_then(|link| self.links.get(link));
+        let link = self.table.open_link(node, Lane::Control).and_then(|link| self.links.get(link));
         // Without a probe, use the kernel's measurement.
         plane.rtt_us = plane.rtt_us.or_else(|| link?.rtt_us());
         plane
@@ -165,7 +166,7 @@ impl Peers {
         self.packets.as_ref().and_then(PacketPlane::choice)
     }
 
-    pub(crate) fn rekey(&mut self, file: &KeyFile, now: Now) {
+    pub(crate) fn rekey(&mut self, file: &KeyFile, now: TurnTimes) {
         let Some(packets) = &mut self.packets else {
             return;
         };
@@ -176,7 +177,7 @@ impl Peers {
                 );
                 let peers: Vec<NodeId> = self.table.others().collect();
                 for node in peers {
-                    let open = self.table.open(node, Lane::Control);
+                    let open = self.table.open_link(node, Lane::Control);
                     let member = open.and_then(|id| Some((id, self.links.get(id)?.member()?)));
                     if let Some((id, member)) = member {
                         self.say_datagrams(id, member, now);

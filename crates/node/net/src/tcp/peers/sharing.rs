@@ -36,14 +36,14 @@ impl Peers {
     pub(super) fn wait_for_share(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
         if self.links.get(id).is_some_and(|link| link.unsent() > 0) {
             self.links.pause(id);
-            self.watch(id, cx);
+            self.register_interest(id, cx);
         }
     }
 
     /// Returns when connections that wait for their share of the bandwidth may write again.
     pub(super) fn next_share(&self) -> Option<Time> {
         let waits = self.links.has_paused();
-        self.share.as_ref().filter(|_| waits).map(Share::due)
+        self.share.as_ref().filter(|_| waits).map(Share::next_send_at)
     }
 
     /// Flushes the connections that wait for bandwidth, once it is available again.

@@ -63,7 +63,7 @@ struct LaneState {
 
 /// Next step for a lane that has no connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum LaneStep {
     Dial(SocketAddr),
     /// Look up the addresses of this host name.
     LookUp(String),
@@ -227,7 +227,7 @@ impl Table {
         self.peer(node).is_some_and(|peer| peer.up)
     }
 
-    pub(super) fn up(&self) -> impl Iterator<Item = NodeId> {
+    pub(super) fn connected_nodes(&self) -> impl Iterator<Item = NodeId> {
         let up = self.peers.iter().filter(|peer| peer.up);
         up.map(|peer| peer.node)
     }
@@ -238,20 +238,20 @@ impl Table {
         peer.is_some_and(|peer| std::mem::replace(&mut peer.up, up))
     }
 
-    pub(super) fn open(&self, node: NodeId, lane: Lane) -> Option<LinkId> {
+    pub(super) fn open_link(&self, node: NodeId, lane: Lane) -> Option<LinkId> {
         self.peer(node)?.lanes[lane.index()].open
     }
 
     /// Returns the connections in use with this node, each with its lane.
     pub(super) fn open_lanes(&self, node: NodeId) -> impl Iterator<Item = (Lane, LinkId)> {
-        let lanes = move |lane| Some((lane, self.open(node, lane)?));
+        let lanes = move |lane| Some((lane, self.open_link(node, lane)?));
         Lane::ALL.into_iter().filter_map(lanes)
     }
 
     /// Returns the next step of a lane, if one is due. The node with the higher id dials. The other
     /// one knocks from time to time: it is always refused, but learns whether it was removed. Only
     /// one name look-up is in progress at a time, until [`Self::resolved`].
-    pub(super) fn need(&mut self, node: NodeId, lane: Lane, now: Time) -> Option<Need> {
+    pub(super) fn next_step(&mut self, node: NodeId, lane: Lane, now: Time) -> Option<LaneStep> {
         let me = self.me;
         let peer = self.peer_mut(node)?;
         let state = &peer.lanes[lane.index()];
@@ -265,10 +265,10 @@ impl Table {
         }
         let literal = peer.address.parse().ok();
         match literal.or_else(|| peer.resolved.pop()) {
-            Some(address) => Some(Need::Dial(address)),
+            Some(address) => Some(LaneStep::Dial(address)),
             None => {
                 peer.resolving = true;
-                Some(Need::LookUp(peer.address.clone()))
+                Some(LaneStep::LookUp(peer.address.clone()))
             }
         }
     }
@@ -312,7 +312,7 @@ impl Table {
     }
 
     /// Records a closed connection and delays the next dial. Returns `None` for an unknown node.
-    pub(super) fn closed(
+    pub(super) fn record_closed(
         &mut self,
         node: NodeId,
         lane: Lane,
@@ -429,16 +429,16 @@ mod tests {
         let mut table = table();
         let node = NodeId(1);
         let address = "127.0.0.1:9".parse().unwrap();
-        assert_eq!(table.need(NodeId(3), Lane::Control, NOW), None, "itself");
-        assert_eq!(table.need(node, Lane::Control, NOW), Some(Need::Dial(address)));
+        assert_eq!(table.next_step(NodeId(3), Lane::Control, NOW), None, "itself");
+        assert_eq!(table.next_step(node, Lane::Control, NOW), Some(LaneStep::Dial(address)));
         let (mut now, mut waits) = (NOW, Vec::new());
         for _ in 0..8 {
             table.back_off(node, Lane::Control, now);
-            assert_eq!(table.need(node, Lane::Control, now), None);
+            assert_eq!(table.next_step(node, Lane::Control, now), None);
             let at = table.peer(node).unwrap().lanes[0].retry_at;
             waits.push(at.since_us(now) / 1000);
             now = at;
-            assert_eq!(table.need(node, Lane::Control, now), Some(Need::Dial(address)));
+            assert_eq!(table.next_step(node, Lane::Control, now), Some(LaneStep::Dial(address)));
         }
         assert!((10..=30).contains(&waits[0]), "{waits:?}");
         assert!((250..=750).contains(&waits[7]), "{waits:?}");
@@ -448,16 +448,16 @@ mod tests {
     fn a_name_is_looked_up_once_at_a_time_and_each_address_is_tried() {
         let mut table = table();
         let node = NodeId(2);
-        let looked_up = Some(Need::LookUp("a.name:9".to_owned()));
-        assert_eq!(table.need(node, Lane::Control, NOW), looked_up);
-        assert_eq!(table.need(node, Lane::Bulk, NOW), None, "it is in progress");
+        let looked_up = Some(LaneStep::LookUp("a.name:9".to_owned()));
+        assert_eq!(table.next_step(node, Lane::Control, NOW), looked_up);
+        assert_eq!(table.next_step(node, Lane::Bulk, NOW), None, "it is in progress");
         let addresses = ["127.0.0.1:1", "127.0.0.1:2"].map(|text| text.parse().unwrap());
         assert!(table.resolved(node, "a.name:9", addresses.to_vec()));
         assert!(!table.resolved(NodeId(9), "a.name:9", addresses.to_vec()));
         for address in addresses.into_iter().rev() {
-            assert_eq!(table.need(node, Lane::Control, NOW), Some(Need::Dial(address)));
+            assert_eq!(table.next_step(node, Lane::Control, NOW), Some(LaneStep::Dial(address)));
         }
-        assert_eq!(table.need(node, Lane::Control, NOW), looked_up);
+        assert_eq!(table.next_step(node, Lane::Control, NOW), looked_up);
     }
 
     #[test]
@@ -470,11 +470,11 @@ mod tests {
         table.opened(node, lane, first);
         assert_eq!(table.open_lanes(node).collect::<Vec<_>>(), [(lane, first)]);
         table.opened(node, lane, second);
-        assert_eq!(table.closed(node, lane, first, NOW), Some(FormerRole::Replaced));
+        assert_eq!(table.record_closed(node, lane, first, NOW), Some(FormerRole::Replaced));
         assert_eq!(table.next_dial(), Some(Time(0)), "the other lane's");
-        assert_eq!(table.closed(node, lane, second, NOW), Some(FormerRole::Open));
-        assert_eq!(table.need(node, lane, NOW), None, "not at once");
-        assert_eq!(table.closed(NodeId(9), lane, first, NOW), None);
+        assert_eq!(table.record_closed(node, lane, second, NOW), Some(FormerRole::Open));
+        assert_eq!(table.next_step(node, lane, NOW), None, "not at once");
+        assert_eq!(table.record_closed(NodeId(9), lane, first, NOW), None);
     }
 
     fn told(peers: &[(u32, &str)], removed: &[u32]) -> PeerTable {
@@ -503,11 +503,11 @@ mod tests {
         assert_eq!(table.adopt_table(&told(&here, &[]), NOW), [], "nothing is new");
         let elsewhere = [(1, "127.0.0.1:10"), (2, "another:9"), (3, "")];
         assert_eq!(table.adopt_table(&told(&elsewhere, &[]), NOW), [attempt]);
-        table.closed(node, lane, attempt, NOW);
+        table.record_closed(node, lane, attempt, NOW);
         let soon = NOW.plus_ms(30);
         let address = "127.0.0.1:10".parse().unwrap();
-        assert_eq!(table.need(node, lane, soon), Some(Need::Dial(address)));
-        assert_eq!(table.open(node, Lane::Bulk), Some(used), "it stays");
+        assert_eq!(table.next_step(node, lane, soon), Some(LaneStep::Dial(address)));
+        assert_eq!(table.open_link(node, Lane::Bulk), Some(used), "it stays");
     }
 
     /// The result of a look-up that began before the node moved is ignored.
@@ -515,14 +515,14 @@ mod tests {
     fn the_addresses_of_a_former_name_are_not_taken() {
         let mut table = table();
         let (node, lane) = (NodeId(2), Lane::Control);
-        assert!(matches!(table.need(node, lane, NOW), Some(Need::LookUp(_))));
+        assert!(matches!(table.next_step(node, lane, NOW), Some(LaneStep::LookUp(_))));
         let elsewhere = [(1, "127.0.0.1:9"), (2, "another:9"), (3, "")];
         table.adopt_table(&told(&elsewhere, &[]), NOW);
-        assert_eq!(table.need(node, lane, NOW), None, "one look-up at a time");
+        assert_eq!(table.next_step(node, lane, NOW), None, "one look-up at a time");
         let addresses = vec!["127.0.0.1:1".parse().unwrap()];
         assert!(!table.resolved(node, "a.name:9", addresses));
-        let looked_up = Some(Need::LookUp("another:9".to_owned()));
-        assert_eq!(table.need(node, lane, NOW), looked_up);
+        let looked_up = Some(LaneStep::LookUp("another:9".to_owned()));
+        assert_eq!(table.next_step(node, lane, NOW), looked_up);
     }
 
     #[test]
@@ -540,8 +540,8 @@ mod tests {
         // A repeated table does not extend its time.
         table.adopt_table(&told(&next, &[1]), NOW.plus_ms(1));
         assert_eq!(table.next_parting(), Some(at));
-        table.closed(NodeId(1), Lane::Control, used, NOW);
-        assert_eq!(table.need(NodeId(1), Lane::Control, at), None, "not dialled");
+        table.record_closed(NodeId(1), Lane::Control, used, NOW);
+        assert_eq!(table.next_step(NodeId(1), Lane::Control, at), None, "not dialled");
         table.forget_guest(NodeId(1));
         assert!(!table.has(NodeId(1)));
         // A removed node without a connection is dropped at once; this node is no peer.
@@ -557,14 +557,14 @@ mod tests {
         let node = NodeId(4);
         table.adopt_table(&told(&[(4, "127.0.0.1:4")], &[]), NOW);
         for lane in Lane::ALL {
-            assert_eq!(table.need(node, lane, NOW), None);
+            assert_eq!(table.next_step(node, lane, NOW), None);
         }
         let knock = NOW.plus_ms(Limits::default().knock_ms);
         assert_eq!(table.next_dial(), Some(knock));
-        assert_eq!(table.need(node, Lane::Bulk, knock), None);
+        assert_eq!(table.next_step(node, Lane::Bulk, knock), None);
         let address = "127.0.0.1:4".parse().unwrap();
-        let need = table.need(node, Lane::Control, knock);
-        assert_eq!(need, Some(Need::Dial(address)));
+        let need = table.next_step(node, Lane::Control, knock);
+        assert_eq!(need, Some(LaneStep::Dial(address)));
         table.back_off(node, Lane::Control, knock);
         let next = table.next_dial().unwrap();
         assert!(next.since_us(knock) >= 2_500_000, "not at once");

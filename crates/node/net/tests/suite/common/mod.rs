@@ -29,8 +29,8 @@ use quorate_core::{
     witness::Memory,
 };
 use quorate_net::{
-    Backup, Charter, ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, Now,
-    OperatorSide, Order, Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings,
+    Backup, Charter, ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, OperatorSide,
+    Order, Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings, TurnTimes,
     plane::Wanted,
 };
 use quorate_replica::{
@@ -90,7 +90,7 @@ pub(crate) struct World {
     pub(crate) events: Vec<Event>,
     pub(crate) tasks: VecDeque<Task>,
     /// Number of frames to each node that the plane has accepted.
-    pub(crate) taken: BTreeMap<NodeId, u64>,
+    pub(crate) accepted_frames: BTreeMap<NodeId, u64>,
     pub(crate) lost: BTreeMap<NodeId, u64>,
     pub(crate) clients: BTreeSet<u64>,
     /// Doors by which clients connected, in order.
@@ -113,7 +113,7 @@ pub(crate) struct World {
     pub(crate) transfers: Vec<Option<NodeId>>,
     pub(crate) probes: usize,
     pub(crate) snapshots: Vec<Option<Slot>>,
-    pub(crate) asked: Vec<(u64, Ask, bool)>,
+    pub(crate) operator_requests: Vec<(u64, Ask, bool)>,
     /// Peer table that the reactor receives in the next turn.
     pub(crate) table: Option<PeerTable>,
     /// The group uses the newest level.
@@ -138,7 +138,7 @@ impl Shared {
     }
 
     /// Waits until the state satisfies a condition.
-    pub(crate) fn wait(&self, what: &str, mut holds: impl FnMut(&World) -> bool) {
+    pub(crate) fn wait_until(&self, what: &str, mut holds: impl FnMut(&World) -> bool) {
         let world = self.lock();
         let (world, timeout) =
             self.changed.wait_timeout_while(world, DEADLINE, |world| !holds(world)).unwrap();
@@ -152,12 +152,12 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    pub(crate) fn saw(&self, event: &Event) -> bool {
+    pub(crate) fn has_event(&self, event: &Event) -> bool {
         self.lock().events.contains(event)
     }
 
     pub(crate) fn wait_event(&self, event: &Event) {
-        self.wait(&format!("{event:?}"), |world| world.events.contains(event));
+        self.wait_until(&format!("{event:?}"), |world| world.events.contains(event));
     }
 }
 
@@ -176,7 +176,7 @@ pub(crate) struct Lines {
     shared: Arc<Shared>,
     outputs: BTreeMap<u64, Vec<u8>>,
     closing: BTreeSet<u64>,
-    broken: BTreeSet<u64>,
+    broken_clients: BTreeSet<u64>,
     dirty: VecDeque<u64>,
 }
 
@@ -188,7 +188,7 @@ pub(crate) fn batch(bytes: &[u8]) -> Value {
 
 impl Fake {
     /// Returns the peers that were connected, as listed in a status.
-    fn known(&self) -> Vec<Peer> {
+    fn connected_peers(&self) -> Vec<Peer> {
         let peer = |peer: &PeerUp| Peer {
             member: peer.member,
             weight: 1,
@@ -225,7 +225,8 @@ impl Fake {
         let sent = sent.expect("streams carry frames of any length");
         let mut world = self.shared.lock();
         for node in to {
-            let counts = if sent.contains(*node) { &mut world.taken } else { &mut world.lost };
+            let counts =
+                if sent.contains(*node) { &mut world.accepted_frames } else { &mut world.lost };
             *counts.entry(*node).or_default() += 1;
         }
     }
@@ -252,7 +253,7 @@ impl Lines {
             b"break\n" => {
                 self.dirty.push_back(client);
                 self.closing.insert(client);
-                self.broken.insert(client);
+                self.broken_clients.insert(client);
             }
             b"slow\n" => self.shared.lock().slow.push_back(client),
             b"big\n" => self.reply(client, &vec![b'x'; 3 << 20]),
@@ -300,7 +301,7 @@ impl Front for Lines {
     }
 
     fn broken(&self, client: ConnectionId) -> Option<&str> {
-        self.broken.contains(&client.0).then_some("it said so")
+        self.broken_clients.contains(&client.0).then_some("it said so")
     }
 
     fn ready(&self, client: ConnectionId) -> bool {
@@ -356,17 +357,17 @@ impl Front for Lines {
 }
 
 impl PeerSide for Fake {
-    fn peer_up(&mut self, _: Now, peer: &PeerUp) {
+    fn peer_up(&mut self, _: TurnTimes, peer: &PeerUp) {
         self.shared.lock().peers.insert(peer.member.node, peer.clone());
         self.shared.event(Event::Up(peer.member.node, peer.boot));
     }
 
-    fn peer_down(&mut self, _: Now, node: NodeId) {
+    fn peer_down(&mut self, _: TurnTimes, node: NodeId) {
         self.shared.lock().peers.remove(&node);
         self.shared.event(Event::Down(node));
     }
 
-    fn told_removed(&mut self, _: Now) {
+    fn told_removed(&mut self, _: TurnTimes) {
         self.shared.event(Event::Removed);
     }
 
@@ -383,7 +384,7 @@ impl PeerSide for Fake {
         }
     }
 
-    fn recall(&self, node: NodeId) -> Memory {
+    fn memory_of(&self, node: NodeId) -> Memory {
         Memory { boot: node.0, ..Memory::default() }
     }
 
@@ -419,7 +420,7 @@ impl ClientSide for Fake {
         &mut self.front
     }
 
-    fn front_and_requests(&mut self, _: Now) -> (&mut Lines, impl Requests) {
+    fn front_and_requests(&mut self, _: TurnTimes) -> (&mut Lines, impl Requests) {
         // A front without a replica makes no requests.
         (&mut self.front, FakeReplica::busy())
     }
@@ -461,7 +462,7 @@ impl OperatorSide for Fake {
             progress: None,
             error: None,
             notices: Vec::new(),
-            peers: self.known(),
+            peers: self.connected_peers(),
         }
     }
 
@@ -469,7 +470,7 @@ impl OperatorSide for Fake {
         None
     }
 
-    fn hold_streams(&mut self, _: Now, _: Option<StreamHold>) -> Result<StreamHold, String> {
+    fn hold_streams(&mut self, _: TurnTimes, _: Option<StreamHold>) -> Result<StreamHold, String> {
         Err("it has none".to_owned())
     }
 
@@ -493,14 +494,14 @@ impl OperatorSide for Fake {
         out.push_str("fake_host 1\n");
     }
 
-    fn order(&mut self, _: Now, order: Order) {
+    fn start_request(&mut self, _: TurnTimes, order: Order) {
         match order {
             Order::Probe => self.shared.lock().probes += 1,
             Order::Transfer(to) => self.shared.lock().transfers.push(to),
             Order::Snapshot(at) => self.shared.lock().snapshots.push(at),
             Order::Hold(..) | Order::Held(_) | Order::Scrub(_) => unreachable!("no test asks"),
-            Order::Group { asked, ask, dry_run } => {
-                self.shared.lock().asked.push((asked, ask, dry_run))
+            Order::Group { request_number: asked, ask, dry_run } => {
+                self.shared.lock().operator_requests.push((asked, ask, dry_run))
             }
         }
         self.shared.changed.notify_all();
@@ -547,7 +548,7 @@ impl Host for Fake {
         self.shared.changed.notify_all();
     }
 
-    fn submit(&mut self, _: Now) {
+    fn submit(&mut self, _: TurnTimes) {
         let once = self.shared.lock().on_submit.take();
         if let Some(on_submit) = once {
             on_submit();
@@ -562,7 +563,7 @@ impl Host for Fake {
         vec![self.wake.as_fd()]
     }
 
-    fn stop(&mut self, _: Now) {
+    fn stop(&mut self, _: TurnTimes) {
         self.stopping = true;
         self.shared.event(Event::Stop);
     }
@@ -644,7 +645,7 @@ impl Bound {
                 shared: shared.clone(),
                 outputs: BTreeMap::new(),
                 closing: BTreeSet::new(),
-                broken: BTreeSet::new(),
+                broken_clients: BTreeSet::new(),
                 dirty: VecDeque::new(),
             },
             stopping: false,
@@ -753,19 +754,19 @@ impl Raw {
         Self { stream: patient(TcpStream::connect(&node.peer).unwrap()), bytes: Vec::new() }
     }
 
-    pub(crate) fn over(stream: TcpStream) -> Self {
+    pub(crate) fn from_stream(stream: TcpStream) -> Self {
         Self { stream, bytes: Vec::new() }
     }
 
     /// Connects to a node and completes the handshake.
-    pub(crate) fn greet(node: &Node, hello: Hello<'_>) -> Self {
+    pub(crate) fn connect_as(node: &Node, hello: Hello<'_>) -> Self {
         let mut raw = Self::connect(node);
-        raw.say(&hello);
-        assert_eq!(raw.answer(), "welcome");
+        raw.send_hello(&hello);
+        assert_eq!(raw.next_answer(), "welcome");
         raw
     }
 
-    pub(crate) fn say(&mut self, hello: &Hello<'_>) {
+    pub(crate) fn send_hello(&mut self, hello: &Hello<'_>) {
         self.send(hello.from, &Frame::Hello(*hello));
     }
 
@@ -776,7 +777,7 @@ impl Raw {
     }
 
     /// Returns a short form of the next frame, or `end` if the connection was closed.
-    pub(crate) fn answer(&mut self) -> String {
+    pub(crate) fn next_answer(&mut self) -> String {
         let mut chunk = [0; 65536];
         loop {
             if let Decoded::Frame { frame, used, .. } = decode(&self.bytes, BODY_BYTES_MAX).unwrap()

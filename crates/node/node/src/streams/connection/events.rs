@@ -10,9 +10,9 @@ use quorate_replica::{
 use quorate_stream::{StreamInfo, StreamOutcome};
 use quorate_wire::streams::{self as wire, Answer};
 
-use super::{Asked, Connection, LIST_BYTES_SOFT, State, Writing};
+use super::{Connection, LIST_BYTES_SOFT, PendingRequest, State, Writing};
 use crate::streams::{
-    reading::{AnswerPurpose, Next, Reading},
+    reading::{AnswerPurpose, ClientRead, NextAction},
     refusal::Refusal,
     shared::{Cx, Owner},
 };
@@ -21,13 +21,13 @@ impl Connection {
     pub(crate) fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         match &self.state {
             State::Reading(reading) => {
-                if let Some(asked) = reading.asked(tag) {
+                if let Some(asked) = reading.answer_purpose(tag) {
                     self.read_on(asked, event, cx);
                 }
             }
             State::Writing(writing) if writing.closing == Some(tag) => {
                 let piece = writing.piece;
-                self.closed(piece, event, cx);
+                self.handle_closed_piece(piece, event, cx);
             }
             State::Asked(asked, _) if *asked == tag => self.on_answer(event, cx),
             // The answer belongs to an abandoned request.
@@ -40,43 +40,43 @@ impl Connection {
         else {
             return;
         };
-        self.rest();
+        self.become_ready();
         match (asked, event) {
-            (_, StreamEvent::Refused(_, denied)) => self.refuse(denied),
-            (_, StreamEvent::Failed(_, failure)) => self.refuse(failure),
-            (Asked::Open, StreamEvent::Done(_, StreamOutcome::Opened { stream, at })) => {
+            (_, StreamEvent::Refused(_, denied)) => self.refuse_pending(denied),
+            (_, StreamEvent::Failed(_, failure)) => self.refuse_pending(failure),
+            (PendingRequest::Open, StreamEvent::Done(_, StreamOutcome::Opened { stream, at })) => {
                 self.opened(stream, at, cx);
             }
-            (Asked::Trim, StreamEvent::Done(_, StreamOutcome::Trimmed { start })) => {
-                self.answer(&Answer::Done { position: start });
+            (PendingRequest::Trim, StreamEvent::Done(_, StreamOutcome::Trimmed { start })) => {
+                self.answer_pending(&Answer::Done { position: start });
             }
-            (Asked::Retain(name), StreamEvent::Done(_, StreamOutcome::Retained)) => {
+            (PendingRequest::Retain(name), StreamEvent::Done(_, StreamOutcome::Retained)) => {
                 let info = cx.streams().ok().and_then(|streams| streams.info(&name));
                 let position = info.map_or(0, |info| info.start);
-                self.answer(&Answer::Done { position });
+                self.answer_pending(&Answer::Done { position });
             }
-            (Asked::Remove, StreamEvent::Done(_, StreamOutcome::Removed)) => {
-                self.answer(&Answer::Done { position: 0 });
+            (PendingRequest::Remove, StreamEvent::Done(_, StreamOutcome::Removed)) => {
+                self.answer_pending(&Answer::Done { position: 0 });
             }
-            (Asked::Stat(name), StreamEvent::Looked(_)) => {
+            (PendingRequest::Stat(name), StreamEvent::Looked(_)) => {
                 match cx.streams().map(|streams| streams.info(&name)) {
-                    Ok(Some(info)) => self.answer(&Answer::Info(shown(&info))),
-                    Ok(None) => self.refuse(Refusal::unknown()),
-                    Err(failure) => self.refuse(failure),
+                    Ok(Some(info)) => self.answer_pending(&Answer::Info(shown(&info))),
+                    Ok(None) => self.refuse_pending(Refusal::unknown()),
+                    Err(failure) => self.refuse_pending(failure),
                 }
             }
-            (Asked::List(after), StreamEvent::Looked(_)) => {
+            (PendingRequest::List(after), StreamEvent::Looked(_)) => {
                 self.state = State::Listing(after);
                 self.list(cx);
             }
             // The answer is of the wrong kind, so the outcome is unknown.
-            _ => self.refuse(Failure::Unknown),
+            _ => self.refuse_pending(Failure::Unknown),
         }
     }
 
     fn opened(&mut self, piece: StreamName, position: u64, cx: &mut Cx<'_>) {
         cx.shared.pieces.insert(piece, self.id);
-        self.say(&Answer::Opened { position });
+        self.queue_answer(&Answer::Opened { position });
         self.state = State::Writing(Writing {
             piece,
             durable: position,
@@ -86,16 +86,16 @@ impl Connection {
         });
     }
 
-    fn closed(&mut self, piece: StreamName, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
+    fn handle_closed_piece(&mut self, piece: StreamName, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         cx.shared.pieces.remove(&piece);
         match event {
             StreamEvent::Done(_, StreamOutcome::Closed { at }) => {
-                self.answer(&Answer::Closed { position: at });
+                self.answer_pending(&Answer::Closed { position: at });
             }
-            StreamEvent::Refused(_, denied) => self.refuse(denied),
+            StreamEvent::Refused(_, denied) => self.refuse_pending(denied),
             other => {
                 cx.abandon(piece);
-                self.refuse(match other {
+                self.refuse_pending(match other {
                     StreamEvent::Failed(_, failure) => failure,
                     _ => Failure::Unknown,
                 });
@@ -137,9 +137,9 @@ impl Connection {
         cx.shared.pieces.remove(&writing.piece);
         let closing = writing.closing;
         if let Some(tag) = closing {
-            cx.forget(tag);
+            cx.drop_request(tag);
         }
-        self.say(&Answer::Ended { position });
+        self.queue_answer(&Answer::Ended { position });
         // This also answers a close in flight.
         self.become_idle(closing.is_none());
     }
@@ -159,13 +159,13 @@ impl Connection {
         };
         let streams = match cx.streams() {
             Ok(streams) => streams,
-            Err(failure) => return self.refuse(failure),
+            Err(failure) => return self.refuse_pending(failure),
         };
         let (output, mut last, mut more) = (&mut self.output, None, false);
         streams.infos(after.as_ref(), &mut |info| {
             more = output.len() > LIST_BYTES_SOFT;
             if !more {
-                output.say(&Answer::Info(shown(&info)));
+                output.queue_answer(&Answer::Info(shown(&info)));
                 last = Some(info.name);
             }
             !more
@@ -174,7 +174,7 @@ impl Connection {
             *after = last;
         }
         if !more {
-            self.answer(&Answer::ListEnd);
+            self.answer_pending(&Answer::ListEnd);
         }
     }
 
@@ -185,30 +185,30 @@ impl Connection {
         let info = cx.streams().map(|streams| streams.info(&reading.name));
         let info = match info {
             Ok(info) => info,
-            Err(failure) => return self.refuse(failure),
+            Err(failure) => return self.refuse_pending(failure),
         };
         let is_same = info.as_ref().is_some_and(|info| reading.is_of(info));
         let next = match (asked, event) {
-            (_, StreamEvent::Failed(_, failure)) => return self.refuse(failure),
+            (_, StreamEvent::Failed(_, failure)) => return self.refuse_pending(failure),
             (AnswerPurpose::Look, StreamEvent::Looked(_)) => {
-                if let Err(refusal) = reading.begin(info.as_ref()) {
-                    return self.refuse(refusal);
+                if let Err(refusal) = reading.start_reading(info.as_ref()) {
+                    return self.refuse_pending(refusal);
                 }
-                reading.go();
+                reading.end_wait();
                 return self.go_on(cx);
             }
             (AnswerPurpose::Wait, StreamEvent::Looked(_)) => {
-                reading.go();
+                reading.end_wait();
                 return self.go_on(cx);
             }
-            _ if !is_same => Next::Refuse(Refusal::replaced()),
+            _ if !is_same => NextAction::Refuse(Refusal::replaced()),
             (AnswerPurpose::Fetch(number), StreamEvent::Bytes(_, bytes)) if !bytes.is_empty() => {
                 return self.fetched(number, bytes, cx);
             }
             (AnswerPurpose::Fetch(_), StreamEvent::Nowhere(_, nowhere)) => reading.nowhere(nowhere),
-            _ => return self.refuse(Failure::Unknown),
+            _ => return self.refuse_pending(Failure::Unknown),
         };
-        self.step(next, cx);
+        self.take_action(next, cx);
     }
 
     /// Handles the bytes returned by a read. Requests the bytes that it did not return, and sends
@@ -217,10 +217,10 @@ impl Connection {
         let State::Reading(reading) = &mut self.state else {
             return;
         };
-        if let Some((from, bytes)) = reading.came(number, bytes) {
+        if let Some((from, bytes)) = reading.record_arrived(number, bytes) {
             match ask_to_read(self.id, reading, (from, bytes), cx) {
                 Ok(tag) => reading.fetch_missing(number, tag, bytes),
-                Err(failure) => return self.refuse(failure),
+                Err(failure) => return self.refuse_pending(failure),
             }
         }
         while let Some((position, bytes)) = reading.next_bytes() {
@@ -231,8 +231,8 @@ impl Connection {
 
     /// Requests further bytes while there is space for them.
     fn go_on(&mut self, cx: &mut Cx<'_>) {
-        if let Err(refusal) = cx.check(&self.login, Role::Reader) {
-            return self.refuse(refusal);
+        if let Err(refusal) = cx.check_role(&self.login, Role::Reader) {
+            return self.refuse_pending(refusal);
         }
         loop {
             let room = self.room(cx.shared);
@@ -240,48 +240,52 @@ impl Connection {
                 return;
             };
             let next = match cx.streams().map(|streams| streams.info(&reading.name)) {
-                Ok(info) => reading.next(info.as_ref(), room),
-                Err(failure) => return self.refuse(failure),
+                Ok(info) => reading.next_action(info.as_ref(), room),
+                Err(failure) => return self.refuse_pending(failure),
             };
-            let asks = matches!(next, Next::Fetch { .. });
-            self.step(next, cx);
+            let asks = matches!(next, NextAction::Fetch { .. });
+            self.take_action(next, cx);
             if !asks {
                 return;
             }
         }
     }
 
-    fn step(&mut self, next: Next, cx: &mut Cx<'_>) {
+    fn take_action(&mut self, next: NextAction, cx: &mut Cx<'_>) {
         let State::Reading(reading) = &mut self.state else {
             return;
         };
         let asked = match next {
-            Next::Send => return,
-            Next::Fetch { from, bytes } => ask_to_read(self.id, reading, (from, bytes), cx)
-                .map(|tag| reading.fetch(tag, bytes)),
-            Next::Wait(position) => {
+            NextAction::Send => return,
+            NextAction::Fetch { from, bytes } => ask_to_read(self.id, reading, (from, bytes), cx)
+                .map(|tag| reading.record_fetch(tag, bytes)),
+            NextAction::Wait(position) => {
                 let name = &reading.name;
-                cx.ask(Owner::Follower(self.id), |streams, tag| streams.wait(tag, name, position))
-                    .map(|tag| reading.wait(tag))
+                cx.make_request(Owner::Follower(self.id), |streams, tag| {
+                    streams.wait(tag, name, position)
+                })
+                .map(|tag| reading.record_wait(tag))
             }
-            Next::End { position, finished } => {
-                return self.answer(&Answer::End { position, finished });
+            NextAction::End { position, finished } => {
+                return self.answer_pending(&Answer::End { position, finished });
             }
-            Next::Refuse(refusal) => return self.refuse(refusal),
+            NextAction::Refuse(refusal) => return self.refuse_pending(refusal),
         };
         if let Err(failure) = asked {
-            self.refuse(failure);
+            self.refuse_pending(failure);
         }
     }
 }
 
 fn ask_to_read(
     id: ConnectionId,
-    reading: &Reading,
+    reading: &ClientRead,
     (from, bytes): (u64, usize),
     cx: &mut Cx<'_>,
 ) -> Result<StreamTag, Failure> {
-    cx.ask(Owner::Connection(id), |streams, tag| streams.read(tag, &reading.name, from, bytes))
+    cx.make_request(Owner::Connection(id), |streams, tag| {
+        streams.read(tag, &reading.name, from, bytes)
+    })
 }
 
 /// Converts a stream's description to its wire form.

@@ -7,9 +7,9 @@ use quorate_wire::streams::{
     Answer, Ask, Found, HEAD_BYTES, How as Said, Malformed, VERSION, decode_ask, head,
 };
 
-use super::{Asked, Connection, State};
+use super::{Connection, PendingRequest, State};
 use crate::streams::{
-    reading::Reading,
+    reading::ClientRead,
     refusal::Refusal,
     shared::{Cx, Owner},
 };
@@ -27,7 +27,7 @@ impl Connection {
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         let mut used = 0;
         while !self.ending && used < bytes.len() {
-            match self.take(&bytes[used..], cx) {
+            match self.consume_frame(&bytes[used..], cx) {
                 0 => break,
                 more => used += more,
             }
@@ -48,7 +48,9 @@ impl Connection {
             return ANY;
         };
         let piece = writing.piece;
-        if writing.closing.is_some() || self.ending || cx.check(&self.login, Role::Writer).is_err()
+        if writing.closing.is_some()
+            || self.ending
+            || cx.check_role(&self.login, Role::Writer).is_err()
         {
             return ANY;
         }
@@ -68,7 +70,7 @@ impl Connection {
 
     /// Consumes one frame or part of a data frame. Returns the number of bytes consumed. If it
     /// returns 0, the same bytes must be passed again later.
-    fn take(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
+    fn consume_frame(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if self.data_left > 0 {
             return self.data(&bytes[..bytes.len().min(self.data_left)], cx);
         }
@@ -79,7 +81,7 @@ impl Connection {
         match self.frame(bytes, cx) {
             Ok(used) => used,
             Err(malformed) => {
-                self.end(malformed, cx);
+                self.end_with_error(malformed, cx);
                 0
             }
         }
@@ -99,18 +101,19 @@ impl Connection {
             // Data is consumed as it arrives.
             Found::Frame(head, _) if head.is_data() => {
                 match &self.state {
-                    State::Writing(_) | State::Idle { ended: true } => {
+                    State::Writing(_) | State::Idle { piece_ended: true } => {
                         self.data_left = head.length;
                         self.in_bulk = head.length >= BULK_BYTES_MIN;
                     }
-                    _ => self.end(Refusal::out_of_order("data, and no stream is open"), cx),
+                    _ => self
+                        .end_with_error(Refusal::out_of_order("data, and no stream is open"), cx),
                 }
                 Ok(HEAD_BYTES)
             }
             Found::Frame(..) => match decode_ask(bytes)? {
                 Found::NeedMore(_) => Ok(0),
                 Found::Frame(ask, used) => {
-                    self.asked(ask, cx);
+                    self.handle_request(ask, cx);
                     Ok(used)
                 }
             },
@@ -120,9 +123,9 @@ impl Connection {
     /// Stores the next bytes of the data frame. Returns the number of bytes consumed.
     fn data(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if matches!(self.state, State::Writing(_))
-            && let Err(refusal) = cx.check(&self.login, Role::Writer)
+            && let Err(refusal) = cx.check_role(&self.login, Role::Writer)
         {
-            self.end(refusal, cx);
+            self.end_with_error(refusal, cx);
             return bytes.len();
         }
         let taken = match &mut self.state {
@@ -145,93 +148,98 @@ impl Connection {
         taken
     }
 
-    fn asked(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) {
+    fn handle_request(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) {
         let out_of_order = match (&self.state, ask) {
-            (State::AwaitingHello, Ask::Hello { version }) => return self.greet(version, cx),
+            (State::AwaitingHello, Ask::Hello { version }) => {
+                return self.handle_hello(version, cx);
+            }
             (State::AwaitingHello, _) => "the first frame is a hello",
             (_, Ask::Hello { .. }) => "a second hello",
-            (State::Writing(_), Ask::Close { finish }) => return self.close(finish, cx),
+            (State::Writing(_), Ask::Close { finish }) => return self.handle_close(finish, cx),
             (State::Writing(_), _) => "the connection writes a stream: close it first",
-            (State::Idle { ended: true }, Ask::Close { .. }) => return self.rest(),
+            (State::Idle { piece_ended: true }, Ask::Close { .. }) => return self.become_ready(),
             (_, Ask::Close { .. }) => "a close, and no stream is open",
             (_, Ask::Login { name, password }) => return self.log_in(name, password, cx),
-            _ => return self.request(ask, cx),
+            _ => return self.handle_simple_request(ask, cx),
         };
-        self.end(Refusal::out_of_order(out_of_order), cx);
+        self.end_with_error(Refusal::out_of_order(out_of_order), cx);
     }
 
-    fn greet(&mut self, theirs: u32, cx: &mut Cx<'_>) {
+    fn handle_hello(&mut self, theirs: u32, cx: &mut Cx<'_>) {
         if theirs != VERSION {
-            return self.end(Refusal::version(theirs), cx);
+            return self.end_with_error(Refusal::version(theirs), cx);
         }
         let node = cx.requests.status().member.node;
         let leader = cx.streams().ok().and_then(|streams| streams.leader());
         let welcome =
             Answer::Welcome { version: VERSION, node, leader: leader.unwrap_or_default() };
-        self.output.say(&welcome);
-        self.rest();
+        self.output.queue_answer(&welcome);
+        self.become_ready();
     }
 
-    fn close(&mut self, finish: bool, cx: &mut Cx<'_>) {
+    fn handle_close(&mut self, finish: bool, cx: &mut Cx<'_>) {
         let State::Writing(writing) = &mut self.state else {
             return;
         };
         let piece = writing.piece;
         let owner = Owner::Connection(self.id);
-        match cx.ask(owner, |streams, tag| streams.close(tag, piece, finish)) {
+        match cx.make_request(owner, |streams, tag| streams.close(tag, piece, finish)) {
             Ok(tag) => writing.closing = Some(tag),
             Err(failure) => {
                 cx.abandon(piece);
-                self.refuse(failure);
+                self.refuse_pending(failure);
             }
         }
     }
 
     /// Handles a request that has a single response.
-    fn request(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) {
-        if let Err(refusal) = self.begin(ask, cx) {
-            self.refuse(refusal);
+    fn handle_simple_request(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) {
+        if let Err(refusal) = self.start_request(ask, cx) {
+            self.refuse_pending(refusal);
         }
     }
 
-    fn begin(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) -> Result<(), Refusal> {
-        cx.check(&self.login, needs(&ask))?;
+    fn start_request(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) -> Result<(), Refusal> {
+        cx.check_role(&self.login, required_role(&ask))?;
         let owner = Owner::Connection(self.id);
-        let look = |cx: &mut Cx<'_>| cx.ask(owner, |streams, tag| streams.look(tag));
-        let (tag, asked): (StreamTag, Asked) = match ask {
+        let look = |cx: &mut Cx<'_>| cx.make_request(owner, |streams, tag| streams.look(tag));
+        let (tag, asked): (StreamTag, PendingRequest) = match ask {
             Ask::Open { how, writer, name } => {
                 let name = name.parse()?;
                 let (how, writer) = (opened_how(how), Writer(writer));
-                let tag = cx.ask(owner, |streams, tag| streams.open(tag, &name, how, writer))?;
-                (tag, Asked::Open)
+                let tag =
+                    cx.make_request(owner, |streams, tag| streams.open(tag, &name, how, writer))?;
+                (tag, PendingRequest::Open)
             }
             Ask::Trim { before, name } => {
                 let name = name.parse()?;
-                let tag = cx.ask(owner, |streams, tag| streams.trim(tag, &name, before))?;
-                (tag, Asked::Trim)
+                let tag =
+                    cx.make_request(owner, |streams, tag| streams.trim(tag, &name, before))?;
+                (tag, PendingRequest::Trim)
             }
             Ask::Remove { name } => {
                 let name = name.parse()?;
-                let tag = cx.ask(owner, |streams, tag| streams.remove(tag, &name))?;
-                (tag, Asked::Remove)
+                let tag = cx.make_request(owner, |streams, tag| streams.remove(tag, &name))?;
+                (tag, PendingRequest::Remove)
             }
             Ask::Retain { keep, name } => {
                 let name: Name = name.parse()?;
                 let keep = Retention { bytes: keep.bytes, age_ms: keep.age_ms };
-                let tag = cx.ask(owner, |streams, tag| streams.retain(tag, &name, keep))?;
-                (tag, Asked::Retain(name))
+                let tag =
+                    cx.make_request(owner, |streams, tag| streams.retain(tag, &name, keep))?;
+                (tag, PendingRequest::Retain(name))
             }
             Ask::Stat { name } => {
                 let name = name.parse()?;
-                (look(cx)?, Asked::Stat(name))
+                (look(cx)?, PendingRequest::Stat(name))
             }
             Ask::List { after } => {
-                let after = behind(after)?;
-                (look(cx)?, Asked::List(after))
+                let after = parse_list_start(after)?;
+                (look(cx)?, PendingRequest::List(after))
             }
             Ask::Read { from, to, follow, name } => {
                 let name = name.parse()?;
-                let reading = Reading::new(name, from, to, follow, look(cx)?);
+                let reading = ClientRead::new(name, from, to, follow, look(cx)?);
                 self.state = State::Reading(Box::new(reading));
                 return Ok(());
             }
@@ -244,7 +252,7 @@ impl Connection {
     }
 }
 
-const fn needs(ask: &Ask<'_>) -> Role {
+const fn required_role(ask: &Ask<'_>) -> Role {
     match ask {
         Ask::Stat { .. }
         | Ask::List { .. }
@@ -261,7 +269,7 @@ const fn needs(ask: &Ask<'_>) -> Role {
 }
 
 /// Parses the stream name after which a list begins; `None` if the list begins at the first stream.
-fn behind(after: &str) -> Result<Option<Name>, BadName> {
+fn parse_list_start(after: &str) -> Result<Option<Name>, BadName> {
     if after.is_empty() {
         return Ok(None);
     }

@@ -11,20 +11,20 @@ impl Connection {
     /// Sends a password to the checking thread, and waits for the verdict.
     pub(super) fn log_in(&mut self, name: &str, password: Password<'_>, cx: &mut Cx<'_>) {
         let Some(users) = cx.requests.users() else {
-            return self.refuse(Failure::NoQuorum);
+            return self.refuse_pending(Failure::NoQuorum);
         };
         let claim = match Claimed::of(users, name.as_bytes()) {
             // The default user needs no password.
             Claimed::Granted => {
                 self.login.user = None;
-                return self.answer(&Answer::Known);
+                return self.answer_pending(&Answer::Known);
             }
             Claimed::Pointless => return self.wrong(cx),
             Claimed::ToProve(claim) => claim,
         };
         match cx.shared.desk.check(self.id, &claim, password.0) {
             Ok(ticket) => self.state = State::Checking(ticket, Box::new(claim)),
-            Err(why @ (NotChecked::Never | NotChecked::Busy)) => self.refuse(why),
+            Err(why @ (NotChecked::Never | NotChecked::Busy)) => self.refuse_pending(why),
         }
     }
 
@@ -33,11 +33,11 @@ impl Connection {
         match std::mem::replace(&mut self.state, State::AwaitingHello) {
             State::Checking(waited, claim) if waited == ticket => {
                 // Requests are accepted again, whatever the verdict.
-                self.rest();
+                self.become_ready();
                 match claim.proved(cx.requests.users()).filter(|_| fits) {
                     Some(user) => {
                         self.login.user = Some(user);
-                        self.answer(&Answer::Known);
+                        self.answer_pending(&Answer::Known);
                     }
                     None => self.wrong(cx),
                 }
@@ -49,6 +49,6 @@ impl Connection {
     /// Ends the connection after a wrong password, so that a client must reconnect for each guess.
     fn wrong(&mut self, cx: &mut Cx<'_>) {
         cx.shared.wrong_passwords += 1;
-        self.end(Refusal::wrong_password(), cx);
+        self.end_with_error(Refusal::wrong_password(), cx);
     }
 }

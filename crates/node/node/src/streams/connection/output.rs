@@ -22,7 +22,7 @@ pub(super) struct Output {
 struct Part {
     bytes: Blocks,
     /// Range of the stream bytes that has not been sent.
-    left: Range<usize>,
+    unsent: Range<usize>,
     frames: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl Output {
         self.frames.shrink_to(bytes);
     }
 
-    pub(super) fn say(&mut self, answer: &Answer<'_>) {
+    pub(super) fn queue_answer(&mut self, answer: &Answer<'_>) {
         self.append(|frames| answer.encode(frames));
     }
 
@@ -66,7 +66,7 @@ impl Output {
                 self.parts_bytes += to - from;
                 self.parts.push_back(Part {
                     bytes: bytes.clone(),
-                    left: from..to,
+                    unsent: from..to,
                     frames: Vec::new(),
                 });
             }
@@ -87,9 +87,9 @@ impl Output {
     }
 
     /// Returns the next contiguous bytes to send.
-    pub(super) fn next(&self) -> &[u8] {
+    pub(super) fn next_bytes(&self) -> &[u8] {
         match self.parts.front() {
-            Some(part) if self.frames.is_empty() => &part.bytes[part.left.clone()],
+            Some(part) if self.frames.is_empty() => &part.bytes[part.unsent.clone()],
             _ => &self.frames,
         }
     }
@@ -103,9 +103,9 @@ impl Output {
         let Some(part) = self.parts.front_mut() else {
             return;
         };
-        part.left.start += count;
+        part.unsent.start += count;
         self.parts_bytes -= count;
-        if part.left.is_empty()
+        if part.unsent.is_empty()
             && let Some(part) = self.parts.pop_front()
         {
             self.parts_bytes -= part.frames.len();
@@ -131,14 +131,14 @@ mod tests {
         let mut all = Vec::new();
         while !output.is_empty() {
             let length = output.len();
-            let piece = &output.next()[..output.next().len().min(most)];
+            let piece = &output.next_bytes()[..output.next_bytes().len().min(most)];
             assert!(!piece.is_empty(), "{length} bytes wait");
             all.extend_from_slice(piece);
             let count = piece.len();
             output.sent(count);
             assert_eq!(output.len(), length - count);
         }
-        assert!(output.next().is_empty() && output.parts.is_empty());
+        assert!(output.next_bytes().is_empty() && output.parts.is_empty());
         all
     }
 
@@ -159,7 +159,7 @@ mod tests {
             for length in lengths {
                 output.say_bytes(position, &bytes(length));
                 position += length as u64;
-                output.say(&Answer::Done { position });
+                output.queue_answer(&Answer::Done { position });
             }
             assert_eq!(output.len(), expected.len());
             assert!(sent(&mut output, most) == expected, "by {most}");
@@ -173,7 +173,7 @@ mod tests {
         output.say_bytes(0, &long);
         output.say_bytes(SHARED_BYTES_MIN as u64, &short);
         assert_eq!((long.holders(), short.holders()), (2, 1));
-        output.sent(output.next().len());
+        output.sent(output.next_bytes().len());
         output.sent(SHARED_BYTES_MIN - 1);
         assert_eq!(long.holders(), 2, "not its last byte");
         output.sent(1);

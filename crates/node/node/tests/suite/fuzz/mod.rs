@@ -48,7 +48,7 @@ fn identities() -> Vec<Seed> {
             identity.begin_boot().expect("a folder of our own");
         }
         for node in 2..=members {
-            identity.admit(NodeId(node), u64::from(node) << 40).expect("new nodes");
+            identity.admit_node(NodeId(node), u64::from(node) << 40).expect("new nodes");
         }
         if clean {
             assert_eq!(identity.new_incarnation(), Ok(Incarnation(1)));

@@ -70,7 +70,7 @@ fn seeds_reach_the_whole_front() {
         let seen = check::serve(std::iter::once(&seed.bytes[1..]));
         let mut replies = 0;
         let mut rest = &seen.output[..];
-        while let frames::Found::Frame(reply) = frames::find(rest, 1000) {
+        while let frames::ParsedFrame::Frame(reply) = frames::parse_frame(rest, 1000) {
             rest = &rest[frames::LENGTH_BYTES + reply.len()..];
             replies += 1;
         }

@@ -5,7 +5,7 @@ use super::Fates;
 #[derive(Debug, Default)]
 pub struct EveryFate {
     /// Choices made so far, each with the number of alternatives.
-    chosen: Vec<(usize, usize)>,
+    choices: Vec<(usize, usize)>,
     at: usize,
     pattern: usize,
 }
@@ -14,9 +14,9 @@ impl EveryFate {
     /// Advances to the next outcome. Returns `false` when all have been tried.
     pub fn advance(&mut self) -> bool {
         self.at = 0;
-        while let Some((chosen, of)) = self.chosen.pop() {
+        while let Some((chosen, of)) = self.choices.pop() {
             if chosen + 1 < of {
-                self.chosen.push((chosen + 1, of));
+                self.choices.push((chosen + 1, of));
                 return true;
             }
         }
@@ -26,11 +26,11 @@ impl EveryFate {
 
 impl Fates for EveryFate {
     fn choose(&mut self, of: usize) -> usize {
-        if self.at == self.chosen.len() {
-            self.chosen.push((0, of));
+        if self.at == self.choices.len() {
+            self.choices.push((0, of));
         }
         self.at += 1;
-        self.chosen[self.at - 1].0
+        self.choices[self.at - 1].0
     }
 
     /// A torn write takes one of three forms: without its header, without its last sector, or with

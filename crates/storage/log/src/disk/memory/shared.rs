@@ -20,7 +20,7 @@ pub(super) struct Shared {
     pub(super) stored: Stored,
     pub(super) small_files: small_files::Folder,
     pub(super) pending: BTreeMap<u64, Operation>,
-    pub(super) done: VecDeque<Completed>,
+    pub(super) completions: VecDeque<Completed>,
     next_id: u64,
     pub(super) manual: bool,
     pub(super) read_only: bool,
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     pub(super) open: BTreeSet<FileId>,
     pub(super) counters: DiskCounters,
     /// Number of bytes of the file being created that were last requested.
-    pub(super) wanted: u64,
+    pub(super) paced_bytes: u64,
     pub(super) steps: u64,
     /// Number of changes left before the process dies, or `None` if it does not die.
     pub(super) steps_left: Option<u64>,
@@ -189,7 +189,7 @@ impl Shared {
                 Completed::SmallFileRead { token, name, result: self.read(name) }
             }
         };
-        self.done.push_back(done);
+        self.completions.push_back(done);
         true
     }
 
@@ -344,7 +344,7 @@ impl Shared {
         self.life += 1;
         self.steps_left = None;
         self.open.clear();
-        self.done.clear();
+        self.completions.clear();
         let (mut writes, mut retired) = (Vec::new(), Vec::new());
         for operation in std::mem::take(&mut self.pending).into_values() {
             let Operation { at, bytes, task, .. } = operation;
@@ -384,7 +384,7 @@ impl Shared {
             stored: self.stored.clone(),
             small_files: self.small_files.clone(),
             pending: self.pending.iter().map(operation).collect(),
-            done: VecDeque::new(),
+            completions: VecDeque::new(),
             next_id: self.next_id,
             manual: self.manual,
             read_only: self.read_only,
@@ -395,7 +395,7 @@ impl Shared {
             out_of_descriptors: self.out_of_descriptors,
             open: self.open.clone(),
             counters: self.counters,
-            wanted: self.wanted,
+            paced_bytes: self.paced_bytes,
             steps: self.steps,
             steps_left: self.steps_left,
         }

@@ -167,10 +167,10 @@ impl Stored {
     pub(super) fn write_in_doubt(&mut self, at: Position, bytes: &[u8], later: bool) {
         let old = self.read(at, bytes.len());
         self.write(at, bytes);
-        self.doubt(at, old, later);
+        self.add_doubt(at, old, later);
     }
 
-    fn doubt(&mut self, at: Position, old: Vec<u8>, later: bool) {
+    fn add_doubt(&mut self, at: Position, old: Vec<u8>, later: bool) {
         let number = self.next_doubt;
         self.next_doubt += 1;
         self.doubts.push(Doubt { number, at, old, later });
@@ -204,7 +204,7 @@ impl Stored {
     ) -> CrashReport {
         let mut report = CrashReport::default();
         for doubt in std::mem::take(&mut self.doubts).into_iter().rev() {
-            self.settle(doubt, fates);
+            self.settle_doubt(doubt, fates);
         }
         self.doubts.reverse();
         for (at, new) in writes {
@@ -223,13 +223,13 @@ impl Stored {
                     report.kept += 1;
                 }
             }
-            self.doubt(at, old, false);
+            self.add_doubt(at, old, false);
         }
         self.settle_names(fates);
         report
     }
 
-    fn settle(&mut self, doubt: Doubt, fates: &mut dyn Fates) {
+    fn settle_doubt(&mut self, doubt: Doubt, fates: &mut dyn Fates) {
         let Doubt { at, old, later, .. } = doubt;
         match (later, fates.choose(if later { 3 } else { 2 })) {
             (false, 0) => self.tear(at, &old, fates),
@@ -240,7 +240,7 @@ impl Stored {
                     self.tear(at, &old, fates);
                 }
                 // The contents still wait for a flush.
-                self.doubt(at, old, true);
+                self.add_doubt(at, old, true);
             }
         }
     }

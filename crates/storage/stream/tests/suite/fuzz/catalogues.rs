@@ -103,7 +103,7 @@ fn judge(store: &mut Store, disk: &mut MemoryDisk) {
                     }
                     Err(quorate_stream::store::ReadError::Rotten { range, .. }) => {
                         assert!(range.contains(&at) && range.end <= gap.start);
-                        store.lose(stream, range.clone());
+                        store.drop_damaged(stream, range.clone());
                         assert_eq!(store.held_to(stream, at), at, "it is lost");
                         at = range.end;
                     }
@@ -118,9 +118,9 @@ fn judge(store: &mut Store, disk: &mut MemoryDisk) {
 /// Uses the store, and checks that the bytes put are held after the next start.
 fn go_on(mut store: Store, mut disk: MemoryDisk) {
     let stream = StreamName { owner: NodeId(77), boot: 77, number: 77 };
-    store.forget(stream);
+    store.remove_stream(stream);
     let bytes = vec![b'z'; 3 * BLOCK + 5];
-    store.put(stream, 0, &bytes, &mut disk);
+    store.put_bytes(stream, 0, &bytes, &mut disk);
     let at = store.checkpointed_to().plus(1);
     assert!(store.start_checkpoint(at, &mut disk));
     let other = store.streams().map(|(name, _)| name).next();

@@ -27,7 +27,7 @@ fn catalogue(puts: &[Put], flags: u8) -> Vec<u8> {
     };
     for (number, position, length, below) in puts {
         let stream = StreamName { owner: NodeId(1), boot: 2, number: *number };
-        store.put(stream, *position, &vec![b'x'; *length], &mut disk);
+        store.put_bytes(stream, *position, &vec![b'x'; *length], &mut disk);
         settle(&mut store, &mut disk);
         store.drop_below(stream, *below);
     }

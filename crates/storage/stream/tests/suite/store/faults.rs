@@ -77,7 +77,7 @@ fn a_failed_write_takes_nothing_along() {
     shop.expect(name(1), 0, 2 * B);
     shop.store.drop_below(name(1), B + 1);
     shop.expect(name(1), B + 1, B - 1);
-    shop.store.forget(name(1));
+    shop.store.remove_stream(name(1));
     assert_eq!(shop.read(name(1), B + 1, 1), Err(ReadError::Missing));
     shop.crash(1);
     shop.expect(name(1), 0, B);
@@ -120,7 +120,7 @@ fn a_first_file_that_cannot_be_made_is_made_later() {
     for _ in 0..10 {
         shop.turn();
     }
-    shop.store.forget(name(1));
+    shop.store.remove_stream(name(1));
     assert!(shop.store.is_full());
     shop.disk.set_capacity(None);
     for _ in 0..1000 {
@@ -221,7 +221,7 @@ fn rot_is_noticed_and_repaired() {
         blocks += 1;
         let disk = shop.disk.copy();
         disk.crash(1);
-        let mut shop = Shop::on(disk);
+        let mut shop = Shop::on_disk(disk);
         assert!(shop.disk.rot(place, 8 * (place.offset % 4096) + 3));
         for stream in plain.streams.keys().copied() {
             let mut at = 0;
@@ -236,7 +236,7 @@ fn rot_is_noticed_and_repaired() {
                         assert!(range.contains(&at) && range.end - range.start <= 2 * B);
                         assert!(reason.contains("checksum"), "{reason}");
                         rotten += 1;
-                        shop.store.lose(stream, range.clone());
+                        shop.store.drop_damaged(stream, range.clone());
                         assert_eq!(
                             shop.store.missing(stream, 0..5 * B + 7),
                             std::slice::from_ref(&range),
@@ -320,7 +320,7 @@ fn a_read_of_what_is_dropped_meanwhile_says_so() {
 #[test]
 fn what_is_lost_is_not_written_there_again_after_a_restart() {
     let (mut shop, _) = with_checkpoint();
-    shop.store.lose(name(1), 0..1);
+    shop.store.drop_damaged(name(1), 0..1);
     assert_eq!(shop.store.missing(name(1), 0..4 * B), vec![0..2 * B; 1]);
     shop.checkpoint(3);
     shop.crash(1);
@@ -343,7 +343,7 @@ fn what_is_being_written_is_sound() {
     shop.put(name(1), 4 * B, 2 * B);
     assert_eq!(shop.disk.pending().len(), 1);
     shop.put(name(1), 6 * B, 10);
-    shop.store.lose(name(1), 2 * B..7 * B);
+    shop.store.drop_damaged(name(1), 2 * B..7 * B);
     assert_eq!(shop.store.missing(name(1), 0..6 * B), vec![2 * B..4 * B; 1]);
     shop.disk.set_manual(false);
     shop.settle();
@@ -372,7 +372,7 @@ fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
     }
     assert!(shop.store.short().is_some(), "no chunk is free");
     shop.disk.set_manual(true);
-    shop.store.forget(name(1));
+    shop.store.remove_stream(name(1));
     shop.store.start_checkpoint(Slot(4), &mut shop.disk);
     let mut crashes = 0;
     while shop.store.checkpointed_to() < Slot(4) {
@@ -380,7 +380,7 @@ fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
         let before = shop.disk.copy();
         before.set_manual(false);
         before.crash(crashes);
-        let mut again = Shop::on(before);
+        let mut again = Shop::on_disk(before);
         if again.store.checkpointed_to() == Slot(3) {
             again.expect(name(1), 0, all);
         }
@@ -421,7 +421,7 @@ fn a_read_of_what_is_repaired_meanwhile_is_tried_again() {
         })
         .expect("it is the first of a stream");
     let read = shop.disk.pending()[0].id;
-    shop.store.lose(whose, 0..2 * B);
+    shop.store.drop_damaged(whose, 0..2 * B);
     shop.put(whose, 0, 2 * B);
     while let Some(write) = shop.disk.pending().iter().find(|one| one.id != read) {
         assert!(shop.disk.complete(write.id));
@@ -442,9 +442,9 @@ fn a_file_that_is_gone_is_not_held() {
     let files = disk.files(Family::Stream).unwrap();
     let first = files[0].file;
     assert!(disk.remove(first));
-    let mut shop = Shop::on(disk);
+    let mut shop = Shop::on_disk(disk);
     assert_eq!(shop.store.checkpointed_to(), Slot(2));
-    let held = shop.held();
+    let held = shop.held_contents();
     let missing: u64 = (1..4)
         .flat_map(|stream| shop.store.missing(name(stream), 0..5 * B + 7))
         .map(|range| range.end - range.start)
@@ -477,7 +477,7 @@ fn a_damaged_catalogue_is_refused_and_one_can_begin_anew() {
     let store = Store::begin_anew(&mut disk, LIMITS, TINY).unwrap();
     assert_eq!(store.checkpointed_to(), Slot::FIRST);
     let mut shop = Shop { disk, store };
-    assert_eq!(shop.held(), Plain::default());
+    assert_eq!(shop.held_contents(), Plain::default());
     shop.put(name(1), 0, 9 * B);
     shop.checkpoint(2);
     shop.crash(1);

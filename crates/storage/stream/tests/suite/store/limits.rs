@@ -26,11 +26,11 @@ fn positions_that_no_stream_reaches_are_not_taken() {
     let mut shop = Shop::new();
     let some = [7; 100];
     for position in [u64::MAX, u64::MAX - 50, END, END - 99] {
-        shop.store.put(name(1), position, &some, &mut shop.disk);
+        shop.store.put_bytes(name(1), position, &some, &mut shop.disk);
         assert_eq!(shop.store.held_to(name(1), position), position);
         assert_eq!(shop.read(name(1), position, 10), Err(ReadError::Missing));
     }
-    shop.store.put(name(1), END - 100, &some, &mut shop.disk);
+    shop.store.put_bytes(name(1), END - 100, &some, &mut shop.disk);
     assert_eq!(shop.store.held_to(name(1), END - 100), END);
     shop.checkpoint(2);
     shop.crash(1);
@@ -38,7 +38,7 @@ fn positions_that_no_stream_reaches_are_not_taken() {
     assert_eq!(shop.store.missing(name(1), 0..u64::MAX).len(), 2);
     shop.store.drop_below(name(1), u64::MAX);
     assert_eq!(shop.store.held_to(name(1), END - 100), END - 100);
-    shop.store.lose(name(1), 0..u64::MAX);
+    shop.store.drop_damaged(name(1), 0..u64::MAX);
     shop.checkpoint(3);
     shop.crash(1);
     assert_eq!(shop.store.streams().collect::<Vec<_>>(), [(name(1), END)]);
@@ -175,7 +175,7 @@ fn each_block_is_written_once() {
     assert!(written.len() > 15 && most > 1 && most <= OPERATIONS_MAX);
     assert!(written.values().all(|times| *times == 1), "{written:?}");
     shop.disk.set_manual(false);
-    assert_eq!(shop.held(), plain.trimmed());
+    assert_eq!(shop.held_contents(), plain.trimmed());
 }
 
 fn is_bounded(pending: &quorate_log::disk::Pending) -> bool {
@@ -230,7 +230,7 @@ fn what_is_forgotten_gives_its_memory_and_its_chunks_back() {
     let (used, files) = (shop.store.used_bytes(), shop.store.file_bytes());
     assert_eq!(used, 40 * 4 * B);
     for stream in 0..20 {
-        shop.store.forget(name(stream));
+        shop.store.remove_stream(name(stream));
     }
     assert_eq!(shop.store.used_bytes(), used, "a catalogue names them");
     shop.checkpoint(3);
@@ -297,7 +297,7 @@ fn the_layout_of_a_store_stays() {
     let mut disk = shop.disk.attach();
     let mut store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
     assert_eq!(store.layout(), TINY);
-    store.put(name(1), 9 * B, &bytes(name(1), 9 * B, B), &mut disk);
+    store.put_bytes(name(1), 9 * B, &bytes(name(1), 9 * B, B), &mut disk);
     let mut shop = Shop { disk, store };
     shop.expect(name(1), 0, 10 * B);
     let impossible = Layout { unit_bytes: 100, ..TINY };

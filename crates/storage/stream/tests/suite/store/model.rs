@@ -12,8 +12,8 @@ struct Model {
     shop: Shop,
     plain: Plain,
     /// Contents at the last checkpoint known to be complete, and at the one in progress.
-    kept: (Slot, Plain),
-    begun: Option<(Slot, Plain)>,
+    checkpoints: (Slot, Plain),
+    in_progress: Option<(Slot, Plain)>,
     next: u64,
 }
 
@@ -22,8 +22,8 @@ impl Model {
         Self {
             shop: Shop::new(),
             plain: Plain::default(),
-            kept: (Slot::FIRST, Plain::default()),
-            begun: None,
+            checkpoints: (Slot::FIRST, Plain::default()),
+            in_progress: None,
             next: 2,
         }
     }
@@ -68,7 +68,7 @@ impl Model {
         let stream = name(dice.below(3) as u32);
         let from = dice.below(POSITIONS);
         let to = from + 1 + dice.below(B);
-        self.shop.store.lose(stream, from..to);
+        self.shop.store.drop_damaged(stream, from..to);
         let Some((kept_from, held)) = self.plain.streams.get_mut(&stream) else {
             return;
         };
@@ -84,11 +84,11 @@ impl Model {
     }
 
     fn look_at_checkpoint(&mut self) {
-        if let Some((at, plain)) = self.begun.take() {
+        if let Some((at, plain)) = self.in_progress.take() {
             if self.shop.store.checkpointed_to() == at {
-                self.kept = (at, plain);
+                self.checkpoints = (at, plain);
             } else {
-                self.begun = Some((at, plain));
+                self.in_progress = Some((at, plain));
             }
         }
     }
@@ -109,7 +109,7 @@ impl Model {
             }
             33 if dice.below(4) == 0 => {
                 let stream = name(dice.below(3) as u32);
-                self.shop.store.forget(stream);
+                self.shop.store.remove_stream(stream);
                 self.plain.streams.remove(&stream);
             }
             34 => self.lose(dice),
@@ -117,13 +117,13 @@ impl Model {
                 let at = Slot(self.next);
                 if self.shop.store.start_checkpoint(at, &mut self.shop.disk) {
                     self.next += 1;
-                    assert_eq!(self.begun, None, "one at a time");
-                    self.begun = Some((at, self.plain.clone()));
+                    assert_eq!(self.in_progress, None, "one at a time");
+                    self.in_progress = Some((at, self.plain.clone()));
                 }
             }
             38 if dice.below(3) == 0 => self.crash(dice),
             39 if dice.below(3) == 0 => {
-                assert_eq!(self.shop.held(), self.plain.trimmed());
+                assert_eq!(self.shop.held_contents(), self.plain.trimmed());
             }
             _ => {}
         }
@@ -134,14 +134,14 @@ impl Model {
     fn crash(&mut self, dice: &mut Dice) {
         self.shop.crash(dice.word());
         let at = self.shop.store.checkpointed_to();
-        if let Some((begun, plain)) = self.begun.take()
+        if let Some((begun, plain)) = self.in_progress.take()
             && begun == at
         {
-            self.kept = (begun, plain);
+            self.checkpoints = (begun, plain);
         }
-        assert_eq!(self.kept.0, at, "no checkpoint is lost");
-        self.plain = self.kept.1.clone();
-        assert_eq!(self.shop.held(), self.plain.trimmed());
+        assert_eq!(self.checkpoints.0, at, "no checkpoint is lost");
+        self.plain = self.checkpoints.1.clone();
+        assert_eq!(self.shop.held_contents(), self.plain.trimmed());
     }
 }
 
@@ -155,7 +155,7 @@ fn the_store_is_a_map_that_survives_from_checkpoint_to_checkpoint() {
         }
         model.shop.settle();
         model.look_at_checkpoint();
-        assert_eq!(model.shop.held(), model.plain.trimmed(), "seed {seed}");
-        assert_eq!(model.begun, None, "seed {seed}: a checkpoint ends");
+        assert_eq!(model.shop.held_contents(), model.plain.trimmed(), "seed {seed}");
+        assert_eq!(model.in_progress, None, "seed {seed}: a checkpoint ends");
     }
 }

@@ -31,8 +31,8 @@ struct Model {
     open: Vec<StreamName>,
     closed: Vec<(StreamName, u64)>,
     numbers: u32,
-    kept: (Slot, Plain),
-    begun: Option<(Slot, Plain)>,
+    checkpoints: (Slot, Plain),
+    in_progress: Option<(Slot, Plain)>,
     last_begun: Slot,
     placed: u64,
     claimed: u64,
@@ -49,8 +49,8 @@ impl Model {
             open: Vec::new(),
             closed: Vec::new(),
             numbers: 0,
-            kept: (Slot::FIRST, Plain::default()),
-            begun: None,
+            checkpoints: (Slot::FIRST, Plain::default()),
+            in_progress: None,
             last_begun: Slot::FIRST,
             placed: 0,
             claimed: 0,
@@ -79,15 +79,15 @@ impl Model {
         let from = position - before;
         let bytes = bytes(stream, from, before + length);
         let mut filling = self.pool.fill(from, bytes.len());
-        filling.put(&bytes);
-        let blocks = filling.done();
+        filling.append_bytes(&bytes);
+        let blocks = filling.into_blocks();
         let units = before as usize..bytes.len();
         let bulk = match dice.below(2) {
             0 => Bulk::copied(&bytes[units]),
             _ => Bulk::of(&blocks, units),
         };
         let Shop { store, disk } = &mut self.shop;
-        if store.place(stream, position, bulk, disk) {
+        if store.place_units(stream, position, bulk, disk) {
             assert!((position..position + length).all(|at| !self.plain.has(stream, at)));
             self.plain.put(stream, position, length);
             self.placed += length / UNIT;
@@ -95,7 +95,7 @@ impl Model {
     }
 
     /// Names bytes on stable storage in records: at once, much later, or never.
-    fn hear(&mut self, dice: &mut Dice) {
+    fn name_bytes(&mut self, dice: &mut Dice) {
         while let Some((stream, range)) = self.shop.store.next_placed() {
             assert!((range.end - range.start).is_multiple_of(UNIT));
             let units = range.step_by(UNIT as usize);
@@ -130,7 +130,7 @@ impl Model {
                 self.log(Logged::Closed(stream, end));
             }
             _ => {
-                self.shop.store.forget(stream);
+                self.shop.store.remove_stream(stream);
                 self.plain.streams.remove(&stream);
                 self.log(Logged::Removed(stream));
             }
@@ -141,15 +141,15 @@ impl Model {
     }
 
     fn compare(&mut self) {
-        let (held, plain) = (self.shop.held(), self.plain.trimmed());
+        let (held, plain) = (self.shop.held_contents(), self.plain.trimmed());
         let same = held == plain;
         assert!(same, "held:\n{}but:\n{}", held.ranges(), plain.ranges());
     }
 
     fn look_at_checkpoint(&mut self) {
         let at = self.shop.store.checkpointed_to();
-        if let Some(kept) = self.begun.take_if(|(begun, _)| *begun == at) {
-            self.kept = kept;
+        if let Some(kept) = self.in_progress.take_if(|(begun, _)| *begun == at) {
+            self.checkpoints = kept;
         }
     }
 
@@ -168,13 +168,13 @@ impl Model {
                     self.shop.turn();
                 }
             }
-            30..34 => self.hear(dice),
+            30..34 => self.name_bytes(dice),
             34 => self.end(dice),
             35..38 => {
                 let at = self.last_begun.next();
                 if self.shop.store.start_checkpoint(at, &mut self.shop.disk) {
                     self.last_begun = at;
-                    self.begun = Some((at, self.plain.clone()));
+                    self.in_progress = Some((at, self.plain.clone()));
                 }
             }
             38 if dice.below(3) == 0 => self.crash(dice),
@@ -189,7 +189,7 @@ impl Model {
         self.shop.crash(dice.word());
         self.look_at_checkpoint();
         let at = self.shop.store.checkpointed_to();
-        assert_eq!(self.kept.0, at, "no checkpoint is lost");
+        assert_eq!(self.checkpoints.0, at, "no checkpoint is lost");
         // Log entries older than the checkpoint are not needed, but a catalogue does not record
         // where a stream ends within a block.
         for (_, logged) in self.log.extract_if(.., |(slot, _)| *slot < at) {
@@ -200,9 +200,9 @@ impl Model {
         for (stream, end) in &self.closed {
             self.shop.store.drop_above(*stream, *end);
         }
-        (self.last_begun, self.begun) = (at, None);
+        (self.last_begun, self.in_progress) = (at, None);
         self.unsaid.clear();
-        self.plain = self.kept.1.clone();
+        self.plain = self.checkpoints.1.clone();
         let said = self.log.iter().filter_map(|(_, logged)| match logged {
             Logged::Placed(stream, _, places) => {
                 Some((*stream, Place::decode_all(places).expect("as encoded")))
@@ -211,7 +211,7 @@ impl Model {
         });
         let said: Vec<_> = said.collect();
         self.claimed += said.len() as u64;
-        self.shop.store.claim(said, &mut self.shop.disk);
+        self.shop.store.claim_placed(said, &mut self.shop.disk);
         for (_, logged) in &mut self.log {
             // The entry follows the checkpoint in force.
             match *logged {
@@ -225,7 +225,7 @@ impl Model {
                     drop_above(&mut self.plain, stream, end);
                 }
                 Logged::Removed(stream) => {
-                    self.shop.store.forget(stream);
+                    self.shop.store.remove_stream(stream);
                     self.plain.streams.remove(&stream);
                 }
             }

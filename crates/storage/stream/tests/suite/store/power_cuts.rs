@@ -16,13 +16,13 @@ const FATES_MAX: usize = 40;
 struct Run {
     plain: Plain,
     /// Contents at the start of each checkpoint, indexed by its slot minus two.
-    begun: Vec<Plain>,
-    seen: Seen,
+    started_checkpoints: Vec<Plain>,
+    event_counts: EventCounts,
 }
 
 /// Counts of what was in flight when the power failed.
 #[derive(Debug, Default)]
-struct Seen {
+struct EventCounts {
     crashes: u64,
     data: u64,
     catalogues: u64,
@@ -37,11 +37,11 @@ impl Run {
     fn held_at(&self, at: Slot) -> Plain {
         match at {
             Slot::FIRST => Plain::default(),
-            Slot(at) => self.begun[at as usize - 2].clone(),
+            Slot(at) => self.started_checkpoints[at as usize - 2].clone(),
         }
     }
 
-    fn look(&mut self, disk: &MemoryDisk) -> bool {
+    fn count_in_flight(&mut self, disk: &MemoryDisk) -> bool {
         let pending = disk.pending();
         let mut files = disk.attach();
         let files = files.files(Family::Stream).expect("a sound disk");
@@ -51,11 +51,11 @@ impl Run {
                 info.file == pending.at.file && info.bytes == tiny
             });
             match pending.kind {
-                PendingKind::Write if of_chunks => self.seen.data += 1,
-                PendingKind::Write => self.seen.catalogues += 1,
-                PendingKind::Flush => self.seen.flushes += 1,
-                PendingKind::Keep => self.seen.names += 1,
-                PendingKind::Prepare | PendingKind::Retire => self.seen.files += 1,
+                PendingKind::Write if of_chunks => self.event_counts.data += 1,
+                PendingKind::Write => self.event_counts.catalogues += 1,
+                PendingKind::Flush => self.event_counts.flushes += 1,
+                PendingKind::Keep => self.event_counts.names += 1,
+                PendingKind::Prepare | PendingKind::Retire => self.event_counts.files += 1,
                 PendingKind::Read | PendingKind::Reuse | PendingKind::Recall => {}
             }
         }
@@ -75,16 +75,16 @@ impl Run {
             } else {
                 disk.crash(round as u64);
             }
-            self.seen.crashes += 1;
-            let mut again = Shop::on(disk);
+            self.event_counts.crashes += 1;
+            let mut again = Shop::on_disk(disk);
             let at = again.store.checkpointed_to();
             assert!(at >= known, "{at} is older than {known}: {fates:?}");
-            self.seen.old += u64::from(at == known);
-            self.seen.new += u64::from(at > known);
-            assert_eq!(again.held(), self.held_at(at).trimmed(), "{fates:?}");
+            self.event_counts.old += u64::from(at == known);
+            self.event_counts.new += u64::from(at > known);
+            assert_eq!(again.held_contents(), self.held_at(at).trimmed(), "{fates:?}");
             again.crash(round as u64);
             assert_eq!(again.store.checkpointed_to(), at);
-            assert_eq!(again.held(), self.held_at(at).trimmed(), "{fates:?}");
+            assert_eq!(again.held_contents(), self.held_at(at).trimmed(), "{fates:?}");
             more = more && fates.advance();
             if !more {
                 break;
@@ -96,7 +96,7 @@ impl Run {
     fn end_all(&mut self, shop: &mut Shop) {
         loop {
             while shop.turn() {}
-            if !self.look(&shop.disk) {
+            if !self.count_in_flight(&shop.disk) {
                 return;
             }
             self.power_cut(shop);
@@ -116,8 +116,8 @@ impl Run {
     }
 
     fn begin_checkpoint(&mut self, shop: &mut Shop) {
-        self.begun.push(self.plain.clone());
-        let at = Slot(self.begun.len() as u64 + 1);
+        self.started_checkpoints.push(self.plain.clone());
+        let at = Slot(self.started_checkpoints.len() as u64 + 1);
         assert!(shop.store.start_checkpoint(at, &mut shop.disk));
     }
 }
@@ -148,13 +148,13 @@ fn a_power_cut_leaves_what_the_last_checkpoint_holds() {
         run.drop_below(&mut shop, 3, round * 4 * B + 10);
         run.end_all(&mut shop);
     }
-    shop.store.forget(name(3));
+    shop.store.remove_stream(name(3));
     run.plain.streams.remove(&name(3));
     run.put(&mut shop, 4, 0, 8 * B);
     run.begin_checkpoint(&mut shop);
     run.put(&mut shop, 5, 0, 8 * B);
     run.end_all(&mut shop);
-    let seen = &run.seen;
+    let seen = &run.event_counts;
     assert!(
         seen.crashes > 1_000
             && seen.data > 5
@@ -167,5 +167,5 @@ fn a_power_cut_leaves_what_the_last_checkpoint_holds() {
         "{seen:?}"
     );
     shop.disk.set_manual(false);
-    assert_eq!(shop.held(), run.plain.trimmed());
+    assert_eq!(shop.held_contents(), run.plain.trimmed());
 }

@@ -70,10 +70,10 @@ pub(crate) struct Shop {
 
 impl Shop {
     pub(crate) fn new() -> Self {
-        Self::on(MemoryDisk::new())
+        Self::on_disk(MemoryDisk::new())
     }
 
-    pub(crate) fn on(disk: MemoryDisk) -> Self {
+    pub(crate) fn on_disk(disk: MemoryDisk) -> Self {
         let mut disk = disk.attach();
         let store = Store::open(&mut disk, LIMITS, TINY).expect("as told");
         Self { disk, store }
@@ -82,12 +82,12 @@ impl Shop {
     /// Cuts the power, and opens the store again.
     pub(crate) fn crash(&mut self, seed: u64) {
         self.disk.crash(seed);
-        *self = Self::on(self.disk.clone());
+        *self = Self::on_disk(self.disk.clone());
     }
 
     pub(crate) fn put(&mut self, stream: StreamName, position: u64, length: u64) {
         let bytes = bytes(stream, position, length);
-        self.store.put(stream, position, &bytes, &mut self.disk);
+        self.store.put_bytes(stream, position, &bytes, &mut self.disk);
     }
 
     /// Handles one completion, and returns whether there was one.
@@ -166,7 +166,7 @@ impl Shop {
     }
 
     /// Returns the contents that the store reports as held, every byte read and checked.
-    pub(crate) fn held(&mut self) -> Plain {
+    pub(crate) fn held_contents(&mut self) -> Plain {
         let mut plain = Plain::default();
         let streams: Vec<_> = self.store.streams().collect();
         for (stream, kept_from) in streams {

@@ -31,7 +31,7 @@ const LICENSE: &std::ffi::CStr = c"Apache-2.0 OR MIT";
 
 /// Place at which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum AttachPoint {
     /// The driver runs the program.
     Driver,
     /// The kernel runs the program, for drivers that cannot.
@@ -127,10 +127,14 @@ pub(crate) fn program(instructions: &[Instruction]) -> io::Result<OwnedFd> {
 }
 
 /// Attaches a program to an interface until the returned descriptor is closed.
-pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, at: At) -> io::Result<OwnedFd> {
+pub(crate) fn attach(
+    program: BorrowedFd<'_>,
+    interface: u32,
+    at: AttachPoint,
+) -> io::Result<OwnedFd> {
     let flags = match at {
-        At::Driver => BY_DRIVER,
-        At::Kernel => BY_KERNEL,
+        AttachPoint::Driver => BY_DRIVER,
+        AttachPoint::Kernel => BY_KERNEL,
     };
     let mut argument = Argument::new(&[word(program), interface, AT_XDP, flags]);
     // SAFETY: this argument has no pointer.

@@ -21,7 +21,7 @@ use rustix::{
 };
 
 use self::{
-    bpf::{At, Map},
+    bpf::{AttachPoint, Map},
     queue::Queue,
     system::Copies,
 };
@@ -165,8 +165,10 @@ impl Xdp {
         let instructions = program::redirect(ether_type, map.descriptor());
         let program = bpf::program(&instructions).map_err(lacks("a program"))?;
         let attach = |at| bpf::attach(program.as_fd(), interface.index, at);
-        let link = match attach(At::Driver) {
-            Err(error) if copies == Copies::Yes && !is(&error, Errno::BUSY) => attach(At::Kernel),
+        let link = match attach(AttachPoint::Driver) {
+            Err(error) if copies == Copies::Yes && !is(&error, Errno::BUSY) => {
+                attach(AttachPoint::Kernel)
+            }
             other => other,
         };
         let link = link.map_err(lacks("the place of a program"))?;

@@ -79,7 +79,7 @@ mod tests {
     use crate::ethernet::frame::ETHER_TYPE;
 
     /// Interprets the program for a frame. Returns `None` if the frame is redirected to a socket.
-    fn play(frame: &[u8]) -> Option<i32> {
+    fn interpret(frame: &[u8]) -> Option<i32> {
         let program = redirect(ETHER_TYPE, 7);
         let mut registers = [0_i64; 6];
         let mut at = 0;
@@ -118,15 +118,15 @@ mod tests {
     fn our_frames_are_redirected_and_others_pass() {
         let mut frame = [0; 60];
         frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
-        assert_eq!(play(&frame), None);
-        assert_eq!(play(&frame[..14]), None);
+        assert_eq!(interpret(&frame), None);
+        assert_eq!(interpret(&frame[..14]), None);
         // Does not read past the end of the frame.
         for length in 0..14 {
-            assert_eq!(play(&frame[..length]), Some(PASS), "{length}");
+            assert_eq!(interpret(&frame[..length]), Some(PASS), "{length}");
         }
         for other in [ETHER_TYPE + 1, ETHER_TYPE.swap_bytes(), 0x0800] {
             frame[12..14].copy_from_slice(&other.to_be_bytes());
-            assert_eq!(play(&frame), Some(PASS), "{other:#x}");
+            assert_eq!(interpret(&frame), Some(PASS), "{other:#x}");
         }
     }
 }

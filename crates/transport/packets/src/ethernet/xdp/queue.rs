@@ -14,7 +14,7 @@ use rustix::{
 
 use super::{
     shared::{Chunks, Ring},
-    system::{self, Copies, Which},
+    system::{self, Copies, RingKind},
 };
 use crate::ethernet::frame::ETHERNET_BYTES;
 
@@ -54,10 +54,10 @@ pub(crate) struct Queue {
     fill: Ring<u64>,
     arrived: Ring<libc::xdp_desc>,
     sending: Ring<libc::xdp_desc>,
-    sent: Ring<u64>,
+    completed: Ring<u64>,
     free: Vec<u64>,
     /// Set if the kernel accepted only some of the frames in the send ring.
-    rest: bool,
+    has_unsent: bool,
 }
 
 impl Queue {
@@ -79,21 +79,21 @@ impl Queue {
         let fd = socket.as_fd();
         system::register(fd, &chunks, u32::try_from(bytes).map_err(io::Error::other)?)?;
         let places = |which| match which {
-            Which::Receive | Which::Fill => waiting,
-            Which::Send | Which::Completion => SENDING,
+            RingKind::Receive | RingKind::Fill => waiting,
+            RingKind::Send | RingKind::Completion => SENDING,
         };
-        for which in [Which::Fill, Which::Completion, Which::Receive, Which::Send] {
+        for which in [RingKind::Fill, RingKind::Completion, RingKind::Receive, RingKind::Send] {
             system::set_ring(fd, which, places(which))?;
         }
         let offsets = system::offsets(fd)?;
-        let mut fill = ring(fd, Which::Fill, &offsets, waiting)?;
+        let mut fill = ring(fd, RingKind::Fill, &offsets, waiting)?;
         for chunk in 0..waiting {
             fill.write(u64::from(chunk) * bytes as u64);
         }
         fill.publish();
-        let arrived = ring(fd, Which::Receive, &offsets, waiting)?;
-        let sending = ring(fd, Which::Send, &offsets, SENDING)?;
-        let sent = ring(fd, Which::Completion, &offsets, SENDING)?;
+        let arrived = ring(fd, RingKind::Receive, &offsets, waiting)?;
+        let sending = ring(fd, RingKind::Send, &offsets, SENDING)?;
+        let sent = ring(fd, RingKind::Completion, &offsets, SENDING)?;
         system::bind(fd, interface, queue, copies)?;
         let free = waiting..waiting + SENDING;
         Ok(Self {
@@ -103,8 +103,8 @@ impl Queue {
             fill,
             arrived,
             sending,
-            sent,
-            rest: false,
+            completed: sent,
+            has_unsent: false,
         })
     }
 
@@ -142,7 +142,7 @@ impl Queue {
     /// Reclaims chunks whose frames have been sent.
     fn reclaim(&mut self) {
         let mut any = false;
-        while let Some(address) = self.sent.read() {
+        while let Some(address) = self.completed.read() {
             any = true;
             // More chunks than are used for sending would mean that one was returned twice.
             if self.free.len() < SENDING as usize {
@@ -150,7 +150,7 @@ impl Queue {
             }
         }
         if any {
-            self.sent.release();
+            self.completed.release();
         }
     }
 
@@ -182,27 +182,27 @@ impl Queue {
             unsaid += 1;
             if unsaid == SENT_AT_ONCE {
                 unsaid = 0;
-                self.wake()?;
+                self.wake_kernel()?;
             }
         }
         if unsaid > 0 {
-            self.wake()?;
+            self.wake_kernel()?;
         }
         Ok(count)
     }
 
     /// Sends frames for which the kernel had no space earlier.
     pub(crate) fn send_rest(&mut self) {
-        if self.rest {
+        if self.has_unsent {
             // If the interface is down, the next caller of `send` gets the error.
-            let _ = self.wake();
+            let _ = self.wake_kernel();
         }
     }
 
     /// Passes written frames to the kernel.
-    fn wake(&mut self) -> Result<(), Errno> {
+    fn wake_kernel(&mut self) -> Result<(), Errno> {
         self.sending.publish();
-        self.rest = false;
+        self.has_unsent = false;
         if !self.sending.wants_a_call() {
             return Ok(());
         }
@@ -212,7 +212,7 @@ impl Queue {
                 // The device has no space, or the kernel has more work to do. The frames in the
                 // ring are sent with the next call.
                 Some(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS) => {
-                    self.rest = true;
+                    self.has_unsent = true;
                     Ok(())
                 }
                 Some(error) => Err(error),
@@ -230,11 +230,11 @@ impl AsFd for Queue {
 
 fn ring<T: super::shared::Entry>(
     socket: BorrowedFd<'_>,
-    which: Which,
-    offsets: &impl Fn(Which) -> super::shared::Offsets,
+    which: RingKind,
+    offsets: &impl Fn(RingKind) -> super::shared::Offsets,
     places: u32,
 ) -> io::Result<Ring<T>> {
-    Ring::map(socket, which.at(), offsets(which), places)
+    Ring::map(socket, which.map_offset(), offsets(which), places)
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ pub(crate) struct Ring<T> {
     /// Capacity in entries, a power of two.
     places: u32,
     /// Total number of entries that this side has written or read.
-    mine: u32,
+    own_total: u32,
     entries: PhantomData<T>,
 }
 
@@ -122,7 +122,7 @@ impl<T: Entry> Ring<T> {
         if !offsets.entries.is_multiple_of(align_of::<T>()) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Self { memory, offsets, places, mine: 0, entries: PhantomData })
+        Ok(Self { memory, offsets, places, own_total: 0, entries: PhantomData })
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
@@ -148,23 +148,23 @@ impl<T: Entry> Ring<T> {
     pub(crate) fn room(&self) -> u32 {
         let read = self.word(self.offsets.consumer).load(Ordering::Acquire);
         // An impossible value counts as no space.
-        self.places.saturating_sub(self.mine.wrapping_sub(read))
+        self.places.saturating_sub(self.own_total.wrapping_sub(read))
     }
 
     /// Writes an entry. The caller must have checked [`Self::room`]. The kernel sees the entry
     /// after [`Self::publish`].
     pub(crate) fn write(&mut self, entry: T) {
-        let at = self.entry(self.mine);
+        let at = self.entry(self.own_total);
         // SAFETY: the place is within the mapping and aligned (`entry`, `map`). It is free: the
         // kernel does not read it until it is published. `T` is plain numbers.
         unsafe { at.write(entry) };
-        self.mine = self.mine.wrapping_add(1);
+        self.own_total = self.own_total.wrapping_add(1);
     }
 
     /// Makes written entries visible to the kernel.
     pub(crate) fn publish(&self) {
         let word = self.word(self.offsets.producer);
-        word.store(self.mine, Ordering::Release);
+        word.store(self.own_total, Ordering::Release);
     }
 
     /// Returns the next entry, if any. Only for rings that this side reads. [`Self::release`] frees
@@ -173,22 +173,22 @@ impl<T: Entry> Ring<T> {
         // Pairs with the kernel's barrier before it advances the word: the entry and the frame are
         // visible.
         let written = self.word(self.offsets.producer).load(Ordering::Acquire);
-        let waiting = written.wrapping_sub(self.mine);
+        let waiting = written.wrapping_sub(self.own_total);
         if waiting == 0 || waiting > self.places {
             return None;
         }
-        let at = self.entry(self.mine);
+        let at = self.entry(self.own_total);
         // SAFETY: the place is within the mapping and aligned. The kernel wrote it, and does not
         // write it again until it is released. `T` is plain numbers, for which any bytes are valid.
         let entry = unsafe { at.read() };
-        self.mine = self.mine.wrapping_add(1);
+        self.own_total = self.own_total.wrapping_add(1);
         Some(entry)
     }
 
     /// Returns the places of read entries to the kernel.
     pub(crate) fn release(&self) {
         let word = self.word(self.offsets.consumer);
-        word.store(self.mine, Ordering::Release);
+        word.store(self.own_total, Ordering::Release);
     }
 }
 

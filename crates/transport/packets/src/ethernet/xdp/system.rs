@@ -28,14 +28,14 @@ pub(crate) enum Copies {
 
 /// One of the rings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum RingKind {
     Receive,
     Send,
     Fill,
     Completion,
 }
 
-impl Which {
+impl RingKind {
     const fn option(self) -> c_int {
         match self {
             Self::Receive => libc::XDP_RX_RING,
@@ -46,7 +46,7 @@ impl Which {
     }
 
     /// Returns the offset at which the ring can be mapped.
-    pub(crate) const fn at(self) -> u64 {
+    pub(crate) const fn map_offset(self) -> u64 {
         match self {
             Self::Receive => libc::XDP_PGOFF_RX_RING.cast_unsigned(),
             Self::Send => libc::XDP_PGOFF_TX_RING.cast_unsigned(),
@@ -70,7 +70,7 @@ const fn length_of<T>() -> socklen_t {
     size_of::<T>() as socklen_t
 }
 
-fn done(answer: c_int) -> io::Result<()> {
+fn check_answer(answer: c_int) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -80,7 +80,7 @@ fn get<T: Numbers>(socket: BorrowedFd<'_>, option: c_int) -> io::Result<T> {
     let mut length = length_of::<T>();
     // SAFETY: the kernel writes at most `length` bytes at `value`, a whole `T`, and their number at
     // `length`. Both outlive the call. If it writes less, zeros remain, which are a valid `T`.
-    done(unsafe {
+    check_answer(unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_XDP,
@@ -123,7 +123,7 @@ pub(crate) fn register(
     };
     // SAFETY: the kernel reads a whole structure. The memory that it names is a separate mapping
     // that is used only through `Chunks`, whose callers do not access chunks that the kernel owns.
-    done(unsafe {
+    check_answer(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_XDP,
@@ -135,9 +135,9 @@ pub(crate) fn register(
 }
 
 /// Creates one of the socket's rings with space for `places` entries.
-pub(crate) fn set_ring(socket: BorrowedFd<'_>, which: Which, places: u32) -> io::Result<()> {
+pub(crate) fn set_ring(socket: BorrowedFd<'_>, which: RingKind, places: u32) -> io::Result<()> {
     // SAFETY: the kernel reads a number of four bytes that outlives the call.
-    done(unsafe {
+    check_answer(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_XDP,
@@ -149,17 +149,17 @@ pub(crate) fn set_ring(socket: BorrowedFd<'_>, which: Which, places: u32) -> io:
 }
 
 /// Returns a function that gives the offsets of the parts of each ring.
-pub(crate) fn offsets(socket: BorrowedFd<'_>) -> io::Result<impl Fn(Which) -> Offsets + use<>> {
+pub(crate) fn offsets(socket: BorrowedFd<'_>) -> io::Result<impl Fn(RingKind) -> Offsets + use<>> {
     let all: xdp_mmap_offsets = get(socket, libc::XDP_MMAP_OFFSETS)?;
     // A valid offset of a ring's words is below a page, so its sum with a ring's size does not
     // overflow.
     let small = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(1 << 16);
     Ok(move |which| {
         let ring = match which {
-            Which::Receive => &all.rx,
-            Which::Send => &all.tx,
-            Which::Fill => &all.fr,
-            Which::Completion => &all.cr,
+            RingKind::Receive => &all.rx,
+            RingKind::Send => &all.tx,
+            RingKind::Fill => &all.fr,
+            RingKind::Completion => &all.cr,
         };
         Offsets {
             producer: small(ring.producer),
@@ -189,7 +189,7 @@ pub(crate) fn bind(
         sxdp_shared_umem_fd: 0,
     };
     // SAFETY: the kernel reads a whole address of this family.
-    done(unsafe {
+    check_answer(unsafe {
         libc::bind(socket.as_raw_fd(), ptr::from_ref(&address).cast(), length_of::<sockaddr_xdp>())
     })
 }

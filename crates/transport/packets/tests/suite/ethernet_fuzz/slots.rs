@@ -45,11 +45,11 @@ pub(crate) fn check(bytes: &[u8]) {
         (alone, joined) => assert_eq!(alone, joined),
     }
     if let Ok(frame) = joined {
-        within(&frame, bytes);
+        check_within(&frame, bytes);
     }
     let read = frame::read(bytes, ETHER_TYPE);
     if let Ok(frame) = read {
-        within(&frame, bytes);
+        check_within(&frame, bytes);
         assert!(bytes[HEADER_BYTES..].starts_with(frame.datagram));
     }
     if !bytes.is_empty() {
@@ -60,7 +60,7 @@ pub(crate) fn check(bytes: &[u8]) {
 }
 
 /// Checks that a parsed frame can be written again as the same bytes, and is within its slot.
-fn within(frame: &Frame<'_>, bytes: &[u8]) {
+fn check_within(frame: &Frame<'_>, bytes: &[u8]) {
     let length = u16::try_from(frame.datagram.len()).expect("a length of 16 bits");
     assert!(length > 0);
     let header = frame::header(frame.to, frame.from, ETHER_TYPE, length);

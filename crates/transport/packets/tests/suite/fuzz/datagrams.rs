@@ -10,7 +10,7 @@ use quorate_packets::{
     header::{HEADER_BYTES, Header},
     limits::Limits,
     receive::Delivery,
-    trust::{Group, Introduction, Keys, Place, Refusal, Seal},
+    trust::{Group, Introduction, Keys, Refusal, Seal, TagContext},
 };
 
 fn group() -> Group {
@@ -77,13 +77,13 @@ fn endpoint() -> Endpoint {
         boot: 1,
         group: group(),
         keys: Keys::none(),
-        limits: Limits { buffer_bytes: 64 << 10, ..Limits::of_mtu(1500) },
+        limits: Limits { buffer_bytes: 64 << 10, ..Limits::for_mtu(1500) },
         delivery: Delivery::InOrder,
         keeps: true,
         seed: 1,
     };
     let mut endpoint = Endpoint::new(settings, Time(0));
-    endpoint.allow(&[PEER, Member::first(3)]);
+    endpoint.set_allowed(&[PEER, Member::first(3)]);
     endpoint.set_acceptors(&[NodeId(1), NodeId(2), NodeId(3)]);
     endpoint.open(1, None, Time(0)).expect("no channel is open");
     endpoint.send(1, &[0; 5000]).expect("there is room");
@@ -112,7 +112,7 @@ fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn seal(channel: u8) -> Seal {
-    let place = Place { group: group(), sender: PEER, boot: 3, channel };
+    let place = TagContext { group: group(), sender: PEER, boot: 3, channel };
     Seal::new(None, &place)
 }
 

@@ -9,7 +9,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let mut counts = Counts::new(TOKEN);
     let mut noted: u64 = 0;
     let mut note = |datagram: &[u8]| {
-        counts.note(datagram);
+        counts.count_datagram(datagram);
         noted += 1;
     };
     note(bytes);
@@ -22,7 +22,7 @@ pub(crate) fn check(bytes: &[u8]) {
         }
         note(&known);
     }
-    let heard = counts.heard();
+    let heard = counts.sender_counts();
     assert!(heard.len() <= SENDERS_MAX, "{} senders", heard.len());
     let mut sum = counts.foreign();
     for one in &heard {

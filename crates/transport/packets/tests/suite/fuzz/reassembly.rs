@@ -16,7 +16,7 @@ const STEP_BYTES: usize = 8;
 /// time.
 pub(crate) fn check(bytes: &[u8]) {
     let limits =
-        Limits { partials_max: 4, partial_bytes_max: 4000, gaps_max: 8, ..Limits::of_mtu(1500) };
+        Limits { partials_max: 4, partial_bytes_max: 4000, gaps_max: 8, ..Limits::for_mtu(1500) };
     let mut quota = Quota::new(&limits);
     let channel = |delivery, seed| Inbound::new(5, delivery, &limits, Dice::new(seed));
     let mut channels = [
@@ -44,7 +44,7 @@ pub(crate) fn check(bytes: &[u8]) {
             _ if index < count => {
                 let part = vec![length; usize::from(length) * 8];
                 let place = (number + u64::from(index), index.into(), count.into());
-                inbound.receive(place, &part, now, &mut quota, &mut happened);
+                inbound.receive_part(place, &part, now, &mut quota, &mut happened);
             }
             _ => {}
         }

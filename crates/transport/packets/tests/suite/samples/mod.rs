@@ -8,7 +8,7 @@ use quorate_core::{
 use quorate_packets::{
     body::{Answer, Body, Chain, ChannelName, Numbers, Opening, Report, Tail},
     header::{CONTROL, Header},
-    trust::{Group, Key, Place, Seal},
+    trust::{Group, Key, Seal, TagContext},
 };
 
 fn group() -> Group {
@@ -18,7 +18,7 @@ fn group() -> Group {
 fn sealed(header: Header, body: &Body<'_>, key: Option<&Key>, to: Option<Member>) -> Vec<u8> {
     let mut bytes = header.bytes().to_vec();
     body.write(&mut bytes);
-    let place = Place {
+    let place = TagContext {
         group: group(),
         sender: Member { node: header.sender, ..Member::first(0) },
         boot: header.boot,

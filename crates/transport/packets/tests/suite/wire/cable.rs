@@ -65,7 +65,7 @@ fn stay_here() {
 }
 
 /// Creates two interfaces, `left` and `right`, joined by a cable.
-pub(crate) fn lay() {
+pub(crate) fn create_cable() {
     ip(&format!("link add left address {A} type veth peer name right address {B}")).unwrap();
     ip("link set left up").unwrap();
     ip("link set right up").unwrap();
@@ -78,21 +78,21 @@ pub(crate) fn bind(interface: &str) -> Ethernet {
 
 /// Returns sockets at both ends of a cable that works in both directions.
 pub(crate) fn pair() -> (Ethernet, Ethernet) {
-    lay();
+    create_cable();
     let (mut a, mut b) = (bind("left"), bind("right"));
-    meet(&mut a, &mut b);
+    exchange_until_up(&mut a, &mut b);
     (a, b)
 }
 
 /// Sends in both directions until frames arrive, because an interface that went up loses some until
 /// the kernel has noticed. No frames wait afterwards.
-pub(crate) fn meet(a: &mut Ethernet, b: &mut Ethernet) {
-    reach(a, b);
-    reach(b, a);
+pub(crate) fn exchange_until_up(a: &mut Ethernet, b: &mut Ethernet) {
+    send_until_received(a, b);
+    send_until_received(b, a);
 }
 
 /// Sends until the other socket receives a frame.
-fn reach(from: &mut Ethernet, to: &mut Ethernet) {
+fn send_until_received(from: &mut Ethernet, to: &mut Ethernet) {
     for _ in 0..1000 {
         assert_ne!(from.send(to.local(), b"hello", 5).unwrap(), Sent::TooLong);
         wait_any(to, 10);
@@ -128,8 +128,8 @@ pub(crate) fn drain(socket: &mut Ethernet, mut take: impl FnMut(Mac, &[u8])) {
     assert!(ended, "{} gives the same again and again", socket.local());
 }
 
-/// Waits for `wanted` datagrams. Returns those that arrived, with their sources.
-pub(crate) fn hear(socket: &mut Ethernet, wanted: usize) -> Vec<(Mac, Vec<u8>)> {
+/// Waits for this many datagrams. Returns those that arrived, with their sources.
+pub(crate) fn wait_for_datagrams(socket: &mut Ethernet, wanted: usize) -> Vec<(Mac, Vec<u8>)> {
     let mut heard = Vec::new();
     for _ in 0..1000 {
         drain(socket, |from, datagram| heard.push((from, datagram.to_vec())));

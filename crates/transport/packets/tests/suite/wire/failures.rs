@@ -11,7 +11,8 @@ use rustix::{
 };
 
 use crate::wire::cable::{
-    A, B, RECEIVE_BYTES, alone, bind, fails, hear, lay, meet, pair, skip, wait,
+    A, B, RECEIVE_BYTES, alone, bind, create_cable, exchange_until_up, fails, pair, skip, wait,
+    wait_for_datagrams,
 };
 
 fn refused(interface: &str, ether_type: u16, group: Option<Mac>) -> Failed {
@@ -22,7 +23,7 @@ fn refused(interface: &str, ether_type: u16, group: Option<Mac>) -> Failed {
 #[test]
 fn what_cannot_be_bound_says_why() {
     alone("failures::what_cannot_be_bound_says_why", || {
-        lay();
+        create_cable();
         for name in ["no-such-if", "a-name-of-16-byte", "", "../left", "left%d"] {
             let failed = refused(name, ETHER_TYPE, None);
             let text = format!("there is no interface {name}: ");
@@ -52,7 +53,7 @@ fn an_interface_without_ethernet_is_refused() {
         ip("link set lo up").unwrap();
         let mut lo = bind("lo");
         assert_eq!(lo.send(lo.local(), b"loop", 4).unwrap(), Sent::All);
-        assert_eq!(hear(&mut lo, 1), [(Mac([0; 6]), b"loop".to_vec())]);
+        assert_eq!(wait_for_datagrams(&mut lo, 1), [(Mac([0; 6]), b"loop".to_vec())]);
     });
 }
 
@@ -81,16 +82,16 @@ fn without_the_right_it_says_which() {
 #[test]
 fn an_interface_that_is_down_comes_back() {
     alone("failures::an_interface_that_is_down_comes_back", || {
-        lay();
+        create_cable();
         let group = Mac([3, 0, 0, 0, 0, 9]);
         let join = |name| Ethernet::bind(name, ETHER_TYPE, Some(group), RECEIVE_BYTES).unwrap();
         let (mut a, mut b) = (join("left"), join("right"));
-        meet(&mut a, &mut b);
+        exchange_until_up(&mut a, &mut b);
         for _ in 0..3 {
             assert_eq!(a.send(B, b"before", 6).unwrap(), Sent::All);
             ip("link set right down").unwrap();
             assert!(wait(&b, 999).contains(PollFlags::ERR));
-            assert_eq!(hear_one(&mut b), b"before");
+            assert_eq!(receive_one(&mut b), b"before");
             let failed = fails(&mut b);
             assert!(failed.passes(), "{failed}");
             assert_eq!(
@@ -108,20 +109,20 @@ fn an_interface_that_is_down_comes_back() {
             let sent = a.send(B, b"lost", 4).unwrap();
             assert!(matches!(sent, Sent::All | Sent::Dropped(1)), "{sent:?}");
             ip("link set right up").unwrap();
-            meet(&mut a, &mut b);
+            exchange_until_up(&mut a, &mut b);
             assert_eq!(a.send(group, b"group", 5).unwrap(), Sent::All);
-            assert_eq!(hear(&mut b, 1), [(A, b"group".to_vec())]);
+            assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"group".to_vec())]);
         }
         // An interface that was never up behaves the same.
         ip("link set left down").unwrap();
         let mut late = bind("left");
         assert!(fails(&mut late).passes());
         ip("link set left up").unwrap();
-        meet(&mut late, &mut b);
+        exchange_until_up(&mut late, &mut b);
     });
 }
 
-fn hear_one(socket: &mut Ethernet) -> Vec<u8> {
+fn receive_one(socket: &mut Ethernet) -> Vec<u8> {
     let mut heard = Vec::new();
     let frames = socket.receive(|_, datagram| heard = datagram.to_vec());
     assert_eq!(frames.unwrap(), 1);
@@ -143,9 +144,9 @@ fn an_interface_that_is_removed_is_gone() {
             }
         }
         // A new interface of the same name is another one.
-        lay();
+        create_cable();
         let (mut new_a, mut new_b) = (bind("left"), bind("right"));
-        meet(&mut new_a, &mut new_b);
+        exchange_until_up(&mut new_a, &mut new_b);
         let failed = a.send(B, b"lost", 4).err().unwrap();
         assert!(matches!(failed, Failed::Gone { .. }), "{failed}");
     });

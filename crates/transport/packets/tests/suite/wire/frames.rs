@@ -5,7 +5,10 @@ use std::process::Command;
 use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Mac, Refusal, Sent};
 use quorate_testbed::{namespace::ip, run::read};
 
-use crate::wire::cable::{A, B, RECEIVE_BYTES, alone, bind, drain, hear, lay, meet, pair, pattern};
+use crate::wire::cable::{
+    A, B, RECEIVE_BYTES, alone, bind, create_cable, drain, exchange_until_up, pair, pattern,
+    wait_for_datagrams,
+};
 
 const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
 
@@ -18,9 +21,9 @@ fn datagrams_of_every_length_go_both_ways() {
         for length in [1, 2, 43, 44, 45, 46, 1400, a.datagram_bytes_max()] {
             let bytes = pattern(length);
             assert_eq!(a.send(B, &bytes, 1500).unwrap(), Sent::All);
-            assert_eq!(hear(&mut b, 1), [(A, bytes.clone())]);
+            assert_eq!(wait_for_datagrams(&mut b, 1), [(A, bytes.clone())]);
             assert_eq!(b.send(A, &bytes, length).unwrap(), Sent::All);
-            assert_eq!(hear(&mut a, 1), [(B, bytes)]);
+            assert_eq!(wait_for_datagrams(&mut a, 1), [(B, bytes)]);
         }
         assert_eq!(a.refusals().sum() + b.refusals().sum(), 0);
     });
@@ -34,7 +37,8 @@ fn a_run_arrives_as_its_datagrams() {
         for (segments, last) in [(1, 1), (2, 1400), (64, 1400), (64, 77), (65, 1), (200, 9)] {
             let bytes = pattern((segments - 1) * 1400 + last);
             assert_eq!(a.send(B, &bytes, 1400).unwrap(), Sent::All);
-            let heard: Vec<_> = hear(&mut b, segments).into_iter().map(|(_, one)| one).collect();
+            let heard: Vec<_> =
+                wait_for_datagrams(&mut b, segments).into_iter().map(|(_, one)| one).collect();
             let lengths: Vec<_> = heard.iter().map(Vec::len).collect();
             let expected: Vec<_> = bytes.chunks(1400).map(<[u8]>::len).collect();
             assert_eq!(lengths, expected);
@@ -43,7 +47,7 @@ fn a_run_arrives_as_its_datagrams() {
         // An empty run sends nothing.
         assert_eq!(a.send(B, &[], 1400).unwrap(), Sent::All);
         assert_eq!(a.send(B, b"x", 0).unwrap(), Sent::All);
-        assert_eq!(hear(&mut b, 1), [(A, b"x".to_vec())]);
+        assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"x".to_vec())]);
         assert_eq!(b.lost().unwrap(), 0);
     });
 }
@@ -62,7 +66,7 @@ fn what_is_too_long_is_refused() {
         ip("link set left mtu 1400").unwrap();
         assert_eq!(a.send(B, &bytes, 1399).unwrap(), Sent::TooLong);
         assert_eq!(a.send(B, &bytes[..1398], 1398).unwrap(), Sent::All);
-        assert_eq!(hear(&mut b, 1), [(A, bytes[..1398].to_vec())]);
+        assert_eq!(wait_for_datagrams(&mut b, 1), [(A, bytes[..1398].to_vec())]);
     });
 }
 
@@ -74,15 +78,15 @@ fn longer_frames_need_a_longer_mtu() {
         ip("link set right mtu 9000").unwrap();
         let (mut a, mut b) = (bind("left"), bind("right"));
         assert_eq!((a.mtu(), a.datagram_bytes_max()), (9000, 8998));
-        meet(&mut old_a, &mut old_b);
-        hear(&mut b, 1);
+        exchange_until_up(&mut old_a, &mut old_b);
+        wait_for_datagrams(&mut b, 1);
         let bytes = pattern(8998);
         assert_eq!(a.send(B, &bytes, 8998).unwrap(), Sent::All);
         assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
         let end = (A, b"end".to_vec());
-        assert_eq!(hear(&mut b, 2), [(A, bytes), end.clone()]);
+        assert_eq!(wait_for_datagrams(&mut b, 2), [(A, bytes), end.clone()]);
         // A ring that was created for shorter frames does not return a truncated one.
-        assert_eq!(hear(&mut old_b, 1), [end]);
+        assert_eq!(wait_for_datagrams(&mut old_b, 1), [end]);
         assert_eq!(old_b.refusals().of(Refusal::Cut), 1);
     });
 }
@@ -104,26 +108,26 @@ fn a_group_reaches_all_who_joined() {
         let mut members = ["n1", "n2", "n3"].map(|node| join(node, GROUP));
         let (mut single, mut other) = (bind("n2"), join("n2", Mac([3, 0, 0, 0, 0, 8])));
         let [one, two, three] = &mut members;
-        meet(one, two);
-        meet(one, three);
-        meet(two, three);
+        exchange_until_up(one, two);
+        exchange_until_up(one, three);
+        exchange_until_up(two, three);
         for socket in [&mut single, &mut other] {
             drain(socket, |_, _| ());
         }
         let run = pattern(64 * 1000);
         assert_eq!(one.send(GROUP, &run, 1000).unwrap(), Sent::All);
         for member in [&mut *two, three] {
-            let heard = hear(member, 64);
+            let heard = wait_for_datagrams(member, 64);
             assert!(heard.iter().all(|(from, _)| *from == one.local()));
             let parts: Vec<_> = heard.into_iter().map(|(_, part)| part).collect();
             assert!(parts.len() == 64 && parts.concat() == run);
         }
         // All others receive only the frame after it.
         assert_eq!(two.send(one.local(), b"end", 3).unwrap(), Sent::All);
-        assert_eq!(hear(one, 1), [(two.local(), b"end".to_vec())]);
+        assert_eq!(wait_for_datagrams(one, 1), [(two.local(), b"end".to_vec())]);
         assert_eq!(one.send(two.local(), b"end", 3).unwrap(), Sent::All);
         for socket in [two, &mut single, &mut other] {
-            assert_eq!(hear(socket, 1), [(one.local(), b"end".to_vec())]);
+            assert_eq!(wait_for_datagrams(socket, 1), [(one.local(), b"end".to_vec())]);
         }
         assert_eq!(single.refusals().of(Refusal::Elsewhere), 64);
         assert_eq!(other.refusals().of(Refusal::Elsewhere), 64);
@@ -135,7 +139,7 @@ fn a_group_reaches_all_who_joined() {
 #[test]
 fn a_group_is_joined_as_long_as_its_socket_is_open() {
     alone("frames::a_group_is_joined_as_long_as_its_socket_is_open", || {
-        lay();
+        create_cable();
         let joined = || {
             let list = read(Command::new("ip").args(["maddr", "show", "dev", "left"]));
             list.unwrap().contains(&GROUP.to_string())
@@ -160,7 +164,7 @@ fn what_is_for_others_is_not_heard() {
         assert_eq!(a.send(GROUP, b"group", 5).unwrap(), Sent::All);
         assert_eq!(a.send(Mac::BROADCAST, b"all", 3).unwrap(), Sent::All);
         assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
-        assert_eq!(hear(&mut b, 1), [(A, b"end".to_vec())]);
+        assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"end".to_vec())]);
         assert_eq!(b.refusals().of(Refusal::Elsewhere), 3);
         // The kernel never shows frames of another EtherType.
         assert_eq!(b.refusals().sum(), 3);
@@ -182,16 +186,16 @@ fn hostile_frames_are_refused_and_priorities_taken() {
         };
         // 48 bytes: priority 1, no VLAN. The rest is padding.
         send(4, b"mine", 48);
-        assert_eq!(hear(&mut b, 1), [(A, b"mine".to_vec())]);
+        assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"mine".to_vec())]);
         send(44, &[7; 44], 48);
-        assert_eq!(hear(&mut b, 1), [(A, vec![7; 44])]);
+        assert_eq!(wait_for_datagrams(&mut b, 1), [(A, vec![7; 44])]);
         for length in [0, 45, 1498, u16::MAX] {
             send(length, b"lies", 48);
         }
         // 49 bytes: VLAN 256, priority 1.
         send(4, b"vlan", 49);
         send(4, b"end.", 48);
-        assert_eq!(hear(&mut b, 1), [(A, b"end.".to_vec())]);
+        assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"end.".to_vec())]);
         assert_eq!(b.refusals().of(Refusal::Length), 4);
         let vlan = [Refusal::Vlan, Refusal::Elsewhere].map(|why| b.refusals().of(why));
         assert_eq!(vlan.iter().sum::<u64>(), 1, "{vlan:?}");

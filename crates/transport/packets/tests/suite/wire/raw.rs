@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorate_packets::ethernet::{Failed, Mac, Raw, raw::ReceiveFilter};
 use quorate_testbed::namespace::ip;
 
-use crate::wire::cable::{A, B, alone, lay, pattern};
+use crate::wire::cable::{A, B, alone, create_cable, pattern};
 
 const NUMBER: u16 = 0x88b6;
 const GROUP: Mac = Mac([3, 0, 0, 0, 0, 1]);
@@ -18,7 +18,7 @@ fn frame(to: Mac, length: usize) -> Vec<u8> {
 #[test]
 fn frames_come_as_they_were_sent() {
     alone("raw::frames_come_as_they_were_sent", || {
-        lay();
+        create_cable();
         let left = Raw::open("left", ReceiveFilter::Nothing, None).unwrap();
         let right = Raw::open("right", ReceiveFilter::EtherType(NUMBER), Some(GROUP)).unwrap();
         right.set_patience(Some(Duration::from_secs(5))).unwrap();
@@ -57,7 +57,7 @@ fn frames_come_as_they_were_sent() {
 #[test]
 fn what_becomes_of_the_interface_is_known() {
     alone("raw::what_becomes_of_the_interface_is_known", || {
-        lay();
+        create_cable();
         let left = Raw::open("left", ReceiveFilter::Nothing, None).unwrap();
         assert_eq!(left.is_up(), Some(true));
         ip("link set left down").unwrap();
@@ -66,7 +66,7 @@ fn what_becomes_of_the_interface_is_known() {
         ip("link del left").unwrap();
         assert_eq!(left.is_up(), None);
         // Another interface of the same name is not this one.
-        lay();
+        create_cable();
         assert_eq!(left.is_up(), None);
         assert!(matches!(left.send(&frame(B, 60)), Err(Failed::Gone { .. })));
         let no_group = Raw::open("left", ReceiveFilter::Nothing, Some(A));

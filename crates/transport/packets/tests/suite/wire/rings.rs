@@ -7,14 +7,17 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
-use crate::wire::cable::{A, B, alone, bind, hear, lay, meet, pair, pattern, skip, wait};
+use crate::wire::cable::{
+    A, B, alone, bind, create_cable, exchange_until_up, pair, pattern, skip, wait,
+    wait_for_datagrams,
+};
 
 #[test]
 fn a_full_ring_loses_what_is_newest_and_counts_it() {
     alone("rings::a_full_ring_loses_what_is_newest_and_counts_it", || {
-        lay();
+        create_cable();
         let (mut a, mut b) = (bind("left"), Ethernet::bind("right", ETHER_TYPE, None, 1).unwrap());
-        meet(&mut a, &mut b);
+        exchange_until_up(&mut a, &mut b);
         let frames = b.buffered().frames;
         assert!((1..100).contains(&frames), "{}", b.buffered());
         let lost = b.lost().unwrap();
@@ -22,13 +25,13 @@ fn a_full_ring_loses_what_is_newest_and_counts_it() {
         for round in 0..100 {
             let sent: Vec<u8> = (0..frames + 7).map(|at| (at + round) as u8).collect();
             assert_eq!(a.send(B, &sent, 1).unwrap(), Sent::All);
-            let heard = hear(&mut b, frames);
+            let heard = wait_for_datagrams(&mut b, frames);
             let heard: Vec<u8> = heard.into_iter().map(|(_, bytes)| bytes[0]).collect();
             assert_eq!(heard, sent[..frames]);
             assert_eq!(b.lost().unwrap() - lost, 7 * (round as u64 + 1));
         }
         assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
-        assert_eq!(hear(&mut b, 1), [(A, b"end".to_vec())]);
+        assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"end".to_vec())]);
     });
 }
 
@@ -49,11 +52,11 @@ fn a_full_queue_drops_the_rest_of_a_run() {
             panic!("nothing was dropped");
         };
         assert!((1..64).contains(&dropped), "{dropped}");
-        let heard = hear(&mut b, 64 - dropped);
+        let heard = wait_for_datagrams(&mut b, 64 - dropped);
         let bytes: Vec<u8> = heard.into_iter().flat_map(|(_, bytes)| bytes).collect();
         assert!(bytes == run[..(64 - dropped) * 1000], "{dropped}");
         assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
-        assert_eq!(hear(&mut b, 1), [(A, b"end".to_vec())]);
+        assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"end".to_vec())]);
     });
 }
 
@@ -66,7 +69,7 @@ fn a_frame_wakes_who_waits_for_it() {
             assert!(wait(&b, 0).is_empty());
             assert_eq!(a.send(B, b"wake", 4).unwrap(), Sent::All);
             assert_eq!(wait(&b, 999), PollFlags::IN);
-            assert_eq!(hear(&mut b, 1).len(), 1);
+            assert_eq!(wait_for_datagrams(&mut b, 1).len(), 1);
         }
     });
 }
@@ -75,7 +78,7 @@ fn a_frame_wakes_who_waits_for_it() {
 #[test]
 fn a_ring_is_as_large_as_memory_allows() {
     alone("rings::a_ring_is_as_large_as_memory_allows", || {
-        lay();
+        create_cable();
         let mut a = bind("left");
         let status = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
@@ -87,7 +90,7 @@ fn a_ring_is_as_large_as_memory_allows() {
         setrlimit(Resource::As, before).unwrap();
         assert_eq!(b.buffered().bytes, 16 << 20);
         assert!(b.buffered().is_short());
-        meet(&mut a, &mut b);
+        exchange_until_up(&mut a, &mut b);
         drop(b);
         setrlimit(Resource::As, limit(1 << 10)).unwrap();
         let failed = Ethernet::bind("right", ETHER_TYPE, None, 64 << 20).err().unwrap();
@@ -105,8 +108,8 @@ fn two_sockets_of_an_interface_hear_everything() {
         let mut too = bind("right");
         assert_eq!(a.send(B, b"both", 4).unwrap(), Sent::All);
         let all = vec![(A, b"both".to_vec())];
-        assert_eq!(hear(&mut b, 1), all);
-        let other = std::thread::spawn(move || hear(&mut too, 1));
+        assert_eq!(wait_for_datagrams(&mut b, 1), all);
+        let other = std::thread::spawn(move || wait_for_datagrams(&mut too, 1));
         assert_eq!(other.join().unwrap(), all);
         ip("link set left down").unwrap();
     });

@@ -7,7 +7,8 @@ use quorate_testbed::{namespace::ip, run::read};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::wire::cable::{
-    A, B, RECEIVE_BYTES, alone, bind, drain, hear, lay, meet, pattern, skip, wait,
+    A, B, RECEIVE_BYTES, alone, bind, create_cable, drain, exchange_until_up, pattern, skip, wait,
+    wait_for_datagrams,
 };
 
 const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
@@ -16,7 +17,7 @@ const QUEUE_BYTES: usize = 1 << 20;
 /// Returns a pair whose right end receives by AF_XDP. If this kernel does not support it, prints
 /// the reason and returns `None`.
 fn pair(what: &str) -> Option<(Ethernet, Ethernet)> {
-    lay();
+    create_cable();
     let mut a = bind("left");
     let mut b = Ethernet::bind("right", ETHER_TYPE, Some(GROUP), RECEIVE_BYTES).unwrap();
     match take(&mut b, Ways::Any) {
@@ -27,7 +28,7 @@ fn pair(what: &str) -> Option<(Ethernet, Ethernet)> {
         }
         Err(why) => panic!("{why}"),
     }
-    meet(&mut a, &mut b);
+    exchange_until_up(&mut a, &mut b);
     Some((a, b))
 }
 
@@ -60,9 +61,9 @@ fn frames_of_any_length_come_and_go_by_xdp() {
             assert_eq!(a.send(B, &bytes, 1500).unwrap(), Sent::All);
             assert!(is_ready(&b, 999), "{length}");
             assert!(wait(&b, 0).is_empty(), "the packet socket has none");
-            assert_eq!(hear(&mut b, 1), [(A, bytes.clone())]);
+            assert_eq!(wait_for_datagrams(&mut b, 1), [(A, bytes.clone())]);
             assert_eq!(b.send(A, &bytes, length).unwrap(), Sent::All);
-            assert_eq!(hear(&mut a, 1), [(B, bytes)]);
+            assert_eq!(wait_for_datagrams(&mut a, 1), [(B, bytes)]);
         }
         // [pkt-4] Nothing is fragmented.
         assert_eq!(b.send(A, &pattern(1499), 1499).unwrap(), Sent::TooLong);
@@ -71,11 +72,11 @@ fn frames_of_any_length_come_and_go_by_xdp() {
         let run = pattern(100 * 1400 + 7);
         for _ in 0..50 {
             assert_eq!(b.send(A, &run, 1400).unwrap(), Sent::All);
-            let heard = hear(&mut a, 101);
+            let heard = wait_for_datagrams(&mut a, 101);
             let bytes: Vec<u8> = heard.into_iter().flat_map(|(_, bytes)| bytes).collect();
             assert!(bytes == run);
             assert_eq!(a.send(B, &run, 1400).unwrap(), Sent::All);
-            let heard = hear(&mut b, 101);
+            let heard = wait_for_datagrams(&mut b, 101);
             let bytes: Vec<u8> = heard.into_iter().flat_map(|(_, bytes)| bytes).collect();
             assert!(bytes == run);
         }
@@ -94,13 +95,13 @@ fn what_is_for_others_is_refused_and_other_kinds_pass() {
         };
         let other = |name| Ethernet::bind(name, ETHER_TYPE + 1, None, RECEIVE_BYTES).unwrap();
         let (mut left, mut right) = (other("left"), other("right"));
-        meet(&mut left, &mut right);
+        exchange_until_up(&mut left, &mut right);
         let refused = b.refusals().of(Refusal::Elsewhere);
         for to in [Mac([2, 0, 0, 0, 0, 0xc]), Mac([3, 0, 0, 0, 0, 8]), Mac::BROADCAST] {
             assert_eq!(a.send(to, b"other", 5).unwrap(), Sent::All);
         }
         assert_eq!(a.send(GROUP, b"group", 5).unwrap(), Sent::All);
-        assert_eq!(hear(&mut b, 1), [(A, b"group".to_vec())]);
+        assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"group".to_vec())]);
         assert_eq!(b.refusals().of(Refusal::Elsewhere) - refused, 3);
     });
 }
@@ -114,11 +115,11 @@ fn a_full_ring_counts_what_is_lost_and_goes_on() {
         let lost = b.lost().unwrap();
         let sent = pattern(1024);
         assert_eq!(a.send(B, &sent, 1).unwrap(), Sent::All);
-        let heard = hear(&mut b, 512);
+        let heard = wait_for_datagrams(&mut b, 512);
         assert_eq!(heard.len(), 512, "as many as its chunks");
         assert_eq!(b.lost().unwrap() - lost, 512);
         assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
-        assert_eq!(hear(&mut b, 1), [(A, b"end".to_vec())]);
+        assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"end".to_vec())]);
     });
 }
 
@@ -135,7 +136,7 @@ fn the_second_is_refused_until_the_first_is_gone() {
         assert_eq!(second.mode(), Mode::Packet);
         drop(b);
         assert_eq!(take(&mut second, Ways::Any).unwrap(), Mode::Copy);
-        meet(&mut a, &mut second);
+        exchange_until_up(&mut a, &mut second);
     });
 }
 
@@ -173,10 +174,10 @@ fn it_goes_on_without_a_program_that_was_taken_away() {
         let id = id_of_link(&links).expect("a link of this namespace");
         read(Command::new("bpftool").args(["link", "detach", "id", &id])).unwrap();
         assert_eq!(a.send(B, b"usual", 5).unwrap(), Sent::All);
-        assert_eq!(hear(&mut b, 1), [(A, b"usual".to_vec())]);
+        assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"usual".to_vec())]);
         assert_eq!(b.mode(), Mode::Packet);
         assert_eq!(b.more_sockets().count(), 0);
-        meet(&mut a, &mut b);
+        exchange_until_up(&mut a, &mut b);
     });
 }
 
@@ -202,10 +203,10 @@ fn an_interface_that_is_down_comes_back() {
             ip("link set right up").unwrap();
             // Frames that were not sent may leave now.
             drain_until_quiet(&mut b);
-            meet(&mut a, &mut b);
+            exchange_until_up(&mut a, &mut b);
             assert_eq!(b.mode(), Mode::Copy);
             assert_eq!(a.send(GROUP, b"group", 5).unwrap(), Sent::All);
-            assert_eq!(hear(&mut b, 1), [(A, b"group".to_vec())]);
+            assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"group".to_vec())]);
         }
         ip("link del left").unwrap();
         let gone = (0..1000).any(|_| {

@@ -15,7 +15,7 @@ use quorate_core::{
 };
 use quorate_packets::{
     body::ChannelName,
-    endpoint::{Endpoint, Event, Settings, To},
+    endpoint::{Destination, Endpoint, Event, Settings},
     limits::Limits,
     rate::Bucket,
     receive::Delivery,
@@ -79,7 +79,7 @@ pub(crate) fn settings(node: u32, boot: u32, delivery: Delivery) -> Settings {
         boot,
         group: group(),
         keys: Keys::one(1, Key::new([7; 32])).unwrap(),
-        limits: Limits { buffer_bytes: 4 << 20, ..Limits::of_mtu(1500) },
+        limits: Limits { buffer_bytes: 4 << 20, ..Limits::for_mtu(1500) },
         delivery,
         keeps: true,
         seed: u64::from(node),
@@ -142,7 +142,7 @@ impl World {
         let now = self.now;
         for (id, node) in &mut self.nodes {
             for (owner, next) in next.iter().filter(|(owner, _)| owner != id) {
-                node.hear_next(name(*owner, 1), *next, now);
+                node.handle_next_number(name(*owner, 1), *next, now);
             }
         }
     }
@@ -198,7 +198,7 @@ impl World {
     pub(crate) fn collect(&mut self) {
         let ids: Vec<u32> = self.nodes.keys().copied().collect();
         for from in ids.iter().copied() {
-            let mut leaving: Vec<(To, Vec<u8>)> = Vec::new();
+            let mut leaving: Vec<(Destination, Vec<u8>)> = Vec::new();
             let now = self.now;
             let node = self.node(from);
             while let Some((to, run)) = node.take_data(CHANNEL, now) {
@@ -209,15 +209,15 @@ impl World {
             leaving.extend(control.into_iter().map(|one| (one.to, one.bytes)));
             for (to, bytes) in leaving {
                 match to {
-                    To::Node(node) => {
+                    Destination::Node(node) => {
                         self.to_one += 1;
                         self.fly(from, node.0, &bytes);
                     }
                     // The group's loop returns it to its sender as well.
-                    To::Group => {
+                    Destination::Group => {
                         self.to_group += 1;
                         let bottleneck = self.bottleneck.as_mut();
-                        if bottleneck.is_some_and(|link| !link.take(bytes.len(), now)) {
+                        if bottleneck.is_some_and(|link| !link.take_bytes(bytes.len(), now)) {
                             continue;
                         }
                         ids.iter().for_each(|to| self.fly(from, *to, &bytes));
@@ -263,7 +263,7 @@ impl World {
 
     /// Checks a node's events about another's channel: messages are as sent, each number once.
     /// Returns the numbers that were given up.
-    pub(crate) fn judge(&self, node: u32, owner: u32, in_order: bool) -> Vec<u64> {
+    pub(crate) fn check_events(&self, node: u32, owner: u32, in_order: bool) -> Vec<u64> {
         let sent = &self.sent[&owner];
         let (mut over, mut done, mut last) = (Vec::new(), Vec::new(), 0);
         for event in self.events.get(&node).into_iter().flatten() {
