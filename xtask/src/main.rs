@@ -13,6 +13,7 @@ mod mutants;
 mod nightly;
 mod offload;
 mod package;
+mod papers;
 mod release;
 mod spec;
 mod steps;
@@ -171,6 +172,12 @@ const TASKS: &[(Run, &str)] = &[
                    packages, a container image and debug symbols of the binary, by default
                    of profile symbols, in target/packages; --check reads them back
   package check    the same for the debug build; deletes the packages",
+    ),
+    (
+        Here(papers::run),
+        "papers NAME|--list [--quick] [--json FILE]
+                   repeats an experiment from a paper, and compares the published figures with ours
+  papers check     lints that program and runs its tests, which `cargo test` does not build",
     ),
     (
         Here(release::run),

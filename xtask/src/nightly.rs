@@ -27,6 +27,7 @@ const STEPS: &[Step] = &[
     &["xtask", "client-suites"],
     &["xtask", "clients", "queues"],
     &["xtask", "page"],
+    &["xtask", "papers", "check"],
     &["xtask", "model", "--deep"],
     &["xtask", "hunt", "20000"],
     &["xtask", "tla"],

@@ -5,6 +5,8 @@
 //! messages in flight and sends the next one for each reply. After a timeout the messages in flight
 //! count as lost, and the client sends new ones.
 
+pub(crate) mod measure;
+
 use std::{
     io::{self, ErrorKind, Write as _},
     net::{Ipv4Addr, SocketAddr, UdpSocket},
@@ -12,10 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_bench::samples::Samples;
 use quorate_device::xdp::{ECHO_ETHER_TYPE, ECHO_PORT, Echo, Hook};
 use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
-
-use crate::samples::Samples;
 
 /// Time without a reply after which all messages in flight are counted as lost.
 const PATIENCE: Duration = Duration::from_millis(100);

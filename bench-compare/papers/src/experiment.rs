@@ -2,24 +2,22 @@
 
 use std::time::Duration;
 
-use quorate_core::record::Class;
-use quorate_node::log_service::classes;
-
-use super::{
-    Time,
-    measure::{Bench, Service},
-    session::Session,
-};
-use crate::{
+use quorate_bench::{
     emulated::Emulated,
-    environment::Environment,
     lan::Lan,
     load::Offer,
-    papers::{Paper, Run, Scenario, Service as Asked},
     problem::{Kind as Why, Problem},
     row::Setting,
+    run::{
+        Time,
+        measure::{Bench, Service},
+        session::Session,
+    },
     wan::Profile,
 };
+use quorate_core::record::Class;
+
+use crate::published::{Paper, Run, Scenario, Service as Asked};
 
 /// Durations requested for an experiment. Each kind of experiment has its own defaults.
 #[derive(Clone, Debug, Default)]
@@ -57,11 +55,11 @@ pub struct ExperimentOptions {
 
 #[derive(Debug)]
 pub struct Experiment<'a> {
-    pub(super) wish: &'a ExperimentOptions,
-    pub(super) paper: &'a Paper,
-    pub(super) scenario: &'a Scenario,
-    pub(super) run: &'a Run,
-    pub(super) network: Option<Emulated>,
+    pub(crate) wish: &'a ExperimentOptions,
+    pub(crate) paper: &'a Paper,
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) run: &'a Run,
+    pub(crate) network: Option<Emulated>,
 }
 
 impl<'a> Experiment<'a> {
@@ -77,12 +75,12 @@ impl<'a> Experiment<'a> {
             .flat_map(|paper| paper.scenario.iter().map(move |scenario| (paper, scenario)));
         let Some((paper, scenario)) = all.find(|(_, scenario)| scenario.is_called(name)) else {
             let what = format_args!("there is no experiment {name}");
-            return Err(Problem::usage(what).hint("quorate bench paper --list"));
+            return Err(Problem::usage(what).hint("cargo xtask papers --list"));
         };
         let Some(run) = &scenario.run else {
             let what = format_args!("{name} waits for {}", scenario.waits_for);
             return Err(Problem::new(Why::Failed, "not_ready", what)
-                .hint("'quorate bench paper --list' shows which are ready"));
+                .hint("'cargo xtask papers --list' shows which are ready"));
         };
         let own = Profile::named(&run.wan);
         if wish.wan.is_some() && own.is_none() {
@@ -101,18 +99,18 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// Returns the network that must be entered before the run ([`super::network::enter`]).
+    /// Returns the network that must be entered before the run ([`quorate_bench::run::network::enter`]).
     pub const fn network(&self) -> Option<Emulated> {
         self.network
     }
 
     /// Starts three new nodes for the experiment.
-    pub(super) fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
+    pub(crate) fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
         self.bench_with(session, &[])
     }
 
     /// Starts three new nodes for the experiment with additional flags.
-    pub(super) fn bench_with(
+    pub(crate) fn bench_with(
         &self,
         session: &mut Session,
         more: &[&str],
@@ -127,25 +125,15 @@ impl<'a> Experiment<'a> {
             &flush,
         ];
         let cluster = session.boot(&[&flags, more].concat())?;
-        Ok(Bench {
-            service: match self.run.service {
-                Asked::Log => Service::Log,
-                Asked::KvMemory | Asked::KvLsm | Asked::Streams | Asked::Bare => Service::Kv,
-            },
-            cluster: Some(cluster),
-            doors: Vec::new(),
-            connected: None,
-            time: self.wish.time.usual(),
-            environment: Environment::now(),
-            network: session.network(),
-            device: None,
-            frames: None,
-            class: classes::AnswerClass::Group,
-        })
+        let service = match self.run.service {
+            Asked::Log => Service::Log,
+            Asked::KvMemory | Asked::KvLsm | Asked::Streams | Asked::Bare => Service::Kv,
+        };
+        Ok(Bench::of_own(service, cluster, self.wish.time.usual(), session))
     }
 
     /// Returns whether commands are acknowledged only once they are on disk.
-    pub(super) fn is_durable(&self) -> bool {
+    pub(crate) fn is_durable(&self) -> bool {
         self.run.durability == Class::Durable.name()
     }
 
@@ -153,7 +141,7 @@ impl<'a> Experiment<'a> {
         self.wish.disk_flush.as_secs_f64() * 1000.0
     }
 
-    pub(super) const fn store(&self) -> &'static str {
+    pub(crate) const fn store(&self) -> &'static str {
         match self.run.service {
             Asked::Log | Asked::Bare => quorate_node::log_service::STORE,
             Asked::KvMemory | Asked::Streams => "memory",
@@ -162,7 +150,7 @@ impl<'a> Experiment<'a> {
     }
 
     /// Returns the parameters of a row in which each client has its own connection.
-    pub(super) fn setting(
+    pub(crate) fn setting(
         &self,
         name: &str,
         value_bytes: usize,

@@ -7,15 +7,14 @@
 //! sizes are fitted in the same way from the bytes that the leader sent to its peers. Bandwidth and
 //! delay are measured by a bare program on the same links.
 
-use quorate_tuner::model::{
-    Bandwidth, Bytes, Instance, Linear, Micros, Model, Network, Prediction, Workload,
-};
-use serde::Serialize;
-
-use crate::{
+use quorate_bench::{
     figure::{median, round},
+    report::Predicted,
     row::Row,
     wan::Measured,
+};
+use quorate_tuner::model::{
+    Bandwidth, Bytes, Instance, Linear, Micros, Model, Network, Prediction, Workload,
 };
 
 /// Size of a reply to a client in bytes: a length, a status, and eight bytes of payload.
@@ -67,31 +66,15 @@ pub struct Parameters {
     batch_header: f64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Predicted {
-    pub what: String,
-    /// Commands per second predicted by the model with the parameters measured here.
-    pub predicted: f64,
-    pub measured: f64,
-    /// Relative error of the predicted value.
-    pub error: f64,
-    /// Number of parallel instances that saturate the leader's processor, by the model.
-    pub window_cpu: f64,
-    /// Number of parallel instances that saturate the leader's link, by the model.
-    pub window_net: f64,
-}
-
-impl Predicted {
-    /// Compares a predicted rate with a measured one.
-    pub fn new(what: String, predicted: f64, measured: f64, instance: &Instance) -> Self {
-        Self {
-            what,
-            predicted: round(predicted),
-            measured: round(measured),
-            error: round(predicted / measured - 1.0),
-            window_cpu: round(instance.window_cpu()),
-            window_net: round(instance.window_net()),
-        }
+/// Compares a predicted rate with a measured one.
+pub fn predicted(what: String, predicted: f64, measured: f64, instance: &Instance) -> Predicted {
+    Predicted {
+        what,
+        predicted: round(predicted),
+        measured: round(measured),
+        error: round(predicted / measured - 1.0),
+        window_cpu: round(instance.window_cpu()),
+        window_net: round(instance.window_net()),
     }
 }
 
@@ -260,8 +243,7 @@ mod tests {
     fn errors_are_shares_of_what_was_measured() {
         let found = Parameters::fit(LINK, &points()).unwrap();
         let instance = found.instance(128.0, 1.0);
-        let of =
-            |predicted, measured| Predicted::new("x".to_owned(), predicted, measured, &instance);
+        let of = |rate, measured| predicted("x".to_owned(), rate, measured, &instance);
         let all = [of(110.0, 100.0), of(80.0, 100.0), of(100.0, 100.0)];
         assert_eq!(errors(&all), Some((0.1, 0.2)));
         assert_eq!(errors(&[]), None);

@@ -1,26 +1,82 @@
-//! `quorate bench paper`: repeats published experiments on our planes, and shows the published
-//! figures next to ours.
+//! `cargo xtask papers`: repeats published experiments with Quorate, and shows the published figures
+//! next to ours.
+#![forbid(unsafe_code)]
 
-use quorate_bench::{
-    papers::{self, Paper},
-    run::paper::Experiment,
+mod args;
+mod echo;
+mod experiment;
+mod fit;
+mod kinds;
+mod published;
+mod run;
+
+use std::{env, process::ExitCode};
+
+use clap::Parser as _;
+use quorate_bench::environment;
+use quorate_cli::{
+    output::{Exit, Output, Problem, is_on, print, table},
+    signals,
 };
+use quorate_tools::{die_with_parent, measure};
 
-use super::{args::PaperArgs, measure};
-use quorate_cli::output::{Exit, Problem, print, table};
+use args::{Cli, PaperArgs, Part};
+use experiment::Experiment;
+use published::Paper;
 
-pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
-    let papers = papers::all().map_err(|error| Problem::new(Exit::Failed, "bad_data", error))?;
+/// Beginning of the command line that a report names.
+const COMMAND: &str = "cargo xtask papers";
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return quorate_cli::usage(&error).into(),
+    };
+    environment::built_from(quorate_cli::VERSION, quorate_cli::COMMIT);
+    let outcome = match &cli.part {
+        Some(Part::EchoServer { interface, way, .. }) => serve_echoes(interface, way),
+        None => run_experiment(&cli.paper),
+    };
+    signals::yield_to_interrupt();
+    let output = Output { json: cli.paper.files.json.as_deref().is_some_and(is_on) };
+    outcome.unwrap_or_else(|problem| output.problem(&problem)).into()
+}
+
+fn run_experiment(args: &PaperArgs) -> Result<Exit, Problem> {
+    let papers = published::all().map_err(|error| Problem::new(Exit::Failed, "bad_data", error))?;
     let Some(name) = args.name.as_ref().filter(|_| !args.list) else {
         print(list(&papers).trim_end());
         return Ok(Exit::Done);
     };
-    let wish = args.plain();
-    let experiment = Experiment::find(&papers, name, &wish)?;
-    measure(experiment.network(), &args.files, |document| {
+    let options = args.plain();
+    let experiment = Experiment::find(&papers, name, &options)?;
+    find_nodes_program()?;
+    // Each client needs one descriptor for its connection.
+    quorate::raise_descriptor_limit();
+    measure(COMMAND, experiment.network(), &args.files, |document| {
         experiment.check()?;
         experiment.run(document)
     })
+}
+
+/// Checks that the program that runs nodes is in the folder of this one, where the bench starts it.
+fn find_nodes_program() -> Result<(), Problem> {
+    let own = env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
+    let program = own.with_file_name("quorate");
+    if program.is_file() {
+        return Ok(());
+    }
+    let what = format!("{} is missing, which runs the nodes", program.display());
+    Err(Problem::new(Exit::Failed, "not_ready", what)
+        .hint("'cargo xtask papers' builds both into one folder"))
+}
+
+fn serve_echoes(interface: &str, way: &str) -> Result<Exit, Problem> {
+    let failed = |error| Problem::io("serve echoes", &error);
+    die_with_parent()?;
+    let way = echo::Way::named(way).ok_or_else(|| Problem::usage("no way of an echo"))?;
+    echo::serve(interface, way).map_err(failed)?;
+    Ok(Exit::Done)
 }
 
 fn list(papers: &[Paper]) -> String {

@@ -1,34 +1,36 @@
 //! Published figures, and the named experiments that reproduce them.
 //!
-//! The data is in `papers/*.toml`, one file per paper, with the table, figure or section of each
+//! The data is in `data/*.toml`, one file per paper, with the table, figure or section of each
 //! number. Numbers that the source calls approximate, or that were read off a plot, are marked.
 
 mod bare;
+mod metric;
 mod table;
 mod ways;
 
 use std::{collections::BTreeSet, fmt};
 
-use serde::{Deserialize, Serialize};
+use quorate_bench::{device::Device, lan::Lan, report::Comparison, row::Row, wan::Profile};
+use serde::Deserialize;
 
 pub use bare::Bare;
-pub use table::{Cell, CellMetric, Table};
+pub use metric::Metric;
+pub use table::{Cell, Table};
 pub use ways::{PlaneAndDevice, Ways};
 
-use crate::{device::Device, figure::round, lan::Lan, row::Row, wan::Profile};
-
 const FILES: [(&str, &str); 5] = [
-    ("kernel-paxos", include_str!("../papers/kernel-paxos.toml")),
-    ("caans", include_str!("../papers/caans.toml")),
-    ("jpaxos", include_str!("../papers/jpaxos.toml")),
-    ("zero-copy-paxos", include_str!("../papers/zero-copy-paxos.toml")),
-    ("ring-paxos", include_str!("../papers/ring-paxos.toml")),
+    ("kernel-paxos", include_str!("../data/kernel-paxos.toml")),
+    ("caans", include_str!("../data/caans.toml")),
+    ("jpaxos", include_str!("../data/jpaxos.toml")),
+    ("zero-copy-paxos", include_str!("../data/zero-copy-paxos.toml")),
+    ("ring-paxos", include_str!("../data/ring-paxos.toml")),
 ];
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
     pub name: String,
+    #[expect(dead_code, reason = "required in the data, for its readers")]
     pub title: String,
     /// Machines and network used in the paper.
     pub setup: String,
@@ -224,47 +226,6 @@ pub struct Figure {
     pub link: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Metric {
-    Throughput,
-    /// Highest throughput over all rows.
-    ThroughputMax,
-    P50Us,
-    P95Us,
-    P999Us,
-    MeanUs,
-    /// Lowest mean latency over all rows.
-    MeanUsMin,
-    /// Highest mean latency over all rows.
-    MeanUsMax,
-    DeviationUs,
-    SwitchesPerS,
-    /// Highest throughput with one batch in flight, relative to the overall highest.
-    WindowOneShare,
-    /// Smallest batch at which a window of two reaches 95 % of the highest throughput.
-    WindowTwoBatch,
-    /// Throughput with the largest window and batch, relative to the highest.
-    LargestShare,
-    /// Rate at each receiver with multicast, as a multiple of the rate with unicast.
-    TimesUnicast,
-    /// Highest loss over all offered loads.
-    LossMax,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
-    pub source: String,
-    /// Description of the system, quantity and conditions.
-    pub what: String,
-    pub published: f64,
-    pub unit: String,
-    /// Set if the published number is approximate, as in [`Figure::approximate`].
-    pub approximate: bool,
-    /// Number measured here; `None` if the row was not run or is invalid.
-    pub ours: Option<f64>,
-}
-
 /// Description of a contradiction in the data files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadData(String);
@@ -427,93 +388,6 @@ impl Figure {
             Metric::TimesUnicast | Metric::LossMax => bare::ours(self, rows.iter().filter(fits)),
             Metric::MeanUsMin => figures.reduce(f64::min),
             _ => figures.reduce(f64::max),
-        }
-    }
-}
-
-impl Metric {
-    /// Returns whether the metric exists only for bare senders and receivers.
-    const fn is_of_bare(self) -> bool {
-        matches!(self, Self::TimesUnicast | Self::LossMax)
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Throughput => "throughput",
-            Self::ThroughputMax => "greatest throughput",
-            Self::P50Us => "median latency",
-            Self::P95Us => "95th percentile",
-            Self::P999Us => "99.9th percentile",
-            Self::MeanUs => "mean latency",
-            Self::MeanUsMin => "least mean latency",
-            Self::MeanUsMax => "greatest mean latency",
-            Self::DeviationUs => "standard deviation",
-            Self::SwitchesPerS => "context switches of the leader",
-            Self::WindowOneShare => "window 1, of the greatest throughput",
-            Self::WindowTwoBatch => "smallest batch with which window 2 is at the greatest",
-            Self::LargestShare => "largest window and batch, of the greatest throughput",
-            Self::TimesUnicast => "throughput of multicast by that of unicast",
-            Self::LossMax => "greatest loss of all loads",
-        }
-    }
-
-    const fn unit(self) -> &'static str {
-        match self {
-            Self::Throughput | Self::ThroughputMax | Self::SwitchesPerS => "/s",
-            Self::WindowOneShare | Self::LargestShare => "of it",
-            Self::WindowTwoBatch => "bytes",
-            Self::TimesUnicast => "times",
-            Self::LossMax => "of what is sent",
-            Self::P50Us
-            | Self::P95Us
-            | Self::P999Us
-            | Self::MeanUs
-            | Self::MeanUsMin
-            | Self::MeanUsMax
-            | Self::DeviationUs => "µs",
-        }
-    }
-
-    fn of(self, row: &Row) -> Option<f64> {
-        Some(match self {
-            Self::Throughput | Self::ThroughputMax => row.achieved_per_s,
-            Self::P50Us => row.p50_us,
-            Self::P95Us => row.p95_us,
-            Self::P999Us => row.p999_us,
-            Self::MeanUs | Self::MeanUsMin | Self::MeanUsMax => row.mean_us,
-            Self::DeviationUs => row.deviation_us,
-            Self::SwitchesPerS => {
-                let mut roles = row.roles.iter();
-                roles.find(|role| role.role == "leader")?.switches_per_s
-            }
-            Self::WindowOneShare
-            | Self::WindowTwoBatch
-            | Self::LargestShare
-            | Self::TimesUnicast
-            | Self::LossMax => return None,
-        })
-    }
-
-    /// Computes the metric from all rows of a grid; `None` for other metrics.
-    #[expect(clippy::cast_precision_loss, reason = "a size")]
-    fn of_grid(self, rows: &[&Row]) -> Option<f64> {
-        let greatest_of = |rows: &mut dyn Iterator<Item = &&Row>| {
-            rows.map(|row| row.achieved_per_s).reduce(f64::max)
-        };
-        let greatest = greatest_of(&mut rows.iter())?;
-        let with = |window| rows.iter().filter(move |row| row.window == Some(window));
-        match self {
-            Self::WindowOneShare => Some(round(greatest_of(&mut with(1))? / greatest)),
-            Self::WindowTwoBatch => {
-                let full = with(2).filter(|row| row.achieved_per_s >= greatest * 0.95);
-                let batch = full.filter_map(|row| row.batch_bytes).min()?;
-                Some(batch as f64)
-            }
-            Self::LargestShare => {
-                let last = rows.iter().max_by_key(|row| (row.window, row.batch_bytes))?;
-                Some(round(last.achieved_per_s / greatest))
-            }
-            _ => None,
         }
     }
 }

@@ -1,25 +1,23 @@
-//! `quorate bench paper`: runs experiments from papers, and compares the published figures with
-//! ours.
+//! Runs an experiment, and compares the published figures with ours.
 
-use crate::{
+use quorate_bench::{
     load::Offer,
-    papers::{Kind, Paper, Service},
+    problem::Problem,
     report::Document,
     row::Setting,
+    run::{
+        ceilings::Ceilings,
+        measure::Bench,
+        series::{SHARES_PERCENT, greatest, share},
+        session::{NODES, Session},
+    },
 };
 
-pub use super::experiment::{Experiment, ExperimentOptions, PaperTime};
-use super::{
-    bare,
-    ceilings::Ceilings,
-    echo, failure, grid,
-    measure::Bench,
-    rates, segment,
-    series::{SHARES_PERCENT, greatest, share},
-    session::{NODES, Session},
-    ways,
+use crate::{
+    experiment::Experiment,
+    kinds::{bare, echo, failure, grid, rates, segment, ways},
+    published::{Kind, Paper, Service},
 };
-use crate::problem::Problem;
 
 impl Experiment<'_> {
     /// Checks that the durations suit the experiment.

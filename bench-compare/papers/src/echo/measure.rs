@@ -2,6 +2,7 @@
 //! the second's.
 
 use std::{
+    env,
     fs::File,
     io,
     os::fd::AsFd as _,
@@ -9,6 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_bench::{
+    problem::Problem,
+    repetition::{GENERATOR, Repetition, RoleUsage},
+    run::network::{far, lan::Bare},
+};
 use quorate_device::xdp::{Hook, Passing};
 use quorate_testbed::{
     segment::PEERS,
@@ -16,12 +22,7 @@ use quorate_testbed::{
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::{far, lan::Bare};
-use crate::{
-    echo::{self, Asking, Way},
-    problem::Problem,
-    repetition::{GENERATOR, Repetition, RoleUsage},
-};
+use super::{Asking, Way, run};
 
 /// Number and name of the server's network namespace.
 const SERVER: (u32, &str) = (1, "server");
@@ -29,16 +30,16 @@ const CLIENT: u32 = 2;
 
 /// Messages and durations of one repetition.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Load {
-    pub(in super::super) way: Way,
-    pub(in super::super) bytes: usize,
-    pub(in super::super) outstanding: u32,
-    pub(in super::super) warmup: Duration,
-    pub(in super::super) time: Duration,
+pub(crate) struct Load {
+    pub(crate) way: Way,
+    pub(crate) bytes: usize,
+    pub(crate) outstanding: u32,
+    pub(crate) warmup: Duration,
+    pub(crate) time: Duration,
 }
 
 /// Measures a repetition with a new server.
-pub(in super::super) fn measure(load: &Load) -> Result<Repetition, Problem> {
+pub(crate) fn measure(load: &Load) -> Result<Repetition, Problem> {
     let failed = |error: io::Error| Problem::io("measure an echo", &error);
     // When XDP returns frames from one end of a veth pair, the other end drops them unless a
     // program is attached there.
@@ -47,7 +48,8 @@ pub(in super::super) fn measure(load: &Load) -> Result<Repetition, Problem> {
         .transpose();
     let _passing = passing.map_err(|error| failed(io::Error::other(error)))?;
     let way = [format!("--way={}", load.way.name())];
-    let mut server = Bare::start(SERVER.0, "echo-server", load.time, &way)?;
+    let own = env::current_exe().map_err(failed)?;
+    let mut server = Bare::start_program(SERVER.0, &own, &["echo-server"], load.time, &way)?;
     let said = server.line().map_err(failed)?;
     let mac = said.parse().map_err(|_| {
         let why = format!("the server {} ended before it was ready", load.way.name());
@@ -78,7 +80,7 @@ fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
     let there = File::open(format!("/run/netns/n{CLIENT}"))?;
     move_into_link_name_space(there.as_fd(), Some(LinkNameSpaceType::Network))?;
     let mut before = None;
-    let (samples, lost) = echo::run(PEERS, asking, || before = Some(UsageReading::now(server)))?;
+    let (samples, lost) = run(PEERS, asking, || before = Some(UsageReading::now(server)))?;
     let after = UsageReading::now(server);
     let mut repetition = Repetition {
         counted: samples.completed,

@@ -3,13 +3,7 @@
 
 use std::time::Duration;
 
-use quorate_testbed::progress;
-
-use super::{
-    experiment::{Experiment, PaperTime},
-    session::Session,
-};
-use crate::{
+use quorate_bench::{
     emulated::Emulated,
     environment::Environment,
     lan::{
@@ -17,12 +11,18 @@ use crate::{
         figures::{BareSetting, Figures, Found},
     },
     load::Offer,
-    papers::Bare,
     probe::commit::SYSTEM,
     problem::{Kind as Why, Problem},
     repetition::Repetition,
     report::Document,
     row::{Row, Setting},
+    run::session::Session,
+};
+use quorate_testbed::progress;
+
+use crate::{
+    experiment::{Experiment, PaperTime},
+    published::Bare,
 };
 
 /// Default measured time. It is short because a bare program on a segment reaches its steady state
@@ -33,7 +33,7 @@ const TIME_MAX: Duration = Duration::from_secs(60);
 const REPEAT: u32 = 3;
 
 /// Checks the durations of an experiment with bare programs.
-pub(super) fn check(time: &PaperTime) -> Result<(), Problem> {
+pub(crate) fn check(time: &PaperTime) -> Result<(), Problem> {
     let times = [time.duration, time.warmup].into_iter().flatten();
     if times.into_iter().any(|time| time > TIME_MAX) {
         let seconds = TIME_MAX.as_secs();
@@ -44,7 +44,7 @@ pub(super) fn check(time: &PaperTime) -> Result<(), Problem> {
 }
 
 /// Runs each group of the experiment for the requested number of repetitions.
-pub(super) fn run(
+pub(crate) fn run(
     experiment: &Experiment<'_>,
     bare: &Bare,
     session: &Session,
@@ -116,7 +116,7 @@ fn repetition(found: &Found) -> Repetition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lan::receiver::Reception;
+    use quorate_bench::lan::receiver::Reception;
 
     #[test]
     fn a_row_is_of_the_slowest_receiver() {

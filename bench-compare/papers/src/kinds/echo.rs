@@ -1,16 +1,8 @@
-//! Experiments of the kind [`Kind::Echo`](crate::papers::Kind): bare echoes, in user space and in
-//! the kernel.
+//! Bare echoes, in user space and in the kernel.
 
 use std::time::Duration;
 
-use quorate_testbed::progress;
-
-use super::{
-    experiment::{Experiment, PaperTime},
-    network::echo,
-};
-use crate::{
-    echo::Way,
+use quorate_bench::{
     environment::Environment,
     load::Offer,
     probe::commit::SYSTEM,
@@ -18,6 +10,15 @@ use crate::{
     repetition::Repetition,
     report::Document,
     row::{Row, Setting},
+};
+use quorate_testbed::progress;
+
+use crate::{
+    echo::{
+        Way,
+        measure::{Load, measure},
+    },
+    experiment::{Experiment, PaperTime},
 };
 
 /// Default measured time. It is short because a bare program reaches its steady state at once.
@@ -27,7 +28,7 @@ const REPEAT: u32 = 5;
 
 /// Runs the experiment. The transports are measured in turn, so that other load on the machine
 /// affects all of them equally.
-pub(super) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Result<(), Problem> {
+pub(crate) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Result<(), Problem> {
     let time = &experiment.wish.time;
     let all = &experiment.run.clients[..];
     let windows = match all {
@@ -83,14 +84,14 @@ impl Echoed {
         if self.refused.is_some() {
             return Ok(());
         }
-        let load = echo::Load {
+        let load = Load {
             way: self.way,
             bytes: self.bytes,
             outstanding: self.outstanding,
             warmup: time.warmup.unwrap_or(WARMUP),
             time: time.duration.unwrap_or(MEASURE),
         };
-        match echo::measure(&load) {
+        match measure(&load) {
             Ok(repetition) => self.all.push(repetition),
             Err(problem) if self.way.hook.is_some() => self.refused = Some(problem.message),
             Err(problem) => return Err(problem),

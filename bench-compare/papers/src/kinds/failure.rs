@@ -6,28 +6,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_core::record::Class;
-use quorate_testbed::progress;
-
-use crate::{
+use quorate_bench::{
     device::Device,
     figure::{median, round},
     load::Offer,
+    problem::{Kind, Problem},
     repetition::Repetition,
     report::Document,
     row::{Row, Setting},
+    run::{
+        Time,
+        ceilings::Ceilings,
+        measure::{Bench, cut_short, nanos, unreachable},
+        readings::{Readings, UsageDelta},
+        session::{Place, Session},
+    },
     samples::Samples,
 };
+use quorate_core::record::Class;
+use quorate_testbed::progress;
 
-use super::{
-    Time,
-    ceilings::Ceilings,
-    experiment::Experiment,
-    measure::{Bench, cut_short, nanos, unreachable},
-    readings::{Readings, UsageDelta},
-    session::{Place, Session},
-};
-use crate::problem::{Kind, Problem};
+use crate::experiment::Experiment;
 
 /// Time after the kill that is counted neither in the rate before the kill nor in the rate after
 /// it.
@@ -62,7 +61,7 @@ impl Victim {
 }
 
 /// Checks that the duration suffices to measure the rates before and after the kill.
-pub(super) fn check(time: &Time) -> Result<(), Problem> {
+pub(crate) fn check(time: &Time) -> Result<(), Problem> {
     if time.duration >= DURATION_MIN {
         return Ok(());
     }
@@ -74,7 +73,7 @@ pub(super) fn check(time: &Time) -> Result<(), Problem> {
 }
 
 /// Adds a row for each victim, with a new cluster for each repetition.
-pub(super) fn run(
+pub(crate) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
     document: &mut Document,
@@ -124,7 +123,10 @@ fn row(
     for number in 1..=time.repeat {
         let measured = experiment
             .bench_with(session, flags)
-            .map(|bench| Bench { device, ..bench })
+            .map(|mut bench| {
+                bench.device = device;
+                bench
+            })
             .and_then(|bench| repetition(&bench, session, &setting, victim, moments));
         let repetition = match measured {
             Ok(repetition) => repetition,

@@ -3,24 +3,21 @@
 
 use std::time::Duration;
 
+use quorate_bench::{
+    load::Offer,
+    problem::{Kind as Why, Problem},
+    report::Document,
+    row::{Batching, Row, Setting},
+    run::{Time, session::Session, wan::ceilings},
+    wan::Measured,
+};
 use quorate_testbed::progress;
 
 use crate::{
-    fit::{Parameters, Point as Seen, Predicted, errors},
-    load::Offer,
-    papers::{Kind, Point},
-    report::Document,
-    row::{Batching, Row, Setting},
-    wan::Measured,
-};
-
-use super::{
-    Time,
     experiment::{Experiment, PaperTime},
-    session::Session,
-    wan::ceilings,
+    fit::{Parameters, Point as Seen, errors, predicted},
+    published::{Kind, Point},
 };
-use crate::problem::{Kind as Why, Problem};
 
 /// Maximum number of batches in flight that a node accepts, even if a model suggests more.
 const WINDOW_MAX: u32 = 64;
@@ -50,7 +47,7 @@ struct Cell {
     batching: Batching,
 }
 
-pub(super) fn run(
+pub(crate) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
     document: &mut Document,
@@ -223,14 +220,14 @@ fn compare(experiment: &Experiment<'_>, link: Measured, document: &mut Document)
         };
         let (size, commands) = (point.value_bytes as f64, point.commands() as f64);
         let windows = || rows.iter().filter_map(|row| row.window);
-        let predicted = windows()
+        let expected = windows()
             .map(|window| {
                 let window = f64::from(window);
                 parameters.predict(size, commands, window, clients).throughput
             })
             .fold(0.0, f64::max);
         let instance = parameters.instance(size, commands);
-        let one = Predicted::new(point.name(), predicted, measured, &instance);
+        let one = predicted(point.name(), expected, measured, &instance);
         document.predictions.push(one);
         let good = rows.iter().filter(|row| row.achieved_per_s >= measured * AS_GOOD);
         let least = good.filter_map(|row| row.window).min().unwrap_or(0);

@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
+use quorate_bench::{
+    problem::{Kind as Why, Problem},
+    report::Document,
+    run::{
+        Time,
+        session::Session,
+        stream::{Load, Nodes, StreamBench},
+    },
+    stream::speech::Speech,
+};
 use quorate_core::record::Class;
 use quorate_testbed::progress;
 
 use crate::{
-    papers::Cell,
-    problem::{Kind as Why, Problem},
-    report::Document,
-    stream::speech::Speech,
-};
-
-use super::{
-    Time,
     experiment::{Experiment, PaperTime},
-    session::Session,
-    stream::{Nodes, StreamBench},
-    stream_load::Load,
+    published::Cell,
 };
 
 /// Runs the experiment. As in the paper, all cells use the same three nodes, one of which takes
 /// part only if one of the other two fails.
-pub(super) fn run(
+pub(crate) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
     document: &mut Document,
@@ -53,7 +53,7 @@ pub(super) fn run(
             outstanding: None,
             gather: false,
         };
-        bench.row(&experiment.scenario.name, &load, None, document)?;
+        bench.row_alone(&experiment.scenario.name, &load, document)?;
     }
     session.end();
     document.notes.push(

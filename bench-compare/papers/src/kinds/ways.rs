@@ -1,25 +1,27 @@
-//! Experiments of the kind [`Kind::Ways`](crate::papers::Kind), which apply the same loads to nodes
-//! with different planes and devices, on segments of different link speeds.
+//! The same loads applied to nodes with different planes and devices, on segments of different link
+//! speeds.
 
 use std::time::Duration;
 
-use quorate_testbed::progress;
-
-use super::{
-    Time,
-    ceilings::Ceilings,
-    experiment::{Experiment, PaperTime},
-    measure::{Bench, cut_short},
-    session::{NO_DEVICE, NODES, Session},
-};
-use crate::{
+use quorate_bench::{
     lan::Lan,
     load::Offer,
-    papers::{Metric, PlaneAndDevice, Ways},
     problem::Problem,
     repetition::{GENERATOR, Repetition},
     report::Document,
     row::{Row, Setting},
+    run::{
+        Time,
+        ceilings::Ceilings,
+        measure::{Bench, cut_short},
+        session::{NO_DEVICE, NODES, Session},
+    },
+};
+use quorate_testbed::progress;
+
+use crate::{
+    experiment::{Experiment, PaperTime},
+    published::{Metric, PlaneAndDevice, Ways},
 };
 
 /// Default measured time. It is short because there are many rows and all processes share one
@@ -31,7 +33,7 @@ const WARMUP: Duration = Duration::from_millis(500);
 const FRAMES: &str = "frames0";
 
 /// Returns the requested durations, with defaults for those not requested.
-pub(super) fn time(given: &PaperTime) -> Time {
+pub(crate) fn time(given: &PaperTime) -> Time {
     let usual = given.usual();
     Time {
         duration: given.duration.unwrap_or(MEASURE),
@@ -43,7 +45,7 @@ pub(super) fn time(given: &PaperTime) -> Time {
 /// Runs the experiment. In each round, every combination is measured once on new nodes, so that
 /// other load on the machine affects all of them equally and the contents of their logs are
 /// similar.
-pub(super) fn run(
+pub(crate) fn run(
     experiment: &Experiment<'_>,
     ways: &Ways,
     session: &mut Session,

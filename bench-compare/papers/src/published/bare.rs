@@ -1,14 +1,14 @@
 //! Experiments without nodes: groups of bare senders and receivers, and published figures about
 //! such groups.
 
-use serde::Deserialize;
-
-use super::{Figure, Kind, Metric, Run, Service};
-use crate::{
+use quorate_bench::{
     figure::round,
     lan::{DATAGRAM_BYTES, Way, figures::BareSetting, sender::AT_ONCE},
     row::Row,
 };
+use serde::Deserialize;
+
+use super::{Figure, Kind, Metric, Run, Service};
 
 /// Maximum number of senders in one experiment, because they share one machine.
 const SENDERS_MAX: u32 = 8;
@@ -163,14 +163,15 @@ pub(super) fn ours<'a>(figure: &Figure, rows: impl Iterator<Item = &'a Row>) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{
+    use quorate_bench::{
         environment::Environment,
         lan::{Lan, figures::Figures, figures::Found, receiver::Reception},
         load::Offer,
         repetition::Repetition,
         row::Setting,
     };
+
+    use super::*;
 
     fn bare() -> Bare {
         Bare {

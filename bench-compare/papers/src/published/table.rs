@@ -1,11 +1,8 @@
 //! Complete tables from a paper. If a table has a metric, each number is compared with the number
 //! measured here.
 
+use quorate_bench::{figure::round, report::Comparison, row::Row};
 use serde::Deserialize;
-
-use super::Comparison;
-use crate::figure::round;
-use crate::row::Row;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -162,7 +159,7 @@ fn whole(rate: f64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
+    use quorate_bench::{
         environment::Environment,
         load::Offer,
         repetition::Repetition,

@@ -1,14 +1,14 @@
 //! Experiments that compare the planes and devices of nodes, on segments of one or several speeds,
 //! and bare echoes.
 
+use quorate_bench::{
+    device::{BY_FRAMES, Device, plane_and_device},
+    lan::Lan,
+};
 use serde::Deserialize;
 
 use super::{Figure, Kind, Run};
-use crate::{
-    device::{BY_FRAMES, Device, plane_and_device},
-    echo,
-    lan::Lan,
-};
+use crate::echo;
 
 /// Planes that an experiment may name, because they need nothing but a segment.
 const PLANES: [&str; 4] = ["tcp", "udp", "multicast", "ethernet"];

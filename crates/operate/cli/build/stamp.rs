@@ -28,8 +28,6 @@ const MADE_OF: [&str; 8] = [
     ":(glob)crates/*/*/build/**",
     ":(glob)crates/*/*/src/**",
 ];
-/// Folder of data that is compiled into the program.
-const DATA: &str = "crates/proof/bench/papers";
 /// Git option that fixes the number of digits, so that it is the same in all clones.
 const DIGITS: &str = "--short=10";
 
@@ -41,7 +39,7 @@ pub(crate) fn commit(root: &Path) -> Option<String> {
         return None;
     }
     let commit = git(root, &["rev-parse", DIGITS, "HEAD"])?;
-    let asked = |arguments: &[&str]| git(root, &[arguments, &["--"], &MADE_OF, &[DATA]].concat());
+    let asked = |arguments: &[&str]| git(root, &[arguments, &["--"], &MADE_OF].concat());
     let changed = asked(&["diff", "--name-only", "HEAD"]);
     let new = asked(&["ls-files", "--others", "--exclude-standard"]);
     // If git fails, assume that files have changed.
@@ -87,7 +85,7 @@ pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
         ["Cargo.toml", "build.rs", "build", "src"].map(|part| one.path().join(part))
     });
     all.extend(parts);
-    let others = ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", ".cargo", DATA];
+    let others = ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", ".cargo"];
     all.extend(others.map(|path| root.join(path)));
     all.retain(|path| path.exists());
     all

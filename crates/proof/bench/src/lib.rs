@@ -6,10 +6,11 @@
 //! streams), [`quorate_testbed::usage`] and [`environment`] (costs, and the machine they were
 //! measured on), [`repetition`] and [`row`] (repetitions become a row of [`figure`]s), [`report`]
 //! (rows become JSON, CSV and HTML). Further: [`life`] (the hops of one command), [`probe`] (limits
-//! of the machine), [`wan`] and [`lan`] (capacity of [`emulated`] networks), [`papers`] (published
-//! figures), [`fit`] (the papers' model with our parameters), `quorate_node::log_service` with its
-//! frames (the stateless service run by `quorate bench log`), and [`introduction`] (status of a
-//! running service). [`run`] starts nodes and combines all of this.
+//! of the machine), [`wan`] and [`lan`] (capacity of [`emulated`] networks),
+//! `quorate_node::log_service` with its frames (the stateless service run by `quorate bench log`),
+//! and [`introduction`] (status of a running service). [`run`] starts nodes and combines all of
+//! this. Published experiments and their figures are in `bench-compare/papers`, which uses this
+//! crate.
 #![forbid(unsafe_code)]
 
 mod by_frames;
@@ -17,18 +18,15 @@ pub mod connection;
 pub mod device;
 pub mod doctor;
 pub mod door;
-pub mod echo;
 pub mod emulated;
 pub mod environment;
 pub mod fault;
 pub mod figure;
-pub mod fit;
 pub mod generator;
 pub mod lan;
 pub mod life;
 pub mod listener;
 pub mod load;
-pub mod papers;
 pub mod probe;
 pub mod protocol;
 pub mod repetition;

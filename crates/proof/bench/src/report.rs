@@ -1,6 +1,7 @@
 //! Report: a document of rows, in three formats: JSON for programs, CSV for spreadsheets, HTML for
 //! people.
 
+mod compared;
 mod csv;
 mod html;
 mod lanes;
@@ -9,12 +10,10 @@ mod svg;
 
 use serde::Serialize;
 
+pub use compared::{Comparison, Predicted};
 pub use svg::escaped;
 
-use crate::{
-    environment::Environment, fit::Predicted, life::Life, papers::Comparison, probe::Ceiling,
-    row::Row,
-};
+use crate::{environment::Environment, life::Life, probe::Ceiling, row::Row};
 
 /// Results of one run of the bench.
 #[derive(Clone, Debug, Serialize)]

@@ -166,7 +166,7 @@ impl Samples {
     /// Returns the replies per second in the bars that lie entirely between `from` and `to`,
     /// because partial bars would distort the rate.
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-    pub(crate) fn rate_between(&self, from: Nanos, to: Nanos) -> f64 {
+    pub fn rate_between(&self, from: Nanos, to: Nanos) -> f64 {
         let bars = self.bars_between(from, to);
         let sum: u64 = bars.iter().copied().map(u64::from).sum();
         let nanos = bars.len().max(1) as u64 * BUCKET;

@@ -1,10 +1,9 @@
 //! `quorate bench`: measures a temporary or running cluster, and the machine.
 
-mod args;
+pub(crate) mod args;
 mod compare;
 mod finish;
-mod paper;
-mod part;
+pub(crate) mod part;
 mod publish;
 
 use std::{env, path::Path};
@@ -23,7 +22,7 @@ use quorate_testbed::interrupt;
 
 use args::FileArgs;
 use quorate_cli::{
-    output::{Exit, Problem, is_on},
+    output::{Exit, Output, Problem, is_on},
     signals,
 };
 
@@ -41,8 +40,9 @@ pub(crate) enum BenchCommand {
     Stream(args::StreamArgs),
     /// Measure the limits of this machine: bare programs without a protocol
     Probe(args::ProbeArgs),
-    /// Repeat an experiment from a paper and compare the figures
-    Paper(args::PaperArgs),
+    /// Experiments from papers, which are now a task of the source tree
+    #[command(hide = true)]
+    Paper(args::MovedArgs),
     /// Compare with other systems, in turns, on this machine (needs the source tree)
     Compare(args::CompareArgs),
     /// Measure the links of an emulated wide-area network; needs root
@@ -59,7 +59,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
         BenchCommand::Kv(args) => {
             let store = args.store.map(args::KvStore::name);
             let series = Series::kv(args.load.plain()?, args.time.plain(), store, args.reads)?;
-            measure(series.network(), &args.files, |document| series.run(document))
+            measure_here(series.network(), &args.files, |document| series.run(document))
         }
         BenchCommand::Log(args) => {
             let load = Load {
@@ -71,25 +71,25 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
             if let Some(picture) = &args.trace {
                 return trace(&series, picture, &args.files);
             }
-            measure(series.network(), &args.files, |document| series.run(document))
+            measure_here(series.network(), &args.files, |document| series.run(document))
         }
         BenchCommand::Stream(args) => {
             let wish = args.plain();
             wish.check()?;
-            measure(None, &args.files, |document| wish.run(document))
+            measure_here(None, &args.files, |document| wish.run(document))
         }
-        BenchCommand::Probe(args) => measure(None, &args.files, |document| {
+        BenchCommand::Probe(args) => measure_here(None, &args.files, |document| {
             if args.stream {
                 args.of_streams().run(document)
             } else {
                 probe::run(&args.plain(), document)
             }
         }),
-        BenchCommand::Paper(args) => paper::run(args),
+        BenchCommand::Paper(args) => Ok(moved(args)),
         BenchCommand::Compare(args) => compare::run(args),
         BenchCommand::Wan(args) => {
             let profile = args.profile.profile();
-            measure(Some(Emulated::Wan(profile)), &args.files, |document| {
+            measure_here(Some(Emulated::Wan(profile)), &args.files, |document| {
                 wan::run(profile, document)
             })
         }
@@ -97,9 +97,28 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
     }
 }
 
+/// Reports that the command has become `cargo xtask papers`.
+fn moved(args: &args::MovedArgs) -> Exit {
+    let what = "the papers' experiments are no command of quorate any more";
+    let command = format!("cargo xtask papers {}", args.words.join(" "));
+    let hint = format!("in a checkout of Quorate: {}", command.trim_end());
+    let json = args.words.iter().any(|word| word == "--json");
+    Output { json }.problem(&Problem::new(Exit::Usage, "moved", what).hint(hint))
+}
+
+/// Runs a measurement as a command of `quorate`.
+fn measure_here(
+    network: Option<Emulated>,
+    files: &FileArgs,
+    run: impl FnOnce(&mut Document) -> Result<(), quorate_bench::problem::Problem>,
+) -> Result<Exit, Problem> {
+    measure("quorate", network, files, run)
+}
+
 /// Enters the emulated network if one is requested, runs the measurement, and publishes its
-/// results.
-fn measure(
+/// results. `program` begins the command line that the report names.
+pub fn measure(
+    program: &str,
     network: Option<Emulated>,
     files: &FileArgs,
     run: impl FnOnce(&mut Document) -> Result<(), quorate_bench::problem::Problem>,
@@ -107,12 +126,12 @@ fn measure(
     if network.is_some() {
         let no_skips = env::var(NO_SKIPS).is_ok_and(|value| is_on(&value));
         if let Some(why) = network::enter(no_skips)? {
-            return publish::skip(&why, files);
+            return publish::skip(program, &why, files);
         }
     }
     publish::check(files)?;
     signals::end_at_first(interrupt::clean_up)?;
-    let mut document = publish::document();
+    let mut document = publish::document(program);
     let measured = run(&mut document);
     finish::finish(document, files, measured.map_err(Problem::from))
 }
@@ -121,7 +140,7 @@ fn measure(
 fn trace(series: &Series, picture: &Path, files: &FileArgs) -> Result<Exit, Problem> {
     publish::check_file(picture)?;
     let mut drawn = Ok(());
-    let exit = measure(series.network(), files, |document| {
+    let exit = measure_here(series.network(), files, |document| {
         let traced = series.trace(document);
         if !document.lives.is_empty() {
             drawn = publish::write_file(picture, &document.svg());

@@ -1,6 +1,8 @@
-//! The `quorate-tools` binary, with the commands that need the load generator, the simulator or the
-//! doctor's probes. `quorate` runs this binary for these commands, so the help texts call the
-//! program `quorate`.
+//! Commands that need the load generator, the simulator or the doctor's probes. `quorate` runs the
+//! binary `quorate-tools` for these commands, so the help texts call the program `quorate`.
+//!
+//! The papers' experiments (`bench-compare/papers`) share the flags and the output of `quorate
+//! bench`: see [`measure`].
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -45,7 +47,15 @@ enum Command {
     Man(manual::ManArgs),
 }
 
-fn main() -> ExitCode {
+pub use bench::{
+    args::{FileArgs, Wan, flush, time},
+    measure,
+    part::die_with_parent,
+};
+
+/// Runs the program `quorate-tools`.
+#[must_use]
+pub fn main() -> ExitCode {
     let words = quorate_cli::arguments(env::args_os().collect(), &Cli::command());
     let mut cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,

@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 
 use super::{
-    Document, segment,
+    Document,
+    compared::{Comparison, Predicted},
+    segment,
     svg::{Axis, Chart, Scale, Series, escaped},
 };
-use crate::{fit::Predicted, papers::Comparison, probe::commit::SYSTEM as BARE, row::Row};
+use crate::{probe::commit::SYSTEM as BARE, row::Row};
 
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:24px auto;\
 padding:0 16px;color:#111;background:#fff}h1{font-size:22px}h2{font-size:17px;margin-top:32px}\

@@ -23,7 +23,7 @@ const WARMUP: Duration = Duration::from_millis(300);
 const REPEAT_MAX: u32 = 5;
 
 /// Ceilings that were already measured, so that none is measured twice.
-pub(super) struct Ceilings {
+pub struct Ceilings {
     launcher: Launcher,
     folder: PathBuf,
     environment: Environment,
@@ -35,11 +35,7 @@ pub(super) struct Ceilings {
 impl Ceilings {
     /// Creates an empty set of ceilings, to be measured for the time of a row but at most
     /// [`MEASURE_MAX`].
-    pub(super) fn new(
-        session: &Session,
-        time: &Time,
-        environment: Environment,
-    ) -> Result<Self, Problem> {
+    pub fn new(session: &Session, time: &Time, environment: Environment) -> Result<Self, Problem> {
         Ok(Self {
             launcher: launcher()?,
             folder: session.folder().to_owned(),
@@ -52,7 +48,7 @@ impl Ceilings {
 
     /// Returns the ceiling in commands per second; `None` if a bare program does not support the
     /// parameters.
-    pub(super) fn of(
+    pub fn of(
         &mut self,
         value_bytes: usize,
         window: u32,
@@ -98,7 +94,7 @@ impl Ceilings {
     }
 
     /// Returns the rows of all measured ceilings, in the order of measurement.
-    pub(super) fn into_rows(self) -> impl Iterator<Item = Row> {
+    pub fn into_rows(self) -> impl Iterator<Item = Row> {
         self.known.into_iter().filter_map(|(_, row)| row)
     }
 }

@@ -31,7 +31,7 @@ use super::{
     Time,
     network::Network,
     readings::{Readings, UsageDelta},
-    session::Cluster,
+    session::{Cluster, Session},
     syscalls,
 };
 use crate::problem::{Kind, Problem};
@@ -48,7 +48,7 @@ const PROGRESS: Duration = Duration::from_millis(250);
 const SYSCALLS: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Service {
+pub enum Service {
     Kv,
     Log,
 }
@@ -64,22 +64,22 @@ impl Service {
 
 /// Nodes to measure, with the clients and durations to use.
 #[derive(Clone, Debug)]
-pub(super) struct Bench {
+pub struct Bench {
     pub(super) service: Service,
     /// Nodes started by the bench; `None` for a running cluster.
-    pub(super) cluster: Option<Cluster>,
+    pub cluster: Option<Cluster>,
     /// Client addresses of a running cluster; empty if the bench started the nodes.
     pub(super) doors: Vec<Door>,
     /// Process ids of a running cluster's nodes on this machine; `None` if one of them is unknown.
     pub(super) connected: Option<Vec<u32>>,
-    pub(super) time: Time,
+    pub time: Time,
     pub(super) environment: Environment,
     /// Emulated network between nodes started by the bench, if any.
     pub(super) network: Option<Arc<Network>>,
     /// Device that nodes started by the bench must use.
-    pub(super) device: Option<Device>,
+    pub device: Option<Device>,
     /// Network interface of a client that sends frames to devices; `None` for other clients.
-    pub(super) frames: Option<String>,
+    pub frames: Option<String>,
     /// Durability class of the acknowledgements that clients request.
     pub(super) class: AnswerClass,
 }
@@ -99,9 +99,27 @@ pub(super) fn processes(doors: &[Door]) -> Option<Vec<u32>> {
 }
 
 impl Bench {
+    /// Returns a bench of nodes that were started for it. Clients ask for the cluster's class, and
+    /// nodes need no device.
+    #[must_use]
+    pub fn of_own(service: Service, cluster: Cluster, time: Time, session: &Session) -> Self {
+        Self {
+            service,
+            cluster: Some(cluster),
+            doors: Vec::new(),
+            connected: None,
+            time,
+            environment: Environment::now(),
+            network: session.network(),
+            device: None,
+            frames: None,
+            class: Asked::Group,
+        }
+    }
+
     /// Measures all repetitions of a setting. If one fails, adds the earlier ones to the document
     /// as an invalid row.
-    pub(super) fn row(&self, setting: &Setting, document: &mut Document) -> Result<Row, Problem> {
+    pub fn row(&self, setting: &Setting, document: &mut Document) -> Result<Row, Problem> {
         let leader = self.ready()?;
         let mut all = Vec::new();
         if let Err(problem) = self.repetitions(setting, leader, &mut all) {
@@ -124,7 +142,7 @@ impl Bench {
     }
 
     /// Measures more repetitions of a setting, for rows that are measured in turn.
-    pub(super) fn more(&self, setting: &Setting, all: &mut Vec<Repetition>) -> Result<(), Problem> {
+    pub fn more(&self, setting: &Setting, all: &mut Vec<Repetition>) -> Result<(), Problem> {
         let leader = self.ready()?;
         self.repetitions(setting, leader, all)
     }
@@ -169,7 +187,7 @@ impl Bench {
     }
 
     /// Returns the leader, or 0 for a running cluster.
-    pub(super) fn leader(&self) -> Result<u32, Problem> {
+    pub fn leader(&self) -> Result<u32, Problem> {
         self.cluster.as_ref().map_or(Ok(0), Cluster::leader)
     }
 
@@ -187,7 +205,7 @@ impl Bench {
         doors.into_iter().map(|door| door.class(self.class, speaks)).collect()
     }
 
-    pub(super) fn plan(&self, setting: &Setting) -> Plan {
+    pub fn plan(&self, setting: &Setting) -> Plan {
         Plan {
             offer: setting.offer,
             connections: setting.connections,
@@ -233,7 +251,7 @@ impl Bench {
         Ok(repetition)
     }
 
-    pub(super) fn start(
+    pub fn start(
         &self,
         plan: Plan,
         setting: &Setting,
@@ -298,7 +316,7 @@ impl Bench {
 }
 
 /// Returns a row about the repetitions that preceded a failure; `None` if there are none.
-pub(super) fn cut_short(
+pub fn cut_short(
     setting: &Setting,
     environment: &Environment,
     all: &[Repetition],
@@ -347,7 +365,7 @@ pub(super) fn trouble(samples: &Samples) -> String {
     format!("; NO RESULT: {} errors, {} replies lost ({words})", samples.errors, samples.lost)
 }
 
-pub(super) fn unreachable(error: Option<io::Error>) -> Problem {
+pub fn unreachable(error: Option<io::Error>) -> Problem {
     let error = error.map_or_else(|| "no reason given".to_owned(), |error| error.to_string());
     let what = format_args!("cannot generate the load: {error}");
     Problem::new(Kind::Unreachable, "unreachable", what).hint(
@@ -355,6 +373,6 @@ pub(super) fn unreachable(error: Option<io::Error>) -> Problem {
     )
 }
 
-pub(super) fn nanos(time: Duration) -> u64 {
+pub fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -21,7 +21,7 @@ const WAIT: Duration = Duration::from_secs(3);
 
 /// Values of all counters at one time.
 #[derive(Clone, Debug)]
-pub(super) struct Readings {
+pub struct Readings {
     completed: u64,
     /// Nodes started by the bench; empty for a running cluster.
     nodes: Vec<Node>,
@@ -65,7 +65,7 @@ impl Counts {
 
 impl Readings {
     /// Reads all counters. `cluster` is `None` if the bench did not start the nodes.
-    pub(super) fn take(cluster: Option<&Cluster>, completed: u64) -> Self {
+    pub fn take(cluster: Option<&Cluster>, completed: u64) -> Self {
         let members = cluster.map_or(&[][..], |cluster| &cluster.members);
         // Reads the fast values first, close to the time of `completed`.
         let usages: Vec<Usage> =
@@ -90,7 +90,7 @@ impl Readings {
         self
     }
 
-    pub(super) fn without(&self, node: u32) -> Self {
+    pub fn without(&self, node: u32) -> Self {
         let mut others = self.clone();
         others.nodes.retain(|other| other.node != node);
         others
@@ -99,7 +99,7 @@ impl Readings {
 
 /// Resource usage and work between two readings.
 #[derive(Clone, Debug)]
-pub(super) struct UsageDelta {
+pub struct UsageDelta {
     counted: u64,
     /// Resource usage by role; `None` if the bench did not start the nodes.
     nodes: Option<Vec<(&'static str, Usage)>>,
@@ -119,7 +119,7 @@ pub(super) struct UsageDelta {
 impl UsageDelta {
     /// Returns the difference between two readings. `leader` led during that time; `None` if no
     /// node did.
-    pub(super) fn between(before: &Readings, after: &Readings, leader: Option<u32>) -> Self {
+    pub fn between(before: &Readings, after: &Readings, leader: Option<u32>) -> Self {
         let since = |node: &Node| {
             let later = after.nodes.iter().find(|later| later.node == node.node);
             later.map_or_else(Usage::default, |later| later.usage.since(node.usage))
@@ -179,7 +179,7 @@ impl UsageDelta {
     }
 
     /// Combines the differences of two consecutive periods.
-    pub(super) fn then(self, next: Self) -> Self {
+    pub fn then(self, next: Self) -> Self {
         let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
         let nodes = self.nodes.zip(next.nodes);
         let machine = self.machine.zip(next.machine);
@@ -206,7 +206,7 @@ impl UsageDelta {
         Some(end.foreign_share(begin, own_s))
     }
 
-    pub(super) fn fill(&self, repetition: &mut Repetition) {
+    pub fn fill(&self, repetition: &mut Repetition) {
         let role = |role: &str, usage: Usage| RoleUsage { role: role.to_owned(), usage };
         repetition.counted = self.counted;
         if let Some(nodes) = &self.nodes {

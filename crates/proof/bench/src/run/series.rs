@@ -35,7 +35,7 @@ use crate::problem::Problem;
 /// Numbers of outstanding commands measured in a series.
 const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
 /// Percentages of the highest throughput at which a series measures latency.
-pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
+pub const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
 
 /// A load, and the nodes that serve it.
 #[derive(Clone, Debug)]
@@ -555,14 +555,14 @@ fn info(service: Service, load: &Load) -> Result<Info, Problem> {
 
 /// Highest throughput found by [`greatest`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Greatest {
-    pub(super) per_second: f64,
+pub struct Greatest {
+    pub per_second: f64,
     /// Number of outstanding commands at which it was reached; `None` in an open loop.
-    pub(super) window: Option<u32>,
+    pub window: Option<u32>,
 }
 
 /// Returns the highest throughput of all valid rows.
-pub(super) fn greatest(rows: &[Row]) -> Option<Greatest> {
+pub fn greatest(rows: &[Row]) -> Option<Greatest> {
     let results = rows.iter().filter(|row| row.valid);
     let best = results.max_by(|a, b| a.achieved_per_s.total_cmp(&b.achieved_per_s))?;
     Some(Greatest { per_second: best.achieved_per_s, window: best.outstanding })
@@ -590,7 +590,7 @@ fn is_durable(class: &str) -> Option<bool> {
     clippy::cast_precision_loss,
     reason = "a rate is far below 2^53"
 )]
-pub(super) fn share(per_second: f64, percent: u64) -> u64 {
+pub fn share(per_second: f64, percent: u64) -> u64 {
     ((per_second * percent as f64 / 100.0) as u64).max(1)
 }
 

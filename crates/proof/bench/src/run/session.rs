@@ -29,9 +29,9 @@ use crate::{
 };
 
 /// Code of the problem reported if a node does not use its device.
-pub(super) const NO_DEVICE: &str = "no_device";
+pub const NO_DEVICE: &str = "no_device";
 /// Number of nodes in a cluster, unless an experiment needs a different number.
-pub(super) const NODES: u32 = 3;
+pub const NODES: u32 = 3;
 /// Maximum time to wait for a leader and for devices.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Timeout for a request to a node's admin server.
@@ -39,7 +39,7 @@ const WAIT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A temporary folder, and the nodes whose data is in it.
-pub(super) struct Session {
+pub struct Session {
     nodes: Nodes,
     booted: u32,
     voters: u32,
@@ -48,17 +48,17 @@ pub(super) struct Session {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cluster {
-    pub(super) members: Vec<Place>,
+pub struct Cluster {
+    pub members: Vec<Place>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) node: u32,
+pub struct Place {
+    pub node: u32,
     pub(super) process: u32,
     pub(super) auxiliary: bool,
     pub(super) learner: bool,
-    pub(super) client: SocketAddr,
+    pub client: SocketAddr,
     /// Address for byte-stream writers that use the framed protocol.
     pub(super) stream: String,
     /// Address for byte-stream writers that use the raw protocol; empty if the node has none.
@@ -79,7 +79,7 @@ impl Session {
     }
 
     /// Returns a session for up to `room` nodes, including learners.
-    pub(super) fn with_room(kind: Option<Emulated>, room: u32) -> Result<Self, Problem> {
+    pub fn with_room(kind: Option<Emulated>, room: u32) -> Result<Self, Problem> {
         let nodes = Nodes::none("quorate-bench-")
             .map_err(|error| Problem::io("make a temporary folder", &error))?;
         let network = kind.map(|kind| Network::new(kind, room));
@@ -87,7 +87,7 @@ impl Session {
     }
 
     /// Returns the emulated network between the nodes; `None` for loopback.
-    pub(super) fn network(&self) -> Option<Arc<Network>> {
+    pub fn network(&self) -> Option<Arc<Network>> {
         self.network.clone()
     }
 
@@ -96,13 +96,13 @@ impl Session {
     }
 
     /// Stops the current nodes and starts three new ones with empty folders.
-    pub(super) fn boot(&mut self, flags: &[&str]) -> Result<Cluster, Problem> {
+    pub fn boot(&mut self, flags: &[&str]) -> Result<Cluster, Problem> {
         self.boot_some(NODES, None, flags)
     }
 
     /// Stops the current nodes and starts a given number of new ones. If requested, one of them is
     /// an auxiliary.
-    pub(super) fn boot_some(
+    pub fn boot_some(
         &mut self,
         nodes: u32,
         auxiliary: Option<u32>,
@@ -132,7 +132,7 @@ impl Session {
 
     /// Starts `count` learners in addition to the current nodes, and waits until they are caught
     /// up.
-    pub(super) fn join(&mut self, count: u32, flags: &[&str]) -> Result<Cluster, Problem> {
+    pub fn join(&mut self, count: u32, flags: &[&str]) -> Result<Cluster, Problem> {
         let folder = self.folder().join(format!("cluster-{}", self.booted));
         let program = program()?;
         let specs = match &self.network {
@@ -164,13 +164,13 @@ impl Session {
         Ok(Cluster { members: members.collect::<Result<_, Problem>>()? })
     }
 
-    pub(super) fn kill(&mut self, node: u32) -> Result<(), Problem> {
+    pub fn kill(&mut self, node: u32) -> Result<(), Problem> {
         let killed = self.nodes.kill(&[node]);
         killed.map_err(|error| Problem::io("kill a node", &error))
     }
 
     /// Kills the external processes of a node's device.
-    pub(super) fn kill_box(&mut self, node: u32) -> Result<(), Problem> {
+    pub fn kill_box(&mut self, node: u32) -> Result<(), Problem> {
         let node = self.nodes.node(node);
         let killed = node.and_then(|node| node.kill_children());
         killed.map_err(|error| Problem::io("kill a box", &error))
@@ -185,7 +185,7 @@ impl Session {
     }
 
     /// Reduces a node's link to a percentage of its capacity.
-    pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
+    pub fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
         let network = self.network.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         network.narrow(node, percent)
     }
@@ -199,7 +199,7 @@ impl Session {
     }
 
     /// Adds the last log lines of each node to a problem.
-    pub(super) fn with_last_words(&self, mut problem: Problem) -> Problem {
+    pub fn with_last_words(&self, mut problem: Problem) -> Problem {
         for node in self.nodes.all() {
             let words = node.last_words();
             if !words.is_empty() {
@@ -219,7 +219,7 @@ impl Session {
     }
 
     /// Kills the nodes and removes their folders.
-    pub(super) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.nodes.end();
         for number in 1..=self.booted {
             let _ = fs::remove_dir_all(self.folder().join(format!("cluster-{number}")));
@@ -229,7 +229,7 @@ impl Session {
 
 impl Cluster {
     /// Waits until all nodes agree on a leader, and returns the leader.
-    pub(super) fn leader(&self) -> Result<u32, Problem> {
+    pub fn leader(&self) -> Result<u32, Problem> {
         let admins: Vec<String> = self.members.iter().map(|place| place.admin.clone()).collect();
         let began = Instant::now();
         loop {
@@ -295,7 +295,7 @@ impl Cluster {
         answer.ok()?.json().ok()
     }
 
-    pub(super) fn without(&self, node: u32) -> Self {
+    pub fn without(&self, node: u32) -> Self {
         let left = self.members.iter().filter(|place| place.node != node);
         Self { members: left.cloned().collect() }
     }

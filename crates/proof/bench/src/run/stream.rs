@@ -113,7 +113,7 @@ impl StreamOptions {
 
 /// Nodes to which the writers write.
 #[derive(Debug)]
-pub(super) struct StreamBench {
+pub struct StreamBench {
     nodes: Nodes,
     cluster: Cluster,
     time: Time,
@@ -124,7 +124,7 @@ pub(super) struct StreamBench {
 }
 
 impl StreamBench {
-    pub(super) fn start(session: &mut Session, nodes: &Nodes, time: Time) -> Result<Self, Problem> {
+    pub fn start(session: &mut Session, nodes: &Nodes, time: Time) -> Result<Self, Problem> {
         let flush = format!("{}", flush_ms(nodes.disk_flush));
         let flags = [
             "--durability",
@@ -145,6 +145,16 @@ impl StreamBench {
             pin: None,
             repetitions: 0,
         })
+    }
+
+    /// Measures all repetitions of a load without a ceiling.
+    pub fn row_alone(
+        &mut self,
+        scenario: &str,
+        load: &Load,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        self.row(scenario, load, None, document)
     }
 
     /// Measures all repetitions of a load, alternating with those of the bare program, if there is

@@ -28,7 +28,7 @@ pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
 }
 
 /// Converts the measured link to ceilings for a report.
-pub(super) fn ceilings(link: Measured) -> [Ceiling; 2] {
+pub fn ceilings(link: Measured) -> [Ceiling; 2] {
     let ceiling = |name: &str, value: f64, unit: &str, p50_us| Ceiling {
         name: name.to_owned(),
         value: round(value),

@@ -5,17 +5,15 @@ use std::{env, fs, path::Path};
 use quorate_bench::{
     device::DeviceWork,
     environment::{Commit, Environment},
-    fit::Predicted,
     lan::{
         Lan, Way,
         figures::{BareSetting as OfSegment, Figures, Found},
         receiver::Reception,
     },
     load::Offer,
-    papers::Comparison,
     probe::Ceiling,
     repetition::{GENERATOR, Repetition, RoleUsage},
-    report::Document,
+    report::{Comparison, Document, Predicted},
     row::{Batching, Row, Setting},
     samples::Samples,
     schedule::SECOND,

@@ -8,13 +8,7 @@ use quorate_bench::{
     emulated::Emulated,
     fault::Fault,
     lan::Lan,
-    run::{
-        Time, bare_stream,
-        paper::{self, PaperTime},
-        probe,
-        series::Load,
-        stream,
-    },
+    run::{Time, bare_stream, probe, series::Load, stream},
     stream::speech::Speech,
     wan::Profile,
 };
@@ -358,21 +352,6 @@ impl TimeArgs {
     }
 }
 
-/// Durations of an experiment; each kind has its own defaults.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct PaperTimeArgs {
-    /// Measured time of each repetition [default: 10s; with a fixed batch 4s or longer]
-    #[arg(long, env = "QUORATE_DURATION", value_name = "TIME", value_parser = time)]
-    pub(crate) duration: Option<Duration>,
-    /// Warm-up before it, which is not measured [default: 2s; with a fixed batch 3s]
-    #[arg(long, env = "QUORATE_WARMUP", value_name = "TIME", value_parser = time)]
-    pub(crate) warmup: Option<Duration>,
-    /// Repetitions of each row; the median is shown [default: 5; with a fixed batch 1]
-    #[arg(long, env = "QUORATE_REPEAT", value_name = "N",
-          value_parser = Number::between(1, 1000, Unit::Count).argument::<u32>())]
-    pub(crate) repeat: Option<u32>,
-}
-
 /// `quorate bench wan`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WanArgs {
@@ -385,16 +364,16 @@ pub(crate) struct WanArgs {
 
 /// Output files.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct FileArgs {
+pub struct FileArgs {
     /// Write the results as JSON to this file, or to standard output
     #[arg(long, id = "json", env = "QUORATE_JSON", value_name = "FILE", num_args = 0..=1, default_missing_value = "true")]
-    pub(crate) json: Option<String>,
+    pub json: Option<String>,
     /// Write the rows as CSV to this file
     #[arg(long, env = "QUORATE_CSV", value_name = "FILE")]
-    pub(crate) csv: Option<PathBuf>,
+    pub csv: Option<PathBuf>,
     /// Write the results as an HTML page
     #[arg(long, env = "QUORATE_HTML", value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
+    pub html: Option<PathBuf>,
 }
 
 /// `quorate bench probe`
@@ -448,46 +427,10 @@ impl ProbeArgs {
 
 /// `quorate bench paper`
 #[derive(Args, Clone, Debug)]
-pub(crate) struct PaperArgs {
-    /// Name of the experiment, such as kernel-paxos-fig5
-    #[arg(required_unless_present = "list")]
-    pub(crate) name: Option<String>,
-    /// List the experiments and what is missing for each
-    #[arg(long)]
-    pub(crate) list: bool,
-    /// Make each flush take at least this many milliseconds
-    #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
-          value_parser = flush)]
-    pub(crate) disk_flush_ms: Duration,
-    /// Use another emulated network than the paper's
-    #[arg(long, env = "QUORATE_WAN", value_name = "NAME", value_enum)]
-    pub(crate) wan: Option<Wan>,
-    /// Measure only the ends of each row and column, where batch and window are fixed
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Measure all rates and sizes of a table, for as long as in the paper [default: a short form]
-    #[arg(long, conflicts_with = "quick")]
-    pub(crate) full: bool,
-    #[command(flatten)]
-    pub(crate) time: PaperTimeArgs,
-    #[command(flatten)]
-    pub(crate) files: FileArgs,
-}
-
-impl PaperArgs {
-    pub(crate) fn plain(&self) -> paper::ExperimentOptions {
-        paper::ExperimentOptions {
-            disk_flush: self.disk_flush_ms,
-            wan: self.wan.map(Wan::profile),
-            quick: self.quick,
-            full: self.full,
-            time: PaperTime {
-                duration: self.time.duration,
-                warmup: self.time.warmup,
-                repeat: self.time.repeat,
-            },
-        }
-    }
+pub(crate) struct MovedArgs {
+    /// Arguments of the former command
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub(crate) words: Vec<String>,
 }
 
 /// `quorate bench compare`
@@ -519,7 +462,7 @@ impl Durability {
 
 /// Profiles of emulated networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Wan {
+pub enum Wan {
     /// 10 Mbit/s, 50 ms one way
     Jpaxos,
     /// 10 Mbit/s, 25 ms one way
@@ -527,7 +470,9 @@ pub(crate) enum Wan {
 }
 
 impl Wan {
-    pub(crate) const fn profile(self) -> Profile {
+    /// Returns the links of the network.
+    #[must_use]
+    pub const fn profile(self) -> Profile {
         match self {
             Self::Jpaxos => Profile::JPAXOS,
             Self::Half => Profile::HALF,
@@ -552,11 +497,12 @@ impl KvStore {
 }
 
 /// Parses a duration such as `10s`, `500ms` or `2m`. It must be between a millisecond and a day.
-fn time(text: &str) -> Result<Duration, String> {
+pub fn time(text: &str) -> Result<Duration, String> {
     let what = "a time between 1ms and 24h, such as 10s, 500ms or 2m";
     duration(text, 0.001, 86_400.0).ok_or_else(|| must_be(what, text))
 }
 
-fn flush(text: &str) -> Result<Duration, String> {
+/// Parses the minimum duration of a flush, in milliseconds.
+pub fn flush(text: &str) -> Result<Duration, String> {
     quorate_cli::parse_flush(text).ok_or_else(|| must_be(quorate_cli::FLUSH, text))
 }

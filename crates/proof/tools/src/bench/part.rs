@@ -5,7 +5,6 @@ use std::{io, net::SocketAddr, path::Path, process, thread, time::Duration};
 
 use clap::Subcommand;
 use quorate_bench::{
-    echo,
     lan::{
         Way,
         receiver::{self, Listening},
@@ -29,13 +28,6 @@ use quorate_cli::values::{Number, Unit};
 pub(crate) enum PartCommand {
     /// Echoes every message
     Echo { wait: String, over: String },
-    /// Echoes every message at an interface, until its parent ends
-    EchoServer {
-        interface: String,
-        ms: u64,
-        #[arg(long)]
-        way: String,
-    },
     /// Writes, flushes and acknowledges batches
     Follower { file: String, flush_us: u64, over: String },
     /// Far end of an emulated link
@@ -94,11 +86,6 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
             let wait = Wait::named(wait).ok_or_else(|| Problem::usage("block or spin"))?;
             round_trip::echo(wait, over_named(over)?)
         }
-        PartCommand::EchoServer { interface, way, .. } => {
-            die_with_parent()?;
-            let way = echo::Way::named(way).ok_or_else(|| Problem::usage("no way of an echo"))?;
-            echo::serve(interface, way)
-        }
         PartCommand::WanServer { address } => {
             die_with_parent()?;
             wan::serve(*address)
@@ -156,7 +143,7 @@ fn over_named(name: &str) -> Result<Over, Problem> {
 
 /// Makes this process end with its parent. The parent never writes to the pipe, so the end of the
 /// input means that the parent has ended.
-fn die_with_parent() -> Result<(), Problem> {
+pub fn die_with_parent() -> Result<(), Problem> {
     let wait = || {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         process::exit(0);

@@ -13,12 +13,12 @@ use quorate_bench::{
 use super::args::FileArgs;
 use quorate_cli::output::{Exit, Problem, is_off, is_on, print, progress, table};
 
-/// Creates an empty results document for this run.
-pub(super) fn document() -> Document {
+/// Creates an empty results document for this run of `program`.
+pub(super) fn document(program: &str) -> Document {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let arguments: Vec<String> = env::args().skip(1).collect();
     Document {
-        command: format!("quorate {}", arguments.join(" ")),
+        command: format!("{program} {}", arguments.join(" ")),
         unix_time: since.map_or(0, |since| since.as_secs()),
         environment: Environment::now(),
         ceilings: Vec::new(),
@@ -88,8 +88,8 @@ pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Pro
 }
 
 /// Reports that a measurement was skipped. Skipping is not a failure.
-pub(super) fn skip(why: &str, files: &FileArgs) -> Result<Exit, Problem> {
-    let mut document = document();
+pub(super) fn skip(program: &str, why: &str, files: &FileArgs) -> Result<Exit, Problem> {
+    let mut document = document(program);
     document.notes.push(format!("skipped: {why}"));
     publish(&document, files)
 }
@@ -423,7 +423,7 @@ mod tests {
         symlink(path("target"), path("link")).unwrap();
         let files = files(&path("new"), path("old"), path("link"));
         check(&files).unwrap();
-        write_files(&document(), &files).unwrap();
+        write_files(&document("quorate"), &files).unwrap();
         assert!(fs::read_to_string(path("new")).unwrap().starts_with('{'));
         assert!(fs::read_to_string(path("old")).unwrap().contains("scenario"));
         assert!(fs::read_to_string(path("target")).unwrap().contains("html"));

@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, BufRead as _, BufReader},
+    path::Path,
     process::{Child, ChildStdout, Stdio},
     time::{Duration, Instant},
 };
@@ -32,22 +33,32 @@ const KIB: u64 = 1024;
 const SENDING_MORE: Duration = Duration::from_secs(30);
 
 /// A running bare program, which is killed on drop.
-pub(super) struct Bare {
+pub struct Bare {
     child: Child,
     said: BufReader<ChildStdout>,
 }
 
 impl Bare {
-    pub(super) fn start(
+    /// Starts a part of the probe in the namespace of a node, at its interface to the segment.
+    fn start(node: u32, part: &str, time: Duration, flags: &[String]) -> Result<Self, Problem> {
+        Self::start_program(node, &program()?, &["bench", "part", part], time, flags)
+    }
+
+    /// Starts a program in the namespace of a node. Its arguments are `words`, its interface to the
+    /// segment, the time in milliseconds, and `flags`. It must exit at the end of its standard
+    /// input.
+    pub fn start_program(
         node: u32,
-        part: &str,
+        program: &Path,
+        words: &[&str],
         time: Duration,
         flags: &[String],
     ) -> Result<Self, Problem> {
         let failed = |error| Problem::io("start a bare program", &error);
         let mut child = inside(node)
-            .arg(program()?)
-            .args(["bench", "part", part, PEERS])
+            .arg(program)
+            .args(words)
+            .arg(PEERS)
             .arg(time.as_millis().to_string())
             .args(flags)
             // The program watches this pipe and also exits if this process is killed.
@@ -63,13 +74,13 @@ impl Bare {
     }
 
     /// Reads the next line of the program's output. Fails if the program has exited.
-    pub(super) fn line(&mut self) -> io::Result<String> {
+    pub fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.said.read_line(&mut line)?;
         Ok(line.trim_end().to_owned())
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
@@ -109,9 +120,9 @@ pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, P
 }
 
 impl Network {
-    /// Configures the switch for the bare programs. Multicast is limited to receivers, and queues
-    /// get the requested size.
-    pub(in super::super) fn arrange(&self, asked: &BareSetting) -> Result<(), Problem> {
+    /// Configures the switch for the bare programs. Multicast is limited to receivers, and queues get
+    /// the requested size.
+    pub fn arrange(&self, asked: &BareSetting) -> Result<(), Problem> {
         let failed = |error| Problem::io("arrange the segment", &error);
         let Emulated::Lan(lan) = self.kind else {
             return Err(failed(io::ErrorKind::Unsupported.into()));
@@ -127,11 +138,7 @@ impl Network {
     }
 
     /// Runs the senders and receivers once, for a warm-up and a measured time.
-    pub(in super::super) fn carry(
-        &self,
-        asked: &BareSetting,
-        times: [Duration; 2],
-    ) -> Result<Found, Problem> {
+    pub fn carry(&self, asked: &BareSetting, times: [Duration; 2]) -> Result<Found, Problem> {
         let rate = match self.kind {
             Emulated::Lan(lan) => asked.per_second(lan),
             Emulated::Wan(_) => None,

@@ -6,8 +6,7 @@
 //! as the machine, for clients and operators, and `peers`, for its peers: a device of the relay
 //! (`wan`), or a link to a switch (`lan`).
 
-pub(super) mod echo;
-pub(super) mod lan;
+pub mod lan;
 mod wan;
 
 use std::{fs, io, net::Ipv4Addr, ops::Range, path::Path};
@@ -62,7 +61,7 @@ fn missing() -> Option<String> {
 
 /// Namespaces of the nodes 1, 2, 3 …, and the network between them.
 #[derive(Debug)]
-pub(super) struct Network {
+pub struct Network {
     kind: Emulated,
     nodes: u32,
     /// Relay that emulates the wide-area network; `None` for an emulated LAN segment.
@@ -108,7 +107,7 @@ impl Network {
     }
 
     /// Describes the network in a note for the report.
-    pub(super) fn note(&self) -> String {
+    pub fn note(&self) -> String {
         let overtake = "; packets may overtake each other: only root may keep them in order";
         format!("{}{}", self.kind, if self.ordered { "" } else { overtake })
     }
@@ -133,7 +132,7 @@ impl Network {
     }
 
     /// Creates an interface for this process at the nodes' switch. Fails if there is no switch.
-    pub(super) fn join(&self, interface: &str) -> io::Result<()> {
+    pub fn join(&self, interface: &str) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(_) => segment::join(interface),
             Emulated::Wan(_) => Err(io::ErrorKind::Unsupported.into()),
@@ -204,7 +203,7 @@ fn near(node: u32) -> Ipv4Addr {
 }
 
 /// Returns a node's address for its peers.
-fn far(node: u32) -> Ipv4Addr {
+pub fn far(node: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(HOST.to_bits() + 2 + node)
 }
 

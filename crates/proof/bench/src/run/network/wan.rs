@@ -41,7 +41,7 @@ pub(super) fn lay(profile: Profile, nodes: u32) -> io::Result<Relay> {
 
 impl Network {
     /// Measures the link between the first two nodes with a bare program.
-    pub(in super::super) fn measure_links(&self) -> Result<Measured, Problem> {
+    pub fn measure_links(&self) -> Result<Measured, Problem> {
         let program = program()?;
         let address = SocketAddr::from((far(2), PROBE_PORT)).to_string();
         let failed = |error| Problem::io("measure the links", &error);
