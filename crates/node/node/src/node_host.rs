@@ -432,7 +432,7 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
 impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
     fn poll(&mut self, turn: &mut Turn<'_>) {
         let (time, wall_ms) = (turn.time, turn.wall_ms);
-        (self.time, self.wall_ms) = (time, wall_ms);
+        self.time = time;
         let (front, mut requests) = self.front_and_requests(TurnTimes { time, wall_ms });
         front.poll(&mut requests);
         let front_ms = requests.wall_ms();

@@ -275,7 +275,7 @@ fn a_front_is_woken_by_the_clock_that_it_sees() {
     let mut host = host(MemoryDisk::new(), 1);
     host.front_mut().wake_in_ms = Some(100);
     let mut turn = |now: u64, wall_ms: u64| {
-        let now = Now { time: Time(now), wall_ms };
+        let now = TurnTimes { time: Time(now), wall_ms };
         host.poll(&mut now.turn(&mut NoPeers));
         host.submit(now);
         (host.front_mut().wake_at_ms, host.end_turn(now.time))

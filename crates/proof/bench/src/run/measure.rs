@@ -113,7 +113,7 @@ impl Bench {
             network: session.network(),
             device: None,
             frames: None,
-            class: Asked::Group,
+            class: AnswerClass::Group,
         }
     }
 

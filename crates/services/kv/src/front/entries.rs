@@ -5,7 +5,7 @@ use quorate_replica::front::{Completion, Failure, Requests, Tag};
 use super::{
     RespFront,
     asked::Freshness,
-    order::ask,
+    order::{RunQuery, ask},
     readers::{End, Stage},
     refusals::{FULL, failure_text},
     shared::{Shared, Target},
@@ -103,11 +103,7 @@ impl Shared {
         self.read_by(number, &mut |query, reply| requests.query(query, reply))
     }
 
-    fn read_by(
-        &mut self,
-        number: u64,
-        ask: &mut dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure>,
-    ) -> Option<Vec<u8>> {
+    fn read_by(&mut self, number: u64, ask: &mut RunQuery<'_>) -> Option<Vec<u8>> {
         let full = self.is_full(0);
         let reader = self.readers.get_mut(number)?;
         resolve_ids(&mut reader.command);
@@ -302,11 +298,7 @@ fn undelivered(key: &[u8], group: &[u8], requests: &mut dyn Requests) -> u64 {
 
 /// Returns the number of entries that a group has not delivered, up to a limit. If that is an error,
 /// such as for a group that is gone, a client finds it out in the log.
-fn count(
-    key: &[u8],
-    group: &[u8],
-    ask: &mut dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure>,
-) -> u64 {
+fn count(key: &[u8], group: &[u8], ask: &mut RunQuery<'_>) -> u64 {
     let (mut query, mut reply) = (Vec::new(), Vec::new());
     encode_undelivered(key, group, COUNTED_MAX, &mut Encoder(&mut query));
     if ask(&query, &mut reply).is_err() {

@@ -64,7 +64,7 @@ pub(super) fn ask(
 }
 
 /// Function that executes a query and appends the answer to a buffer.
-type RunQuery<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
+pub(super) type RunQuery<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
 
 /// Progress of a request.
 #[derive(Debug)]

@@ -22,6 +22,9 @@ const GROUPS_RETRY_MS: u64 = 1000;
 /// read.
 const READERS_RETRY_MS: u64 = 5000;
 
+/// Name of a key or a group.
+type Name = Box<[u8]>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Earlier requests of the connection are unanswered.
@@ -293,7 +296,7 @@ impl Readers {
 
     /// Takes a key whose clients have to try again. Its readers are among those of
     /// [`Self::take_again`] from now on. Returns the groups that clients wait for.
-    pub(super) fn take_changed(&mut self) -> Option<(Box<[u8]>, Vec<Box<[u8]>>)> {
+    pub(super) fn take_changed(&mut self) -> Option<(Name, Vec<Name>)> {
         let key = self.changed.pop_first()?;
         let Some(line) = self.lines.get(&key) else {
             return Some((key, Vec::new()));

@@ -431,7 +431,7 @@ fn encoded_commands_of_groups_stay_as_they_are() {
     };
     for (request, expected) in cases {
         let mut node = Node::memory();
-        node.world.level = quorate_core::level::Level(10);
+        node.world.level = Level(10);
         let client = node.connect();
         let command = asked(&mut node, client, request);
         assert_eq!(hex(&command), expected, "{request}");
@@ -441,7 +441,7 @@ fn encoded_commands_of_groups_stay_as_they_are() {
         ("XPENDING k g IDLE 5 - + 3 c", format!("33016b0167{clock}020503{low}{high}0163")),
     ] {
         let mut node = Node::memory();
-        node.world.level = quorate_core::level::Level(10);
+        node.world.level = Level(10);
         let client = node.connect();
         node.say(client, "MULTI");
         assert_eq!(node.say(client, request), "+QUEUED|");
