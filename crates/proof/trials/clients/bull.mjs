@@ -75,7 +75,7 @@ await queue.add("every", { key: "every" }, { repeat: { every: 100 }, removeOnCom
 await until("repetition", () => done.get("every") >= 3);
 await queue.pause();
 await add("held");
-assert.equal(await queue.getPausedCount(), 1);
+assert((await queue.getPausedCount()) >= 1); // The repeated job may be due, too.
 await queue.resume();
 await until("resumption", () => done.has("held"));
 
@@ -90,9 +90,12 @@ await until("repetition after the kill", () => done.get("every") > repeated + 2)
 const { key } = (await queue.getRepeatableJobs())[0];
 await queue.removeRepeatableByKey(key);
 const jobs = rounds.flatMap((one) => one.keys);
-const counts = await queue.getJobCounts();
+let counts;
+await until("the rest", async () => {
+  counts = await queue.getJobCounts();
+  return counts.failed + counts.waiting + counts.active === 0;
+});
 assert.equal(counts.completed, first.keys.length + jobs.length + 2);
-assert.equal(counts.failed + counts.waiting + counts.active, 0);
 const twice = jobs.filter((one) => done.get(one) > 1).length;
 console.log(`Bull: ${counts.completed} jobs, none lost, over a change of leader; ${twice} processed again`);
 await queue.obliterate({ force: true });

@@ -53,7 +53,7 @@ def until(what, condition):
 
 
 def round_of(queue, name):
-    keys = [f"{name}:{number}" for number in range(20)]
+    keys = [f"{name}-{number}" for number in range(20)]
     send = lambda key, **more: insist(lambda: queue.enqueue("rq_jobs.work", key, job_id=key, **more))
     for key in keys[:10]:
         send(key)
