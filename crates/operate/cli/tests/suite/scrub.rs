@@ -107,15 +107,16 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     assert_eq!(fs::read(&identity).unwrap(), identity_was);
     assert_ne!(fs::read(&base).unwrap(), base_was, "it names another snapshot now");
     let said = cluster.nodes.log(ill);
+    // One batch may hold both places of the log.
     for (what, times) in [
-        ("scrub: damaged log: segment 1, offset ", 2),
-        ("scrub: damaged streams: stream file ", 1),
-        ("scrub: damaged files: the file identity", 1),
+        ("scrub: damaged log: segment 1, offset ", 1..=2),
+        ("scrub: damaged streams: stream file ", 1..=1),
+        ("scrub: damaged files: the file identity", 1..=1),
     ] {
-        assert_eq!(said.matches(what).count(), times, "{what}: {said}");
+        assert!(times.contains(&said.matches(what).count()), "{what}: {said}");
     }
     let counted = cluster.nodes.metric(ill, "quorate_scrub_damaged_total ").unwrap();
-    assert!(counted >= 5, "{counted}");
+    assert!(counted >= 4, "{counted}");
 
     // No damaged data is served, nothing is lost, and the node starts by itself.
     assert!(writers.acknowledged() > 10);
