@@ -44,8 +44,14 @@ for protocol in (2, 3):
         assert node.sadd(kinds[2], "a", "b", "a") == 2 and node.scard(kinds[2]) == 2
         assert node.zadd(kinds[3], {"a": 1.5, "b": 2}) == 2 and node.zscore(kinds[3], "a") == 1.5
         assert node.delete(*kinds) == 4
+        stream = f"{name}:log"
+        entry = node.xadd(stream, {"a": 1})
+        assert node.xgroup_create(stream, "group", id="0") and node.xlen(stream) == 1
+        assert node.xreadgroup("group", "worker", {stream: ">"}, count=1, block=100)
+        assert node.xpending(stream, "group")["pending"] == 1
+        assert node.xack(stream, "group", entry) == 1 and node.delete(stream) == 1
         try:
-            node.xadd("py:log", {"a": 1})
+            node.geoadd("py:places", (1, 2, "a"))
             raise AssertionError("an unknown command was taken")
         except redis.ResponseError as error:
             assert "unknown command" in str(error)
