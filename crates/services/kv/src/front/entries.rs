@@ -7,7 +7,7 @@ use super::{
     asked::Freshness,
     order::{RunQuery, ask},
     readers::{End, Stage},
-    refusals::{FULL, failure_text},
+    refusals::{FULL, failure_reply},
     shared::{Shared, Target},
     turns::UNBLOCKED,
     waiting::UnblockReply,
@@ -44,7 +44,7 @@ impl Shared {
         if let Some(group) = &reader.group
             && reader.keys.iter().any(|key| undelivered(key, group, requests) > 0)
         {
-            return self.take_entries(number, requests).err().map(error);
+            return self.take_entries(number, requests).err().map(failure_reply);
         }
         if reader.group.is_none() && reader.fresh == Freshness::Stale {
             return self.read_here(number, requests);
@@ -63,7 +63,7 @@ impl Shared {
             }
             Err(failure) => {
                 self.tags.take(tag);
-                Some(error(failure))
+                Some(failure_reply(failure))
             }
         }
     }
@@ -116,7 +116,7 @@ impl Shared {
             Ok(()) => {}
             // The node's state cannot be read now; tried again later.
             Err(_) if !reader.first => return None,
-            Err(failure) => return Some(error(failure)),
+            Err(failure) => return Some(failure_reply(failure)),
         }
         match reply.strip_prefix(WAITING) {
             Some(resolved) => reader.command = resolved.to_vec(),
@@ -146,8 +146,8 @@ impl RespFront {
             Completion::Failed(_, failure) if !first && failure != Failure::Unknown => {
                 self.shared.readers.wait_on(number);
             }
-            Completion::Failed(_, failure) => self.end_reading(number, &error(failure)),
-            _ => self.end_reading(number, &error(Failure::Unknown)),
+            Completion::Failed(_, failure) => self.end_reading(number, &failure_reply(failure)),
+            _ => self.end_reading(number, &failure_reply(Failure::Unknown)),
         }
     }
 
@@ -172,7 +172,9 @@ impl RespFront {
                 let some = reader.keys.iter().any(|key| count(key, group, &mut ask) > 0);
                 match (some, overtaken) {
                     (_, true) => None,
-                    (true, false) => self.shared.take_entries(number, requests).err().map(error),
+                    (true, false) => {
+                        self.shared.take_entries(number, requests).err().map(failure_reply)
+                    }
                     (false, false) => {
                         self.shared.readers.wait_on(number);
                         None
@@ -281,13 +283,7 @@ impl RespFront {
         };
         self.shared.readers.pass_on(&reader);
         self.make_room(reply.len());
-        if let Some(connection) = self.connections.get_mut(&reader.connection) {
-            connection.end_wait(reader.place, reply, &mut self.shared);
-            connection.recount(&mut self.shared);
-            let now_ms = self.shared.tally.now_ms;
-            connection.update_entry(now_ms, &mut self.shared);
-            connection.mark(&mut self.shared);
-        }
+        self.answer_blocked(reader.connection, reader.place, reply);
     }
 }
 
@@ -309,10 +305,4 @@ fn count(key: &[u8], group: &[u8], ask: &mut RunQuery<'_>) -> u64 {
         return u64::MAX;
     };
     std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-fn error(failure: Failure) -> Vec<u8> {
-    let mut reply = Vec::new();
-    Reply(&mut reply).error(&failure_text(failure));
-    reply
 }

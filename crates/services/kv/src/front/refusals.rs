@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use quorate_replica::front::Failure;
 
+use crate::resp::reply::Reply;
+
 /// Error for a request refused because the memory limit of all clients is reached.
 pub(super) const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
     node has for them (--client-memory)";
@@ -68,6 +70,13 @@ pub(super) fn failure_text(failure: Failure) -> Cow<'static, str> {
         }
     };
     text.into()
+}
+
+/// Returns the error reply for a failure.
+pub(super) fn failure_reply(failure: Failure) -> Vec<u8> {
+    let mut reply = Vec::new();
+    Reply(&mut reply).error(&failure_text(failure));
+    reply
 }
 
 pub(super) fn too_big(bytes_max: usize) -> String {

@@ -7,7 +7,7 @@ use quorate_replica::front::{ConnectionId, Failure, Requests};
 use super::{
     RespFront,
     buffers::fresh,
-    refusals::failure_text,
+    refusals::failure_reply,
     shared::{Owner as TagOwner, Shared, Target},
     waiting::{Client, RetainOne as _, Stage, UnblockReply},
 };
@@ -16,7 +16,7 @@ use crate::{
         GONE, Look, WAITING, encode_claim, encode_depose, encode_look, encode_withdraw,
     },
     encode::Encoder,
-    resp::reply::{NULL_ARRAY, Reply},
+    resp::reply::NULL_ARRAY,
 };
 
 const WITHDRAWN_MAX: usize = 1024;
@@ -51,7 +51,9 @@ impl RespFront {
                 (Some(number), Some(client)) if client.stage == Stage::InLine => {
                     let unsure = client.unsure;
                     match how {
-                        _ if unsure => self.end_wait(number, &unknown(), true),
+                        _ if unsure => {
+                            self.end_wait(number, &failure_reply(Failure::Unknown), true)
+                        }
                         UnblockReply::Timeout => self.end_wait(number, NULL_ARRAY, true),
                         UnblockReply::Error => self.end_wait(number, UNBLOCKED, true),
                     }
@@ -127,7 +129,7 @@ impl RespFront {
         let client = self.shared.waiting.clients.get(&number);
         if client.is_some_and(|client| client.unsure) {
             // An element may have been taken for the client, or may still be.
-            self.end_wait(number, &unknown(), true);
+            self.end_wait(number, &failure_reply(Failure::Unknown), true);
         } else {
             self.end_wait(number, NULL_ARRAY, true);
         }
@@ -140,7 +142,7 @@ impl RespFront {
             return;
         };
         if client.unsure {
-            self.end_wait(number, &unknown(), false);
+            self.end_wait(number, &failure_reply(Failure::Unknown), false);
         } else {
             let command = client.command.clone();
             self.claim(number, &command, requests);
@@ -195,8 +197,13 @@ impl RespFront {
         if withdraw {
             self.shared.waiting.gone.push(number);
         }
-        if let Some(connection) = self.connections.get_mut(&client.connection) {
-            connection.end_wait(client.place, reply, &mut self.shared);
+        self.answer_blocked(client.connection, client.place, reply);
+    }
+
+    /// Answers the blocked request of a client.
+    pub(super) fn answer_blocked(&mut self, client: ConnectionId, place: u64, reply: &[u8]) {
+        if let Some(connection) = self.connections.get_mut(&client) {
+            connection.end_wait(place, reply, &mut self.shared);
             connection.recount(&mut self.shared);
             let now_ms = self.shared.tally.now_ms;
             connection.update_entry(now_ms, &mut self.shared);
@@ -217,13 +224,6 @@ impl RespFront {
             self.shared.send_queue_command(&command, requests);
         }
     }
-}
-
-/// Returns the error for a claim with an unknown outcome.
-fn unknown() -> Vec<u8> {
-    let mut reply = Vec::new();
-    Reply(&mut reply).error(&failure_text(Failure::Unknown));
-    reply
 }
 
 impl Shared {
