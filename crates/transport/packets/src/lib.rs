@@ -24,7 +24,7 @@
 //!         boot: 1,
 //!         group: Group { cluster: 7, group: 1, generation: 0 },
 //!         keys: Keys::one(1, Key::new([9; 32])).unwrap(),
-//!         limits: Limits::of_mtu(1500),
+//!         limits: Limits::for_mtu(1500),
 //!         delivery: Delivery::InOrder,
 //!         keeps: true,
 //!         seed: 1,

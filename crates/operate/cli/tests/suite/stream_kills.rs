@@ -37,19 +37,27 @@ fn addresses(cluster: &Cluster) -> Vec<String> {
 /// Writer whose bytes follow from their positions, with its progress.
 struct Writing {
     watch: Watch,
+    /// Lets the writer pass the position at which it pauses.
+    resume: mpsc::Sender<()>,
     end: JoinHandle<Result<u64, Error>>,
 }
 
 impl Writing {
-    /// Starts a writer that writes up to position `to`. With `finish`, it then closes the stream
-    /// permanently.
-    fn start(nodes: &[String], how: How, to: u64, finish: bool) -> Self {
+    /// Starts a writer that writes up to position `to`, and pauses at `pause` until it is told to
+    /// resume. With `finish`, it then closes the stream permanently.
+    fn start(nodes: &[String], how: How, pause: Option<u64>, to: u64, finish: bool) -> Self {
         let writer = StreamWriter::open(nodes, "long", how, options());
         let mut writer = writer.unwrap_or_else(|error| panic!("{error}"));
         let watch = writer.watch();
+        let (resume, resumed) = mpsc::channel();
+        let mut pause = pause;
         let end = thread::spawn(move || {
             let mut chunk = vec![0; CHUNK];
             while writer.position() < to {
+                if pause.is_some_and(|at| writer.position() >= at) {
+                    pause = None;
+                    resumed.recv().expect("the test resumes the writer");
+                }
                 let count = usize::try_from(to - writer.position()).unwrap_or(CHUNK);
                 let chunk = &mut chunk[..count.min(CHUNK)];
                 fill(0, writer.position(), chunk);
@@ -62,7 +70,7 @@ impl Writing {
                 false => writer.leave(),
             }
         });
-        Self { watch, end }
+        Self { watch, resume, end }
     }
 
     fn wait_durable(&self, position: u64) {
@@ -124,14 +132,14 @@ fn nothing_is_lost(engine: &str) {
     let leader = cluster.leader();
     let owner = (1..=NODES).find(|id| *id != leader).unwrap();
     let alone = std::slice::from_ref(&nodes[owner as usize - 1]);
-    let writing = Writing::start(alone, How::Create, 64 * MIB, false);
+    let writing = Writing::start(alone, How::Create, None, 64 * MIB, false);
     writing.wait_durable(24 * MIB);
     cluster.nodes.kill(&[owner]).unwrap();
     cluster.nodes.restart(&[owner]).unwrap();
     assert_eq!(writing.end(), 64 * MIB);
 
-    // This writer finds the leader by itself.
-    let writing = Writing::start(&nodes, How::Append, 256 * MIB, true);
+    // This writer finds the leader by itself. Its pause leaves bytes to write after the last kill.
+    let writing = Writing::start(&nodes, How::Append, Some(240 * MIB), 256 * MIB, true);
     writing.wait_durable(112 * MIB);
     let leader = cluster.leader();
     assert_eq!(
@@ -146,6 +154,7 @@ fn nothing_is_lost(engine: &str) {
     cluster.nodes.restart(&[leader]).unwrap();
     writing.wait_durable(176 * MIB);
     cluster.kill_all_at_once();
+    writing.resume.send(()).unwrap();
     cluster.restart_all();
     let reconnects = writing.watch.clone();
     assert_eq!(writing.end(), 256 * MIB);
