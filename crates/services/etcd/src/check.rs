@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    mvcc::KEY_BYTES_MAX,
+    mvcc::{KEY_BYTES_MAX, order_of},
     proto::etcdserverpb::{
         DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
         range_request::{SortOrder, SortTarget},
@@ -35,6 +35,33 @@ pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
     match known {
         true => Ok(()),
         false => Err(Refusal::InvalidSortOption),
+    }
+}
+
+/// Reason for refusing to stream a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamRefusal {
+    Order,
+    RevisionFilters,
+    Other(Refusal),
+}
+
+/// Validates a range whose keys are returned as they are read, so in the order of keys. As in etcd,
+/// revision filters are refused too.
+pub fn range_stream(request: &RangeRequest) -> Result<(), StreamRefusal> {
+    range(request).map_err(StreamRefusal::Other)?;
+    let filters = [
+        request.min_mod_revision,
+        request.max_mod_revision,
+        request.min_create_revision,
+        request.max_create_revision,
+    ];
+    if order_of(request).is_some() {
+        return Err(StreamRefusal::Order);
+    }
+    match filters == [0; 4] {
+        true => Ok(()),
+        false => Err(StreamRefusal::RevisionFilters),
     }
 }
 

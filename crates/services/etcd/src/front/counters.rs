@@ -6,8 +6,9 @@ use std::sync::{
 };
 
 /// Counted methods, each with its service, name and kind.
-pub(super) const METHODS: [(&str, &str, &str); 50] = [
+pub(super) const METHODS: [(&str, &str, &str); 51] = [
     ("etcdserverpb.KV", "Range", UNARY),
+    ("etcdserverpb.KV", "RangeStream", SERVER),
     ("etcdserverpb.KV", "Put", UNARY),
     ("etcdserverpb.KV", "DeleteRange", UNARY),
     ("etcdserverpb.KV", "Txn", UNARY),

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use quorate::{Failure, NotDone};
 use tonic::{Code, Status};
 
-use crate::refusal::Refusal;
+use crate::{check::StreamRefusal, refusal::Refusal};
 
 /// Returns the error for a request that exceeds the maximum size of a log entry.
 pub(super) fn too_large() -> Status {
@@ -71,6 +71,16 @@ pub(super) fn too_many() -> Status {
 /// Returns whether the error is [`too_many`]: nothing was executed, and the client may retry.
 pub(super) fn is_too_many(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message() == too_many().message()
+}
+
+/// Returns the error for a range that cannot be streamed. On `Unimplemented`, clients use Range.
+pub(super) fn not_streamed(refusal: StreamRefusal) -> Status {
+    let text = match refusal {
+        StreamRefusal::Order => "RangeStream does not support custom sort orders",
+        StreamRefusal::RevisionFilters => "RangeStream does not support revision filters",
+        StreamRefusal::Other(refusal) => return refused(refusal),
+    };
+    Status::unimplemented(text)
 }
 
 /// Returns the error for a request that only the leader can execute.

@@ -12,6 +12,8 @@ use super::{
     errors,
     gate::Requester,
     memory::Share,
+    queue::Answers,
+    range_stream,
 };
 use crate::{
     check,
@@ -19,7 +21,7 @@ use crate::{
     mvcc::{PAGE_VISITS_MAX, Paging, is_readonly, is_serializable},
     proto::etcdserverpb::{
         CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest,
-        PutResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
+        PutResponse, RangeRequest, RangeResponse, RangeStreamResponse, TxnRequest, TxnResponse,
         kv_server::Kv as KvService,
     },
 };
@@ -109,6 +111,18 @@ impl KvService for Kv {
         let (mut range, share) = read(&self.asking, &asker, request).await?;
         self.asking.fill(&mut range.header);
         Ok(answer(range, share))
+    }
+
+    type RangeStreamStream = Answers<RangeStreamResponse>;
+
+    async fn range_stream(
+        &self,
+        request: Request<RangeRequest>,
+    ) -> Result<Response<Self::RangeStreamStream>, Status> {
+        let asker = self.asking.allow(&request, Role::Reader)?;
+        let request = request.into_inner();
+        check::range_stream(&request).map_err(errors::not_streamed)?;
+        Ok(Response::new(range_stream::start(&self.asking, asker, request)))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {

@@ -35,6 +35,7 @@ mod operators;
 mod pages;
 mod passwords;
 mod queue;
+mod range_stream;
 mod settings;
 mod snapshot;
 mod token;

@@ -24,7 +24,6 @@ mod read;
 mod txn;
 mod write;
 
-pub(crate) use self::layout::{PLACE_BYTES_MAX, is_place};
 pub use self::{
     base::Mvcc,
     budget::{Budget, COMMAND_BYTES_MAX, COMMAND_VISITS_MAX, QUERY_BYTES_MAX},
@@ -34,4 +33,8 @@ pub use self::{
     paging::{PAGE_VISITS_MAX, Paging},
     read::{Found, Keys},
     txn::{is_readonly, is_serializable},
+};
+pub(crate) use self::{
+    layout::{PLACE_BYTES_MAX, is_place},
+    range::order_of,
 };

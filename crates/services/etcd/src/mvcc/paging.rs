@@ -2,7 +2,7 @@
 //! pages show the revision of the first one, regardless of concurrent writes. The reader assembles
 //! and sorts them.
 
-use std::ops::ControlFlow;
+use std::{mem, ops::ControlFlow};
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use super::{
     base::Mvcc,
     budget::QUERY_BYTES_MAX,
     layout::Record,
-    range::{arrange, bytes_of, entry, is_wanted, most, sort},
+    range::{arrange, bytes_of, entry, is_wanted, limit_of, most, sort},
     read::Keys,
     write::header,
 };
@@ -39,6 +39,10 @@ pub struct Paging {
     /// First key of the next page.
     next: Bytes,
     found: Vec<KeyValue>,
+    /// Number of keys that [`Paging::take_chunk`] has removed from `found`, of which the last is
+    /// dropped if it exceeds the limit.
+    taken: usize,
+    more: bool,
     bytes: u64,
     count: i64,
 }
@@ -51,6 +55,8 @@ impl Paging {
             now: 0,
             next: Bytes::new(),
             found: Vec::new(),
+            taken: 0,
+            more: false,
             bytes: 0,
             count: 0,
         }
@@ -75,7 +81,7 @@ impl Paging {
 
     /// Returns the request for the next page, which visits at most `visits` keys.
     pub fn next(&self, visits: u64) -> PageRequest {
-        let wanted = most(&self.request).saturating_sub(self.found.len());
+        let wanted = most(&self.request).saturating_sub(self.taken + self.found.len());
         PageRequest {
             request: Some(self.request.clone()),
             at: self.at.unwrap_or(0),
@@ -120,9 +126,21 @@ impl Paging {
         self.bytes
     }
 
-    /// Returns the response after all pages have been added.
+    /// Takes the keys of the pages added since the last call, for a response in chunks. The request
+    /// must pass [`check::range_stream`](crate::check::range_stream): keys are not sorted across
+    /// chunks.
+    pub fn take_chunk(&mut self) -> Vec<KeyValue> {
+        let room = limit_of(&self.request).map_or(usize::MAX, |most| most - self.taken.min(most));
+        self.taken += self.found.len();
+        self.more |= self.found.len() > room;
+        self.found.truncate(room);
+        self.bytes = 0;
+        mem::take(&mut self.found)
+    }
+
+    /// Returns the response after all pages have been added, without the keys already taken.
     pub fn finish(mut self) -> RangeResponse {
-        let more = arrange(&self.request, &mut self.found);
+        let more = self.more | arrange(&self.request, &mut self.found);
         RangeResponse { header: header(self.now), kvs: self.found, more, count: self.count }
     }
 }

@@ -30,6 +30,7 @@ mod jwt;
 mod leases;
 mod maintenance;
 mod members;
+mod range_streams;
 mod turns;
 mod watches;
 

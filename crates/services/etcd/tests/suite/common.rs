@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use prost::Message;
 use quorate::{CommandId, Imaged, Slot, StateMachine as _};
 use quorate_etcd::{
+    check,
     command::{Command, Page, Query, read_reply},
     mvcc::Paging,
     proto::etcdserverpb::{RangeRequest, RangeResponse},
@@ -114,17 +115,39 @@ pub fn range_while(
     }
 }
 
-/// Reads a range in pages, without concurrent changes.
+/// Reads a range in pages, without concurrent changes. A range that can be streamed gives the same
+/// in chunks.
 pub fn range(
     service: &Service,
     request: RangeRequest,
     visits: u64,
 ) -> Result<RangeResponse, Refusal> {
-    let mut paging = Paging::new(request);
-    loop {
+    let mut paging = Paging::new(request.clone());
+    let whole = loop {
         let page: Page = ask(service, &Query::Page(paging.next(visits)))?;
         if paging.add(page)? {
-            return Ok(paging.finish());
+            break paging.finish();
+        }
+    };
+    if check::range_stream(&request).is_ok() {
+        assert_eq!(streamed(service, request, visits)?, whole);
+    }
+    Ok(whole)
+}
+
+fn streamed(
+    service: &Service,
+    request: RangeRequest,
+    visits: u64,
+) -> Result<RangeResponse, Refusal> {
+    let mut paging = Paging::new(request);
+    let mut kvs = Vec::new();
+    loop {
+        let page: Page = ask(service, &Query::Page(paging.next(visits)))?;
+        let is_last = paging.add(page)?;
+        kvs.extend(paging.take_chunk());
+        if is_last {
+            return Ok(RangeResponse { kvs, ..paging.finish() });
         }
     }
 }
