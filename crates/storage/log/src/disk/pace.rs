@@ -3,7 +3,7 @@
 //!
 //! A write of 1 MiB occupies a disk for as long as several commits. Without pauses, creating a
 //! segment of 64 MiB stalled the commits of a whole machine; with pauses that ignored the rate of
-//! the log, the segment came too late for a fast one (`docs/performance.md`, "A segment is born").
+//! the log, the segment came too late for a fast one (`docs/notes/2026-11-21-segments.md`).
 
 use std::time::Duration;
 
