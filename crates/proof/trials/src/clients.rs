@@ -58,6 +58,7 @@ pub(crate) fn queues() -> Result<(), Failed> {
         node_script("BullMQ", "bullmq.mjs", &["bullmq", "ioredis"])?,
         python_script("Dramatiq", "dramatiq_actors.py", "dramatiq")?,
         python_script("Huey", "huey_tasks.py", "huey")?,
+        python_script("RQ", "rq_jobs.py", "rq")?,
     ])
 }
 

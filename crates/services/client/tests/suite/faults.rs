@@ -316,7 +316,9 @@ fn what_was_given_up_is_acknowledged() {
     let short = Options { deadline: Duration::from_millis(50), ..hasty() };
     let busy = Fake::start(&[Fault::Refuse("BUSY later"); 10_000]);
     let mut client = Client::new(&[busy.address.as_str()], short);
-    assert!(matches!(client.run(&[b"incr"]), Err(Error::NotExecuted(_))));
+    // An attempt may be under way at the deadline.
+    let abandoned = client.run(&[b"incr"]);
+    assert!(matches!(abandoned, Err(Error::NotExecuted(_) | Error::Unknown(_))), "{abandoned:?}");
     busy.world.lock().unwrap().faults.clear();
     assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)));
     assert_eq!(busy.world.lock().unwrap().acknowledged, [2]);
