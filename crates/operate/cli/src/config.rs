@@ -45,6 +45,7 @@ pub(crate) const DEFAULT_CLIENT: &str = "127.0.0.1:7450";
 const COMMAND_MAX: Number = Number::between(1024, 64 << 20, Unit::Bytes);
 const CLIENT_MEMORY: Number = Number::between(16 << 20, 1 << 40, Unit::Bytes);
 const ETCD_QUOTA: Number = Number::between(0, 1 << 50, Unit::Bytes);
+const AUTO_COMPACTION: &str = "off, a time such as 1h, or a number of revisions such as 10000rev";
 const AUTH_TOKEN: &str = "simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=FILE,ttl=TIME";
 /// Bounds for `--log-ready`. A larger value is most likely a typing error.
 const LOG_READY: Number = Number::between(0, 1 << 40, Unit::Bytes);
@@ -99,6 +100,8 @@ pub(crate) struct StartConfig {
     pub(crate) client_memory: usize,
     /// Limit on the data size of the etcd service, in bytes. 0 means unlimited.
     pub(crate) etcd_quota: u64,
+    /// Value of `--etcd-auto-compaction`: history that is kept.
+    pub(crate) etcd_auto_compaction: String,
     /// Value of `--etcd-auth-token`: type of the tokens issued to etcd clients at login.
     pub(crate) etcd_auth_token: String,
     pub(crate) log_ready: u64,
@@ -320,6 +323,11 @@ impl StartConfig {
             command_max: layers.number("command-max", COMMAND_MAX)?,
             client_memory: layers.number("client-memory", CLIENT_MEMORY)?,
             etcd_quota: layers.number("etcd-quota", ETCD_QUOTA)?,
+            etcd_auto_compaction: layers.required(
+                "etcd-auto-compaction",
+                AUTO_COMPACTION,
+                parse_text,
+            )?,
             etcd_auth_token: layers.required("etcd-auth-token", AUTH_TOKEN, parse_text)?,
             log_ready: layers.number("log-ready", LOG_READY)?,
             log_segment: layers.required(LOG_SEGMENT, SEGMENT, parse_segment)?,

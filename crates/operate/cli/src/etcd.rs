@@ -6,6 +6,8 @@
 pub(crate) struct Wanted<'c> {
     /// Limit on the total data size in bytes. 0 means unlimited.
     pub(crate) quota_bytes: u64,
+    /// History that is kept.
+    pub(crate) auto_compaction: &'c str,
     /// Type of the tokens issued to clients at login.
     pub(crate) auth_token: &'c str,
 }
@@ -63,6 +65,10 @@ mod with {
             Problem::usage(format_args!("--etcd-auth-token: {bad}"))
                 .hint("docs/etcd.md describes both kinds under 'Users, roles and passwords'")
         })?;
+        let retention = wanted
+            .auto_compaction
+            .parse()
+            .map_err(|bad| Problem::usage(format_args!("--etcd-auto-compaction: {bad}")))?;
         let failed = |error| Problem::io("serve clients of etcd", &error);
         let listener = node.listeners.take_client();
         let listener = listener.ok_or_else(|| Problem::usage("--client is missing"))?;
@@ -75,6 +81,7 @@ mod with {
             connections_max: node.known.descriptors.clients,
             memory_bytes: node.known.client_memory_bytes,
             quota_bytes: wanted.quota_bytes,
+            retention,
             tokens,
         };
         let (local, front) = quorate::local()?;

@@ -161,7 +161,11 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
             node,
             store,
             config.client_socket.is_some(),
-            etcd::Wanted { quota_bytes: config.etcd_quota, auth_token: &config.etcd_auth_token },
+            etcd::Wanted {
+                quota_bytes: config.etcd_quota,
+                auto_compaction: &config.etcd_auto_compaction,
+                auth_token: &config.etcd_auth_token,
+            },
         );
     }
     // A build whose scripts would differ from those of other nodes ends here, not at the first script.

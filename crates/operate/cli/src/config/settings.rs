@@ -87,7 +87,7 @@ const HEADINGS: [(&str, &str); 10] = [
 ];
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 69] = [
+pub(super) const SETTINGS: [Setting; 70] = [
     setting(
         "data",
         "DIR",
@@ -361,6 +361,12 @@ pub(super) const SETTINGS: [Setting; 69] = [
         "BYTES",
         "Largest size of all data with their history, with --service etcd; beyond it the alarm NOSPACE refuses what grows (0: no limit)",
         Preset::Number(0),
+    ),
+    setting(
+        "etcd-auto-compaction",
+        "HISTORY",
+        "History to keep, with --service etcd: off keeps all until a client compacts; otherwise a time such as 1h or 7d, or a number of revisions such as 10000rev; the same on all nodes",
+        Preset::Text("off"),
     ),
     setting(
         "etcd-auth-token",

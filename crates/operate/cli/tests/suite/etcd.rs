@@ -158,23 +158,24 @@ fn a_snapshot_of_etcd_with_users_needs_a_new_password_of_root() {
 }
 
 #[test]
-fn a_kind_of_token_that_is_none_is_refused_at_the_start() {
+fn bad_tokens_and_retentions_are_refused_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let any = "127.0.0.1:0";
-    let start = |kind: &str| {
+    let start = |flag: &str, value: &str| {
         let data = folder.path().join("data").display().to_string();
         let places = ["--client", any, "--admin", any, "--stream", any, "--peer", any];
-        let start =
-            ["start", "--service", "etcd", "--data", data.as_str(), "--etcd-auth-token", kind];
+        let start = ["start", "--service", "etcd", "--data", data.as_str(), flag, value];
         let refused = quorate(&[&start[..], &places].concat());
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(2), "{said}");
         said
     };
-    let said = start("jws");
+    let said = start("--etcd-auth-token", "jws");
     assert!(said.contains("--etcd-auth-token: \"jws\" is no kind of token"), "{said}");
-    let said = start("jwt,sign-method=HS256,priv-key=/nowhere/key");
+    let said = start("--etcd-auth-token", "jwt,sign-method=HS256,priv-key=/nowhere/key");
     assert!(said.contains("cannot read /nowhere/key"), "{said}");
+    let said = start("--etcd-auto-compaction", "1");
+    assert!(said.contains("--etcd-auto-compaction: say off, a time such as 1h"), "{said}");
 }
 
 /// A user who may not read all keys from etcd's port may not read them from the admin server.

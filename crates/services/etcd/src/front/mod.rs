@@ -8,13 +8,15 @@
 //! them, [`admission`] checks them, and [`passwords`] are checked on separate threads, as are those
 //! of the node's [`operators`]. [`pages`] and the [`gateway`] serve HTTP. The [`hub`] reads events
 //! once for all watchers, [`keeping`] keeps many leases alive with one command, and [`turns`] are
-//! the queues of locks and elections. Requests are counted ([`counters`], [`metrics`]).
+//! the queues of locks and elections. The leader removes old history ([`compacting`]). Requests are
+//! counted ([`counters`], [`metrics`]).
 
 mod admission;
 mod asking;
 mod auth;
 mod bodies;
 mod cluster;
+mod compacting;
 mod connections;
 mod counters;
 mod election;
@@ -62,6 +64,7 @@ use self::{
     turns::Turns,
 };
 pub use self::{
+    compacting::{BadRetention, Retention},
     jwt::{BadTokens, Tokens},
     operators::Operators,
     settings::{REQUEST_BYTES_MAX, Settings, VERSION},
@@ -158,6 +161,7 @@ impl Door {
                     }
                 };
                 tokio::spawn(asking::follow_term(Arc::clone(&asking)));
+                tokio::spawn(compacting::run(Arc::clone(&asking), settings.retention));
                 let hub = Hub::new(asking.memory.half());
                 let revisions = asking.revisions();
                 tokio::spawn({

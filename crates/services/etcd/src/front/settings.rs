@@ -2,7 +2,7 @@
 
 use quorate::NodeId;
 
-use super::jwt::Tokens;
+use super::{compacting::Retention, jwt::Tokens};
 
 /// Version of etcd whose API is implemented, as reported to clients.
 pub const VERSION: &str = "3.6.0";
@@ -19,6 +19,8 @@ pub struct Settings {
     /// Maximum size of the data, or 0 for no limit. Above it the data may not grow until an
     /// operator disarms the alarm.
     pub quota_bytes: u64,
+    /// History that is kept.
+    pub retention: Retention,
     /// Kind of tokens for clients that log in.
     pub tokens: Tokens,
 }

@@ -9,7 +9,7 @@ use std::{
 
 use quorate::{Builder, Embedded, Protection, StateMachine};
 use quorate_etcd::{
-    front::{Door, Server, Settings, Tokens},
+    front::{Door, Retention, Server, Settings, Tokens},
     proto::etcdserverpb::{
         CompactionRequest, Compare, DeleteRangeRequest, MemberAddRequest, MemberListRequest,
         MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
@@ -89,6 +89,7 @@ impl Node {
             connections_max: 16,
             memory_bytes: MEMORY_BYTES,
             quota_bytes: 0,
+            retention: Retention::All,
             tokens: Tokens::Simple,
         };
         set(&mut settings);

@@ -1,20 +1,26 @@
-//! The Maintenance service as used by clients: hashes, snapshots, alarms.
+//! The Maintenance service as used by clients: hashes, snapshots, alarms; automatic compaction.
+
+use std::time::Duration;
 
 use quorate::StateMachine as _;
 use quorate_etcd::{
+    front::Retention,
     proto::etcdserverpb::{
         AlarmRequest, AlarmType, DefragmentRequest, DeleteRangeRequest, DowngradeRequest,
-        HashKvRequest, HashRequest, PutRequest, SnapshotRequest, SnapshotResponse, StatusRequest,
-        alarm_request::AlarmAction, maintenance_client::MaintenanceClient,
+        HashKvRequest, HashRequest, PutRequest, RangeRequest, SnapshotRequest, SnapshotResponse,
+        StatusRequest, alarm_request::AlarmAction, maintenance_client::MaintenanceClient,
     },
     service::Service,
     store::memory::MemoryStore,
 };
 use quorate_replica::backup;
 use sha2::{Digest as _, Sha256};
+use tokio::time::timeout;
 use tonic::Code;
 
 use super::{Node, check, get, page, put, runtime, three};
+
+const WAIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn equal_nodes_have_equal_hashes() {
@@ -135,5 +141,33 @@ fn data_grow_up_to_the_quota() {
         let downgrade = downgrade.expect_err("refused");
         assert_eq!(downgrade.code(), Code::FailedPrecondition);
         assert!(downgrade.message().contains("not supported"));
+    });
+}
+
+#[test]
+fn history_older_than_the_retention_is_compacted() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = || Service::new(Box::new(MemoryStore::new()));
+    let node = Node::start_as(folder.path(), 1, &[], service, |settings| {
+        settings.retention = Retention::Time(Duration::from_secs(1));
+    });
+    runtime().block_on(async {
+        let mut kv = node.kv();
+        for value in ["1", "2"] {
+            kv.put(put("a", value)).await.unwrap();
+        }
+        let past = RangeRequest { revision: 2, ..get("a") };
+        let found = kv.range(past.clone()).await.unwrap().into_inner();
+        assert_eq!(&found.kvs[0].value[..], b"1", "younger than a second");
+        let refused = timeout(WAIT, async {
+            loop {
+                if let Err(status) = kv.range(past.clone()).await {
+                    break status;
+                }
+            }
+        });
+        assert_eq!(refused.await.expect("compacted").code(), Code::OutOfRange);
+        let found = kv.range(get("a")).await.unwrap().into_inner();
+        assert_eq!(&found.kvs[0].value[..], b"2");
     });
 }

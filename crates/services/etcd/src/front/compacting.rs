@@ -1,0 +1,196 @@
+//! Automatic compaction: the leader removes the history that the operator does not keep.
+//!
+//! Every node records which revision was current when, so that a new leader goes on at once. After
+//! a restart, a node starts to record anew.
+
+use std::{collections::VecDeque, fmt, str::FromStr, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep};
+use tonic::Status;
+
+use super::{
+    asking::{Freshness, ReplicaAccess},
+    gate::Requester,
+};
+use crate::{
+    command::Command,
+    proto::etcdserverpb::{CompactionRequest, CompactionResponse},
+};
+
+/// Shortest and longest time between compactions.
+const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(600));
+/// Time between compactions that keep a number of revisions.
+const REVISIONS_PERIOD: Duration = Duration::from_secs(60);
+/// Number of compactions in the time that is kept.
+const STEPS: u32 = 10;
+
+/// History that is kept. Older history is compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    All,
+    Time(Duration),
+    /// Number of revisions, including the current one.
+    Revisions(i64),
+}
+
+/// Error for text that is not a [`Retention`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadRetention;
+
+impl fmt::Display for BadRetention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "say off, a time such as 1h, 30m or 7d, or a number of revisions such as 10000rev",
+        )
+    }
+}
+
+impl FromStr for Retention {
+    type Err = BadRetention;
+
+    /// A number without a unit is refused: etcd reads it as hours or as revisions, by another flag.
+    fn from_str(text: &str) -> Result<Self, BadRetention> {
+        if text == "off" {
+            return Ok(Self::All);
+        }
+        let unit = text.find(|c: char| !c.is_ascii_digit()).ok_or(BadRetention)?;
+        let (number, unit) = text.split_at(unit);
+        let number: u32 = number.parse().map_err(|_| BadRetention)?;
+        let seconds = match unit {
+            _ if number == 0 => return Err(BadRetention),
+            "rev" => return Ok(Self::Revisions(number.into())),
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            "d" => 24 * 3600,
+            _ => return Err(BadRetention),
+        };
+        Ok(Self::Time(Duration::from_secs(u64::from(number) * seconds)))
+    }
+}
+
+/// Times at which revisions were current, oldest first, as far as they are needed.
+#[derive(Debug, Default)]
+struct Revisions(VecDeque<(Instant, i64)>);
+
+impl Revisions {
+    fn record(&mut self, now: Instant, revision: i64) {
+        self.0.push_back((now, revision));
+    }
+
+    /// Returns the newest recorded revision that is at least `age` old, and drops older ones.
+    fn before(&mut self, now: Instant, age: Duration) -> Option<i64> {
+        let is_old = |(at, _): &(Instant, i64)| now.saturating_duration_since(*at) >= age;
+        while self.0.get(1).is_some_and(is_old) {
+            self.0.pop_front();
+        }
+        self.0.front().filter(|first| is_old(first)).map(|(_, revision)| *revision)
+    }
+}
+
+impl Retention {
+    fn period(self) -> Duration {
+        match self {
+            Self::Time(time) => (time / STEPS).clamp(PERIODS.0, PERIODS.1),
+            Self::All | Self::Revisions(_) => REVISIONS_PERIOD,
+        }
+    }
+
+    /// Returns the revision to compact at: the oldest one that stays readable.
+    fn oldest_kept(self, now: Instant, current: i64, revisions: &mut Revisions) -> Option<i64> {
+        match self {
+            Self::All => None,
+            Self::Time(time) => {
+                revisions.record(now, current);
+                revisions.before(now, time)
+            }
+            Self::Revisions(count) => Some(current - (count - 1)),
+        }
+    }
+}
+
+/// Compacts while this node leads.
+pub(super) async fn run(asking: Arc<ReplicaAccess>, retention: Retention) {
+    if retention == Retention::All {
+        return;
+    }
+    let mut revisions = Revisions::default();
+    loop {
+        sleep(retention.period()).await;
+        if let Err(error) = step(&asking, retention, &mut revisions).await {
+            // The next step compacts what this one did not.
+            tracing::debug!(%error, "history was not compacted");
+        }
+    }
+}
+
+async fn step(
+    asking: &ReplicaAccess,
+    retention: Retention,
+    revisions: &mut Revisions,
+) -> Result<(), Status> {
+    let figures = asking.figures(Freshness::Local).await?;
+    let revision = retention.oldest_kept(Instant::now(), figures.revision, revisions);
+    let Some(revision) = revision.filter(|revision| *revision > figures.compacted) else {
+        return Ok(());
+    };
+    if asking.status().await?.leader != Some(asking.node()) {
+        return Ok(());
+    }
+    let command = Command::Compact(CompactionRequest { revision, physical: false });
+    let _: (CompactionResponse, _) = asking.execute(&Requester::Member, &command).await?;
+    tracing::info!(revision, "history compacted");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn retentions_need_a_unit() {
+        let of = |text: &str| text.parse();
+        assert_eq!(of("off"), Ok(Retention::All));
+        assert_eq!(of("90m"), Ok(Retention::Time(5400 * SECOND)));
+        assert_eq!(of("7d"), Ok(Retention::Time(7 * 86400 * SECOND)));
+        assert_eq!(of("1000rev"), Ok(Retention::Revisions(1000)));
+        for bad in ["", "1", "0h", "0rev", "-1h", "1.5h", "1 h", "h", "9999999999s", "1w", "1é"] {
+            assert_eq!(of(bad), Err(BadRetention), "{bad}");
+        }
+    }
+
+    /// A revision stays readable for as long as wanted after the next one.
+    #[test]
+    fn revisions_are_kept_for_the_time() {
+        let keep = Retention::Time(10 * SECOND);
+        let (begun, mut revisions) = (Instant::now(), Revisions::default());
+        let mut oldest = |second: u32, current| {
+            keep.oldest_kept(begun + second * SECOND, current, &mut revisions)
+        };
+        assert_eq!(oldest(0, 5), None);
+        assert_eq!(oldest(4, 6), None);
+        assert_eq!(oldest(9, 20), None);
+        assert_eq!(oldest(10, 20), Some(5));
+        assert_eq!(oldest(13, 20), Some(5));
+        assert_eq!(oldest(14, 21), Some(6));
+        assert_eq!(oldest(60, 21), Some(21));
+        assert_eq!(revisions.0.len(), 2);
+    }
+
+    #[test]
+    fn a_number_of_revisions_is_kept() {
+        let (now, mut revisions) = (Instant::now(), Revisions::default());
+        let keep = Retention::Revisions(3);
+        assert_eq!(keep.oldest_kept(now, 9, &mut revisions), Some(7));
+        assert_eq!(Retention::Revisions(1).oldest_kept(now, 9, &mut revisions), Some(9));
+    }
+
+    #[test]
+    fn compactions_are_a_tenth_of_the_time_apart() {
+        assert_eq!(Retention::Time(SECOND).period(), SECOND / 10);
+        assert_eq!(Retention::Time(3600 * SECOND).period(), 360 * SECOND);
+        assert_eq!(Retention::Time(86400 * SECOND).period(), 600 * SECOND);
+    }
+}
