@@ -1,15 +1,17 @@
-//! A device in user space: both programs of phase 2, run by a thread over UDP, raw frames or
-//! memory.
+//! An offload device in software: the coordinator and the acceptor of Paxos phase 2, run by one
+//! thread. Frames travel over UDP, raw Ethernet, or memory.
 //!
-//! [`Software`] implements [`quorate_offload::port::Device`]: its owner's requests are frames. Its
-//! thread has a [`Host`] (coordinator and acceptor of one machine, combined) and a [`Wire`]
-//! (exchanges frames with other devices).
+//! [`Software`] implements [`quorate_offload::port::Device`]; the node that owns the device controls
+//! it by sending frames. The thread has a [`Host`] (coordinator and acceptor of one machine,
+//! combined) and a [`Wire`] (exchanges frames with other devices).
 //!
-//! Reading order: [`settings`] (settings of a device), [`host`] (both programs combined, without
+//! Reading order: [`settings`] (settings of a device), [`programs`] (interface of the coordinator
+//! and the acceptor, and their reference implementation), [`host`] (both programs combined, without
 //! threads), [`wire`] and its implementations [`udp`], [`packet`] and [`loopback`], [`station`]
 //! (the claim to a device's address at an interface), [`software`] (the owner's handle), and the
-//! private module `work` (the thread). Then [`boxed`]: a device whose programs are separate
-//! processes, which communicate through [`pipe`].
+//! private module `work` (the thread). Then the other devices: [`boxed`], whose programs are
+//! separate processes that communicate through [`pipe`], and [`xdp`], whose programs run in the
+//! kernel.
 #![forbid(unsafe_code)]
 
 pub mod boxed;

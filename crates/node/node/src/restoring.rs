@@ -37,7 +37,8 @@ use crate::{
 pub enum RestoreError {
     /// The folder cannot be used or written.
     Folder(IdentityError),
-    /// The backup has changed since it was checked.
+    /// The backup passed its check, but could not be read again: it has changed since, or reading
+    /// failed.
     Backup(BadBackup),
 }
 

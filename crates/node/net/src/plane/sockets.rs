@@ -215,7 +215,7 @@ pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String>
     }
 }
 
-/// Overrides the interface's speed by the operator's setting, if there is one.
+/// Replaces the interface's speed with the operator's setting, if there is one.
 fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
     if let Some(megabits) = megabits {
         limits.link_bytes_s = megabits * BYTES_PER_MEGABIT;

@@ -1,7 +1,7 @@
 //! Address book: last known addresses of the group's nodes, stored next to the identity.
 //!
-//! The book is a hint for a node that must find others before it has read its log, and never counts
-//! votes. The log's table replaces it once the log is applied up to the slot of the book.
+//! The book only helps a node to find the others before it has read its log. It is never used to
+//! count votes. The log's table replaces it once the log is applied up to the slot of the book.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -83,7 +83,7 @@ enum State {
     Listing(Option<Name>),
 }
 
-/// Purpose of the answer that a connection waits for.
+/// Request whose answer a connection is waiting for.
 #[derive(Debug)]
 enum PendingRequest {
     Open,

@@ -13,7 +13,8 @@ const WANTED: (u64, u64) = (6, 1);
 /// Receive buffer that a datagram endpoint requests, in bytes.
 pub const BUFFER_BYTES: usize = 4 << 20;
 
-/// Examines release and settings. `forced` means that this process may exceed the buffer settings.
+/// Checks the kernel's release and settings. `forced` means that this process may exceed the buffer
+/// settings.
 pub fn examine(system: &System, forced: bool) -> Vec<Finding> {
     let datagrams = &[Plane::Udp, Plane::Multicast, Plane::Chain];
     let buffer = |name, why| {

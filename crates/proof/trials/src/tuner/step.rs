@@ -59,7 +59,7 @@ const END: usize = 2 * WINDOWS_PER_SECOND;
 /// Number of windows whose mean must stay above a share of the final level.
 const SPAN: usize = 3;
 const LEAST: f64 = 0.90;
-/// Largest number of windows until the series settles.
+/// Maximum number of windows that a series may take to settle.
 const SETTLED_MAX: usize = 2 * WINDOWS_PER_SECOND;
 
 /// A phase of one turn, with its results.

@@ -550,7 +550,8 @@ mod tests {
         assert_eq!(table.next_parting(), None);
     }
 
-    /// A node that has waited long for a dial knocks, to learn why the other node does not dial.
+    /// If the other node has not dialled for a long time, this node knocks (dials once, to be
+    /// refused) to learn why.
     #[test]
     fn a_node_with_a_higher_id_is_only_knocked_at() {
         let mut table = table();
