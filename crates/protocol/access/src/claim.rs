@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_proved_only_for_whom_it_was_made() {
+    fn claim_is_proved_only_for_its_user_and_password() {
         let mut users = Users::NONE;
         assert!(matches!(Claimed::of(&users, b"default"), Claimed::Pointless));
         set(&mut users, "ann", Password::Hash(HASH.to_owned()));

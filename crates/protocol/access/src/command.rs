@@ -179,7 +179,7 @@ mod tests {
 
     /// The encoding of commands never changes, because logs contain it.
     #[test]
-    fn commands_stay_as_they_are() {
+    fn command_encoding_is_stable() {
         let bytes: Vec<Vec<u8>> = samples().iter().map(Command::encode).collect();
         let expected: [&[u8]; 5] = [
             b"\x01\0\x03ann\0\0",
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_replies_come_back_whole_or_not_at_all() {
+    fn commands_and_replies_round_trip_and_truncation_is_refused() {
         for command in samples() {
             let bytes = command.encode();
             assert_eq!(Command::decode(&bytes), Some(command));

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_label() {
+    fn only_labels_are_valid_names() {
         for text in ["a", "ann", "web-1", "0", &"x".repeat(63)] {
             assert_eq!(Name::new(text).unwrap().as_str(), text);
         }

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_password_fits_its_hash() {
+    fn hash_matches_only_its_password() {
         let made = hash(b"open sesame").unwrap();
         assert!(fits(&made, b"open sesame"));
         for wrong in [&b""[..], b"open sesam", b"open sesame ", b"Open sesame"] {
@@ -90,7 +90,7 @@ mod tests {
 
     /// A hash comes from the log, so its cost parameters cannot be trusted.
     #[test]
-    fn a_hash_that_asks_for_too_much_fits_nothing() {
+    fn hash_with_excessive_cost_parameters_never_matches() {
         for hostile in [
             "$argon2id$v=19$m=4194304,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g",
             "$argon2id$v=19$m=8,t=4000000000,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g",

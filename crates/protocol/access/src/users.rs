@@ -211,7 +211,7 @@ mod tests {
     /// [access-1] Without users every caller may do everything; with one, only callers with a role
     /// may.
     #[test]
-    fn without_users_everybody_may_do_everything_and_with_one_only_those_with_a_role() {
+    fn without_users_all_access_is_granted_otherwise_by_role() {
         let open = Users::default();
         for who in [Who::Anonymous, Who::Unnamed, Who::Node(3), client("ann")] {
             assert_eq!(open.role(&who, None), Some(Role::Admin));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_say_nothing_are_default_unless_it_has_a_password() {
+    fn unnamed_callers_are_default_unless_it_has_a_password() {
         let mut users =
             table(&[set("ann", Role::Admin, hash()), set(DEFAULT, Role::Reader, Password::None)]);
         let roles = |users: &Users| {
@@ -246,7 +246,7 @@ mod tests {
 
     /// [access-3] An administrator always remains.
     #[test]
-    fn an_admin_is_always_left() {
+    fn last_admin_cannot_be_removed() {
         let mut users = Users::default();
         let refused = |users: &mut Users, command: Command| {
             let before = users.clone();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_user_changes_are_refused() {
         let mut users = table(&[set("ann", Role::Admin, Password::None)]);
         let long = format!("{HASH_BEGINS}{}", "x".repeat(HASH_BYTES_MAX));
         for (command, denied) in [
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_comes_back_as_it_was_and_damaged_bytes_do_not() {
+    fn user_table_round_trips_and_damaged_bytes_are_refused() {
         let users =
             table(&[set("ann", Role::Admin, Password::None), set("bob", Role::Reader, hash())]);
         let bytes = users.encode();

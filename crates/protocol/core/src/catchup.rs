@@ -300,7 +300,7 @@ mod tests {
 
     /// A receiver with room for three values at a time is not repeatedly sent thousands.
     #[test]
-    fn question_is_no_larger_than_what_arrives() {
+    fn request_is_no_larger_than_what_arrives() {
         let mut catchup = Catchup::default();
         catchup.record_source(Slot(10_001), NodeId(2));
         assert_eq!(ask(&mut catchup, 0, 1), Some((2, CHUNK_VALUES_MAX)));
@@ -319,7 +319,7 @@ mod tests {
     /// Thousands of runs of content are requested at once rather than byte by byte, but not
     /// millions of commands.
     #[test]
-    fn question_is_as_wide_as_the_values_are() {
+    fn request_covers_as_many_slots_as_the_values_are_small() {
         let mut catchup = Catchup::default();
         catchup.record_source(Slot(1 << 40), NodeId(2));
         let mut at = 1;
@@ -340,7 +340,7 @@ mod tests {
 
     /// [catch-2] A peer whose log starts too late says nothing about the logs of other peers.
     #[test]
-    fn snapshot_is_needed_when_nobodys_log_has_what_is_missing() {
+    fn snapshot_is_needed_if_no_log_has_the_missing_slots() {
         let mut catchup = Catchup::default();
         catchup.record_source(Slot(1001), NodeId(3));
         let below = |catchup: &mut Catchup, from, start, decided_to| {

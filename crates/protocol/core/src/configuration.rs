@@ -449,7 +449,7 @@ mod tests {
     /// [era-4] Phase-1 and phase-2 quorums of the new rule must intersect each other and those of
     /// the old rule.
     #[test]
-    fn a_rule_must_meet_the_one_before() {
+    fn quorums_of_a_new_rule_must_intersect_the_old_ones() {
         let configuration = founded(4, flexible(3, 2));
         let to = |rule| configuration.changed(Change::Rule(rule)).map(|next| next.rule());
         assert_eq!(to(flexible(3, 3)), Ok(flexible(3, 3)));
@@ -463,7 +463,7 @@ mod tests {
 
     /// [aux-1] A group whose full replicas could not decide without its auxiliaries is invalid.
     #[test]
-    fn a_group_can_do_without_its_auxiliaries() {
+    fn full_replicas_must_be_able_to_decide_without_auxiliaries() {
         let role = |node, auxiliary| Change::Role { member: Member::first(node), auxiliary };
         let one = founded(3, QuorumRule::Majority).changed(role(3, true)).expect("two are left");
         assert_eq!(one.to_string(), "1 2 3a");

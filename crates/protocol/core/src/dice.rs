@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_the_same_in_a_row_and_by_number() {
+    fn sequential_words_equal_words_by_number() {
         let mut dice = Dice::new(0);
         assert_eq!(word_at(0), 0xe220_a839_7b1d_cdaf);
         for number in 0..100 {

@@ -192,7 +192,7 @@ mod tests {
     /// [less-2] A report in one ballot counts neither for another ballot, nor for another
     /// incarnation, nor across a gap.
     #[test]
-    fn words_are_those_of_a_ballot_an_incarnation_and_a_run() {
+    fn reports_count_only_for_their_ballot_incarnation_and_run() {
         let first = Member::first(2);
         let second = Member { incarnation: Incarnation(1), ..first };
         let mut early = EarlyVotes::default();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_ballot_takes_the_place_of_an_older_one() {
+    fn newer_ballot_replaces_the_awaited_one() {
         let mut early = EarlyVotes::default();
         early.await_votes(ballot(1), Slot(9));
         assert!(early.is_news(Slot(9)));

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn appends_are_told_from_rewrites() {
+    fn set_reports_rewrites_but_not_appends() {
         let mut extents = Extents::with_capacity(4);
         assert!(!extents.set(vote(1, 2, 1, 1)));
         assert!(!extents.set(vote(2, 9, 1, 0)));
@@ -295,7 +295,7 @@ mod tests {
 
     /// [count-1] Two values for one slot in one ballot are a conflict.
     #[test]
-    fn one_ballot_with_two_values_is_a_conflict() {
+    fn two_values_for_a_slot_in_one_ballot_are_a_conflict() {
         let report = |counter| Report {
             range: SlotRange::one(Slot(4)),
             ballot: ballot(1),

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn held_is_what_the_slowest_and_what_a_quorum_holds() {
+    fn held_slots_are_known_for_the_slowest_and_for_a_quorum() {
         let eras = eras(0);
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras), (4, 7));
         assert_eq!(held(&peers(&[(2, 12), (3, 4)]), &eras), (4, 10), "own is 10");
@@ -312,7 +312,7 @@ mod tests {
 
     /// [trim-1] Reports belong to an incarnation. A new incarnation has reported nothing.
     #[test]
-    fn another_incarnation_holds_nothing() {
+    fn new_incarnation_holds_nothing() {
         let mut peers = peers(&[(2, 7), (3, 4)]);
         let again = Member { incarnation: Incarnation(1), ..Member::first(2) };
         peers.connect(again);

@@ -44,7 +44,7 @@ mod tests {
     /// [time-1] The group's time never goes back, even if leaders with different clocks succeed
     /// each other and values of earlier leaders are decided late.
     #[test]
-    fn time_never_goes_back() {
+    fn group_time_never_goes_back() {
         let mut time = GroupTime::START;
         for (ms, after, changes) in [
             (100, 100, true),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_proposed_while_no_deadline_is_due() {
+    fn time_is_proposed_only_when_a_deadline_is_due() {
         let time = GroupTime::kept(100);
         assert_eq!(time.stamp(200, None), None);
         assert_eq!(time.stamp(200, Some(201)), None);

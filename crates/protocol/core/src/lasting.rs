@@ -174,7 +174,7 @@ mod tests {
     /// [last-1] The log restates the decided prefix one record at a time, and only while a client
     /// or peer waits.
     #[test]
-    fn the_log_restates_what_is_decided_while_somebody_waits() {
+    fn decided_prefix_is_restated_only_while_a_node_waits() {
         let mut lasting = DurablePrefix::default();
         assert!(!looked(&mut lasting, 2, 5, 9), "no node waits");
         lasting.on_request(NodeId(2), Slot(8));
@@ -193,7 +193,7 @@ mod tests {
     /// [last-2] A report belongs to an incarnation. A late report from an old incarnation revokes
     /// nothing.
     #[test]
-    fn statements_are_those_of_an_incarnation() {
+    fn reports_count_only_for_their_incarnation() {
         let first = Member::first(2);
         let second = Member { incarnation: Incarnation(1), ..first };
         let mut lasting = DurablePrefix::default();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn one_question_serves_all_who_wait_and_is_repeated() {
+    fn one_request_serves_all_waiters_and_is_repeated() {
         let mut lasting = DurablePrefix::default();
         assert_eq!(lasting.question(Time(0), RETRY_US), None);
         lasting.await_durable(Slot(5));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_answered_once_what_they_asked_for_is_there() {
+    fn peers_are_answered_once_the_requested_slots_are_durable() {
         let mut lasting = DurablePrefix::default();
         lasting.on_request(NodeId(2), Slot(5));
         lasting.on_request(NodeId(3), Slot(7));

@@ -370,7 +370,7 @@ mod tests {
     /// [p1-6] Slots without votes that precede reported votes become no-ops, even though the run
     /// after them began earlier.
     #[test]
-    fn hole_in_what_was_reported_gets_no_value() {
+    fn unreported_slots_before_reported_votes_become_no_ops() {
         let ballot = |round| Ballot { era: Era(0), round, node: NodeId(1) };
         let run = Value::Content { stream: StreamName::default(), offset: 3 };
         let vote = |from, to| Extent {

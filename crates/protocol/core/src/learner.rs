@@ -496,7 +496,7 @@ mod tests {
     /// [disk-8] A member that lost decided slots votes for them and later slots again in the same
     /// ballot. Its earlier and its new votes count together.
     #[test]
-    fn a_run_that_begins_earlier_joins_the_one_that_is_known() {
+    fn run_of_votes_joins_an_earlier_run_of_its_member() {
         let members = [1, 2, 3].map(Member::first);
         let configuration =
             Configuration::simple(members, Class::Durable).expect("three members are valid");
@@ -544,7 +544,7 @@ mod tests {
     /// [snap-2], [disk-8] Lost slots below a snapshot need not be learned again. Slots that the log
     /// still holds above it count, including their reconfigurations.
     #[test]
-    fn snapshot_stands_for_what_was_lost() {
+    fn lost_slots_below_a_snapshot_are_skipped() {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
         let ranges = [slots(5, 7), slots(10, 12), slots(20, 21)].to_vec();
         let changes = [(8, 1), (15, 2), (25, 3)].map(|(slot, era)| (Slot(slot), change(era)));

@@ -257,7 +257,7 @@ mod tests {
     /// [read-4] The leader allows for the drift of both clocks: its own may be slow while the
     /// granter's is fast.
     #[test]
-    fn leader_counts_by_the_drift_of_two_clocks() {
+    fn leader_allows_for_the_drift_of_both_clocks() {
         assert_eq!(elsewhere(1100, 100_000), 900 - READINGS_US);
         assert_eq!(elsewhere(u64::MAX, 0), u64::MAX - READINGS_US);
         assert_eq!(elsewhere(1000, 2_000_000), 0, "a bound that bounds nothing");
@@ -290,7 +290,7 @@ mod tests {
 
     /// A release of a lease may arrive late. It applies only to leases requested before it.
     #[test]
-    fn leader_gives_back_what_it_asked_for_before() {
+    fn release_ends_only_leases_requested_before_it() {
         let release = |at| Lease { requested_at: Time(at), us: 0 };
         let mut granter = Granter::new(Some(RULES), 0, Ballot::ZERO);
         granter.grant_lease(Time(50), ballot(1, 1), question(40));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn restarted_granter_is_silent_for_as_long_as_it_may_have_granted() {
+    fn restarted_granter_waits_out_leases_it_may_have_granted() {
         let mut granter = Granter::new(None, 500, ballot(3, 2));
         assert!(granter.withholds_vote(Time(1 << 60), ballot(4, 1)), "no clock yet");
         granter.start(Time(100), 500);

@@ -89,7 +89,7 @@ mod tests {
 
     /// [level-3] Neighbouring releases agree on a level; distant ones do not.
     #[test]
-    fn neighbours_agree_and_strangers_do_not() {
+    fn neighbouring_releases_agree_on_a_level_distant_ones_do_not() {
         for (one, other, agreed) in [
             (levels(8, 9), levels(8, 8), Some(8)),
             (levels(8, 9), levels(8, 9), Some(9)),

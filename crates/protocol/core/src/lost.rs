@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_holds_behind_a_gap_is_skipped_with_its_eras() {
+    fn slots_after_a_gap_are_skipped_with_their_reconfigurations() {
         let changes = [(3, 0), (7, 1), (12, 2), (25, 3)];
         let changes = changes.map(|(slot, era)| (Slot(slot), change(era)));
         let ranges = [slots(5, 7), slots(10, 12), slots(20, 21)];
@@ -128,7 +128,7 @@ mod tests {
     /// Reconfigurations in slots lost later come from the peer that sends those slots, not from the
     /// log.
     #[test]
-    fn more_may_be_lost_while_the_first_is_learned() {
+    fn slots_lost_later_are_learned_from_peers() {
         let changes = [(7, 1), (12, 2)].map(|(slot, era)| (Slot(slot), change(era)));
         let mut lost = LostSlots::new([slots(5, 7)].to_vec(), changes.to_vec(), Slot(30));
         lost.add(slots(12, 12));

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_stand_in_order_and_once_however_they_came() {
+    fn node_set_is_sorted_and_without_duplicates() {
         let nodes = set([7, u32::MAX, 2, 7, 3, 2]);
         assert_eq!(nodes.to_string(), "2 3 7 4294967295");
         assert_eq!(nodes, set([2, 3, 7, u32::MAX]));

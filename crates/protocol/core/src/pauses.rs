@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_counts_for_a_minute_or_two() {
+    fn worst_lateness_counts_for_one_to_two_minutes() {
         let mut pauses = Pauses::default();
         pauses.record_lateness(at_s(1), 30 * MS);
         pauses.record_lateness(at_s(2), 80 * MS);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_no_pause() {
+    fn lateness_as_long_as_a_stop_does_not_count() {
         let mut pauses = Pauses::default();
         pauses.record_lateness(at_s(1), STOP_US + 1);
         assert_eq!(pauses.worst_us(at_s(1)), 0);
@@ -108,7 +108,7 @@ mod tests {
 
     /// The tolerated silence is bounded, whatever lateness a peer reports.
     #[test]
-    fn patience_ends() {
+    fn patience_is_bounded_for_any_reported_lateness() {
         let mut pauses = Pauses::default();
         assert_eq!(pauses.patience_us(at_s(1), 0, 200 * MS), 0);
         assert_eq!(pauses.patience_us(at_s(1), 90 * MS, 200 * MS), 180 * MS);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn era_begins_behind_its_change() {
+    fn era_begins_after_the_slot_of_its_change() {
         let mut eras = founded();
         assert_eq!((eras.era(), eras.era_start()), (Era(0), Slot::FIRST));
         assert!(decide(&mut eras, 7, Change::Multiply(2)));
@@ -277,7 +277,7 @@ mod tests {
 
     /// [snap-1] Eras restored from their written form accept the same changes.
     #[test]
-    fn eras_come_back_as_they_were_written_down() {
+    fn restored_eras_are_checked_and_equal_the_written_ones() {
         let mut eras = founded();
         decide(&mut eras, 3, Change::Decrement(member(3, 0)));
         decide(&mut eras, 5, Change::Remove(NodeId(3)));

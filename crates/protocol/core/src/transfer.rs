@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn proposals_stop_last_and_shortly() {
+    fn proposals_pause_briefly_at_the_end_of_a_transfer() {
         let mut transfer = Transfer::new(NodeId(2), at(0), at(2000));
         assert!(!transfer.advance(at(0), false, false, BOUNDS));
         assert!(!transfer.holds_back(), "the target is far behind");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn campaign_of_the_target_has_the_time_of_an_election() {
+    fn target_has_an_election_timeout_to_campaign() {
         let mut transfer = Transfer::new(NodeId(2), at(0), at(2000));
         assert!(!transfer.has_failed(at(500), 200));
         assert!(!transfer.has_failed(at(700), 200));

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn check_tells_values_and_slots_apart() {
+    fn check_differs_for_other_values_or_slots() {
         let batch = |counter| Value::Batch(BatchName { counter, ..BatchName::default() });
         let one = |slot, value| range_check(SlotRange::one(Slot(slot)), &value);
         assert_ne!(one(1, batch(1)), one(1, batch(2)));

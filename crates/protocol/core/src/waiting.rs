@@ -186,7 +186,7 @@ mod tests {
 
     /// A value without bytes waits only for its turn; it once waited forever.
     #[test]
-    fn value_without_bytes_goes_when_those_before_it_have_gone() {
+    fn value_without_bytes_waits_only_for_its_turn() {
         let mut waiting = WaitingProposals::default();
         waiting.push(Time(0), proposal(1, batch(1)), false, 8);
         waiting.push(Time(0), proposal(2, Value::NoOp), false, 8);
@@ -201,7 +201,7 @@ mod tests {
 
     /// [value-3] A run of content is voted for as far as its bytes are present.
     #[test]
-    fn run_goes_as_far_as_its_bytes_are_here() {
+    fn run_is_voted_for_as_far_as_its_bytes_are_present() {
         let content = Value::Content { stream: StreamName::default(), offset: 0 };
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
         let run = |range| Phase2a { range, ..proposal(0, content) };
@@ -228,7 +228,7 @@ mod tests {
     /// [gap-1] Early proposals are voted for in slot order once the missing ones have arrived; a
     /// repeated one counts once.
     #[test]
-    fn what_came_too_early_waits_in_slot_order() {
+    fn early_proposals_are_voted_for_in_slot_order() {
         let mut waiting = WaitingProposals::default();
         for slot in [4, 2, 3, 4, 2] {
             waiting.push(Time(0), proposal(slot, Value::NoOp), true, 8);
@@ -252,7 +252,7 @@ mod tests {
 
     /// The bytes of a batch are the same in every slot.
     #[test]
-    fn batch_is_held_whole_in_all_its_slots() {
+    fn bytes_of_a_batch_count_for_all_its_slots() {
         let mut waiting = WaitingProposals::default();
         waiting.push(Time(0), proposal(1, batch(1)), false, 8);
         waiting.push(Time(0), proposal(2, batch(1)), false, 8);
@@ -273,7 +273,7 @@ mod tests {
     /// [gap-1], [p2-3] A node does not wait for slots that the leader reports as decided, even if
     /// it has not decided them itself; it votes for the proposals after them.
     #[test]
-    fn what_is_decided_elsewhere_is_not_waited_for() {
+    fn slots_decided_by_the_leader_are_not_waited_for() {
         let mut waiting = WaitingProposals::default();
         waiting.push(Time(0), proposal(3, batch(3)), false, 8);
         waiting.push(Time(0), proposal(4, batch(4)), true, 8);
@@ -289,7 +289,7 @@ mod tests {
     /// [gap-1] The leader repeats its proposal, now with the report that the missing slots are
     /// decided.
     #[test]
-    fn repeat_brings_newer_word_of_what_is_decided() {
+    fn repeated_proposal_updates_the_decided_slot() {
         let mut waiting = WaitingProposals::default();
         let early = proposal(4, Value::NoOp);
         waiting.push(Time(0), early, true, 8);

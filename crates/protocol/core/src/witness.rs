@@ -188,7 +188,7 @@ mod tests {
 
     /// [lie-2] A process's reports grow. A late message with a lower one revokes nothing.
     #[test]
-    fn what_overtakes_is_no_loss() {
+    fn late_lower_report_is_not_a_loss() {
         let mut witness = RollbackDetector::default();
         assert_eq!(witness.memory_of(NODE), Memory::default());
         for to in [4, 7, 5] {
@@ -200,7 +200,7 @@ mod tests {
     /// [lie-5] After it reconnects, a node must report at least as much as before. Otherwise each
     /// of its messages shows the loss.
     #[test]
-    fn who_comes_back_with_less_is_found_out() {
+    fn reconnecting_with_a_shorter_log_reveals_the_loss() {
         let mut witness = RollbackDetector::default();
         assert_eq!(witness.record_connection(member(0), 5), Memory::default());
         assert_eq!(witness.record_log_end(member(0), 7), Ok(()));
@@ -217,7 +217,7 @@ mod tests {
     /// [lie-2] A node that admitted its loss is a new member whose log may begin anywhere; its
     /// starts are still counted.
     #[test]
-    fn a_new_incarnation_begins_anew() {
+    fn new_incarnation_starts_without_earlier_reports() {
         let mut witness = RollbackDetector::default();
         witness.record_connection(member(0), 3);
         assert_eq!(witness.record_log_end(member(0), 9), Ok(()));
@@ -230,7 +230,7 @@ mod tests {
 
     /// [lie-4] A node that still has everything it reported continues.
     #[test]
-    fn who_has_all_that_it_said_goes_on() {
+    fn node_that_still_has_all_it_reported_continues() {
         for (own, remembered, behind, passes) in [
             (memory(0, 9, 2), memory(0, 9, 2), false, true),
             (memory(0, 12, 2), memory(0, 9, 1), false, true),

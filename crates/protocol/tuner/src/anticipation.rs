@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_until_nearly_all_have_come_back() {
+    fn waits_until_nearly_all_clients_have_sent_again() {
         let mut anticipation = completed(100, 50);
         assert_eq!(anticipation.until(), Some(PATIENT_UNTIL));
         anticipation.end_wait_if_over(COMPLETED, 139, false);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for_in_a_full_batch_or_after_one_of_nothing() {
+    fn no_wait_for_a_full_batch_or_after_an_empty_one() {
         let mut anticipation = completed(100, 50);
         anticipation.end_wait_if_over(COMPLETED, 60, true);
         assert_eq!(anticipation.until(), None);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_vain_becomes_rare_and_one_success_restores_it() {
+    fn failed_waits_become_rare_until_one_succeeds() {
         let mut anticipation = Anticipation::default();
         assert_eq!(waited(&mut anticipation, 4), 4);
         // One wait in 2 batches, then in 3, in 5, and finally in 65.
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_make_no_sense_wait_for_nothing_or_not_for_ever() {
+    fn invalid_times_cause_no_wait_or_a_bounded_one() {
         let mut anticipation = Anticipation::default();
         anticipation.on_completed(FORMED, COMPLETED, 100, 0);
         anticipation.end_wait_if_over(FORMED, 0, false);

@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_holds_what_lies_between_its_edges_and_no_more_than_an_eighth() {
+    fn buckets_contain_their_values_and_span_at_most_an_eighth() {
         assert_eq!((bucket(0), bucket(1023), bucket(1152)), (0, 0, 1));
         let mut ns = 1024u64;
         while ns < 1 << 41 {

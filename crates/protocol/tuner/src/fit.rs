@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_finds_the_law_behind_noise_and_forgets_an_old_one() {
+    fn fit_finds_the_line_in_noise_and_follows_a_change() {
         let mut line = Line::new(0.95);
         for number in 0..400_u32 {
             let x = f64::from(number % 37) * 100.0;
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn one_outlier_moves_the_line_little() {
+    fn single_outlier_moves_the_fit_by_less_than_5_percent() {
         let mut line = Line::new(0.98);
         for number in 0..100_u32 {
             let x = f64::from(number % 10);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_law_without_spread_has_no_slope_to_rely_on() {
+    fn samples_without_spread_yield_no_reliable_slope() {
         let mut line = Line::new(0.98);
         for _ in 0..50 {
             line.add(7.0, 3.0);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn three_parts_are_told_apart_when_they_vary() {
+    fn three_cost_factors_are_separated_if_they_vary() {
         let mut sum = Sum3::new(0.98);
         for number in 1..300_u32 {
             let x = [number % 50, number % 7, (number * 31) % 4000].map(f64::from);
@@ -335,7 +335,7 @@ mod tests {
     /// With commands of one size, bytes and commands always occur together; their summed cost is
     /// right.
     #[test]
-    fn parts_that_always_come_together_share_their_cost() {
+    fn correlated_factors_share_their_cost() {
         let mut sum = Sum3::new(0.98);
         for number in 1..300_u32 {
             let (commands, batches) = (f64::from(number % 50), f64::from(number % 7));

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spans_a_pause_is_dropped_and_what_comes_after_is_not() {
+    fn samples_that_span_a_pause_are_dropped_later_ones_kept() {
         let mut guard = Guard::default();
         assert!(turn(&mut guard, 1000));
         assert!(turn(&mut guard, 1020));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_is_set_back_or_forth_spoils_only_what_spans_it() {
+    fn clock_step_invalidates_only_samples_that_span_it() {
         let mut guard = Guard::default();
         assert!(turn(&mut guard, 1000));
         assert!(!turn(&mut guard, 500));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_that_was_interrupted_is_not_trusted() {
+    fn interrupted_turn_is_not_trusted() {
         let mut guard = Guard::default();
         assert!(!guard.record_turn(Moment(0), Moment(300 * MS), None));
         assert!(guard.record_turn(Moment(301 * MS), Moment(302 * MS), None));

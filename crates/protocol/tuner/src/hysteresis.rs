@@ -111,7 +111,7 @@ mod tests {
 
     /// [plane-3] A path is chosen after it has been better by a fifth for a second.
     #[test]
-    fn a_better_way_is_taken_when_it_stays_better_by_a_fifth() {
+    fn path_is_chosen_after_being_a_fifth_better_for_a_second() {
         let mut choice = Choice::new(A, at(0));
         assert!(changes(&mut choice, 0..9_000, &[(A, 119), (B, 100)]).is_empty());
         assert_eq!(changes(&mut choice, 9_000..11_000, &[(A, 120), (B, 100)]), [10_000]);
@@ -120,7 +120,7 @@ mod tests {
 
     /// [plane-3] A path that is better for less than a second changes nothing.
     #[test]
-    fn what_is_better_for_a_moment_changes_nothing() {
+    fn path_that_is_better_only_briefly_is_not_chosen() {
         let mut choice = Choice::new(A, at(0));
         for round in 0..20 {
             let from = 2_000 + 1_000 * round;
@@ -133,7 +133,7 @@ mod tests {
     /// [plane-3] Changes are at least two seconds apart. The interval doubles each time a change is
     /// soon reverted.
     #[test]
-    fn going_back_and_forth_gets_rarer() {
+    fn interval_doubles_when_a_change_is_soon_reverted() {
         let mut choice = Choice::new(A, at(0));
         let mut taken = Vec::new();
         for ms in (0..400_000).step_by(100) {
@@ -155,7 +155,7 @@ mod tests {
 
     /// [plane-3] A path that fails is left at once, and has to wait before it is chosen again.
     #[test]
-    fn what_does_not_work_is_left_at_once() {
+    fn failed_path_is_left_at_once() {
         let mut choice = Choice::new(A, at(0));
         assert!(choice.judge(at(100), &[(B, 900), (C, 800)]));
         assert_eq!(choice.chosen(), C);

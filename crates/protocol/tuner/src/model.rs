@@ -386,7 +386,7 @@ mod tests {
     /// 30 % shorter than (6) says. Only the throughput of that row follows from the formulas, which
     /// the model keeps.
     #[test]
-    fn the_row_of_table_2_that_does_not_follow_from_the_formulas_stays_an_exception() {
+    fn row_of_table_2_that_contradicts_the_formulas_is_excepted() {
         let [cpu, net, throughput] = ratios()[4];
         assert!((1.30..1.45).contains(&cpu), "{cpu}");
         assert!((1.35..1.45).contains(&net), "{net}");
@@ -395,7 +395,7 @@ mod tests {
 
     /// Checks the bottlenecks that §5 states for Table 2.
     #[test]
-    fn small_requests_are_bound_by_the_processor_and_large_ones_by_the_link() {
+    fn bottlenecks_are_those_of_table_2() {
         let model = emulab();
         let bottleneck =
             |request: f64, k: f64, window| model.predict(&jpaxos(request), k, window).bottleneck;
@@ -407,7 +407,7 @@ mod tests {
 
     /// (1) to (3) by hand: n = 3, 1 byte per microsecond, 100 µs one way.
     #[test]
-    fn lan_shares_one_link_between_all_copies_and_the_answers() {
+    fn lan_link_carries_all_copies_and_the_replies() {
         let mut model = Model::paper(
             3.0,
             Network::Lan,
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn disk_is_waited_for_and_shared_by_what_runs_in_parallel() {
+    fn parallel_batches_share_a_flush() {
         let mut model = emulab();
         let load = jpaxos(128.0);
         let without = model.instance(&load, 8.0, 4.0);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn more_cores_help_up_to_the_part_that_stays_in_sequence() {
+    fn more_cores_speed_up_only_the_parallel_part() {
         let mut model = emulab();
         let load = jpaxos(128.0);
         let one = model.instance(&load, 8.0, 1.0).processor;
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn few_outstanding_requests_spread_over_the_window_and_are_the_limit() {
+    fn few_outstanding_requests_limit_the_throughput() {
         let model = emulab();
         let mut load = jpaxos(128.0);
         load.outstanding = Some(4.0);

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_back_however_they_are_cut() {
+    fn requests_are_found_only_when_complete() {
         for request in all() {
             let mut bytes = Vec::new();
             request.encode(&mut bytes);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stand_comes_back() {
+    fn node_position_round_trips() {
         let place = DevicePlace { group: 0x0102_0304, room: 1408, station: [2, 0, 0, 0, 0, 9] };
         let stand = NodePosition {
             cluster: 1 << 90 | 3,
@@ -355,7 +355,7 @@ mod tests {
 
     /// Names lent during one start differ, and none is a node's.
     #[test]
-    fn names_are_lent_once() {
+    fn lent_names_are_unique() {
         let mut origins = vec![];
         for number in 0..1000 {
             let name = Name::of(3, 8, number).unwrap();

@@ -112,7 +112,7 @@ mod tests {
     /// [snap-3] If a node crashes right after it installed a snapshot, the log is older, and the
     /// snapshot takes precedence.
     #[test]
-    fn snapshot_counts_whatever_the_log_says_of_before() {
+    fn snapshot_takes_precedence_over_an_older_log() {
         let change = |era| Value::Reconfigure { era: Era(era), change: Change::Multiply(2) };
         let founding = Configuration::simple([1, 2, 3].map(Member::first), Class::Durable);
         let mut base = Eras::founded(founding.expect("three members"));

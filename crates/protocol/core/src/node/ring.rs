@@ -70,7 +70,7 @@ mod tests {
 
     /// [learn-1] Votes that a node cast without weight are reported once each time it gains weight.
     #[test]
-    fn a_member_that_gains_weight_is_heard_anew_once() {
+    fn votes_are_reported_again_once_per_gain_of_weight() {
         let mut ring = Ring::new(Route::Star);
         let turns = [true, false, false, true, true, false, true];
         let anew = turns.map(|heard| ring.is_heard_anew(heard));

@@ -191,7 +191,7 @@ mod tests {
 
     /// [last-1] A vote on stable storage for another value does not make the decided value durable.
     #[test]
-    fn a_vote_that_was_replaced_says_nothing_of_what_lasts() {
+    fn replaced_vote_does_not_make_the_decided_value_durable() {
         let mut node = with_a_vote_replaced(Class::Volatile);
         let to = Slot(2);
         assert_eq!(deliver_message(&mut node, Message::LastingRequest { to }), []);

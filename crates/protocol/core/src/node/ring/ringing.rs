@@ -204,7 +204,7 @@ mod tests {
     /// [ring-3], [class-4] A ring vote belongs to one incarnation of its member: a vote of an
     /// earlier incarnation does not count.
     #[test]
-    fn a_vote_of_an_earlier_incarnation_is_nobodys() {
+    fn ring_vote_of_an_earlier_incarnation_does_not_count() {
         let (mut node, ballot, check) = leader();
         let mut along = |member| {
             let entry = RingEntry {

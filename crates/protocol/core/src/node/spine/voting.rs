@@ -433,7 +433,7 @@ mod tests {
     /// itself reports decisions that bring its slot into the window, its bytes must be fetched all
     /// the same: they may be released before the vote.
     #[test]
-    fn bytes_that_came_for_a_slot_beyond_the_window_are_looked_for() {
+    fn bytes_for_a_slot_beyond_the_window_are_fetched_again() {
         assert_eq!(looked_for(WINDOW), [0; 0], "within it they stay");
         assert_eq!(looked_for(1 + WINDOW), [1 + WINDOW]);
         assert_eq!(looked_for(2 + WINDOW), [0; 0], "still beyond: not queued");
