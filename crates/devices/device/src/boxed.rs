@@ -428,7 +428,7 @@ mod tests {
     /// A frame from another device to the group, and the reply to it, are translated as if the
     /// external device were on the network itself.
     #[test]
-    fn a_frame_and_its_answer_cross_the_border() {
+    fn frame_and_reply_are_translated_for_the_external_device() {
         let other = Address { mac: [2, 0, 0, 8, 8, 8], ip: [10, 8, 8, 8], port: 7451 };
         for form in [Form::Udp, Form::Raw] {
             let mut translated = translated(form);
@@ -461,7 +461,7 @@ mod tests {
     /// Frames that are not delivered: one with a value that does not fit, one from another group,
     /// one for another device, and a corrupted one.
     #[test]
-    fn what_is_not_for_the_box_does_not_reach_it() {
+    fn invalid_and_foreign_frames_are_not_delivered() {
         let (form, other) = (Form::Udp, station(7));
         let mut buffer = [0; FRAME_BYTES_MAX];
         let mut make = |to: &Address, group, room: &[u8]| {

@@ -203,7 +203,7 @@ mod tests {
     /// After a submit, the proposal, the vote and the decision are sent to the network, and each is
     /// also processed internally.
     #[test]
-    fn what_is_for_everybody_is_heard_inside_and_outside() {
+    fn broadcast_frames_are_sent_and_also_processed_locally() {
         let mut host = Host::new(settings(), Box::new(Reference::new(&settings())));
         let [voter, giver] = Program::ALL;
         for program in Program::ALL {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn power_takes_the_memory_of_both() {
+    fn power_cycle_clears_both_programs() {
         let mut host = Host::new(settings(), Box::new(Reference::new(&settings())));
         for program in Program::ALL {
             put(&mut host, program, &call(program, Type::Boot, 1));

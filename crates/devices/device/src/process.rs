@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn echoing_process_sends_the_frame_it_received() {
         // The response is the event itself and an end mark, so the process sends what it receives.
         let (mut echo, _leash) = shell("while true; do head -c 62 || exit; printf '\\0\\0'; done");
         for _ in 0..3 {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_or_talks_nonsense_is_no_more() {
+    fn process_that_exits_or_writes_garbage_is_stopped() {
         for script in ["exit 0", "head -c 62; exit 1", "printf '\\360\\1abc'; cat > /dev/null"] {
             let (mut process, _leash) = shell(script);
             assert!(process.step(&event(), None).is_err(), "{script}");
@@ -216,7 +216,7 @@ mod tests {
 
     /// [offload-9] A late process still has its votes, so only its owner may abandon it.
     #[test]
-    fn one_that_is_late_is_waited_for_until_its_leash_is_dropped() {
+    fn late_process_is_awaited_until_its_leash_is_dropped() {
         let (mut process, leash) = shell("exec sleep 600");
         let waits = std::thread::spawn(move || process.step(&event(), None).unwrap_err().kind());
         drop(leash);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_answer_in_time_is_killed() {
+    fn process_that_exceeds_the_deadline_is_killed_and_restarted() {
         let (mut process, _leash) = shell("head -c 62; printf '\\0\\0'; exec sleep 600");
         process.step(&event(), None).unwrap();
         let hangs = process.step(&event(), Some(Instant::now())).unwrap_err();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_said() {
+    fn missing_or_empty_command_is_an_error() {
         for words in [vec!["/nowhere/quorate-none".to_owned()], Vec::new()] {
             assert!(Process::start(words, leash().unwrap().1).is_err());
         }

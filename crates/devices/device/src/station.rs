@@ -63,7 +63,7 @@ mod tests {
 
     /// A claim is exclusive until it is dropped. No interfaces with the indexes used here exist.
     #[test]
-    fn a_station_is_one_process_s_until_it_goes() {
+    fn station_claim_is_exclusive_until_dropped() {
         let of = |group| Station::of_group(u32::MAX, group);
         let (one, other) = (of(1).unwrap(), of(2).unwrap());
         assert!(matches!(of(1), Err(ClaimError::Taken)));

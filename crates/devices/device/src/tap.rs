@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_room_is_counted_and_answers_have_room_of_their_own() {
+    fn dropped_frames_are_counted_and_responses_have_reserved_space() {
         let (mut filler, mut taker) = tap(2);
         for number in 0..4 {
             filler.put((Program::Acceptor, FrameOrigin::Asked), &[number], false);

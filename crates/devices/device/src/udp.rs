@@ -178,7 +178,7 @@ mod tests {
     /// [offload-21] On loopback, a frame from a member is accepted, and one from another sender is
     /// not.
     #[test]
-    fn on_loopback_only_members_are_heard() {
+    fn loopback_accepts_frames_from_members_only() {
         let bind = || {
             let members = Members::default();
             let any = "127.0.0.1:0".parse().unwrap();

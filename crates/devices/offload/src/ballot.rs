@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_comes_back_in_the_same_order() {
+    fn packed_ballots_round_trip_and_keep_their_order() {
         let mut last = PackedBallot::NONE;
         for ballot in [
             ballot(0, 1, 1),
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_and_never_wrapped() {
+    fn ballots_out_of_range_are_refused_not_wrapped() {
         for ballot in [ballot(0x1_0000, 1, 1), ballot(0, 1, 0x1_0000)] {
             assert_eq!(PackedBallot::of(ballot), None, "{ballot}");
         }

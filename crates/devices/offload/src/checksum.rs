@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_those_of_the_internet() {
+    fn sums_match_the_example_of_rfc_1071() {
         // Example from RFC 1071, section 3.
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(sum(0, &bytes), 0xddf2);

@@ -220,7 +220,7 @@ mod tests {
 
     /// Every bit of the header belongs to one field and survives encoding and decoding.
     #[test]
-    fn every_bit_comes_back() {
+    fn every_header_bit_survives_decoding_and_encoding() {
         for bit in 8..HEADER_BYTES * 8 {
             let mut bytes = [0; HEADER_BYTES];
             bytes[0] = MAGIC;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn another_magic_or_version_is_somebody_elses() {
+    fn other_magic_or_version_is_ignored() {
         let mut bytes = [0; HEADER_BYTES];
         for magic in 0..=u8::MAX {
             bytes[0] = magic;
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn types_have_their_numbers() {
+    fn types_match_their_numbers() {
         for (number, kind) in (0..).zip(Type::ALL) {
             assert_eq!(kind as u8, number);
         }

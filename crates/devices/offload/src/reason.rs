@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_has_its_number_and_one_fate() {
+    fn reasons_match_their_numbers_and_have_one_effect() {
         for (number, reason) in (0..).zip(Reason::ALL) {
             assert_eq!(reason as u8, number, "{}", reason.name());
             assert!(!(reason.passes() && reason.answers()));

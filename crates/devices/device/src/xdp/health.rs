@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_names_the_interface() {
+    fn interface_index_is_parsed_from_the_link_info() {
         let said =
             "pos:\t0\nlink_type:\txdp\nlink_id:\t7\nprog_tag:\tabc\nprog_id:\t3\nifindex:\t12\n";
         assert_eq!(interface(said), Some(12));

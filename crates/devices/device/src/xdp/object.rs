@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_size_of_a_room_is_changed() {
+    fn only_the_size_of_the_value_area_is_changed() {
         for role in Role::ALL {
             let bytes = of(role);
             let changed = with_rooms(bytes, 0x0102_0304).unwrap();

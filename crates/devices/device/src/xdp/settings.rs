@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_has_its_place() {
+    fn encoded_fields_are_at_their_offsets() {
         let bytes = settings().bytes(3);
         assert_eq!(bytes[..4], [0x0a, 0x0b, 0x0c, 0x0d]);
         assert_eq!(bytes[4..8], 64_u32.to_ne_bytes());
@@ -145,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_read_again() {
+    fn encoded_settings_are_decoded_unchanged() {
         let settings = settings();
         assert_eq!(Settings::read(&settings.bytes(3), settings.tap).unwrap(), settings);
         assert!(Settings::read(&[0; SETUP_BYTES], settings.tap).is_err());
     }
 
     #[test]
-    fn what_no_kernel_takes_is_refused() {
+    fn invalid_sizes_and_duplicate_routes_are_refused() {
         for room in [0, 12, 1416] {
             let mut settings = settings();
             settings.setup.room = room;

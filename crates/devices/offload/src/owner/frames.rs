@@ -171,7 +171,7 @@ mod tests {
     /// The source address distinguishes this owner's device from another member and from a station
     /// outside the group.
     #[test]
-    fn who_says_it_is_seen() {
+    fn source_address_tells_the_own_device_from_the_network() {
         for form in [Form::Udp, Form::Raw] {
             let frames = frames(form);
             let header = frames.submit(Descriptor::NONE);
@@ -195,7 +195,7 @@ mod tests {
 
     /// Frames for all devices have the address of this owner's device as their source.
     #[test]
-    fn what_is_for_all_is_sent_as_a_device_would() {
+    fn frames_for_all_devices_are_sent_from_the_device_address() {
         for form in [Form::Udp, Form::Raw] {
             let mut frames = frames(form);
             let header = frames.submit(Descriptor::NONE);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_cut_or_changed_says_nothing() {
+    fn truncated_or_corrupted_frames_are_ignored() {
         for form in [Form::Udp, Form::Raw] {
             let mut frames = frames(form);
             let header = frames.plain(Program::Coordinator, Type::Ask);

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_new_once_and_forgotten_when_its_cell_is_used_again() {
+    fn slot_is_new_once_and_forgotten_when_its_cell_is_reused() {
         let mut ring = Ring::new(4);
         assert!(!ring.has(0));
         assert!(ring.see(0) && !ring.see(0) && ring.see(1) && ring.see(3));

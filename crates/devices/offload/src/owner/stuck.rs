@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_until_it_moves() {
+    fn delays_grow_until_there_is_progress() {
         let mut stuck = StallTimer::default();
         let mut pushed = alloc::vec::Vec::new();
         for now in 0..400 {

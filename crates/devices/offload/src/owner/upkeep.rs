@@ -291,7 +291,7 @@ mod tests {
     /// raised once half of the slots that may be assigned are left, long before the gain is an
     /// eighth of the ring.
     #[test]
-    fn a_limit_is_raised_at_half_while_nobody_waits_here() {
+    fn limit_is_raised_at_half_while_no_own_value_waits() {
         const FIRST: u64 = 100;
         const WINDOW: u64 = 256;
         let mut upkeep = Upkeep::new(&SHAPE);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_that_is_carried_comes_back() {
+    fn every_carried_kind_of_value_round_trips() {
         for (before, bytes) in carried() {
             let named = descriptor(&before, &bytes, ROOM).unwrap();
             assert!(named.is_carried(), "{before}");
@@ -186,7 +186,7 @@ mod tests {
     /// [value-2] Changing a bit of a descriptor yields another value or none. Votes for two
     /// descriptors of one value would be counted separately.
     #[test]
-    fn a_changed_bit_is_another_value_or_none() {
+    fn changed_descriptor_bit_yields_another_value_or_none() {
         for (before, bytes) in carried() {
             let named = descriptor(&before, &bytes, ROOM).unwrap();
             let changed = |change: &dyn Fn(&mut Descriptor)| {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_never_believed() {
+    fn bytes_that_do_not_match_the_descriptor_are_refused() {
         let bytes = b"some commands";
         let named = descriptor(&batch(bytes), bytes, ROOM).unwrap();
         for at in 0..bytes.len() {
@@ -232,7 +232,7 @@ mod tests {
 
     /// [offload-21] Any combination of fields is a value or a no-op without bytes.
     #[test]
-    fn what_is_no_value_is_a_no_op() {
+    fn invalid_descriptor_means_a_no_op() {
         for (before, bytes) in carried() {
             let named = descriptor(&before, &bytes, ROOM).unwrap();
             let room = room(&bytes);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_and_never_cut() {
+    fn value_too_long_for_the_device_is_refused_not_truncated() {
         for long in [ROOM + 1, 0x1_0000, 0x1_0001] {
             let bytes = vec![1; long];
             let refused = descriptor(&batch(&bytes), &bytes, ROOM);
