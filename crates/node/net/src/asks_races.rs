@@ -84,7 +84,7 @@ fn fails(turn: fn(&RequestReceiver<Question>) -> Vec<Question>) -> bool {
 }
 
 #[test]
-fn no_question_is_slept_through() {
+fn no_request_is_missed_by_a_sleeping_reactor() {
     shuttle::check_random(|| everybody_is_answered(takes), RUNS);
     assert!(fails(drains_late));
     assert!(fails(takes_one));
@@ -92,7 +92,7 @@ fn no_question_is_slept_through() {
 
 /// A caller that arrives after the reactor has ended gets an error and does not wait.
 #[test]
-fn nobody_asks_a_reactor_that_is_gone() {
+fn request_after_the_reactor_ended_is_an_error() {
     shuttle::check_random(
         || {
             let (program, reactor) = request_queue::<Question>(1).unwrap();
@@ -110,7 +110,7 @@ fn nobody_asks_a_reactor_that_is_gone() {
 
 /// A full queue returns the request; queued requests are answered, and no signal is missed.
 #[test]
-fn who_does_not_wait_is_told_that_the_queue_is_full() {
+fn try_put_on_a_full_queue_returns_the_request() {
     shuttle::check_random(
         || {
             let (program, reactor) = request_queue::<(bool, Question)>(1).unwrap();

@@ -118,7 +118,7 @@ fn no_wake_up_is_lost() {
 }
 
 #[test]
-fn a_sleeper_that_does_not_look_again_is_found() {
+fn sleeping_without_rechecking_loses_wake_ups() {
     assert!(fails(true, false), "the consumer misses a record");
     assert!(fails(false, true), "the producer misses the room");
 }

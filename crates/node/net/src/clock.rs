@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clock_goes_on_and_counts_from_the_start() {
+    fn clock_advances_and_counts_from_the_start() {
         let started = StartTime::now();
         let first = started.elapsed();
         assert!(first < Time(0).plus_ms(60_000));

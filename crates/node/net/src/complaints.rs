@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_complaint_is_new_once_and_again_after_it_was_settled() {
+    fn problem_is_new_once_and_again_after_it_was_settled() {
         let mut complaints = LoggedProblems::default();
         assert!(complaints.is_new("node 2", "foreign"));
         assert!(!complaints.is_new("node 2", "foreign"));
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cannot_fill_the_memory() {
+    fn number_of_remembered_problems_is_bounded() {
         let mut complaints = LoggedProblems::default();
         let new = (0..10_000).filter(|n| complaints.is_new(&n.to_string(), "noise")).count();
         assert_eq!((new, complaints.logged.len()), (COMPLAINTS_MAX, COMPLAINTS_MAX));

@@ -356,7 +356,7 @@ mod tests {
     use super::{boxes::ExternalTransport as By, *};
 
     #[test]
-    fn boxes_have_names_and_commands() {
+    fn external_devices_have_names_and_commands() {
         let named = |name: &str| match Kind::named(name) {
             Some(Kind::Box(one)) => Some((one.kind, one.words)),
             _ => None,
@@ -376,7 +376,7 @@ mod tests {
 
     /// Without the external device, the node falls back to a thread that receives the same frames.
     #[test]
-    fn a_box_is_tried_before_the_thread_of_its_way() {
+    fn external_device_is_tried_before_a_thread() {
         let kind = Kind::named("process:none").unwrap();
         let bound =
             BoundCandidates::open(&kind, &wanted(Way::Tcp, false), "127.0.0.1:0".parse().unwrap());
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_reason() {
+    fn impossible_settings_are_refused_with_a_reason() {
         let open = |way, trusted, at: &str| {
             let at = at.parse().unwrap();
             BoundCandidates::open(&Kind::Udp, &wanted(way, trusted), at)

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_is_said_a_few_times_and_then_counted() {
+    fn repeated_lines_are_logged_a_few_times_then_counted() {
         let mut limiter = Limiter::new(1_000);
         let mut said = Vec::new();
         for ms in (0..3_000).step_by(30) {
@@ -120,7 +120,7 @@ mod tests {
 
     /// The latest buffered line is logged in the end: operators may read only the last line.
     #[test]
-    fn the_last_word_is_said_although_it_was_held() {
+    fn latest_buffered_line_is_logged_in_the_end() {
         let mut limiter = Limiter::new(1_000);
         assert!(limiter.offer(at_ms(0), "room", 1, "full").is_some());
         assert_eq!(limiter.offer(at_ms(1), "room", 1, "room again"), None);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_do_not_silence_each_other() {
+    fn kinds_are_limited_independently() {
         let mut limiter = Limiter::new(1_000);
         assert_eq!(limiter.offer(at_ms(0), "a", 1, 1), Some((1, 0)));
         assert_eq!(limiter.offer(at_ms(0), "a", 1, 2), None);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cannot_fill_the_memory() {
+    fn number_of_kinds_is_bounded() {
         let mut limiter = Limiter::new(1_000);
         let said = (0..10_000).filter(|kind| limiter.offer(at_ms(0), *kind, 1, ()).is_some());
         assert_eq!(said.count(), KINDS_MAX);
@@ -153,7 +153,7 @@ mod tests {
 
     /// Unused kinds are forgotten: over the years, nodes join and leave under new ids.
     #[test]
-    fn kinds_of_long_ago_make_room() {
+    fn old_kinds_are_evicted() {
         let mut limiter = Limiter::new(1_000);
         for kind in 0..10 * KINDS_MAX as u64 {
             let said = limiter.offer(at_ms(10 * kind), kind, 1, ());

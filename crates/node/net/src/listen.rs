@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_in_use_is_one_error_that_names_flag_and_address() {
+    fn port_in_use_is_an_error_with_flag_and_address() {
         let first =
             Listeners::bind("127.0.0.1:0", "127.0.0.1:0", None, Protection::Loopback).unwrap();
         let taken = first.client_address().expect("bound").to_string();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_for_byte_streams_that_is_in_use_can_be_told_from_other_errors() {
+    fn stream_port_in_use_is_distinguished_from_other_errors() {
         let mut first = Listeners::bind_peers("127.0.0.1:0", Protection::Loopback).unwrap();
         assert_eq!(first.stream_address(), None);
         first.bind_streams("127.0.0.1:0").unwrap();
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_stays_on_this_machine_unless_somebody_says_so() {
+    fn plain_text_beyond_loopback_needs_an_explicit_setting() {
         let everywhere = |protection| Listeners::bind_peers("0.0.0.0:0", protection);
         let error = everywhere(Protection::Loopback).unwrap_err();
         assert_eq!(
@@ -413,14 +413,14 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_one_error_too() {
+    fn invalid_address_is_an_error_with_a_hint() {
         let error =
             Listeners::bind("nonsense", "127.0.0.1:0", None, Protection::Loopback).unwrap_err();
         assert_eq!((error.flag, error.reason.hint()), ("--peer", "write it as HOST:PORT"));
     }
 
     #[test]
-    fn a_socket_file_is_removed_at_the_end_and_a_stale_one_at_the_start() {
+    fn socket_file_is_removed_at_the_end_and_a_stale_one_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("client.sock");
         drop(UnixListener::bind(&path).unwrap()); // the file stays
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_in_use_and_a_plain_file_are_left_alone() {
+    fn socket_in_use_and_plain_file_are_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("client.sock");
         let _running = SocketFile::bind(&path).unwrap();

@@ -81,7 +81,7 @@ fn everybody_hears(reactor: impl Fn(&Box)) {
 }
 
 #[test]
-fn everybody_who_asks_is_answered_or_told_that_it_is_over() {
+fn every_caller_gets_an_answer_or_an_error() {
     shuttle::check_random(
         || {
             everybody_hears(|mailbox| {
@@ -95,7 +95,7 @@ fn everybody_who_asks_is_answered_or_told_that_it_is_over() {
 
 /// Detects a reactor that clears the signal after taking the mail, and so misses mail in between.
 #[test]
-fn a_reactor_that_drains_late_is_found() {
+fn clearing_the_signal_too_late_is_detected() {
     assert!(fails(|| {
         everybody_hears(|mailbox| {
             react(mailbox, |mailbox| mailbox.wake().drain());
@@ -106,6 +106,6 @@ fn a_reactor_that_drains_late_is_found() {
 
 /// Detects a reactor that ends without closing the mailbox: a caller waits forever.
 #[test]
-fn a_reactor_that_ends_without_a_word_is_found() {
+fn ending_without_closing_the_mailbox_is_detected() {
     assert!(fails(|| everybody_hears(|mailbox| react(mailbox, |_| ()))));
 }

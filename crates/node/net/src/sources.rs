@@ -229,7 +229,7 @@ mod tests {
     /// Two sockets are ready in one turn; handling the first closes the second and opens a third,
     /// which must not get the second's event.
     #[test]
-    fn an_event_of_a_source_that_is_gone_is_not_taken_for_its_successors() {
+    fn event_of_a_removed_source_is_not_given_to_its_successor() {
         let mut sources = Sources::new().unwrap();
         let pairs = [(); 3].map(|()| UnixStream::pair().unwrap());
         let add = |sources: &mut Sources, index: usize| {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_watched_takes_no_place() {
+    fn source_that_cannot_be_watched_is_not_added() {
         let mut sources = Sources::new().unwrap();
         let file = tempfile::tempfile().unwrap(); // epoll refuses plain files
         assert!(sources.add(&file, Source::Mail, Interest::READ).is_err());

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn one_polls_where_waits_were_short() {
+    fn polls_if_recent_waits_were_short() {
         let now = Time(5);
         assert_eq!(after(&[]).for_us(now), 0);
         assert_eq!(after(&[(20, false); 3]).for_us(now), 0);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sleeps_while_others_need_the_processor() {
+    fn sleeps_while_other_threads_need_the_processor() {
         let mut spinning = after(&[(20, false); 16]);
         assert!(!spinning.was_away(Time(0), AWAY_US - 1));
         let now = Time(1_000_000);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sleeps_after_a_long_turn() {
+    fn sleeps_after_a_long_turn() {
         let mut spinning = after(&[(20, false); 16]);
         let woke = Time(1_000_000);
         spinning.waited(woke, woke, false);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wish_is_read() {
+    fn spin_setting_is_parsed() {
         let read = ["auto", "off", "1", "1000"].map(Spin::named);
         let wished = [Spin::Auto, Spin::Off, Spin::Us(1), Spin::Us(1000)];
         assert_eq!(read, wished.map(Some));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_done() {
+    fn fixed_spin_settings_are_followed() {
         let mut never = Spinning::new(Spin::Off);
         let mut always = Spinning::new(Spin::Us(7));
         for spinning in [&mut never, &mut always] {

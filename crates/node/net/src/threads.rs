@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_is_read_and_chosen() {
+    fn thread_count_is_parsed_or_chosen() {
         let read = ["auto", "0", "2", "64"].map(IoThreads::named);
         let wished = [IoThreads::Auto, IoThreads::Fixed(0), IoThreads::Fixed(2)];
         assert_eq!(read[..3], wished.map(Some));

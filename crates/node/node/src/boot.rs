@@ -400,7 +400,7 @@ mod tests {
 
     /// [era-10] Own votes count up to the first gap, because the order after it is unknown.
     #[test]
-    fn own_votes_count_up_to_the_first_hole() {
+    fn own_votes_count_up_to_the_first_gap() {
         for (votes, counted) in [
             (&[][..], 10),
             (&[(10, 12), (12, 15)], 15),

@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_that_differ_have_other_hashes() {
+    fn different_member_lists_have_different_hashes() {
         let list = |text: &str| {
             let entries = text.split(',').map(|entry| entry.split_once('=').unwrap());
             let nodes =

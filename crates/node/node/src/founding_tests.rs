@@ -86,7 +86,7 @@ fn two_processes_cannot_join_with_one_folder() {
 
 /// [join-2] The nonce sent to a founder stays the same, however often power is lost.
 #[test]
-fn a_nonce_that_was_spoken_is_never_another_one() {
+fn nonce_sent_to_a_founder_never_changes() {
     for seed in 0..200 {
         let disk = MemoryDisk::new();
         let mut spoken = BTreeSet::new();
@@ -107,7 +107,7 @@ fn a_nonce_that_was_spoken_is_never_another_one() {
 }
 
 #[test]
-fn a_node_that_was_promised_something_else_does_not_join() {
+fn node_with_other_expectations_does_not_join() {
     let mut wanted = wanted(2);
     wanted.expected.class = Some(Class::Volatile);
     let joining = Joining::prepare(MemoryDisk::new(), NodeId(2), 1).unwrap();
@@ -123,7 +123,7 @@ fn a_node_that_was_promised_something_else_does_not_join() {
 
 /// A newcomer joins only under the id that its operator named, if any.
 #[test]
-fn a_newcomer_joins_only_what_its_operator_meant() {
+fn newcomer_joins_only_as_its_operator_expects() {
     let prepare = || Newcomer::prepare(MemoryDisk::new(), 1).unwrap();
     let identity = prepare().finish(&anything(), As::Voter, joined()).unwrap();
     assert_eq!(identity.founding().node, NodeId(4));
@@ -144,7 +144,7 @@ fn a_newcomer_joins_only_what_its_operator_meant() {
 
 /// A founding or joining killed at any point leaves no owner, or a node that never ran.
 #[test]
-fn a_first_start_that_was_interrupted_is_repeated_or_done() {
+fn interrupted_first_start_is_repeated_or_complete() {
     let found = |home| found_cluster(home, &wanted(1), NodeId(1), "", 7, 9).ok();
     let join = |home| {
         let joining = Joining::prepare(home, NodeId(2), 9).ok()?;

@@ -48,7 +48,7 @@ fn memory(incarnation: u32, boot: u32) -> Memory {
 }
 
 #[test]
-fn an_identity_survives_its_process() {
+fn identity_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
     assert_eq!(identity.begin_boot(), Ok(LastStop::Never));
@@ -64,7 +64,7 @@ fn an_identity_survives_its_process() {
 
 /// [lie-4] A new incarnation is above those that peers remember, even if the folder forgot them.
 #[test]
-fn a_new_incarnation_is_above_those_that_were_heard_of() {
+fn new_incarnation_is_above_those_that_peers_remember() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
     let next = identity.rise_above(memory(4, 7)).unwrap();
@@ -77,7 +77,7 @@ fn a_new_incarnation_is_above_those_that_were_heard_of() {
 
 /// [lie-5] The process keeps its incarnation, and the next process takes the reserved one.
 #[test]
-fn an_incarnation_that_is_owed_is_that_of_the_next_process() {
+fn owed_incarnation_is_used_by_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
     identity.reserve_for_next(memory(0, 7)).unwrap();
@@ -92,7 +92,7 @@ fn an_incarnation_that_is_owed_is_that_of_the_next_process() {
 /// [volatile-4] One start consumes the mark of a clean stop. If it were found twice, a node that
 /// has forgotten votes could vote.
 #[test]
-fn the_mark_of_a_clean_stop_is_used_up_by_one_start() {
+fn clean_stop_mark_is_consumed_by_one_start() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
     identity.begin_boot().unwrap();
@@ -118,7 +118,7 @@ fn a_second_process_is_refused() {
 }
 
 #[test]
-fn a_folder_with_something_else_in_it_is_refused() {
+fn folder_with_other_files_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("holiday.jpg"), "x").unwrap();
     for refused in [
@@ -134,7 +134,7 @@ fn a_folder_with_something_else_in_it_is_refused() {
 }
 
 #[test]
-fn a_folder_without_a_node_says_so() {
+fn folder_without_a_node_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let missing = open(folder.path(), &Expected::default()).unwrap_err();
     assert!(matches!(missing, IdentityError::Missing { .. }));
@@ -169,7 +169,7 @@ fn another_node_class_or_store_is_refused_by_name() {
 
 /// [era-11] A node that lost its folder has forgotten its votes, and may not return under its id.
 #[test]
-fn a_node_is_admitted_with_one_folder_only() {
+fn node_is_admitted_with_one_folder_only() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
     identity.admit_node(NodeId(3), 5).unwrap();
@@ -212,7 +212,7 @@ fn a_change_that_cannot_be_saved_did_not_happen() {
 }
 
 #[test]
-fn a_changed_byte_is_noticed() {
+fn changed_byte_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     drop(create(folder.path(), founding()).unwrap());
     let file = folder.path().join("identity");
@@ -251,7 +251,7 @@ fn the_first_format_stays_readable() {
 /// [level-8] A folder that requires a higher level is refused and left unchanged: an earlier
 /// release stops at the first line, a later one at the level.
 #[test]
-fn a_folder_that_needs_a_higher_level_is_refused_and_left_as_it_is() {
+fn folder_that_needs_a_higher_level_is_refused_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("identity");
     let mut identity = create(folder.path(), founding()).unwrap();
@@ -284,7 +284,7 @@ fn book() -> AddressBook {
 /// [join-2] A node that joined is no founding member. Its folder has peers' addresses and its next
 /// role.
 #[test]
-fn a_node_that_joined_finds_the_others_and_goes_on() {
+fn joined_node_has_peer_addresses_and_its_next_role() {
     let folder = tempfile::tempdir().unwrap();
     let founding = Founding { node: NodeId(9), ..founding() };
     let home = LockedFolder::create(folder.path()).unwrap();
@@ -305,7 +305,7 @@ fn a_node_that_joined_finds_the_others_and_goes_on() {
 
 /// A damaged book does not prevent a start: it is a hint, and the founding members replace it.
 #[test]
-fn a_damaged_book_keeps_no_node_from_starting() {
+fn damaged_address_book_does_not_prevent_a_start() {
     let folder = tempfile::tempdir().unwrap();
     drop(create(folder.path(), founding()).unwrap());
     assert!(!folder.path().join("peers").exists(), "it says no more");
@@ -317,7 +317,7 @@ fn a_damaged_book_keeps_no_node_from_starting() {
 
 /// A crash between the two files of a joining node leaves a folder that can join again.
 #[test]
-fn a_book_without_an_identity_is_no_foreign_file() {
+fn address_book_without_an_identity_can_join_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut home = LockedFolder::create(folder.path()).unwrap();
     home.replace("peers", b"x").unwrap();

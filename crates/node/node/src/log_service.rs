@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_taken_however_they_are_cut_and_answered_in_their_order() {
+    fn commands_are_parsed_for_any_split_and_answered_in_order() {
         let mut bytes = Vec::new();
         for text in ["one", "", "three"] {
             frames::command(text.as_bytes(), &mut bytes);
@@ -444,7 +444,7 @@ mod tests {
 
     /// [class-2] A class word applies to the replies to later commands, not to earlier ones.
     #[test]
-    fn the_class_is_that_of_the_commands_behind_the_word() {
+    fn class_word_applies_to_later_commands() {
         let mut bytes = Vec::new();
         frames::command(b"one", &mut bytes);
         bytes.extend_from_slice(AnswerClass::Durable.word());
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_replica_says_busy_at_once_and_in_order() {
+    fn full_replica_answers_busy_at_once_and_in_order() {
         let (mut front, mut replica) = opened();
         let mut bytes = Vec::new();
         frames::command(b"taken", &mut bytes);
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_is_answered_in_its_place_however_it_is_cut() {
+    fn info_request_is_answered_in_order_for_any_split() {
         let mut bytes = Vec::new();
         frames::command(b"before", &mut bytes);
         bytes.extend_from_slice(QUESTION);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_begins_like_the_question_is_a_command_that_is_too_long() {
+    fn prefix_of_the_info_request_is_a_command_that_is_too_long() {
         let (mut front, mut replica) = opened();
         assert_eq!(front.received(CLIENT, b"INFO\r", &mut replica), 0);
         assert!(front.ready(CLIENT) && front.output(CLIENT).is_empty());
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_again_and_again_is_not_read_until_answers_are_taken() {
+    fn repeated_info_requests_wait_until_output_is_taken() {
         let (mut front, mut replica) = opened();
         let bytes = QUESTION.repeat(OPEN_MAX * 4);
         let (mut used, mut rounds) = (0, 0);
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_waits_for_much_is_not_read() {
+    fn connection_with_too_many_open_requests_is_not_read() {
         let (mut front, mut replica) = opened();
         let mut bytes = Vec::new();
         for _ in 0..=OPEN_MAX {
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_closed_connection_asked_is_forgotten() {
+    fn requests_of_a_closed_connection_are_dropped() {
         let (mut front, mut replica) = opened();
         let mut bytes = Vec::new();
         frames::command(b"x", &mut bytes);

@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_count_what_is_below_them() {
+    fn buckets_count_all_values_below_their_bound() {
         let mut counters = Counters::default();
         counters.command_latencies.add(3, 100, 100);
         counters.command_latencies.add(1, 3_000_000, 3_000_000);
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_are_told_by_how_long_they_took() {
+    fn flush_durations_are_rendered_as_a_histogram() {
         let mut times = Durations::default();
         [100, 5000, u64::MAX / 2].into_iter().for_each(|us| times.add_us(us));
         let mut text = String::new();
@@ -553,7 +553,7 @@ mod tests {
 
     /// Metrics used by alerts are always present, whatever their values.
     #[test]
-    fn a_node_says_whether_it_is_removed_behind_sent_a_snapshot_or_refuses_data() {
+    fn metrics_for_alerts_are_always_present() {
         let mut status = status();
         check_lines(&status, ["removed 0", "behind 0", "receiving_snapshot 0", "data_refused 0"]);
         status.progress = Some(Progress {

@@ -177,7 +177,7 @@ impl Starter for RememberingStarter {
 /// its intact folder shows. The node then takes an incarnation and a boot number above all of them,
 /// even if its folder claims never to have run. It does not start if they are too far above.
 #[test]
-fn a_folder_that_went_back_starts_in_another_incarnation() {
+fn folder_that_was_rolled_back_starts_a_new_incarnation() {
     let disk = MemoryDisk::new();
     let remembered = |incarnation, to, boot| {
         let written = LogEnd { incarnation: Incarnation(incarnation), last_write: to };
@@ -220,7 +220,7 @@ fn a_folder_that_went_back_starts_in_another_incarnation() {
 /// [level-8] The folder is marked with a level before its contents need it. Contents unknown to
 /// this release are never accepted.
 #[test]
-fn the_folder_is_marked_before_a_raise_is_taken_in() {
+fn folder_is_marked_before_a_raise_is_accepted() {
     let disk = MemoryDisk::new();
     let mut host = host(disk.clone(), 3);
     let marked = || {
@@ -254,7 +254,7 @@ fn the_folder_is_marked_before_a_raise_is_taken_in() {
 /// A front with more work gets the next turn at once. No other event would wake the reactor,
 /// because a client that reads sends nothing.
 #[test]
-fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
+fn front_with_more_work_gets_the_next_turn_at_once() {
     let mut host = host(MemoryDisk::new(), 1);
     // Once the node itself has no work, only the front decides.
     let idle = (1..1_000).map(|turn| Time(turn * 10)).find(|now| {
@@ -271,7 +271,7 @@ fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
 /// [time-3] A front names times of the group's clock, which no wall clock sets. A node whose own clock
 /// runs ahead waits until then all the same, rather than begin one turn after another.
 #[test]
-fn a_front_is_woken_by_the_clock_that_it_sees() {
+fn front_is_woken_by_the_group_clock() {
     let mut host = host(MemoryDisk::new(), 1);
     host.front_mut().wake_in_ms = Some(100);
     let mut turn = |now: u64, wall_ms: u64| {

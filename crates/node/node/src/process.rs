@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_found_by_the_words_before_it() {
+    fn field_is_found_by_its_label() {
         let limits =
             "Max stack size    8388608  unlimited bytes\nMax open files    1024    524288  files\n";
         assert_eq!(field(limits, "Max open files"), Some(1024));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_found_after_the_name_of_the_program() {
+    fn times_are_parsed_after_the_program_name() {
         let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 1100 12 13 14 15 16 17 18 4200 20 21";
         assert_eq!(times(stat), Some((1112, 4200)));
         assert_eq!(times("7 (a) S 1 2"), None);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_used_some_time_and_began_in_the_past() {
+    fn process_metrics_are_present_and_not_negative() {
         let mut text = String::new();
         render(&mut text);
         for name in ["cpu_seconds_total", "start_time_seconds", "open_fds", "max_fds"] {

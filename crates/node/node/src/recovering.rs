@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_new_node_takes_the_place_of_the_old_one() {
+    fn new_node_replaces_the_old_one() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         node(folder, 1);
@@ -303,7 +303,7 @@ mod tests {
 
     /// An attempt interrupted before the switch leaves the node unchanged.
     #[test]
-    fn an_attempt_that_is_cut_off_before_the_switch_leaves_no_trace() {
+    fn attempt_interrupted_before_the_switch_leaves_no_trace() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         node(folder, 1);
@@ -321,7 +321,7 @@ mod tests {
 
     /// After an interrupted switch, no node can start until the next attempt completes it.
     #[test]
-    fn a_switch_that_is_cut_off_anywhere_is_ended() {
+    fn interrupted_switch_is_completed() {
         for phase in [OUT, IN] {
             for moved in 0.. {
                 let folder = tempfile::tempdir().unwrap();

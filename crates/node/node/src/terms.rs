@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_held_against_the_list() {
+    fn terms_are_checked_against_the_member_list() {
         let terms = |auxiliaries: &[u32], rule: &str| Terms {
             auxiliaries: auxiliaries.iter().map(|node| NodeId(*node)).collect(),
             rule: QuorumRule::parse(rule).unwrap(),

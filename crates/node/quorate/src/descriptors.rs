@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_are_told_before_anything_is_opened() {
+    fn too_few_descriptors_are_an_error_before_opening() {
         let error = Descriptors::share(64, 3).unwrap_err();
         assert_eq!(error.code, "too_few_descriptors");
         assert_eq!(error.message, "the limit on open files is 64; this node needs at least 248");

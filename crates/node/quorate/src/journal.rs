@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn an_election_is_told_with_its_cause() {
+    fn election_is_logged_with_its_cause() {
         let silent = Explanation::LeaderSilent { leader: NodeId(1), silent_us: 153_400 };
         let campaigns = Explanation::Campaigns { ballot: BALLOT, why: Campaign::PreVotes };
         let leads = Explanation::Leads { ballot: BALLOT };
@@ -493,7 +493,7 @@ mod tests {
 
     /// A group of one campaigns at once, without a pre-vote.
     #[test]
-    fn who_campaigns_at_once_does_not_ask_before() {
+    fn single_node_campaigns_without_a_pre_vote() {
         let campaigns = Explanation::Campaigns { ballot: BALLOT, why: Campaign::Alone };
         let events = [(0, Event::Leadership(campaigns)), (0, role(Role::Candidate, None))];
         let told = texts(&mut Journal::new(NodeId(2)), &events);
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_is_known_already_is_no_news() {
+    fn known_leader_is_logged_once() {
         let events = [
             (0, role(Role::Follower, Some(2))),
             (1, role(Role::Candidate, Some(2))),
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_learner_hears_once_that_it_has_no_vote() {
+    fn missing_vote_of_a_learner_is_logged_once() {
         let events = [
             (0, role(Role::Learner, None)),
             (1, role(Role::Learner, Some(2))),
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_that_is_lost_for_good_is_an_error() {
+    fn permanently_lost_quorum_is_logged_as_an_error() {
         let event = Event::NoLeader { for_ms: 1_000, connected: 3, members: 3 };
         let mut journal = Journal::new(NodeId(1));
         let line = journal.line(at_ms(0), &event, Some("too many members …"));
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_short() {
+    fn times_are_cut_to_two_digits() {
         assert_eq!([7, 1_250, 23_900].map(time), ["7 ms", "1.2 s", "23 s"]);
     }
 }

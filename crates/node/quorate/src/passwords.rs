@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_come_with_their_tickets_and_a_full_desk_refuses() {
+    fn verdicts_match_their_tickets_and_a_full_queue_refuses() {
         let mut passwords = Passwords::start().unwrap();
         let hash = password::hash(b"sesame").unwrap();
         let mut taken = Vec::new();

@@ -171,7 +171,7 @@ mod tests {
 
     /// A stalled reader does not block the process, and reads the retained lines in order.
     #[test]
-    fn a_reader_that_stands_still_costs_lines_and_no_time() {
+    fn stalled_reader_loses_lines_but_does_not_block() {
         let Stage { lines, verdicts, read, reports } = stage();
         let line = |number: usize| format!("{number:04} {}", "x".repeat(BYTES_MAX / 100 - 5));
         (0..110).for_each(|number| lines.push(line(number).as_bytes()));

@@ -411,7 +411,7 @@ mod tests {
 
     /// [time-3] The slower of two clocks counts, so that deadlines pass late rather than early.
     #[test]
-    fn the_groups_clock_begins_with_the_median_of_all_or_in_the_end_of_a_quorum() {
+    fn group_clock_starts_at_the_median_of_all_or_of_a_quorum() {
         for (own, others, expected) in [
             (0, &[(2, 0, None), (3, 10, None)][..], Some(0)),
             (HOURS, &[(2, 0, None), (3, 10, None)], Some(10)),
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn no_wall_clock_moves_the_groups_by_more_than_its_slew() {
+    fn wall_clock_moves_the_group_clock_by_at_most_its_slew() {
         let mut one = One::new(3, 0);
         one.run_as_leader(100, &[(2, 0, None), (3, HOURS, None)]);
         one.own = HOURS;
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_off_is_reported_once_and_again_when_it_is_right() {
+    fn clock_deviation_is_reported_once_and_when_it_ends() {
         let mut one = One::new(3, 0);
         let told = one.run_as_leader(4_000, &[(2, 20, None), (3, -90_000, None)]);
         let [off] = told[..] else { panic!("{told:?}") };

@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_come_out_with_their_tags() {
+    fn replies_are_returned_with_their_tags() {
         let mut completions = Completions::default();
         (0..4).for_each(|_| completions.opened());
         completions.written(Tag(1), b"one");
@@ -316,7 +316,7 @@ mod tests {
 
     /// A front end notified of some requests may drop others, e.g. by closing a connection.
     #[test]
-    fn request_forgotten_while_others_are_told_is_not_told() {
+    fn request_dropped_during_notification_is_not_notified() {
         let mut completions = Completions::default();
         (0..3).for_each(|_| completions.opened());
         completions.failed(Tag(1), Failure::Busy);

@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_here_of_a_range_is_its_first_part() {
+    fn held_part_of_a_range_is_its_first_slots() {
         let mut contents = contents(100);
         let streams = Table::default();
         let (none, all) = (slots(5, 5), slots(5, 9));
@@ -502,7 +502,7 @@ mod tests {
     /// [stream-4] Needless content is reported separately from available content, because one vote
     /// for both would be partly wrong. In this test, positions equal slots.
     #[test]
-    fn of_content_the_part_that_nobody_needs_is_told_apart() {
+    fn needless_content_is_reported_separately() {
         let mut contents = contents(1000);
         let mut streams = Table::default();
         let Value::Content { stream, .. } = CONTENT else {
@@ -556,7 +556,7 @@ mod tests {
     /// [aux-5] An auxiliary knows no streams. A full replica's statement settles only the content
     /// that the auxiliary fetches for this stream, below the position, and in the given slots.
     #[test]
-    fn what_is_needless_elsewhere_is_not_looked_for() {
+    fn content_needless_on_a_full_replica_is_not_fetched() {
         let streams = Table::default();
         let now = Time(0);
         let looking = |range| {
@@ -589,7 +589,7 @@ mod tests {
 
     /// [value-2] Bytes that do not match their value are not stored.
     #[test]
-    fn bytes_of_another_value_are_not_kept() {
+    fn bytes_that_do_not_match_the_value_are_not_stored() {
         let mut contents = contents(100);
         let (value, range) = (batch(b"abc"), slots(5, 6));
         assert_eq!(contents.store_bytes(&value, range, brought(b"abd")), Err(Mismatched));
@@ -601,7 +601,7 @@ mod tests {
 
     /// Each pin ends exactly once, by a release or because another value is decided in the slot.
     #[test]
-    fn what_is_pinned_stays_until_each_of_its_slots_is_released() {
+    fn pinned_bytes_stay_until_all_their_slots_are_released() {
         let mut contents = contents(3);
         let (value, other) = (batch(b"abc"), batch(b"other"));
         contents.restore(&value, slots(5, 6), b"abc".to_vec());
@@ -628,7 +628,7 @@ mod tests {
 
     /// [value-4] Only missing bytes are fetched, and fetched bytes are retained.
     #[test]
-    fn only_what_is_missing_is_fetched_and_it_stays() {
+    fn only_missing_bytes_are_fetched_and_retained() {
         let mut contents = contents(3);
         let (value, range) = (batch(b"abc"), slots(5, 6));
         let fetch = |contents: &mut Contents, value: &Value, range| {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_write_is_worse_than_what_cannot_apply() {
+    fn being_unable_to_write_outranks_being_unable_to_apply() {
         let mut fit = FitnessState::new(at_ms(0), Slot(1), Slot(1));
         let full = || Some("its disk is full".to_owned());
         assert_eq!(fit.update_fitness(at_ms(0), None, || None, Fitness::Fit), None);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_settles_before_leadership_is_brought_to_it() {
+    fn node_settles_before_leadership_is_transferred_to_it() {
         let mut fit = FitnessState::new(at_ms(0), Slot(1), Slot(1));
         fit.update_fitness(
             at_ms(0),

@@ -486,7 +486,7 @@ mod tests {
 
     /// [join-2] A folder that repeats its request gets the same id; another folder gets another id.
     #[test]
-    fn an_id_is_given_out_once_per_nonce_and_never_again() {
+    fn id_is_allocated_once_per_nonce_and_never_reused() {
         let (mut group, _) = group();
         let four = Ok(Granted::Node(NodeId(4)));
         assert_eq!(run(&mut group, 1, &allocate(Some(7), None)), four);
@@ -507,7 +507,7 @@ mod tests {
 
     /// An operator that reserves an id for the same address again does not use up another id.
     #[test]
-    fn an_id_is_kept_once_for_one_address() {
+    fn only_one_id_is_reserved_per_address() {
         let (mut group, _) = group();
         let keep = |peer: &str, role| Command::Allocate {
             nonce: None,
@@ -538,7 +538,7 @@ mod tests {
     /// [member-4] From the level on, the table rejects duplicate addresses. Below it, the table
     /// executes such commands, as an older release does.
     #[test]
-    fn the_address_of_a_node_is_given_to_no_other_voter() {
+    fn duplicate_voter_addresses_are_refused() {
         let at = |level| group().0.at_level(Level(level));
         let ask = |nonce, role| {
             let peer = "n3:1".to_owned();
@@ -574,7 +574,7 @@ mod tests {
     /// [level-5] A raise takes effect only for the nodes that the leader queried, and for one level
     /// at a time. Until the first raise, the table is encoded as by releases without levels.
     #[test]
-    fn a_raise_counts_for_the_nodes_and_the_era_that_were_asked() {
+    fn raise_applies_only_to_the_queried_nodes_and_era() {
         let (mut group, configuration) = group();
         let mut eras = Eras::founded(configuration);
         let (era, sum) = (eras.era(), group.nodes_sum());
@@ -632,7 +632,7 @@ mod tests {
 
     /// When two operators act concurrently, one wins, and the other gets an error.
     #[test]
-    fn there_is_one_plan_at_a_time_and_it_is_for_the_era_it_was_made_for() {
+    fn one_plan_at_a_time_and_only_in_its_era() {
         let (mut group, configuration) = group();
         run(&mut group, 1, &allocate(Some(7), None)).unwrap();
         let goal = with(goal_of(&configuration), Member::first(4), 1);
@@ -664,7 +664,7 @@ mod tests {
 
     /// [volatile-2] A plan continues with the new member id of a node that lost its votes.
     #[test]
-    fn a_plan_is_renewed_for_a_node_that_forgot_and_for_nothing_else() {
+    fn plan_is_renewed_only_for_a_node_that_lost_its_votes() {
         let (mut group, configuration) = group();
         let later = |node, incarnation| Member {
             node: NodeId(node),
@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_comes_back_from_its_bytes() {
+    fn table_round_trips_and_truncation_is_refused() {
         let (mut group, configuration) = group();
         run(&mut group, 1, &allocate(Some(7), None)).unwrap();
         run(&mut group, 2, &allocate(None, None)).unwrap();
@@ -728,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_denied() {
+    fn malformed_commands_are_denied() {
         let (mut group, configuration) = group();
         for bytes in [&b""[..], b"x", &[1, 2, 3], &[255; 40]] {
             let denied = group.execute(Slot(1), bytes, &Eras::founded(configuration.clone()));

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_stamps_are_kept_and_read_back() {
+    fn latest_stamps_are_retained_and_parsed_back() {
         let mut hops = Hops::new(|| 7);
         assert_eq!(hops.text(), "");
         hops.stamp(Hop::Proposed, Some(Slot(3)));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stamp_is_not_read() {
+    fn invalid_stamps_are_not_parsed() {
         for line in ["", "7", "7 woke", "x woke -", "7 slept -", "7 woke x"] {
             assert_eq!(Stamp::parse(line), None, "{line}");
         }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_votes_for_nothing_while_the_group_decides_says_so() {
+    fn device_without_votes_while_slots_are_decided_is_reported() {
         let mut idling = Idling::default();
         let mut note = |ms, decided| idling.idle_remark(at(ms), &group(decided), (true, true));
         assert_eq!(note(0, 100), None);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_asked_says_by_whom() {
+    fn leader_that_requests_no_votes_is_reported() {
         let mut idling = Idling::default();
         let idle = (true, false);
         assert_eq!(idling.idle_remark(at(0), &group(1), idle), None);

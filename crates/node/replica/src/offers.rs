@@ -94,7 +94,7 @@ mod tests {
 
     /// [offload-15] Values are offered only to a coordinator that was recently seen in its ballot.
     #[test]
-    fn nothing_is_offered_to_whom_nobody_hears() {
+    fn values_are_offered_only_to_a_recently_seen_coordinator() {
         let mut offers = Offers::default();
         assert!(!offers.may_go(Time(0), ballot(1)));
         offers.record_frame(Time(0), ballot(1), &value(9));
@@ -112,7 +112,7 @@ mod tests {
 
     /// [offload-15] Each value is either seen or late, exactly once.
     #[test]
-    fn what_is_not_seen_goes_another_way_and_so_does_what_follows() {
+    fn late_value_and_its_successors_are_proposed_elsewhere() {
         let mut offers = Offers::default();
         offers.record_frame(Time(0), ballot(1), &value(9));
         for number in 0..3 {

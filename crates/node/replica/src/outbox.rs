@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_took_a_frame_are_told_and_the_others_counted() {
+    fn receivers_of_a_frame_are_returned_and_drops_counted() {
         let (mut plane, mut counters) = (Packets(Vec::new()), Counters::default());
         let sent = send(&mut plane, &mut counters, 1000);
         assert_eq!(sent.as_slice(), [NodeId(2), NodeId(4)]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_the_plane_never_carries_is_lost_for_all() {
+    fn frame_too_long_for_the_plane_is_dropped_for_all() {
         let (mut plane, mut counters) = (Packets(Vec::new()), Counters::default());
         assert!(send(&mut plane, &mut counters, 1400).is_empty());
         assert!(plane.0.is_empty());

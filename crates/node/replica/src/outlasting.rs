@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_wait_for_their_slots_in_order() {
+    fn replies_wait_for_their_slots_to_be_durable_in_order() {
         let mut queue = HeldReplies::default();
         assert_eq!((queue.question(), queue.deadline()), (None, None));
         for (tag, slot, reply) in [(1, 4, "one"), (2, 4, ""), (3, 6, "three")] {

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_follows_the_batch_and_stays_below_what_is_refused() {
+    fn bound_follows_the_batch_size_below_the_refusal_limit() {
         let bound = |batch_bytes, pending_bytes| {
             bound(&Limits { batch_bytes, pending_bytes, ..Limits::default() })
         };
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_most_pays_when_all_together_hold_too_much() {
+    fn heaviest_client_is_chosen_when_the_total_is_exceeded() {
         let clients = [(1, 300), (2, 340), (3, 340)].map(|(id, bytes)| (ConnectionId(id), bytes));
         let clients = || clients.into_iter();
         assert_eq!(heaviest(760, 1016, clients()), None);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_in_a_ring_that_broke_and_is_not_in_the_next_was_left_out() {
+    fn node_missing_from_the_ring_after_a_break_is_counted() {
         let (mut rings, mut counters) = (Rings::default(), Counters::default());
         let ballot = Ballot::ZERO;
         let laid = |nodes: &[u32]| {

@@ -54,7 +54,7 @@ mod tests {
 
     /// [room-1] A disk that was full needs more space than one that was not.
     #[test]
-    fn a_disk_at_the_edge_does_not_flap() {
+    fn disk_near_the_limit_does_not_flap() {
         let mut room = Room::default();
         let segment = 64 << 20;
         let edge = RESERVE_BYTES + segment;

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_its_turn_whoever_comes_and_goes() {
+    fn every_member_gets_its_turn_despite_changes() {
         let mut robin = RoundRobin::new();
         assert_eq!(robin.take_turn(), None);
         assert!([5, 1, 9].into_iter().all(|member| robin.insert(member)));

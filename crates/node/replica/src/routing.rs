@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_leader_wants_its_votes_straight() {
+    fn idle_leader_chooses_the_star() {
         let mut routing = Routing::new(Time(0));
         for voters in [1, 3, 5, 9] {
             assert!(looks(&mut routing, voters, 0.2, 3_000, 0).is_empty());
@@ -208,7 +208,7 @@ mod tests {
     /// [plane-3] Votes of nine members keep a leader busy, so that hops are cheaper than its queue.
     /// The choice does not flap once the queue is gone.
     #[test]
-    fn a_leader_that_is_busy_with_votes_wants_a_ring() {
+    fn leader_busy_with_votes_chooses_a_ring() {
         let mut routing = Routing::new(Time(0));
         assert_eq!(looks(&mut routing, 9, 0.95, 120_000, 0).len(), 1);
         assert_eq!(routing.route(), Route::Ring);
@@ -221,13 +221,13 @@ mod tests {
 
     /// A ring of three takes as many hops as the direct route, and saves one of two messages.
     #[test]
-    fn a_busy_leader_of_three_takes_a_ring_only_for_its_votes() {
+    fn leader_of_three_chooses_a_ring_only_if_busy_with_votes() {
         let mut routing = Routing::new(Time(0));
         assert!(looks(&mut routing, 3, 0.9, 1_000, 0).is_empty(), "busy with other things");
     }
 
     #[test]
-    fn who_does_not_lead_wishes_nothing() {
+    fn follower_chooses_no_route() {
         let mut routing = Routing::new(Time(0));
         for tenth in 1..100 {
             routing.messages += 12_000;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_have_names() {
+    fn routes_have_names() {
         assert_eq!(Votes::from_name("auto"), Some(Votes::Auto));
         assert_eq!(Votes::from_name("ring"), Some(Votes::Set(Route::Ring)));
         assert_eq!(Votes::from_name("circle"), None);

@@ -346,7 +346,7 @@ mod tests {
 
     /// A due time from a clock that was years ahead does not delay scrubs for long.
     #[test]
-    fn a_clock_that_was_wrong_puts_no_scrub_off_for_years() {
+    fn wrong_clock_does_not_delay_scrubs_for_years() {
         let options = ScrubOptions { every_ms: Some(1_000), ..ScrubOptions::default() };
         let since = IntervalStart { ms: 1 << 50, after_scrub: true };
         let mut scrubbing = Scrubbing::new(options, Some(since));

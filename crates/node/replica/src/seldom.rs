@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_often_is_said_once_a_second_with_a_count() {
+    fn frequent_lines_are_logged_once_a_second_with_a_count() {
         let mut seldom = Seldom::default();
         assert_eq!(seldom.allow_line(Time(5)), Some(0));
         assert_eq!(seldom.allow_line(Time(6)), None);

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn late_is_what_a_turn_took_and_what_the_next_one_waited() {
+    fn lateness_includes_long_turns_and_late_starts() {
         let mut turns = Turns::default();
         assert_eq!(turns.begin_turn(ms(1_000)), None, "the first is due whenever it comes");
         turns.end_turn(ms(1_001), Some(ms(1_020)));

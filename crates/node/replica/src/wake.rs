@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_of_those_that_there_are() {
+    fn earliest_of_the_present_times() {
         assert_eq!(earliest([None, None]), None);
         let times = [Some(Time(7)), None, Some(Time(3)), Some(Time(5))];
         assert_eq!(earliest(times), Some(Time(3)));

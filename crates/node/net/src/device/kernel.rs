@@ -150,7 +150,7 @@ mod tests {
 
     /// [offload-16] A hook that does not see VLAN tags cannot refuse them, and is not used.
     #[test]
-    fn a_hook_that_does_not_see_tags_is_no_place() {
+    fn hook_that_does_not_see_vlan_tags_is_not_used() {
         let taken = |is_pair, takes_tags| {
             let sight = Sight { is_pair, strips_tags: takes_tags };
             let mut hooks = Hook::ALL.to_vec();

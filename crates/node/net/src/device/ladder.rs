@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_is_possible_is_taken_and_says_why() {
+    fn first_possible_candidate_is_opened_and_reasons_reported() {
         let at = "127.0.0.1:0".parse().unwrap();
         let udp = UdpCandidate::bind(at, &Members::default()).unwrap();
         let mut rungs =
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_one_process_have_boots_of_their_own() {
+    fn devices_of_one_process_have_different_boots() {
         let at = || {
             let at = "127.0.0.1:0".parse().unwrap();
             Candidate::Udp(UdpCandidate::bind(at, &Members::default()).unwrap())
@@ -286,7 +286,7 @@ mod tests {
 
     /// A candidate whose interface disappeared is tried again and not ruled out.
     #[test]
-    fn what_an_interface_took_with_it_is_tried_again() {
+    fn candidate_whose_interface_disappeared_is_tried_again() {
         let mut rungs = rungs(vec![kernel()]);
         for _ in 0..2 {
             assert!(rungs.open_device(Some("the interface is gone")).is_err());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_was_taken_away_is_passed_over() {
+    fn lost_hook_is_not_used_again() {
         let mut rung = kernel();
         assert!(rung.leave_hook());
         let Candidate::Kernel { hooks, hook, .. } = &mut rung else { panic!("{rung}") };

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_none_is_said() {
+    fn unknown_interface_is_an_error_with_a_reason() {
         let why = AttachmentPoint::at("quorate-none", 1).unwrap_err();
         assert!(!why.is_empty());
     }

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_one_or_two_keys_and_comments() {
+    fn key_file_has_one_or_two_keys_and_comments() {
         let (one, two) = ("0123456789abcdef".repeat(4), "F".repeat(64));
         let file = parse(&format!("# ours\n\n 7  {one} # the first\n")).unwrap();
         assert_eq!(file.newest().unwrap().0, 7);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_said_with_its_line() {
+    fn invalid_key_is_an_error_with_its_line() {
         let key = "0".repeat(64);
         let refused = |text: &str| parse(text).unwrap_err();
         assert_eq!(
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn missing_key_file_is_named() {
         let error = KeyFile::read(Path::new("/nonexistent/keys")).unwrap_err();
         assert!(
             error

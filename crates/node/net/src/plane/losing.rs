@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_are_lost_as_was_said() {
+    fn loss_rate_matches_the_setting() {
         let lost = |of_10000| {
             let mut losing = SimulatedLoss::new(of_10000, Dice::new(7));
             (0..100_000).filter(|_| losing.drops_next()).count()

@@ -349,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_opened_for_tcp() {
+    fn no_socket_is_opened_for_tcp() {
         assert!(open(&wanted(Way::Tcp), "10.0.0.1:7451").unwrap().is_none());
     }
 
     /// [pkt-2] Beyond loopback a key or a trusted network is required, because any sender that
     /// reaches the port could impersonate a member.
     #[test]
-    fn others_reach_it_only_with_a_key_or_where_all_are_trusted() {
+    fn non_loopback_address_needs_a_key_or_a_trusted_network() {
         let mut wanted = wanted(Way::Udp);
         let refused = open(&wanted, "0.0.0.0:0").unwrap_err();
         assert!(refused.starts_with("--plane udp at an address that others reach needs a key"));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_to_be_one() {
+    fn group_must_be_multicast_and_of_the_same_family() {
         let mut wanted = wanted(Way::Multicast);
         for group in ["10.0.0.1:7455", "[fd00::1]:7455"] {
             wanted.group = Some(group.parse().unwrap());
@@ -387,7 +387,7 @@ mod tests {
 
     /// [pkt-4] Datagrams are shorter over IPv6, whose header is longer than IPv4's.
     #[test]
-    fn datagrams_are_shorter_behind_the_header_of_ipv6() {
+    fn datagrams_are_shorter_over_ipv6() {
         let bytes = |peers| {
             let sockets = open(&wanted(Way::Udp), peers).unwrap().unwrap();
             sockets.limits.datagram_bytes
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_lacks_is_passed_over_for_the_next_best() {
+    fn impossible_plane_falls_back_to_the_next_best() {
         let mut wanted = wanted(Way::Multicast);
         wanted.interface = Some("nosuch0".to_owned());
         let sockets = open(&wanted, "127.0.0.1:0").unwrap().unwrap();

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_group_is_one() {
+    fn default_groups_are_multicast_addresses() {
         assert!(GROUP_ADDRESS.ip().is_multicast() && GROUP_ADDRESS_V6.ip().is_multicast());
     }
 }

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_hears_where_it_says_or_where_its_connection_comes_from() {
+    fn receiver_address_is_the_stated_one_or_that_of_the_connection() {
         let one = Udp::bind("127.0.0.1:0".parse().unwrap(), 4096).unwrap();
         let mut wire = Wire::Udp { unicast: one, group: None };
         let from = Some("10.0.0.9".parse().unwrap());

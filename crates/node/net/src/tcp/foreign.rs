@@ -59,7 +59,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     #[test]
-    fn it_is_said_at_once_and_once_a_minute_while_it_goes_on() {
+    fn foreign_claim_is_logged_at_once_and_then_every_minute() {
         let mut foreign = Foreign::default();
         let said = (0..200).filter(|second| foreign.record_claim(NodeId(2), Time(second * SECOND)));
         assert_eq!(said.collect::<Vec<_>>(), [0, 60, 120, 180]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_repeat_it_or_is_found_at_home_is_forgotten() {
+    fn foreign_claim_expires_or_is_withdrawn() {
         let mut foreign = Foreign::default();
         for node in [2, 3] {
             foreign.record_claim(NodeId(node), Time(SECOND));

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_peer_is_welcome_on_either_side() {
+    fn known_peer_is_accepted_on_either_side() {
         check(|_, _| {}, "ok");
         check(
             |hello, expected| {
@@ -167,7 +167,7 @@ mod tests {
     /// [level-3] Nodes of earlier releases are admitted, even those of the first release, which
     /// send one version and no levels. So are nodes of the next release.
     #[test]
-    fn neighbours_are_welcome() {
+    fn nodes_of_neighbouring_releases_are_accepted() {
         check(|hello, _| hello.levels = levels(8, 8), "ok");
         check(|hello, _| hello.levels = levels(8, 9), "ok");
         check(|hello, _| hello.levels = levels(9, 11), "ok");
@@ -175,7 +175,7 @@ mod tests {
 
     /// [level-7] A node that is too old for the cluster learns which release to install.
     #[test]
-    fn who_is_too_old_is_told_what_to_install() {
+    fn node_that_is_too_old_is_told_which_release_to_install() {
         check(
             |hello, expected| {
                 (hello.levels, expected.levels) = (levels(8, 8), levels(9, 9));
@@ -213,7 +213,7 @@ mod tests {
     /// A removed node learns first that it was removed, even if the other side has to dial or the
     /// address is wrong. A node of another cluster does not learn which nodes were removed.
     #[test]
-    fn a_removed_node_is_refused_and_told() {
+    fn removed_node_is_refused_with_that_reason() {
         for (from, to) in [(3, 2), (1, 2), (3, 1)] {
             check(
                 |hello, expected| {

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_out_whole_however_the_bytes_arrive() {
+    fn frames_are_complete_for_any_split_of_the_bytes() {
         const LONG: usize = LONG_BODY_BYTES;
         let frames =
             [(1, 10), (2, LONG), (3, LONG + 77), (4, 20), (5, LONG - 1), (6, 3 * LONG), (7, 1)];
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_kept_outlives_the_inbox() {
+    fn retained_body_outlives_the_inbox() {
         let (mut here, mut there) = pair();
         let mut inbox = between_long();
         here.write_all(&forward(7, LONG_BODY_BYTES)).unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_stream_arrive_where_a_disk_can_write_them_from() {
+    fn stream_bytes_are_received_into_aligned_memory() {
         let (position, whole) = (4096 * 5 + 100, 4096 * 20);
         let bytes: Vec<u8> = (0..whole).map(|at| (at % 251) as u8).collect();
         let frame = Frame::StreamBytes { stream: StreamName::default(), position, bytes: &bytes };

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_written_than_the_limit_whatever_lies_in_it() {
+    fn never_writes_more_than_the_limit() {
         for limit in [1, 8, 9, SHARED_BYTES_MIN, SHARED_BYTES_MIN + 8, 2 * SHARED_BYTES_MIN] {
             let (mut here, mut there) = pair();
             let mut outbox = Outbox::default();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn more_pieces_than_one_write_takes_leave_in_order() {
+    fn more_pieces_than_one_write_accepts_are_sent_in_order() {
         let (mut here, mut there) = pair();
         let mut outbox = Outbox::default();
         let mut expected = Vec::new();

@@ -104,7 +104,7 @@ mod tests {
 
     /// Connections use the bandwidth that datagrams do not need, and yield it at once.
     #[test]
-    fn connections_take_what_datagrams_leave() {
+    fn connections_get_the_bandwidth_left_by_datagrams() {
         const LINK: u64 = 12_500_000;
         let mut share = Share::of(LINK, Time(0));
         let idle = next_to(&mut share, 0, 3, Time(0));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn all_together_take_a_tenth_of_the_link() {
+    fn all_connections_together_get_a_tenth_of_the_link() {
         const LINK: u64 = 12_500_000;
         let mut now = Time(0);
         let mut share = Share::of(LINK, now);

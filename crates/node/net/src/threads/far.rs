@@ -320,7 +320,7 @@ mod tests {
 
     /// [io-4] [io-6] [io-8] A socket is handed over, served by a thread, and returned.
     #[test]
-    fn a_socket_goes_is_served_and_comes_back() {
+    fn socket_is_handed_over_served_and_returned() {
         let mut threads = Threads::new(1).unwrap();
         threads.start().unwrap();
         let (mut client, socket) = connection();

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_go_under_load_and_come_back_when_it_is_over() {
+    fn connections_move_to_threads_under_load_and_back_afterwards() {
         let mut trial = Trial::default();
         // A lone command in a loop: the reactor waits most of the time.
         assert_eq!(trial.run(100, WINDOW_US / 2, 1000, 50_000), None);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_counts_although_no_turn_ends_its_windows() {
+    fn idle_time_counts_even_without_turns() {
         let mut trial = Trial::default();
         assert!(trial.run(BUSY_WINDOWS, 0, 4000, 200_000).is_some());
         trial.now_us += WINDOW_US * QUIET_WINDOWS;

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_as_they_went_across_the_end_of_the_ring() {
+    fn records_are_intact_across_the_end_of_the_ring() {
         let (mut sender, mut receiver) = pair();
         let bytes: Vec<u8> = (0..=255).cycle().take(50_000).collect();
         let mut total = 0;
@@ -204,7 +204,7 @@ mod tests {
 
     /// [io-10] A record that does not fit waits until half of the ring is free.
     #[test]
-    fn a_record_that_does_not_fit_waits_for_half_of_the_ring() {
+    fn blocked_record_waits_until_half_of_the_ring_is_free() {
         let (mut sender, mut receiver) = pair();
         let quarter = vec![7; RING_BYTES / 4 - HEADER_BYTES];
         for number in 0..4 {

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_book_survives_its_process_and_damage_is_found() {
+    fn address_book_survives_a_restart_and_damage_is_detected() {
         let mut disk = MemoryDisk::new();
         assert!(matches!(AddressBook::read(&disk), Ok(None)));
         book().write(&mut disk).unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_says_replaces_it_but_for_addresses_that_it_does_not_know() {
+    fn log_table_replaces_the_book_but_keeps_known_addresses() {
         let table = PeerTable {
             peers: vec![
                 (NodeId(1), String::new()),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_book() {
+    fn invalid_address_books_are_refused() {
         let mut many = book();
         many.peers = (0..=NODES_MAX as u32).map(|node| (NodeId(node), "a:1".to_owned())).collect();
         assert_eq!(many.check(), Err("too many nodes"));

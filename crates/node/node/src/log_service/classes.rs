@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_found_however_they_are_cut_and_nothing_else_is() {
+    fn class_words_are_parsed_only_when_complete() {
         for asked in AnswerClass::ALL {
             let word = asked.word();
             for cut in 0..word.len() {

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_found_when_all_of_it_is_there() {
+    fn frame_is_parsed_only_when_complete() {
         let mut bytes = Vec::new();
         command(b"abc", &mut bytes);
         assert_eq!(bytes, [3, 0, 0, 0, b'a', b'b', b'c']);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_refused_before_a_byte_of_it_is_waited_for() {
+    fn excessive_length_is_refused_before_its_bytes_arrive() {
         assert_eq!(parse_frame(&[0xff; 4], 1 << 20), ParsedFrame::TooLong);
         assert_eq!(parse_frame(&[4, 0, 0, 0], 3), ParsedFrame::TooLong);
     }

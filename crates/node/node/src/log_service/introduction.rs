@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_when_it_is_complete() {
+    fn introduction_is_parsed_only_when_complete() {
         let text = text("0.1.0", "none", "volatile");
         let mut frame = Vec::new();
         frames::reply(Status::Done, text.as_bytes(), &mut frame);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_the_question_is_known_by_its_protocol() {
+    fn server_without_introduction_is_known_by_its_protocol() {
         for (bytes, speaks) in [
             (&[1, 0, 0, 0, Status::TooBig as u8][..], Speaks::Frames),
             (b"-NOAUTH Authentication required.\r\n", Speaks::Resp),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_else_is_told_from_both() {
+    fn other_protocols_are_refused() {
         for bytes in
             [&b"HTTP/1.1 400 Bad Request\r\n"[..], &[0, 0, 0, 0], &[0xff; 8], b"$3\nabc\r\n"]
         {
@@ -193,7 +193,7 @@ mod tests {
 
     /// Only plain words are reported, and a class must be one of the two known classes.
     #[test]
-    fn words_that_nobody_should_see_are_unknown() {
+    fn invalid_words_are_reported_as_unknown() {
         for (version, store, class) in [
             ("\x1b[31m", "a b", "maybe"),
             ("", &*"x".repeat(65), "durable "),

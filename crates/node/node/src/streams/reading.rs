@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_of_a_read_has_one_next_step() {
+    fn next_action_depends_on_position_and_end() {
         const ALL: u64 = u64::MAX;
         let end = |position, finished| NextAction::End { position, finished };
         let fetch = |from, bytes| NextAction::Fetch { from, bytes };
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_come_out_of_order_and_in_parts_are_sent_in_their_order() {
+    fn out_of_order_partial_reads_are_sent_in_order() {
         const MOST: usize = FETCH_BYTES_MAX;
         let end = 3 * MOST as u64 + 5;
         let now = info(0, end, true);

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn users_come_back_as_they_were_kept_and_without_any_nothing_is_kept() {
+    fn users_are_restored_and_an_empty_table_stores_nothing() {
         let mut access = Access::default();
         access.restore(&mut Metadata::new()).unwrap();
         assert_eq!((access.take_change(), access.entry()), (None, None));
@@ -137,7 +137,7 @@ mod tests {
 
     /// [access-4] After a start, the old table of users is not used until a read is confirmed.
     #[test]
-    fn who_begins_goes_by_no_table_until_a_read_has_shown_that_it_has_everything() {
+    fn user_table_is_unused_until_a_read_is_confirmed() {
         let mut access = Access::default();
         access.restore(&mut Metadata::new()).unwrap();
         assert!(!access.is_wanted(), "nothing asked");

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_and_replied_is_told_apart() {
+    fn digest_depends_on_values_order_and_replies() {
         assert_eq!(applied(&[1, 2]).current(), applied(&[1, 2]).current());
         assert_ne!(applied(&[1, 2]).current(), applied(&[2, 1]).current());
         let replied = |place: CommandId, reply: &[u8]| {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_unknown_does_not_differ() {
+    fn memory_is_bounded_and_unknown_digests_do_not_differ() {
         let digest = applied(&(0..3000).collect::<Vec<_>>());
         assert_eq!(digest.recent_claims.len(), RETAINED_VALUES);
         let old = applied(&[5]).latest_claim().unwrap();

@@ -165,7 +165,7 @@ mod tests {
 
     /// [snap-1] Table and eras survive encoding as one unit, whatever changes they went through.
     #[test]
-    fn it_comes_back_as_it_was_kept() {
+    fn membership_round_trips() {
         let mut membership = founded();
         let join = Command::Allocate {
             nonce: Some(7),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_bytes_are_refused_and_without_any_it_is_as_founded() {
+    fn damaged_bytes_are_refused_and_none_means_as_founded() {
         let mut membership = founded();
         let (key, value) = membership.entry();
         for cut in 0..value.len() {

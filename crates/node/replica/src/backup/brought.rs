@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_brought_is_a_backup_each_time_that_it_is_read() {
+    fn imported_backup_is_valid_on_every_read() {
         let lengths = vec![0, 5, 3 << 20, PIECE, PIECE - 5, 1];
         let source = Lengths(lengths.clone(), 0);
         let mut brought = ImportedBackup::new(source, "lsm", Class::Durable, 7).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_a_head_is_a_backup() {
+    fn backup_with_only_a_header_is_valid() {
         let source = Lengths(Vec::new(), 0);
         let mut brought = ImportedBackup::new(source, "memory", Class::Volatile, 9).unwrap();
         let checked = check(brought.read(), &mut |_, _| Ok(()), &mut |_, _| {});

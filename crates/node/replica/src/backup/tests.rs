@@ -46,7 +46,7 @@ fn checked(file: &[u8]) -> Result<Checked, BadBackup> {
 }
 
 #[test]
-fn a_backup_is_read_back_however_it_is_cut() {
+fn backup_is_read_back_for_any_piece_size() {
     let stream = stream(&items());
     let header = header_of(&stream);
     for piece in [1, 7, 1000, stream.len()] {
@@ -91,7 +91,7 @@ fn a_backup_cut_short_anywhere_is_refused() {
 }
 
 #[test]
-fn any_flipped_bit_is_noticed() {
+fn any_flipped_bit_is_detected() {
     let mut file = sample();
     checked(&file).unwrap();
     for bit in 0..file.len() * 8 {
@@ -214,7 +214,7 @@ fn none(_: StreamName, _: u64, _: &[u8]) -> Result<(), BadBackup> {
 /// [restore-1] A new cluster has a new id from the given counter, no sessions, and the same service
 /// items, except for one that is replaced.
 #[test]
-fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
+fn new_cluster_has_only_the_data_of_the_old_one() {
     let file = sample();
     let checked = checked(&file).unwrap();
     let mut group = NewGroup::of(&checked, 99, "here:1").unwrap();
@@ -260,7 +260,7 @@ fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
 
 /// [access-1] Users without access to the old cluster have no access to its data in a new one.
 #[test]
-fn users_come_along_and_nonsense_in_their_place_does_not() {
+fn users_are_restored_and_invalid_ones_refused() {
     let with_users = |value: &[u8]| {
         let (mut session, mut users) = (Vec::new(), Vec::new());
         Item::Meta(b"session", b"of somebody").encode(&mut session);
@@ -292,7 +292,7 @@ fn users_come_along_and_nonsense_in_their_place_does_not() {
 
 /// Two clusters founded from one backup, and the old one, have sessions with different names.
 #[test]
-fn clusters_made_of_one_backup_have_name_spaces_of_their_own() {
+fn clusters_from_one_backup_have_separate_session_names() {
     let checked = checked(&sample()).unwrap();
     let at = |cluster| NewGroup::of(&checked, cluster, "here:1").unwrap().at;
     assert_ne!(at(1), at(2));
@@ -311,7 +311,7 @@ fn clusters_made_of_one_backup_have_name_spaces_of_their_own() {
 
 /// A file that changes between the check and the restore is refused.
 #[test]
-fn another_backup_than_was_checked_is_refused() {
+fn backup_changed_since_its_check_is_refused() {
     let file = sample();
     let first = checked(&file).unwrap();
     let group = NewGroup::of(&first, 99, "here:1").unwrap();
@@ -376,7 +376,7 @@ fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>
 
 /// Streams are restored as of the snapshot's slot, with all retained bytes but without writers.
 #[test]
-fn streams_come_back_with_their_bytes() {
+fn streams_are_restored_with_their_bytes() {
     let before = byte_streams();
     for piece in [1, 7, 699, 700, 701, 5000] {
         let file = file_with_streams(&items(), Some(piece));

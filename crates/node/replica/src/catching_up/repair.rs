@@ -115,7 +115,7 @@ mod tests {
 
     /// [disk-8] Missing slots are requested from one peer after another until they are back.
     #[test]
-    fn missing_slots_are_asked_for_until_they_are_back() {
+    fn missing_slots_are_requested_until_they_arrive() {
         let mut repair = Repair::new(10);
         repair.add_lost(slots(20, 21));
         repair.add_lost(slots(7, 9));

@@ -187,7 +187,7 @@ mod tests {
 
     /// [value-4] The peer expected to have the bytes is asked first, and then all peers in turn.
     #[test]
-    fn peers_are_asked_in_turn_until_one_delivers() {
+    fn peers_are_asked_in_turn_until_one_has_the_bytes() {
         let mut fetches = Fetches::new(10);
         fetches.start_fetch(Time(0), BATCH, slots(5, 6), NodeId(2), false);
         assert_eq!(due_requests(&mut fetches, Time(0)), [2]);
@@ -209,7 +209,7 @@ mod tests {
 
     /// A node without connected peers does not retry in every turn.
     #[test]
-    fn who_has_no_peers_waits_for_some() {
+    fn fetch_without_peers_waits_before_retrying() {
         let mut fetches = Fetches::new(10);
         fetches.start_fetch(Time(0), BATCH, slots(5, 6), NodeId(2), false);
         fetches.append_due_requests(Time(0), &[], &mut Vec::new());
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decided_is_not_looked_for() {
+    fn fetches_of_decided_slots_end() {
         let mut fetches = Fetches::new(10);
         fetches.start_fetch(Time(0), BATCH, slots(5, 6), NodeId(1), false);
         fetches.start_fetch(Time(0), BATCH, slots(3, 4), NodeId(1), false);
@@ -231,7 +231,7 @@ mod tests {
 
     /// Bytes in flight are requested only if late. One stream's fetches are found among all.
     #[test]
-    fn bytes_that_are_on_their_way_are_waited_for() {
+    fn bytes_in_flight_are_requested_only_if_late() {
         let content = |number, offset| Value::Content {
             stream: StreamName { number, ..StreamName::default() },
             offset,
@@ -249,7 +249,7 @@ mod tests {
 
     /// Adjacent runs become one, and only missing bytes are requested.
     #[test]
-    fn only_what_is_missing_of_a_run_is_asked_for() {
+    fn only_missing_bytes_of_a_run_are_requested() {
         let content = Value::Content { stream: StreamName::default(), offset: 1 };
         let mut fetches = Fetches::new(10);
         fetches.start_fetch(Time(0), content, slots(10, 20), NodeId(2), false);

@@ -180,7 +180,7 @@ mod tests {
 
     /// [value-2] Bytes of another length or with another checksum do not match a name.
     #[test]
-    fn bytes_are_known_by_length_and_checksum() {
+    fn bytes_must_match_length_and_checksum() {
         let honest = name(1, b"abc");
         assert!(matches(&honest, b"abc", None));
         assert!(!matches(&honest, b"abd", None));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn applied_payload_stays_in_the_ring_until_newer_ones_push_it_out() {
+    fn applied_payload_is_cached_until_newer_ones_evict_it() {
         let mut payloads = Payloads::new(100, 20);
         let first = store(&mut payloads, 1, 10);
         payloads.pin(Slot(5), first);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_counted_by_what_open_slots_need() {
+    fn capacity_is_limited_by_bytes_of_open_slots() {
         let mut payloads = Payloads::new(20, 100);
         assert!(payloads.has_room(1000), "one payload always fits");
         let first = store(&mut payloads, 1, 15);
@@ -254,7 +254,7 @@ mod tests {
     /// Proposals after a gap must not use up the capacity for the proposals that fill the gap.
     /// Otherwise a follower far behind that received too many proposals would never catch up.
     #[test]
-    fn slots_behind_a_gap_take_half_of_the_room() {
+    fn slots_after_a_gap_use_at_most_half_of_the_capacity() {
         let mut payloads = Payloads::new(20, 100);
         assert!(payloads.has_room_ahead(1000), "one payload always fits");
         let ahead = store(&mut payloads, 1, 10);

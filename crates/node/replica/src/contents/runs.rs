@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_found_by_position_however_they_came() {
+    fn bytes_are_found_by_position_for_any_order_of_arrival() {
         for seed in 0..500 {
             let mut dice = Dice::new(seed);
             let mut runs = Runs::new(1000, 100);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_kept() {
+    fn bytes_beyond_the_capacity_are_not_stored() {
         let mut runs = Runs::new(100, 25);
         assert!(runs.store_new_bytes(S, 0, &piece(0, 60), true), "as far as the window goes");
         assert_eq!((runs.bytes, runs.held_to(S, 0, 99)), (50, 50));

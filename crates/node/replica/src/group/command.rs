@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reply_comes_back() {
+    fn every_reply_round_trips() {
         let node = NodeId(7);
         for reply in [
             Ok(Granted::Done),

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_counted_among_those_who_live() {
+    fn survivable_losses_are_counted_among_live_members() {
         let all = |_| true;
         for (weights, losses) in [
             (&[1][..], 0),
@@ -435,7 +435,7 @@ mod tests {
     /// [class-5] A lost member already counts as a loss: no weight is raised if the group could
     /// then not survive another loss that it should survive.
     #[test]
-    fn a_way_survives_what_its_ends_survive() {
+    fn plan_tolerates_as_many_losses_as_its_ends() {
         let steps = follow_path(&[1; 5], &[1, 1, 1, 1, 0, 1], Some(1));
         assert_eq!(steps.fragile, 0, "{steps:?}");
         let lives = |member: Member| member.node.0 != 1;
@@ -447,7 +447,7 @@ mod tests {
     /// [class-5] The member to be replaced is down for a moment. It keeps its weight until the new
     /// member has some: in a group of only two members, neither may forget its votes.
     #[test]
-    fn who_may_come_back_keeps_its_weight_until_another_has_some() {
+    fn member_that_may_return_keeps_its_weight_until_replaced() {
         let (old, new) = (Member::first(2), Member::first(4));
         let (from, to) = (weighted(&[1, 1, 1]), goal(&[1, 0, 1, 1]));
         let lives = |member: Member| member != old;
@@ -478,7 +478,7 @@ mod tests {
 
     /// A member that is down remains a member: another gains weight before any loses its own.
     #[test]
-    fn no_step_leaves_the_living_without_a_quorum() {
+    fn no_step_leaves_live_members_without_a_quorum() {
         let lives = |member: Member| member.node.0 != 3;
         let sight = Sight { leader: Some(Member::first(2)), lives: &lives, ..Sight::NOTHING };
         let from = weighted(&[1, 1, 1]);
@@ -508,7 +508,7 @@ mod tests {
     /// [volatile-2], [aux-1] In a group with an auxiliary, the remaining full replica is raised
     /// first: otherwise it could decide nothing alone.
     #[test]
-    fn a_full_replica_that_forgot_is_taken_back_beside_an_auxiliary() {
+    fn full_replica_that_lost_votes_rejoins_with_an_auxiliary() {
         let member = |node, incarnation| Member {
             node: NodeId(node),
             incarnation: Incarnation(incarnation),
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_goals_are_refused() {
         let from = weighted(&[1, 1, 1]);
         assert_eq!(plan(&from, &Goal::new(), Sight::NOTHING), Err(NoPath::Empty));
         let many = goal(&[1; 17]);
@@ -544,7 +544,7 @@ mod tests {
 
     /// [volatile-2] One of many members forgot its votes: its old weight goes first.
     #[test]
-    fn one_of_many_that_forgot_is_taken_back() {
+    fn member_that_lost_its_votes_loses_its_old_weight_first() {
         let from = weighted(&[1; 7]);
         let mut to = goal(&[1, 0, 1, 1, 1, 1, 1]);
         let (old, new) =
@@ -562,7 +562,7 @@ mod tests {
 
     /// The plan for a leader with many members is still found immediately.
     #[test]
-    fn a_large_change_is_planned_plainly() {
+    fn large_change_is_planned_without_search() {
         let from = [1; 9];
         let mut to = [1; 12];
         to[0] = 0;

@@ -249,7 +249,7 @@ mod tests {
 
     /// [level-4] The levels that a process supports count only while it is connected.
     #[test]
-    fn a_word_counts_as_long_as_its_connection() {
+    fn reported_level_counts_only_while_connected() {
         let mut rising = rising(Raising::Hold);
         assert_eq!(rising.newest_of(NODE), None);
         rising.record_connection(at(1), NODE, 2, Level(9));
@@ -263,7 +263,7 @@ mod tests {
     /// [level-6] The delay counts from the last node that returned with another release; a mere
     /// reconnection does not restart it.
     #[test]
-    fn it_counts_from_the_last_node_that_came_in_another_release() {
+    fn raise_delay_counts_from_the_last_release_change() {
         let due = |rising: &LevelRaises| rising.due_at([NODE, NodeId(3)].into_iter(), true);
         let mut held = rising(Raising::Hold);
         held.record_connection(at(1), NODE, 2, Level(9));
@@ -284,7 +284,7 @@ mod tests {
     /// [level-11] A raise needs no waiting time if each process is the first in its folder and the
     /// group is as founded.
     #[test]
-    fn folders_that_no_older_release_has_used_need_no_time() {
+    fn new_folders_need_no_raise_delay() {
         let nodes = || [NODE, NodeId(3)].into_iter();
         let mut rising = rising(Raising::After(1_000));
         rising.is_first = true;
@@ -301,7 +301,7 @@ mod tests {
 
     /// [level-8] Data that requires a level is not stored before the folder is marked with it.
     #[test]
-    fn nothing_is_held_before_the_folder_is_marked() {
+    fn nothing_is_stored_before_the_folder_is_marked() {
         let mut rising = rising(Raising::Hold);
         assert!(rising.may_store_level(Level(8)));
         assert_eq!(rising.take_to_mark(), None);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_hear_of_it_once() {
+    fn raise_requests_are_answered_once() {
         let mut rising = rising(Raising::Hold);
         rising.request_level(at(0), 1, Level(9));
         rising.request_level(at(5), 2, Level(9));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_remembered_is_bounded() {
+    fn number_of_remembered_nodes_is_bounded() {
         let mut rising = rising(Raising::Hold);
         for node in 1..10_000 {
             rising.record_connection(at(1), NodeId(node), 2, Level(9));

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_that_of_the_last_moments() {
+    fn growth_is_measured_over_the_last_samples() {
         let mut pace = Pace::new(100, 3);
         assert_eq!(pace.per_second(at_ms(0), 0), None);
         for ms in (0..1000).step_by(10) {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_not_a_rate() {
+    fn single_sample_is_not_a_rate() {
         let mut pace = Pace::new(100, 3);
         pace.record_total(at_ms(50), 7);
         assert_eq!(pace.per_second(at_ms(149), 900), None);

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_noticed_when_nobody_speaks_of_the_era_again() {
+    fn promise_in_an_era_without_any_leader_is_reported() {
         let mut promises = promised(7);
         assert_eq!(promises.notice(at(999)), None);
         // Leaders of other eras do not mention it, nor do nodes that were misled.
@@ -165,7 +165,7 @@ mod tests {
 
     /// [ballot-4] A promise is not reported if the acceptor merely lags.
     #[test]
-    fn it_is_not_noticed_while_somebody_lives_in_the_era_or_in_a_later_one() {
+    fn promise_is_not_reported_while_its_era_is_live() {
         let mut promises = promised(7);
         for ms in (0..10_000).step_by(500) {
             promises.record_message(at(ms), &lives(7 + u32::from(ms > 5000)), Era(0));
@@ -180,7 +180,7 @@ mod tests {
 
     /// The log contains the promise, but not the time when it was made.
     #[test]
-    fn a_restart_forgets_nothing_of_it() {
+    fn promise_is_reported_after_a_restart() {
         let mut promises = Promises::new(100);
         promises.record_promise(at(0), ballot(7), Era(0));
         assert_eq!(promises.notice(at(999)), None);

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_level_once_a_leader_says_so() {
+    fn start_is_caught_up_once_a_leader_confirms_it() {
         let (mut pursuit, mut events) =
             (LagTracker::new(at_ms(0), Slot(9), 0, 0), Events::default());
         let unled = NodeProgress { led: false, ..standing(9, 9) };
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_is_told_of_from_its_beginning_to_its_end() {
+    fn lasting_lag_is_reported_from_start_to_end() {
         let mut events = Events::default();
         let mut pursuit = LagTracker::new(at_ms(0), Slot(3000), 0, 0);
         for ms in (0..3000).step_by(50) {
@@ -280,7 +280,7 @@ mod tests {
     /// A short lag is not reported, since every node lags briefly now and then. During a start the
     /// status shows even a short lag.
     #[test]
-    fn what_does_not_last_is_not_told_of() {
+    fn short_lag_is_not_reported() {
         let mut events = Events::default();
         let mut pursuit = LagTracker::new(at_ms(0), Slot(1), 0, 0);
         pursuit.check_progress(at_ms(0), &standing(1, 50), &mut events);
@@ -296,7 +296,7 @@ mod tests {
 
     /// [catch-2] A snapshot transfer is reported in bytes: in slots it would show no progress.
     #[test]
-    fn a_snapshot_on_its_way_is_told_of_in_bytes() {
+    fn snapshot_transfer_is_reported_in_bytes() {
         let mut events = Events::default();
         let mut pursuit = LagTracker::new(at_ms(0), Slot(1), 0, 0);
         pursuit.check_progress(at_ms(0), &standing(1, 1), &mut events);
@@ -326,7 +326,7 @@ mod tests {
 
     /// [disk-8] Repair is reported before replay, because lost slots block everything else.
     #[test]
-    fn repair_comes_before_replay_and_says_when_it_is_over() {
+    fn repair_is_reported_before_replay_until_it_ends() {
         let mut events = Events::default();
         let mut pursuit = LagTracker::new(at_ms(0), Slot(100), 0, 20);
         let damaged = |missing| NodeProgress { missing, ..standing(40, 100) };

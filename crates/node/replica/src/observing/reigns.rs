@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_remembered_and_only_the_last_of_them() {
+    fn only_the_latest_changes_of_leader_are_remembered() {
         let mut reigns = LeaderHistory::default();
         reigns.record_leader(Time(0), None, ballot(0));
         assert_eq!(reigns.recent_changes(Time(0)), [], "it starts without a leader");

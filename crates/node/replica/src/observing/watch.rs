@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn that_nobody_leads_is_told_of_less_and_less_often() {
+    fn missing_leader_is_reported_at_growing_intervals() {
         let mut watch = watch();
         let mut told = Vec::new();
         for ms in (0..200_000).step_by(50) {
@@ -194,7 +194,7 @@ mod tests {
 
     /// A single node waits before it leads. This planned wait is not reported as a missing leader.
     #[test]
-    fn a_planned_wait_is_no_lack_of_a_leader() {
+    fn planned_wait_is_not_reported_as_a_missing_leader() {
         let mut watch = watch();
         watch.waits_alone(at_ms(100), 2_000_000);
         let told = (0..4_000).step_by(50).map(|ms| watch.look_at_leader(at_ms(ms), false));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_hangs_is_told_of_before_it_ends() {
+    fn hanging_write_is_reported_before_it_ends() {
         let (mut watch, mut events) = (watch(), Events::default());
         for ms in (0..10_000).step_by(50) {
             watch.look_at_writes(at_ms(ms), Some(at_ms(0)), &mut events);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_compared_when_both_are_there() {
+    fn claims_are_compared_once_both_are_known() {
         let differs = |values: &[u64]| {
             let own = applied(&[1, 2, 3]);
             comparison().compare_claim(NodeId(2), claim(values), &own).is_some()
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_claim_of_each_peer_waits_until_this_node_is_there() {
+    fn first_claim_of_each_peer_waits_until_this_node_catches_up() {
         let (mut own, mut comparison) = (applied(&[1]), comparison());
         let (here, there) = (claim(&[1, 2, 3]), claim(&[1, 9, 3]));
         let mut heard = |from, claim| comparison.compare_claim(NodeId(from), claim, &own);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_goes_back_takes_its_digest_with_it() {
+    fn digest_goes_back_with_the_service() {
         let mut comparison = comparison();
         let own = applied(&[1, 2, 3]);
         assert_eq!(comparison.compare_claim(NodeId(2), claim(&[1, 2, 3, 4]), &own), None);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_accuses_nobody() {
+    fn unknown_digest_raises_no_alarm() {
         let mut comparison = comparison();
         let mut unknown = Digest::new(Slot(9), None);
         unknown.applied(SlotRange::one(Slot(9)), &Value::NoOp);
@@ -223,7 +223,7 @@ mod tests {
     /// [differ-2] If two nodes differ, either may be wrong; of three nodes, the two that agree are
     /// right. A restart does not change this.
     #[test]
-    fn who_is_in_the_minority_may_be_wrong() {
+    fn node_in_the_minority_doubts_its_state() {
         let own = Member::first(1);
         let group = |nodes: u32| {
             let voter = |node| Voter { member: Member::first(node), weight: 1, auxiliary: false };

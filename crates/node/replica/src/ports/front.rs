@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tag_that_was_taken_back_is_nobodys_even_when_its_place_is_used_again() {
+    fn released_tag_stays_invalid_when_its_index_is_reused() {
         let mut tags = Tags::default();
         let first = tags.give("first");
         assert_eq!(tags.take(first), Some("first"));

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_holds_what_lies_between_its_edges_and_no_more_than_a_quarter() {
+    fn classes_contain_their_values_and_span_at_most_a_quarter() {
         assert_eq!((class(0), class(19), class(20)), (0, 0, 1));
         let mut us = 16;
         while us < 58_000_000 {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_a_batch_are_spread_and_none_is_lost() {
+    fn commands_of_a_batch_are_spread_over_classes_without_loss() {
         let mut latencies = Latencies::default();
         latencies.add(1, 100, 100);
         assert_eq!(some(&latencies), [(112, 1)]);

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_says_how_much_and_how_long() {
+    fn progress_text_has_amount_rate_and_remaining_time() {
         let text = progress(150, Some(60)).to_string();
         let expected = "catching up: slot 150 of 300, 25 %, 60 slots/s, about 3 s left";
         assert_eq!(text, expected);

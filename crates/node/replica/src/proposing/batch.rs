@@ -206,7 +206,7 @@ mod tests {
 
     /// A batch survives encoding and decoding, even with zero bytes and empty commands.
     #[test]
-    fn what_goes_in_comes_out() {
+    fn batch_round_trips() {
         let bytes = sample();
         let batch = Batch::parse(&bytes).unwrap();
         assert_eq!(batch.header, Header { session: 5, sequence: 9 });

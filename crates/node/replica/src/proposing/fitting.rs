@@ -128,7 +128,7 @@ mod tests {
 
     /// [offload-15] Only a device limits batches, and those that fit continue to use it.
     #[test]
-    fn what_fits_into_frames_keeps_to_them() {
+    fn batches_that_fit_into_frames_stay_limited_to_them() {
         assert_eq!(Fitting::new().bound(WANTED), WANTED);
         let mut fitting = fitting();
         assert_eq!(fitting.bound(WANTED), ROOM);
@@ -140,7 +140,7 @@ mod tests {
     /// [offload-15] The device serves two clients with separate frames. Commands from many clients
     /// are gathered into one batch instead.
     #[test]
-    fn batches_on_their_way_together_would_be_one() {
+    fn parallel_frames_of_many_clients_become_one_batch() {
         for (in_flight, bound) in [(0, ROOM), (1, ROOM), (2, WANTED), (7, WANTED)] {
             let mut fitting = fitting();
             for ms in 0..4_000 {
@@ -153,7 +153,7 @@ mod tests {
 
     /// [offload-15] Under sustained load, one batch over connections replaces three frames.
     #[test]
-    fn what_needs_many_frames_goes_by_connections_and_comes_back() {
+    fn load_of_many_frames_uses_connections_until_it_ends() {
         let mut fitting = fitting();
         assert_eq!(load(&mut fitting, 0..900, 3 * ROOM), ROOM, "for a moment");
         assert_eq!(load(&mut fitting, 900..4_000, 3 * ROOM), WANTED);
@@ -163,7 +163,7 @@ mod tests {
 
     /// [offload-15] Batches become short again in silence, so the next one uses a device.
     #[test]
-    fn silence_ends_what_was_long() {
+    fn idle_time_ends_long_batches() {
         let mut fitting = fitting();
         load(&mut fitting, 0..5_000, 40 * ROOM);
         assert_eq!(fitting.bound(WANTED), WANTED);

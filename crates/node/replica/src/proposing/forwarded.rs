@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queue_is_bounded_and_knows_what_it_holds() {
+    fn queue_is_bounded_and_finds_its_batches() {
         let mut forwarded = Forwarded::default();
         let value = |session| Value::ExpireSession { session };
         let taken = (0..100).filter(|at| forwarded.push(value(*at), None, 640)).count();
@@ -109,7 +109,7 @@ mod tests {
 
     /// A new leader proposes inherited values in its election, before other parts are notified.
     #[test]
-    fn in_flight_is_what_was_proposed_in_the_ballot_that_leads() {
+    fn only_proposals_of_the_leading_ballot_are_in_flight() {
         let mut forwarded = Forwarded::default();
         let value = |number| Value::RegisterSession { origin: NodeId(1), boot: 1, number };
         forwarded.proposed(ballot(1), value(1));

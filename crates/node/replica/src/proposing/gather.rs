@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_takes_what_fits_and_one_large_command_alone() {
+    fn large_command_gets_a_batch_of_its_own() {
         let mut gather = Gather::default();
         push(&mut gather, 1, &[0; 10]);
         push(&mut gather, 2, &[0; 10]);
@@ -260,7 +260,7 @@ mod tests {
     /// [less-4] A command whose client was notified must be executed, however long that takes.
     /// Later commands time out as usual.
     #[test]
-    fn what_a_client_was_told_of_never_runs_out_of_time() {
+    fn command_already_reported_never_expires() {
         let mut gather = Gather::default();
         let told = |deadline, command| {
             let entry = Entry { kind: Kind::Plain, command };
@@ -302,7 +302,7 @@ mod tests {
 
     /// A read adds no bytes to a batch, and keeps its position among the commands.
     #[test]
-    fn reads_have_a_place_and_no_bytes() {
+    fn reads_keep_their_position_and_add_no_bytes() {
         let mut gather = Gather::default();
         let read = |gather: &mut Gather, tag| gather.push_read(Waiter::Front(Tag(tag)), Time(tag));
         push(&mut gather, 1, b"a");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_out_of_time_expires() {
+    fn only_overdue_commands_expire() {
         let mut gather = Gather::default();
         push(&mut gather, 1, b"a");
         push(&mut gather, 5, b"b");

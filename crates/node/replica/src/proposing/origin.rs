@@ -574,7 +574,7 @@ mod tests {
     /// With a window of one, the next batch waits for the answered clients; a full batch, a wider
     /// window or a timeout ends the wait.
     #[test]
-    fn next_batch_waits_for_those_who_were_answered() {
+    fn next_batch_waits_for_the_answered_clients() {
         let completed = || {
             let (mut origin, mut completions) = opened();
             origin.set_batching(30, 1);
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_batch_goes_again_with_those_behind_it() {
+    fn refused_batch_is_proposed_again_with_later_ones() {
         let (mut origin, mut completions) = opened();
         offers(&mut origin);
         write(&mut origin, &mut completions, 1, b"a");
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_makes_it_repeat() {
+    fn missing_progress_causes_a_repeat() {
         let (mut origin, _) = opened();
         offers(&mut origin);
         origin.repeat_if_silent(Time(0).plus_ms(REPEAT_MS - 1));
@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn time_out_says_whether_the_command_left() {
+    fn timeout_reports_whether_the_command_was_sent() {
         let (mut origin, mut completions) = opened();
         offers(&mut origin);
         write(&mut origin, &mut completions, 1, b"a");
@@ -748,7 +748,7 @@ mod tests {
     /// [less-4] After an early reply, no request waits for the command any more, but it is still
     /// resubmitted in a new session like other clients' commands.
     #[test]
-    fn what_a_client_was_told_of_starts_over_with_the_session() {
+    fn reported_command_is_resubmitted_in_a_new_session() {
         let (mut origin, mut completions) = opened();
         offers(&mut origin);
         write_early(&mut origin, &mut completions, 1);
@@ -770,7 +770,7 @@ mod tests {
     /// [session-4] Commands that can no longer run in the old session run in a new one, in order,
     /// except those already reported as "unknown".
     #[test]
-    fn lost_session_starts_its_commands_over_in_order() {
+    fn commands_of_a_lost_session_are_resubmitted_in_order() {
         let (mut origin, mut completions) = opened();
         offers(&mut origin);
         origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn bound_counts_from_the_question_and_needs_what_it_answered() {
+    fn bound_counts_from_the_request_and_needs_the_answered_slot() {
         let (mut bounded, mut completions) = reads(&[50, 10]);
         assert!(bounded.wants_question(Time(100)));
         bounded.confirmed(Time(100), Slot(7));
@@ -166,7 +166,7 @@ mod tests {
 
     /// The applied position is no evidence after the service was rebuilt from an earlier state.
     #[test]
-    fn what_is_applied_no_more_is_no_evidence() {
+    fn rebuilt_service_invalidates_earlier_confirmations() {
         let (mut bounded, mut completions) = reads(&[500]);
         bounded.confirmed(Time(100), Slot(7));
         bounded.release(Time(101), Slot(7), &mut completions);

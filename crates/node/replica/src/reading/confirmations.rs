@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_question_is_asked_again_in_order() {
+    fn failed_confirmation_is_repeated_and_keeps_the_order() {
         let (mut reads, mut completions) = reads(&[(1, 100)]);
         let token = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
         reads.push(front(2), Time(100));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn read_out_of_time_was_not_executed() {
+    fn expired_read_was_not_executed() {
         let (mut reads, mut completions) = reads(&[(1, 10), (2, 20), (3, 30)]);
         let token = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
         assert_eq!(reads.expire(Time(10), &mut completions), 1);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn question_without_answer_is_given_up() {
+    fn unanswered_confirmation_is_replaced_by_a_new_one() {
         let (mut reads, _) = reads(&[(1, u64::MAX)]);
         let first = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
         assert_eq!(reads.wake_at(PATIENCE_MS), Some(Time(1_000_000)));

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_applied_in_time_is_behind() {
+    fn probe_that_is_not_applied_in_time_reports_behind() {
         let (mut probe, token) = begun();
         probe.confirmed(token, Slot(7));
         probe.end_if_done(at_ms(500), Slot(6));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_asked_again_until_time_is_up() {
+    fn confirmation_is_repeated_until_the_deadline() {
         let (mut probe, token) = begun();
         probe.begin_probe(at_ms(1), None);
         assert_eq!(probe.next_question(at_ms(1)), None, "one at a time");

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn over_seconds_a_rate_is_kept_whatever_the_pieces() {
+    fn rate_is_met_over_seconds_for_any_piece_size() {
         for piece in [100, 4096, 300_000] {
             let mut allowance = Allowance::new(Time(0), Some(1_000_000));
             let mut moved = 0;
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_nothing_waits() {
+    fn without_a_rate_transfers_never_wait() {
         let mut allowance = Allowance::new(Time(0), None);
         allowance.spend_bytes(usize::MAX);
         assert!(allowance.may_transfer(Time(0)));

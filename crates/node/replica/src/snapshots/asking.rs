@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_snapshot_that_is_not_too_old_is_an_answer() {
+    fn only_a_recent_snapshot_answers_the_request() {
         let mut asking = OperatorRequest::default();
         asking.have(at(5));
         assert_eq!(asking.take_answer(), None, "no caller asks");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_in_the_way_is_waited_for_a_while() {
+    fn request_waits_a_while_for_the_disk() {
         let mut asking = OperatorRequest::default();
         assert!(!asking.is_in_vain(Time(0)), "no caller asks");
         asking.set_request(Slot(7));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_and_ends_it() {
+    fn failure_is_reported_and_ends_the_request() {
         let mut asking = OperatorRequest::default();
         asking.set_request(Slot(7));
         asking.fail("no room".to_owned());

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_that_is_not_the_leaders_nor_of_a_busy_node_is_taken() {
+    fn newest_offer_not_from_the_leader_or_a_busy_node_is_chosen() {
         let offers = [
             (1, offer(30, false)),
             (2, offer(20, false)),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_that_cannot_be_true_are_not_taken_and_who_disappointed_comes_last() {
+    fn impossible_offers_are_ignored_and_failed_sources_come_last() {
         let lies = [(50, 0), (50, OFFER_BYTES_MAX + 1), (50, u64::MAX), (u64::MAX, 100)];
         for (at, bytes) in lies {
             let lie = Offer { bytes, ..offer(at, false) };
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_and_a_silent_source_replaced() {
+    fn progress_is_recorded_and_a_silent_source_replaced() {
         let same = offer(20, false);
         let (mut fetching, _) = fetching(&[(2, same), (3, same)]);
         let place = |offset| (Slot(20), 20, offset);

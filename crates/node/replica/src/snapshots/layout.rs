@@ -136,7 +136,7 @@ mod tests {
     const HERE: Head = Head { at: Slot(7), offset: 8128, first_part: 3 };
 
     #[test]
-    fn a_chunk_comes_back_and_any_flipped_bit_is_noticed() {
+    fn chunk_round_trips_and_any_flipped_bit_is_detected() {
         let mut chunk = vec![9; 2 * BLOCK];
         let content = BLOCK - HEAD + 5;
         assert_eq!(seal(HERE, &mut chunk, content), 2 * BLOCK);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_of_elsewhere_is_refused() {
+    fn chunk_of_another_place_is_refused() {
         let mut chunk = vec![9; BLOCK];
         seal(HERE, &mut chunk, 100);
         for other in [

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_sent_a_window_beyond_what_it_has() {
+    fn peer_is_sent_at_most_a_window_ahead() {
         let (mut serving, all) = (Serving::default(), manifest(10 << 20));
         assert!(handle_request(&mut serving, ONE, 0));
         assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 0)));
@@ -290,7 +290,7 @@ mod tests {
 
     /// Pieces are sent in order. If a send fails, the later reads in flight are repeated.
     #[test]
-    fn what_was_read_ahead_is_read_again_if_it_cannot_be_sent() {
+    fn reads_ahead_are_repeated_after_a_failed_send() {
         let (mut serving, all) = (Serving::default(), manifest(1000));
         handle_request(&mut serving, ONE, 0);
         for (from, end) in [(0, 100), (100, 200), (200, 300)] {
@@ -345,7 +345,7 @@ mod tests {
 
     /// [snap-4] A peer that repeats its requests does not delay trimming for long.
     #[test]
-    fn the_log_is_kept_for_who_gets_further() {
+    fn log_is_retained_only_for_peers_that_progress() {
         let (mut serving, all) = (Serving::default(), manifest(10 << 20));
         let at = |seconds: u64| Time(0).plus_ms(seconds * 1000);
         let state = |serving: &Serving, seconds| {

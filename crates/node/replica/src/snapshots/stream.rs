@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_come_back_however_the_stream_is_cut() {
+    fn items_are_decoded_for_any_split_of_the_stream() {
         let large = vec![7; 1000];
         let items = [
             Item::Header(b"header"),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_cut_short_is_noticed_and_nonsense_refused() {
+    fn truncated_stream_is_detected_and_invalid_one_refused() {
         let mut stream = Vec::new();
         Item::Service(b"abc").encode(&mut stream);
         let mut items = Items::default();

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_is_kept_for_who_is_behind_until_it_is_too_large() {
+    fn log_is_retained_for_lagging_nodes_until_too_large() {
         let options = SnapshotOptions { log_bytes_max: 1000, ..SnapshotOptions::default() };
         let held = HeldSlots { all: Slot(5), quorum: Slot(50) };
         let to =

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_survives_a_crash_and_comes_back() {
+    fn written_snapshot_survives_a_crash() {
         for count in [0, 1, layout().content_bytes(), 100_000] {
             let (stream, mut disk) = (bytes(count), MemoryDisk::new());
             let manifest = write(&stream, 7, &mut disk);
@@ -333,7 +333,7 @@ mod tests {
 
     /// However much a receiver pushes at once, the disk gets no more than it can take.
     #[test]
-    fn however_much_is_pushed_few_writes_are_in_flight() {
+    fn writes_in_flight_are_bounded() {
         let layout = Layout::checked(2 * BLOCK as u32, 64).unwrap();
         let (stream, mut disk) = (bytes(40 * layout.content_bytes()), MemoryDisk::new());
         let mut writer = Writer::new(Slot(5), layout, 1);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_streams_have_equal_digests_wherever_they_lie() {
+    fn equal_streams_have_equal_digests_in_any_location() {
         let mut disk = MemoryDisk::new();
         let digest = |bytes: &[u8], first, disk: &mut _| write(bytes, first, disk).digest;
         let one = digest(&bytes(50_000), 1, &mut disk);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_are_read_out_of_order_come_in_order() {
+    fn chunks_read_out_of_order_are_returned_in_order() {
         let (stream, mut disk) = (bytes(60_000), MemoryDisk::new());
         let manifest = write(&stream, 1, &mut disk);
         let (mut reads, mut end) = (Reads::default(), 0);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_was_not_written_or_rotted_is_noticed() {
+    fn rotten_chunk_is_detected() {
         let mut disk = MemoryDisk::new();
         let manifest = write(&bytes(100_000), 1, &mut disk);
         let place = layout().place(1, 4);

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hold_ends_with_its_reader_its_patience_or_the_room() {
+    fn hold_ends_with_its_reader_a_timeout_or_lack_of_space() {
         let mut holding = Holding::default();
         assert!(!holding.is_holding() && !holding.take_late());
         // The reader was dropped.

@@ -804,7 +804,7 @@ mod tests {
     /// [here-1] [here-2] Bytes that no record contains, whether fetched or received after their
     /// descriptor, never count as available while a crash would lose them.
     #[test]
-    fn bytes_in_no_record_count_when_a_start_finds_them() {
+    fn bytes_in_no_record_count_when_found_at_start() {
         for fetched in [true, false] {
             let mut disk = MemoryDisk::default();
             let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
@@ -841,7 +841,7 @@ mod tests {
     /// An open vote may refer to places of a stream that is removed in a lower slot. If a
     /// checkpoint frees these places too early, the vote counts as forgotten after two restarts.
     #[test]
-    fn what_is_let_go_waits_until_all_that_was_voted_for_is_applied() {
+    fn removed_bytes_are_freed_after_open_votes_are_applied() {
         let mut disk = MemoryDisk::default();
         let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
         let nothing = Table::default();
@@ -861,7 +861,7 @@ mod tests {
     /// A backup holds the bytes that an earlier table retained. When the backup ends, or is idle
     /// for too long, bytes trimmed since then are released.
     #[test]
-    fn a_backup_keeps_what_is_trimmed_and_removed_meanwhile() {
+    fn backup_retains_bytes_trimmed_or_removed_meanwhile() {
         let mut disk = MemoryDisk::default();
         let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
         let (nothing, mut streams) = (Table::default(), table());
@@ -905,7 +905,7 @@ mod tests {
     /// The service recovers empty just before a check for missing bytes. Its table knows no stream,
     /// but the store must keep them all: a group of one could not fetch them again.
     #[test]
-    fn a_table_that_went_back_makes_the_store_forget_nothing() {
+    fn rolled_back_table_does_not_make_the_store_drop_bytes() {
         let mut disk = MemoryDisk::default();
         let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
         let (nothing, streams) = (Table::default(), table());

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_for_bytes_that_do_not_come_is_given_back() {
+    fn memory_for_missing_bytes_is_released() {
         let (cut, mut open) = (cut(), OpenPiece::default());
         open.add_bytes(0, &[1, 2], &cut);
         assert_eq!(open.spare_memory(0, &cut).len(), PIECE - 2);
@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_ends_where_a_chunk_does() {
+    fn pieces_end_at_chunk_boundaries() {
         assert_eq!(pieces(&[3 * PIECE], false), [PIECE; 3]);
         assert_eq!(pieces(&[1; 2 * PIECE], false), [PIECE; 2]);
     }
 
     #[test]
-    fn a_few_are_taken_as_they_are_and_many_in_whole_units() {
+    fn few_bytes_are_taken_as_they_are_and_many_in_whole_units() {
         assert_eq!(pieces(&[5, UNIT], true), [5, UNIT]);
         assert_eq!(pieces(&[2 * UNIT + 5, UNIT], true), [2 * UNIT, UNIT]);
         assert_eq!(pieces(&[5, UNIT + 7, 3], true), [5, UNIT - 5, 15]);

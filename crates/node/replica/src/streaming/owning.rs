@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_pieces_are_tried_than_there_is_room_for() {
+    fn pieces_tried_are_limited_by_the_space() {
         let mut owner = Owner::new();
         assert_eq!(owner.turn(0, 0), (2, vec![]), "once for each node");
         assert_eq!(owner.turn(0, 0), (2, vec![]));
@@ -692,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_sent_in_turn_while_there_is_little_room() {
+    fn pieces_are_sent_round_robin_while_space_is_short() {
         let mut owner = Owner::new();
         let first = *owner.owning.pieces.keys().next().unwrap();
         for _ in 0..PIECES {

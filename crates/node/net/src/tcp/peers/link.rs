@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_was_killed_closed_its_connection() {
+    fn connection_reset_by_a_killed_peer_counts_as_closed() {
         for killed in [None, Some(Errno::CONNRESET), Some(Errno::PIPE)] {
             assert!(why_ended(killed).starts_with(CLOSED), "{killed:?}");
         }

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn the_higher_node_dials_and_waits_longer_after_each_failure() {
+    fn higher_node_dials_and_backs_off_after_failures() {
         let mut table = table();
         let node = NodeId(1);
         let address = "127.0.0.1:9".parse().unwrap();
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_looked_up_once_at_a_time_and_each_address_is_tried() {
+    fn one_look_up_at_a_time_and_each_address_is_tried() {
         let mut table = table();
         let node = NodeId(2);
         let looked_up = Some(LaneStep::LookUp("a.name:9".to_owned()));
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_whose_place_was_taken_ends_without_a_word() {
+    fn replaced_connection_is_closed_without_an_event() {
         let mut table = table();
         let mut links = SlotMap::<LinkId, ()>::with_key();
         let [first, second] = [(); 2].map(|()| links.insert(()));
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_moved_is_dialled_at_its_new_address() {
+    fn moved_node_is_dialled_at_its_new_address() {
         let mut table = table();
         let (node, lane) = (NodeId(1), Lane::Control);
         let [attempt, used] = links();
@@ -512,7 +512,7 @@ mod tests {
 
     /// The result of a look-up that began before the node moved is ignored.
     #[test]
-    fn the_addresses_of_a_former_name_are_not_taken() {
+    fn look_up_result_of_a_former_name_is_ignored() {
         let mut table = table();
         let (node, lane) = (NodeId(2), Lane::Control);
         assert!(matches!(table.next_step(node, lane, NOW), Some(LaneStep::LookUp(_))));
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_come_and_go_with_the_table() {
+    fn peers_are_added_and_removed_with_the_member_table() {
         let mut table = table();
         let [used] = links();
         table.opened(NodeId(1), Lane::Control, used);
@@ -553,7 +553,7 @@ mod tests {
     /// If the other node has not dialled for a long time, this node knocks (dials once, to be
     /// refused) to learn why.
     #[test]
-    fn a_node_with_a_higher_id_is_only_knocked_at() {
+    fn node_with_a_higher_id_is_only_knocked_at() {
         let mut table = table();
         let node = NodeId(4);
         table.adopt_table(&told(&[(4, "127.0.0.1:4")], &[]), NOW);

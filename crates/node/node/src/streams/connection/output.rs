@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_and_bytes_leave_in_their_order_however_they_are_cut() {
+    fn frames_and_bytes_are_sent_in_order_for_any_split() {
         let lengths = [1, SHARED_BYTES_MIN - 1, SHARED_BYTES_MIN, BYTES_MAX + 1, 1 << 20];
         let (mut expected, mut position) = (Vec::new(), 7);
         for length in lengths {
