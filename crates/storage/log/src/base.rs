@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_comes_back_and_without_one_the_log_begins_with_its_first_slot() {
+    fn base_round_trips_and_a_missing_one_means_slot_one() {
         for file in [sample(), BaseFile::default()] {
             let bytes = file.encode(OWNER);
             assert_eq!(read_from(&bytes, Some(OWNER)), Ok(file.clone()));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_and_any_missing_byte_is_noticed() {
+    fn any_flipped_bit_or_missing_byte_is_detected() {
         let bytes = sample().encode(OWNER);
         for bit in 0..bytes.len() * 8 {
             let mut bytes = bytes.clone();
@@ -244,7 +244,7 @@ mod tests {
 
     /// Invalid contents with a valid checksum are refused without a panic.
     #[test]
-    fn sealed_nonsense_is_refused() {
+    fn invalid_base_with_a_valid_checksum_is_refused() {
         let mut dice = quorate_core::dice::Dice::new(5);
         let bytes = sample().encode(OWNER);
         for _ in 0..20_000 {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_base_of_another_log_is_refused() {
+    fn base_of_another_log_is_refused() {
         let other = Owner { node: NodeId(2), ..OWNER };
         let error = read_from(&sample().encode(other), Some(OWNER)).unwrap_err();
         assert!(error.to_string().contains("node 2 of cluster"), "{error}");

@@ -47,7 +47,7 @@ fn slots(from: u64, to: u64) -> SlotRange {
 /// [disk-8] If the slots of lost records are decided by now, their values are fetched again, and
 /// the node continues to vote.
 #[test]
-fn lost_decided_values_are_named_and_can_be_repaired() {
+fn lost_decided_slots_are_listed_and_can_be_repaired() {
     for bit in [8 * 200, 8 * 20] {
         // In the body, then in the header.
         let disk = twenty(100);
@@ -80,7 +80,7 @@ fn lost_decided_values_are_named_and_can_be_repaired() {
 /// [disk-8] [volatile-1] A node that lost a vote of its own for an undecided slot becomes a new
 /// member.
 #[test]
-fn a_lost_undecided_vote_means_forgetting() {
+fn lost_undecided_vote_counts_as_forgotten() {
     let disk = twenty(3);
     assert!(disk.rot(writes(&disk)[5].place, 8 * 200));
     let (_, recovery) = open(&disk);
@@ -101,7 +101,7 @@ fn a_lost_undecided_vote_means_forgetting() {
 /// longer counts, even under a new incarnation: a follower would take it as decided and wait
 /// forever for the bytes.
 #[test]
-fn votes_whose_records_are_lost_are_not_remembered() {
+fn votes_with_lost_records_are_not_recovered() {
     let disk = twenty(3);
     assert!(disk.rot(writes(&disk)[5].place, 8 * 200));
     for incarnation in [0, 1] {
@@ -118,7 +118,7 @@ fn votes_whose_records_are_lost_are_not_remembered() {
 
 /// A lost decision does not revive the slot's earlier vote, which is not what was decided.
 #[test]
-fn a_lost_decision_does_not_revive_the_vote_before_it() {
+fn lost_decision_does_not_revive_an_earlier_vote() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     vote(&mut log, 1, 100, 1);
@@ -140,7 +140,7 @@ fn a_lost_decision_does_not_revive_the_vote_before_it() {
 }
 
 #[test]
-fn a_lost_segment_is_damage_too() {
+fn lost_segment_is_damage() {
     let disk = twenty(100);
     for slot in 21..=40 {
         let (mut log, _) = open(&disk);
@@ -160,7 +160,7 @@ fn a_lost_segment_is_damage_too() {
 /// [volatile-1] The separate record of the newest segment reveals that the end of the log is
 /// missing. The log alone does not show this, and an emptied log looks new.
 #[test]
-fn missing_end_of_a_log_means_forgetting() {
+fn missing_end_of_the_log_counts_as_forgotten() {
     let places = |disk: &MemoryDisk, options: LogOptions| {
         let (_, recovery) = Log::open(disk.attach(), options).unwrap();
         let damage = recovery.damage.unwrap_or_default();
@@ -194,7 +194,7 @@ fn missing_end_of_a_log_means_forgetting() {
 /// [volatile-1] A service's store with a later position reveals that the log has lost its end, when
 /// nothing else does.
 #[test]
-fn store_that_knows_more_than_the_log_means_forgetting() {
+fn store_ahead_of_the_log_counts_as_forgotten() {
     let disk = twenty(100);
     let open = |stored_to, owns_up| {
         let options = LogOptions {
@@ -242,7 +242,7 @@ fn log_without_segments_is_new_only_if_nothing_ran() {
 /// [disk-3] Writes that no later header reports as complete were never released, so they are cut
 /// off.
 #[test]
-fn a_torn_tail_is_cut_and_reported_as_such() {
+fn torn_tail_is_cut_and_reported() {
     let disk = twenty(100);
     disk.set_manual(true);
     let (mut log, _) = open(&disk);
@@ -271,7 +271,7 @@ fn a_torn_tail_is_cut_and_reported_as_such() {
 /// [disk-3] [disk-4] Writes from a segment's earlier use have another epoch. They are neither read
 /// nor mistaken for a cut, and the segment is used as if it were new.
 #[test]
-fn writes_of_an_earlier_life_of_a_segment_are_strangers() {
+fn writes_from_an_earlier_use_of_a_segment_are_ignored() {
     let disk = twenty(100);
     let old = disk.bytes(Segment(1)).unwrap();
     disk.set_bytes(Segment(9), &old);
@@ -294,7 +294,7 @@ fn writes_of_an_earlier_life_of_a_segment_are_strangers() {
 
 /// [disk-3] The epoch is checked before the owner, the version, and references to other writes.
 #[test]
-fn whatever_an_earlier_life_says_is_noise() {
+fn any_contents_from_an_earlier_use_are_ignored() {
     let disk = twenty(100);
     let mut stale = disk.bytes(Segment(1)).unwrap();
     let header = Header::decode(&stale).unwrap();
@@ -346,7 +346,7 @@ fn whatever_an_earlier_life_says_is_noise() {
 }
 
 #[test]
-fn a_misdirected_write_is_noticed() {
+fn misdirected_write_is_detected() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     for slot in 1..=20 {
@@ -374,7 +374,7 @@ fn an_unreadable_tail_is_refused_and_an_unreadable_middle_is_damage() {
 }
 
 #[test]
-fn a_foreign_or_newer_log_is_refused() {
+fn log_of_another_node_or_newer_format_is_refused() {
     let disk = twenty(100);
     for other in
         [LogOptions { node: NodeId(2), ..options() }, LogOptions { cluster: 8, ..options() }]
@@ -393,7 +393,7 @@ fn a_foreign_or_newer_log_is_refused() {
 }
 
 #[test]
-fn decided_reconfigurations_come_back_in_order() {
+fn decided_reconfigurations_are_recovered_in_order() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     let change = |era, node| Value::Reconfigure {
@@ -423,7 +423,7 @@ fn decided_reconfigurations_come_back_in_order() {
 }
 
 #[test]
-fn verify_tells_damage_from_a_torn_tail() {
+fn verify_distinguishes_damage_from_a_torn_tail() {
     let disk = twenty(100);
     let whole = verify(&mut disk.attach(), None).unwrap();
     assert_eq!(whole.owner, Some(Owner { cluster: 7, node: NodeId(1) }));
@@ -451,7 +451,7 @@ fn verify_tells_damage_from_a_torn_tail() {
 
 /// Flipping any one bit of any block is detected or has no effect; it never changes a value.
 #[test]
-fn a_rotten_bit_anywhere_never_changes_a_value() {
+fn rotten_bit_never_changes_a_value() {
     let disk = twenty(100);
     for (index, place) in disk.written_blocks().into_iter().enumerate() {
         for bit in (index as u64 % 7..8 * BLOCK as u64).step_by(997) {
@@ -482,7 +482,7 @@ fn a_rotten_bit_anywhere_never_changes_a_value() {
 /// [disk-8] Damage found while the log is in use costs only the damaged write, and can be repaired:
 /// the rest of the same run of writes stays readable.
 #[test]
-fn rot_found_by_a_read_is_named_and_can_be_repaired() {
+fn rot_found_by_a_read_is_reported_and_can_be_repaired() {
     let read = |log: &mut Log<MemoryDisk>, from, to| {
         log.start_read(1, slots(from, to), 1 << 20).unwrap();
         log.poll().unwrap();

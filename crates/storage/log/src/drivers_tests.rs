@@ -14,7 +14,7 @@ use crate::{Log, LogOptions, log_tests};
 
 /// A log that is killed and restarted on the other driver reads what was written before.
 #[test]
-fn a_log_moves_between_drivers() {
+fn log_can_be_reopened_with_another_driver() {
     let folder = tempfile::tempdir().unwrap();
     let options =
         LogOptions { segment_bytes: 256 << 10, ..LogOptions::new(7, NodeId(1), Incarnation(0)) };
@@ -50,7 +50,7 @@ fn a_log_moves_between_drivers() {
 
 /// A log that is trimmed continuously, killed and restarted recycles its files.
 #[test]
-fn a_log_that_is_trimmed_goes_round_in_its_files() {
+fn trimmed_log_recycles_its_files() {
     let folder = tempfile::tempdir().unwrap();
     let options = LogOptions {
         segment_bytes: 64 << 10,

@@ -60,7 +60,7 @@ fn a_failed_write_is_final() {
 /// If the earlier of two writes in flight fails, the later one is not released, although it
 /// completes.
 #[test]
-fn what_completes_behind_a_failed_write_is_not_released() {
+fn write_completed_after_a_failed_one_is_not_released() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     vote(&mut log, 1, 100, 1);
@@ -130,7 +130,7 @@ fn a_full_disk_is_busy_until_there_is_room() {
 /// The log waits longer and longer between attempts, counted in calls; a caller with a clock ends
 /// the wait.
 #[test]
-fn who_has_a_clock_ends_the_wait() {
+fn try_again_ends_the_wait_between_attempts() {
     for calls in 200..232 {
         let disk = MemoryDisk::new();
         let (mut log, _) = open(&disk);
@@ -154,7 +154,7 @@ fn who_has_a_clock_ends_the_wait() {
 /// A lack of descriptors does not fail the log: the log fills the segments that are open, waits,
 /// and continues later.
 #[test]
-fn without_descriptors_the_log_uses_up_what_is_open_and_then_waits() {
+fn without_descriptors_the_log_fills_open_segments_and_waits() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     vote(&mut log, 1, 3000, 1);
@@ -194,7 +194,7 @@ fn a_spare_that_cannot_be_opened_is_waited_for() {
 /// A spare segment that was removed from outside is not a lack of resources, and is reported when
 /// the segment is needed.
 #[test]
-fn a_spare_that_is_gone_is_final_once_it_is_needed() {
+fn missing_spare_is_final_once_it_is_needed() {
     let disk = MemoryDisk::new();
     let (mut log, _) = with_spares(&disk);
     assert!(disk.remove(Segment(3)));
@@ -378,7 +378,7 @@ fn reads_are_bounded() {
 }
 
 #[test]
-fn large_records_begin_a_write_and_too_large_ones_are_refused() {
+fn large_records_begin_a_write_excessive_ones_are_refused() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     for slot in 1..=9 {
@@ -422,7 +422,7 @@ fn a_checkpoint_restates_the_hard_state() {
 }
 
 #[test]
-fn options_that_contradict_each_other_are_refused() {
+fn contradictory_options_are_refused() {
     for wrong in [
         LogOptions { depth: 0, ..options() },
         LogOptions { depth: 5, ..options() },
@@ -439,7 +439,7 @@ fn options_that_contradict_each_other_are_refused() {
 
 /// File handles from before a crash have no effect.
 #[test]
-fn a_dead_handle_is_dead() {
+fn handle_from_before_a_crash_has_no_effect() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     vote(&mut log, 1, 100, 1);

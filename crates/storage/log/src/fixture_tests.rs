@@ -53,7 +53,7 @@ const CHANGE: Value =
     Value::Reconfigure { era: Era(0), change: Change::Increment(Member::first(4)) };
 
 #[test]
-fn a_folder_of_before_there_was_a_base_is_opened_and_gone_on_with() {
+fn folder_from_before_the_base_file_is_opened_and_continued() {
     let fixture = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/formats/v1-folder"));
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("log")).unwrap();

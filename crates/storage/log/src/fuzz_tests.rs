@@ -65,7 +65,7 @@ fn sample() -> (MemoryDisk, Vec<Segment>) {
 }
 
 #[test]
-fn mutated_segments_are_survived() {
+fn mutated_segments_cause_no_panic() {
     let (original, segments) = sample();
     let bytes: Vec<_> = segments.iter().map(|segment| original.bytes(*segment).unwrap()).collect();
     for seed in 0..1500 {
@@ -100,7 +100,7 @@ fn mutated_segments_are_survived() {
 
 /// Invalid contents with valid checksums, as only a broken program writes them, cause no panic.
 #[test]
-fn sound_headers_full_of_nonsense_are_survived() {
+fn invalid_contents_with_valid_checksums_cause_no_panic() {
     for seed in 0..3000 {
         let mut dice = Dice(seed);
         let disk = MemoryDisk::new();

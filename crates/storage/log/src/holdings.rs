@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_needed_while_any_slot_in_it_or_before_it_is() {
+    fn segment_is_needed_while_it_or_an_earlier_slot_is() {
         let holdings = five();
         let begins = |start| holdings.anchor_for(Slot(start)).segment.0;
         let found = [1, 9, 10, 19, 20, 39].map(begins);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_complete_write_stays() {
+    fn last_complete_write_is_retained() {
         let mut holdings = five();
         assert_eq!(holdings.anchor_for(Slot(1000)), first(4));
         holdings.completed(Segment(5), 60);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_begins_with_a_write_that_is_whole() {
+    fn log_begins_with_a_complete_write() {
         let mut held = BTreeMap::new();
         for number in 1..=4 {
             let mut of = SegmentContents::default();

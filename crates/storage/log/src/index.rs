@@ -180,7 +180,7 @@ mod tests {
 
     /// [snap-3] Slots below the start are not indexed.
     #[test]
-    fn nothing_is_said_of_what_was_trimmed() {
+    fn trimmed_slots_are_not_indexed() {
         let mut index = Index::new(Slot(5));
         index.insert(slots(1, 4), write(0));
         index.insert(slots(4, 9), write(4096));

@@ -77,7 +77,7 @@ pub(crate) fn read_all(log: &mut Log<MemoryDisk>, from: u64, to: u64) -> crate::
 }
 
 #[test]
-fn what_was_appended_comes_back_after_a_restart() {
+fn appended_records_are_recovered_after_a_restart() {
     let disk = MemoryDisk::new();
     let (mut log, recovery) = open(&disk);
     assert_eq!((recovery.records, recovery.next_seq, recovery.incarnation), (0, 1, None));
@@ -115,7 +115,7 @@ fn what_was_appended_comes_back_after_a_restart() {
 /// Votes for batches are buffered until there are enough of them, or until `write_soon`. Records
 /// that are durable in every class are written at once.
 #[test]
-fn what_nobody_waits_for_lingers() {
+fn votes_for_batches_are_buffered_until_needed() {
     let lingering = LogOptions { linger_bytes: 4 << 10, ..options() };
     let disk = MemoryDisk::new();
     let (mut log, _) = Log::open(disk.attach(), lingering).unwrap();
@@ -153,7 +153,7 @@ fn what_nobody_waits_for_lingers() {
 /// The log maintains the configured number of spares. While it has a spare, it does not request
 /// another from a busy disk.
 #[test]
-fn spare_segments_are_made_up_to_their_number_and_found_again() {
+fn spare_segments_are_created_up_to_their_number_and_reused() {
     let disk = MemoryDisk::new();
     let options = LogOptions { spare_segments: 3, ..options() };
     let open = || Log::open(disk.attach(), options).unwrap().0;
@@ -192,7 +192,7 @@ fn spare_segments_are_made_up_to_their_number_and_found_again() {
 /// Segments are created during commits, just ahead of the current one, so that no write waits for
 /// one.
 #[test]
-fn the_next_segment_keeps_ahead_of_the_one_in_use() {
+fn next_segment_is_created_ahead_of_the_current_one() {
     let disk = MemoryDisk::new();
     disk.set_manual(true);
     let (mut log, _) = open(&disk);
@@ -235,7 +235,7 @@ fn the_next_segment_keeps_ahead_of_the_one_in_use() {
 
 /// Opening a log reports progress up to 100 percent, for an operator who waits for a start.
 #[test]
-fn opening_tells_how_much_was_read_up_to_all_of_it() {
+fn opening_reports_progress_up_to_100_percent() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     for slot in 1..=100 {
@@ -256,7 +256,7 @@ fn opening_tells_how_much_was_read_up_to_all_of_it() {
 /// [disk-5] A record may name the places of its bytes. Recovery returns all such records, in order,
 /// for all slots of the log; a read returns the places even for part of the slots.
 #[test]
-fn where_bytes_are_comes_back() {
+fn places_of_bytes_are_recovered_and_read() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     let stream = StreamName::default();

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_comes_back() {
+    fn header_round_trips() {
         let mut blocks = vec![0; 2 * BLOCK];
         let written = seal(header(), &mut blocks);
         assert_eq!(Header::decode(&blocks), Ok(written));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_is_noticed() {
+    fn any_flipped_bit_is_detected() {
         let mut blocks = vec![0; BLOCK];
         let written = seal(header(), &mut blocks);
         for bit in 0..BLOCK * 8 {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_format_is_told_from_garbage() {
+    fn newer_format_is_distinguished_from_garbage() {
         let mut blocks = vec![0; BLOCK];
         seal(header(), &mut blocks);
         blocks[8] = 2;

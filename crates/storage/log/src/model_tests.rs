@@ -340,7 +340,7 @@ fn trimmed(seed: u64, segment_bytes: u64) -> Run {
 const SEGMENTS: [u64; 3] = [16 << 10, 32 << 10, 128 << 10];
 
 #[test]
-fn no_released_record_is_ever_lost_and_no_damage_is_made_up() {
+fn released_records_survive_and_no_false_damage_is_reported() {
     for segment_bytes in SEGMENTS {
         assert_eq!(broken(3_000, segment_bytes, &[]).1, None, "segments of {segment_bytes}");
     }
@@ -358,7 +358,7 @@ fn releasing_out_of_order_loses_records() {
 /// [disk-3] In one segment that is continued after a cut, only the chain excludes stale writes:
 /// with it no run breaks, without it stale writes reappear.
 #[test]
-fn without_the_chain_stale_writes_come_back() {
+fn without_the_chain_stale_writes_reappear() {
     let kept = Mutant::SegmentKeptAfterCut;
     assert_eq!(broken(300, 512 << 10, &[kept]).1, None);
     let (count, _) = broken(300, 512 << 10, &[kept, Mutant::ChainIgnored]);
@@ -368,7 +368,7 @@ fn without_the_chain_stale_writes_come_back() {
 /// [disk-4] The first write number stated by later segments is a second guard, which relies on new
 /// segments after a cut: with them, stale writes stay excluded even without the chain.
 #[test]
-fn writing_on_behind_a_cut_loses_records() {
+fn continuing_a_segment_after_a_cut_loses_records() {
     for segment_bytes in SEGMENTS {
         assert_eq!(broken(400, segment_bytes, &[Mutant::ChainIgnored]).1, None);
     }
@@ -379,7 +379,7 @@ fn writing_on_behind_a_cut_loses_records() {
 /// A write that was in flight at one crash and was then read may be lost in the next crash unless
 /// it is synced.
 #[test]
-fn what_recovery_read_is_synced_before_it_is_built_on() {
+fn recovered_writes_must_be_synced_before_they_are_used() {
     for segment_bytes in SEGMENTS {
         let (count, _) = broken(300, segment_bytes, &[Mutant::RecoveryUnsynced]);
         assert!(count > 2, "{count} runs break");
@@ -388,7 +388,7 @@ fn what_recovery_read_is_synced_before_it_is_built_on() {
 
 /// [trim-3] A log that is trimmed and recycled loses nothing, and reports no damage.
 #[test]
-fn a_log_that_is_trimmed_and_recycled_loses_nothing_and_makes_up_no_damage() {
+fn trimmed_log_loses_nothing_and_reports_no_false_damage() {
     for segment_bytes in SEGMENTS {
         let (_, first, seen) = broken_of(1_000, &[], |seed| trimmed(seed, segment_bytes));
         assert_eq!(first, None, "segments of {segment_bytes}");
@@ -401,7 +401,7 @@ fn a_log_that_is_trimmed_and_recycled_loses_nothing_and_makes_up_no_damage() {
 /// Tries every prefix and subset of a run's writes that the disk could have kept, with names and
 /// the base in flight as well.
 #[test]
-fn whatever_a_crash_keeps_of_a_trimmed_log_nothing_is_lost() {
+fn trimmed_log_survives_every_subset_of_kept_writes() {
     let explored = |seed| Run { explores: true, ..trimmed(seed, 16 << 10) };
     let (_, first, seen) = broken_of(6, &[], explored);
     assert_eq!(first, None);
@@ -418,7 +418,7 @@ fn trimmed_broken(mutant: Mutant) -> (u64, Option<(u64, String)>) {
 
 /// [trim-3] Overwriting a segment before the base is durable loses records.
 #[test]
-fn a_segment_that_is_written_over_before_the_base_is_durable_is_missed() {
+fn overwriting_a_segment_before_the_base_is_durable_loses_it() {
     let (count, first) = trimmed_broken(Mutant::BaseAfterOverwrite);
     assert!(count > 2, "{count} runs break");
     println!("{first:?}");
@@ -434,7 +434,7 @@ fn without_the_last_complete_write_the_hard_state_is_lost() {
 
 /// [disk-3] If epochs are ignored, headers from an earlier use of the segment are taken for valid.
 #[test]
-fn headers_of_an_earlier_life_are_believed_if_their_epoch_is_ignored() {
+fn ignoring_epochs_accepts_headers_of_an_earlier_use() {
     let (count, first) = trimmed_broken(Mutant::EpochIgnored);
     assert!(count > 2, "{count} runs break");
     println!("{first:?}");
@@ -450,7 +450,7 @@ fn names_and_the_base_are_synced_at_start() {
 
 /// [disk-10] Without a sync of the folder, writes under a new name are lost.
 #[test]
-fn a_name_that_is_not_synced_loses_what_was_written_under_it() {
+fn unsynced_name_loses_the_writes_to_its_file() {
     let unsynced = |seed| {
         let run = trimmed(seed, 16 << 10);
         run.disk.set_names_unsynced(true);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_failure_makes_it_wait_longer_within_a_bound() {
+    fn delay_grows_with_each_failure_up_to_a_bound() {
         let mut patience = Backoff::default();
         let mut waits = |fails: bool| {
             let waited = (0..).take_while(|_| !patience.may_try()).count();

@@ -92,7 +92,7 @@ mod tests {
 
     /// The map agrees with a plain table after many random insertions and removals.
     #[test]
-    fn the_last_word_on_every_slot_is_kept() {
+    fn latest_value_of_every_slot_is_retained() {
         let mut state = 7_u64;
         let mut next = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_comes_back() {
+    fn every_record_round_trips() {
         let ballot = Ballot { era: Era(1), round: 2, node: NodeId(3) };
         let range = SlotRange::new(Slot(5), Slot(9));
         let mut records = vec![Record::Round { ballot }, Record::Promise { ballot }];

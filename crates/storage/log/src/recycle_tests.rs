@@ -37,7 +37,7 @@ fn numbers(disk: &MemoryDisk) -> Vec<u64> {
 /// A trimmed log creates no more segments from zeros, and a write to a recycled segment costs the
 /// same as to a new one.
 #[test]
-fn a_log_that_is_trimmed_makes_no_more_segments() {
+fn trimmed_log_creates_no_more_segments() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     write(&mut log, 1, 200, Some(20));
@@ -65,7 +65,7 @@ fn a_log_that_is_trimmed_makes_no_more_segments() {
 /// When many segments are trimmed at once, a few are retained for reuse and the others removed one
 /// by one.
 #[test]
-fn what_is_more_than_will_be_needed_is_removed() {
+fn surplus_free_segments_are_removed_one_by_one() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     write(&mut log, 1, 400, None);
@@ -99,7 +99,7 @@ fn what_is_more_than_will_be_needed_is_removed() {
 /// A crash right after the base has been replaced leaves many free segments, which the next start
 /// finds.
 #[test]
-fn a_start_finds_what_is_free() {
+fn free_segments_are_found_at_start() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     write(&mut log, 1, 400, None);
@@ -121,7 +121,7 @@ fn a_start_finds_what_is_free() {
 }
 
 #[test]
-fn only_segments_of_the_size_of_new_ones_are_used_again() {
+fn only_segments_of_the_current_size_are_reused() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     write(&mut log, 1, 100, None);
@@ -214,7 +214,7 @@ fn a_segment_that_cannot_be_removed_is_tried_again() {
 
 /// A free segment is removed from outside before the log removes or recycles it.
 #[test]
-fn a_free_segment_that_is_gone_is_not_counted() {
+fn missing_free_segment_is_not_counted() {
     for gone in [1, 22] {
         let disk = MemoryDisk::new();
         let (mut log, _) = open(&disk);
@@ -232,7 +232,7 @@ fn a_free_segment_that_is_gone_is_not_counted() {
 
 /// [disk-10] A rename interrupted by a crash leaves the old name, the new one, or both.
 #[test]
-fn whichever_name_a_segment_has_after_a_crash_the_log_goes_on() {
+fn segment_with_any_name_after_a_crash_is_recovered() {
     for names in [&[1][..], &[99], &[1, 99]] {
         let disk = MemoryDisk::new();
         let (mut log, _) = open(&disk);
@@ -268,7 +268,7 @@ fn whichever_name_a_segment_has_after_a_crash_the_log_goes_on() {
 /// [disk-3] Contents of a recycled segment from another owner, as after a restore under a new
 /// identity, are ignored.
 #[test]
-fn whose_an_earlier_life_was_does_not_matter() {
+fn owner_of_earlier_contents_of_a_segment_is_ignored() {
     let other = LogOptions { cluster: 8, ..options() };
     let foreign = MemoryDisk::new();
     let (mut log, _) = Log::open(foreign.attach(), other).unwrap();

@@ -63,7 +63,7 @@ fn lying(disk: &MemoryDisk, block: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_whole_log_is_read_to_its_end_and_nothing_is_found() {
+fn scrub_of_an_intact_log_reads_all_and_finds_nothing() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     assert_eq!(scrubbed(&mut log), (0, vec![]), "nothing is written yet");
@@ -80,7 +80,7 @@ type Spoil = fn(&MemoryDisk, u64);
 
 /// Every kind of damage to every block is found at its place.
 #[test]
-fn flipped_lost_torn_and_misdirected_writes_are_found_where_they_are() {
+fn every_kind_of_damage_is_found_at_its_place() {
     let wrongs: [(&str, Spoil); 6] = [
         ("a bit of the body", |disk, at| {
             assert!(disk.rot(place(at), 8 * 300 + 1));
@@ -148,7 +148,7 @@ fn a_large_write_is_checked_piece_by_piece() {
 /// [scrub-2] Slots that damage may have affected are read again: intact records next to the damage
 /// are not lost.
 #[test]
-fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
+fn slots_next_to_damage_are_read_again_to_find_the_lost_ones() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     votes(&mut log, 1, 15);
@@ -205,7 +205,7 @@ fn a_hard_state_that_is_restated_is_not_forgotten() {
 
 /// [scrub-5] A segment that is trimmed and reused while it is read is not checked.
 #[test]
-fn what_was_trimmed_while_it_was_read_is_not_judged() {
+fn segment_trimmed_while_it_is_read_is_not_checked() {
     let found = || {
         let disk = MemoryDisk::new();
         let (mut log, _) = open(&disk);
@@ -252,7 +252,7 @@ fn what_was_trimmed_while_it_was_read_is_not_judged() {
 
 /// [scrub-6] If a segment cannot be opened for lack of a descriptor, no damage is reported.
 #[test]
-fn a_lack_of_descriptors_is_no_damage() {
+fn lack_of_descriptors_is_not_damage() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     votes(&mut log, 1, 40);
@@ -274,7 +274,7 @@ fn a_lack_of_descriptors_is_no_damage() {
 
 /// Writes that a recovery cut off or skipped are not reported again.
 #[test]
-fn behind_a_cut_nothing_is_read() {
+fn writes_after_a_cut_are_not_scrubbed() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     votes(&mut log, 1, 6);

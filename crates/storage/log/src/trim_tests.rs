@@ -50,7 +50,7 @@ fn trimmed() -> MemoryDisk {
 
 /// [snap-3] Below its start, a log neither remembers nor reads records.
 #[test]
-fn below_its_start_a_log_neither_remembers_nor_reads_anything() {
+fn slots_below_the_start_are_neither_recovered_nor_read() {
     let disk = MemoryDisk::new();
     let (mut log, recovery) = open(&disk);
     assert_eq!((recovery.base.start, recovery.base.note.len()), (Slot(1), 0));
@@ -79,7 +79,7 @@ fn below_its_start_a_log_neither_remembers_nor_reads_anything() {
 }
 
 #[test]
-fn a_start_never_falls_and_the_newest_change_waits() {
+fn start_never_falls_and_only_the_newest_change_is_queued() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     write(&mut log, 1, 51);
@@ -111,7 +111,7 @@ fn a_start_never_falls_and_the_newest_change_waits() {
 
 /// A log that is replaced as a whole by a peer's snapshot keeps the hard state.
 #[test]
-fn a_start_above_everything_keeps_the_hard_state() {
+fn start_above_all_records_keeps_the_hard_state() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     write(&mut log, 1, 101);
@@ -231,7 +231,7 @@ fn gaps_are_counted_from_the_start_of_the_log() {
 /// A damaged segment is kept until the slots that it lost are below the start, because no other
 /// component would have them fetched again.
 #[test]
-fn a_damaged_segment_stays_until_what_it_lost_is_below_the_start() {
+fn damaged_segment_stays_until_its_lost_slots_are_trimmed() {
     let disk = trimmed();
     let mut place = None;
     inspect(&mut disk.attach(), None, &mut |item| match item {
@@ -253,7 +253,7 @@ fn a_damaged_segment_stays_until_what_it_lost_is_below_the_start() {
 /// [disk-3] The end of the complete writes (M) is at least the value in the base, so a log that
 /// lost its end is not mistaken for a shorter one.
 #[test]
-fn what_was_complete_when_the_base_was_written_is_missed() {
+fn lost_end_is_detected_by_the_value_in_the_base() {
     let disk = trimmed();
     let (mut log, _) = open(&disk);
     rebase(&mut log, 98);
@@ -281,7 +281,7 @@ fn what_was_complete_when_the_base_was_written_is_missed() {
 /// A log with a damaged base is refused. Only bit rot can damage a file that is replaced as a
 /// whole.
 #[test]
-fn a_damaged_base_is_refused_by_all_who_read_it() {
+fn damaged_base_is_refused_by_every_reader() {
     let disk = trimmed();
     let mut bytes = disk.read(BASE_FILE).unwrap().unwrap();
     bytes[40] ^= 1;
@@ -295,7 +295,7 @@ fn a_damaged_base_is_refused_by_all_who_read_it() {
 }
 
 #[test]
-fn offline_tools_say_where_the_log_begins() {
+fn offline_tools_report_the_start_of_the_log() {
     let disk = trimmed();
     let verified = verify(&mut disk.attach(), None).unwrap();
     assert_eq!((verified.start, verified.next), (Slot(70), Slot(101)));
@@ -361,7 +361,7 @@ fn a_failed_log_is_not_trimmed() {
 
 /// After a cut and a trim right after it, nothing that was cut reappears.
 #[test]
-fn a_cut_and_a_trim_do_not_disturb_each_other() {
+fn cut_records_do_not_reappear_after_a_trim() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     write(&mut log, 1, 21);
@@ -393,7 +393,7 @@ fn a_cut_and_a_trim_do_not_disturb_each_other() {
 
 /// Completions of operations that the log did not start are passed on, in order.
 #[test]
-fn other_families_share_the_disk() {
+fn completions_of_other_families_are_passed_on() {
     use crate::disk::{Buffer, Completed, Durability, Family, FileId, Zeros};
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
@@ -424,7 +424,7 @@ fn other_families_share_the_disk() {
 
 /// After the log has been trimmed entirely, the one write that remains restates the hard state.
 #[test]
-fn what_is_trimmed_whole_is_restated_by_the_write_that_stays() {
+fn hard_state_survives_trimming_of_the_entire_log() {
     let disk = trimmed();
     let (mut log, _) = open(&disk);
     let promise = Record::Promise { ballot: ballot(9) };

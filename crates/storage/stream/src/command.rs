@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_comes_back_and_no_part_of_one_does() {
+    fn commands_round_trip_and_truncation_is_refused() {
         let name: Name = "backup/1".parse().unwrap();
         let stream = StreamName { owner: NodeId(7), boot: 3, number: u32::MAX };
         let open = |how| Command::Open {

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_short_and_harmless() {
+    fn only_short_printable_names_are_valid() {
         let longest = "x".repeat(NAME_BYTES_MAX);
         for good in ["a", "backup/2026-11-23.tar", "raw-1-7", "A:b_c", &longest] {
             assert_eq!(good.parse::<Name>().unwrap().as_str(), good);

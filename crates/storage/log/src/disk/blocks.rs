@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_lie_at_their_place_within_a_block() {
+    fn bytes_are_aligned_as_their_position_within_a_block() {
         let pool = BlockPool::new(USUAL, 2);
         for position in [0, 1, 4095, 4096, 70_001] {
             for length in [1, BLOCK, USUAL / 2 + 1, USUAL, USUAL + 1] {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_kept_by_its_size_up_to_a_bound() {
+    fn memory_is_pooled_by_size_up_to_a_bound() {
         let pool = BlockPool::new(USUAL, 2);
         let lengths = [SMALLEST / 2, SMALLEST, SMALLEST + 1, USUAL / 2, USUAL / 2 + 1, USUAL];
         let made = lengths.map(|length| filled(&pool, 4095, &bytes(length)));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_the_usual_size_goes_round_once_nobody_reads_it() {
+    fn memory_is_reused_once_it_has_no_readers() {
         let pool = BlockPool::new(USUAL, 1);
         let (one, two) = (filled(&pool, 7, &bytes(USUAL)), filled(&pool, 0, &bytes(USUAL)));
         let source = two.part(0..BLOCK).unwrap();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_disk_read_goes_round_too() {
+    fn memory_of_disk_reads_is_reused() {
         let pool = BlockPool::new(USUAL, 1);
         let mut buffer = pool.to_read(USUAL);
         buffer[..USUAL].copy_from_slice(&bytes(USUAL));
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_of_parts_are_those_of_all_together() {
+    fn checksums_of_parts_combine_to_that_of_the_whole() {
         let pool = BlockPool::new(USUAL, 1);
         for length in [1, CHECKED_BYTES, 2 * CHECKED_BYTES + 17] {
             let bytes = bytes(length);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_blocks_are_for_a_disk() {
+    fn only_whole_aligned_blocks_are_lent_to_a_disk() {
         let pool = BlockPool::new(USUAL, 1);
         let blocks = filled(&pool, 4000, &bytes(3 * BLOCK));
         assert!(blocks.part(0..BLOCK).is_none(), "not at a block");

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_aligned_whole_zeroed_blocks() {
+    fn buffers_are_aligned_zeroed_and_whole_blocks() {
         for bytes in [0, 1, BLOCK, BLOCK + 1, 100 * BLOCK] {
             let buffer = Buffer::new(bytes);
             assert!(buffer.len() >= bytes.max(BLOCK));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_hands_out_its_own_memory_while_it_has_any() {
+    fn pool_allocates_from_its_own_memory_first() {
         let bytes = 4 * BLOCK;
         let mut pool = Pool::new(Buffers { count: 2, bytes });
         let large = pool.allocate(bytes + 1);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_of_nothing_allocates() {
+    fn empty_pool_allocates_new_memory() {
         let mut pool = Pool::new(Buffers { count: 0, bytes: 0 });
         let buffer = pool.allocate(BLOCK);
         assert_eq!(buffer.len(), BLOCK);

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_joined_checksum_is_that_of_all_bytes() {
+    fn joined_checksum_is_that_of_all_bytes() {
         let bytes: Vec<u8> = (0..40 * BLOCK).map(|at| (at * at % 251) as u8).collect();
         let lengths = (0..=33).map(|blocks| blocks * BLOCK).chain([1, BLOCK - 1, BLOCK + 1]);
         for length in lengths {

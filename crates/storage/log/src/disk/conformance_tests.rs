@@ -54,7 +54,7 @@ fn on_each_disk(test: impl Fn(&mut dyn Disk)) {
 /// Operations beyond the number that the device accepts at a time are queued, for all file families
 /// together, and complete.
 #[test]
-fn more_operations_than_a_device_takes_at_a_time_all_end() {
+fn operations_beyond_the_device_limit_all_complete() {
     on_each_disk(|disk| {
         prepare(disk, log(1));
         let asked = 3 * OPERATIONS_MAX as u64;
@@ -100,16 +100,16 @@ fn prepare_with(disk: &mut dyn Disk, file: FileId, zeros: Zeros) {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
-    what_is_written_is_read_back_with(Zeros::Written);
+fn written_bytes_are_read_back() {
+    check_written_bytes_are_read_back(Zeros::Written);
 }
 
 #[test]
-fn what_is_written_into_reserved_blocks_is_read_back() {
-    what_is_written_is_read_back_with(Zeros::Reserved);
+fn bytes_written_into_reserved_blocks_are_read_back() {
+    check_written_bytes_are_read_back(Zeros::Reserved);
 }
 
-fn what_is_written_is_read_back_with(zeros: Zeros) {
+fn check_written_bytes_are_read_back(zeros: Zeros) {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
         assert_eq!(disk.files(Family::Log), Ok(vec![]));
@@ -180,7 +180,7 @@ fn errors_name_the_operation_and_the_file() {
 }
 
 #[test]
-fn a_second_opener_is_refused_and_leftovers_are_removed() {
+fn second_opener_is_refused_and_leftovers_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, _) = open(folder.path(), DriverChoice::File).unwrap();
     let error = crate::disk::ReadOnlyFolder::open(folder.path()).unwrap_err();
@@ -194,7 +194,7 @@ fn a_second_opener_is_refused_and_leftovers_are_removed() {
 
 /// A file system without O_DIRECT, as /dev/shm may be, is supported.
 #[test]
-fn a_file_system_in_memory_is_served() {
+fn file_system_in_memory_is_supported() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
         println!("SKIPPED: no /dev/shm to write to");
         return;
@@ -264,7 +264,7 @@ fn retire(disk: &mut dyn Disk, file: FileId) -> Result<(), DiskError> {
 }
 
 #[test]
-fn families_share_a_disk_and_nothing_else() {
+fn families_on_one_disk_are_independent() {
     on_each_disk(|disk| {
         prepare(disk, log(1));
         prepare(disk, log(2));
@@ -288,7 +288,7 @@ fn families_share_a_disk_and_nothing_else() {
 }
 
 #[test]
-fn a_write_for_later_takes_no_flush_and_a_flush_is_one() {
+fn deferred_write_needs_no_flush_until_one_is_requested() {
     on_each_disk(|disk| {
         prepare(disk, OTHER);
         let before = disk.counters();
@@ -307,7 +307,7 @@ fn a_write_for_later_takes_no_flush_and_a_flush_is_one() {
 }
 
 #[test]
-fn a_retired_file_is_gone_and_the_others_are_not() {
+fn retired_file_is_removed_and_others_stay() {
     on_each_disk(|disk| {
         prepare(disk, log(1));
         prepare(disk, OTHER);
@@ -331,7 +331,7 @@ fn a_retired_file_is_gone_and_the_others_are_not() {
 /// Bytes received from a socket are written from where they arrived, and sent to another socket
 /// without a copy.
 #[test]
-fn what_a_socket_received_is_written_and_sent_without_a_copy() {
+fn received_bytes_are_written_and_sent_without_a_copy() {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
         prepare(&mut disk, OTHER);
@@ -365,7 +365,7 @@ fn what_a_socket_received_is_written_and_sent_without_a_copy() {
 }
 
 #[test]
-fn buffers_are_as_many_as_wanted_and_the_kernel_s_refusal_is_told() {
+fn registered_buffers_match_the_request_or_say_why_not() {
     let count = |count, bytes| Buffers { count, bytes };
     let refused = "no registered buffers: ";
     for (buffers, told) in [
@@ -387,7 +387,7 @@ fn buffers_are_as_many_as_wanted_and_the_kernel_s_refusal_is_told() {
 
 /// [disk-10] A reused file has a new name and its old contents.
 #[test]
-fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
+fn reused_file_has_a_new_name_and_its_old_contents() {
     on_each_disk(|disk| {
         prepare(disk, log(1));
         prepare(disk, log(2));
@@ -427,7 +427,7 @@ fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
 /// Operators read these counters to see whether commits wait for the disk. No commit waits for a
 /// snapshot.
 #[test]
-fn only_segments_of_the_log_count_as_segments() {
+fn only_log_files_count_as_segments() {
     on_each_disk(|disk| {
         let counted = |disk: &mut dyn Disk, family| {
             let before = disk.counters();
@@ -444,7 +444,7 @@ fn only_segments_of_the_log_count_as_segments() {
 
 /// Repeats a rename that succeeded although the disk was then too full to record the number.
 #[test]
-fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {
+fn repeated_rename_of_a_renamed_file_succeeds() {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
         prepare(&mut disk, log(1));
@@ -467,7 +467,7 @@ fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {
 
 /// A small file is replaced as a whole, and does not wait while a segment is being created.
 #[test]
-fn a_small_file_is_kept_as_a_whole_and_waits_for_no_segment() {
+fn small_file_is_replaced_whole_without_waiting_for_a_segment() {
     on_each_disk(|disk| {
         assert_eq!(disk.kept("base"), Ok(None));
         disk.start_prepare(log(1), 64 << 20, Zeros::Written);
@@ -500,7 +500,7 @@ fn a_small_file_is_kept_as_a_whole_and_waits_for_no_segment() {
 }
 
 #[test]
-fn a_small_file_that_cannot_be_kept_says_so() {
+fn failure_to_replace_a_small_file_is_reported() {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
         fs::create_dir(folder.join("base")).unwrap();
@@ -515,7 +515,7 @@ fn a_small_file_that_cannot_be_kept_says_so() {
 
 /// After an interrupted two-step rename, the older of both names is removed.
 #[test]
-fn of_two_names_of_one_file_the_newer_is_kept() {
+fn older_of_two_names_of_a_file_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let (mut disk, _) = open(folder.path(), DriverChoice::File).unwrap();
     for number in 1..=3 {
@@ -534,7 +534,7 @@ fn of_two_names_of_one_file_the_newer_is_kept() {
 
 /// `quorate log` reads the folder of an earlier version.
 #[test]
-fn a_folder_without_snapshots_can_be_looked_at() {
+fn folder_without_snapshots_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path(), DriverChoice::File).unwrap());
     fs::remove_dir(folder.path().join(Family::Snapshot.folder())).unwrap();

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_has_what_took_up_to_its_end() {
+    fn classes_count_all_durations_up_to_their_bound() {
         let mut durations = Durations::default();
         for us in [0, 64, 65, 128, 129, FIRST_US << 17, (FIRST_US << 17) + 1] {
             durations.add_us(us);

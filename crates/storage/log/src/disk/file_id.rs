@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_known_by_their_names_and_no_others_are() {
+    fn only_valid_file_names_are_parsed() {
         for family in Family::all() {
             for number in [0, 1, 0xabc, NUMBER_MAX - 1] {
                 let file = FileId::new(family, number);

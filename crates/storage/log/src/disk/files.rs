@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_files_are_open_however_many_were_read() {
+    fn number_of_files_open_for_reading_is_bounded() {
         let mut files = Files::default();
         for number in 1..=100 {
             files.for_read(log(number), null).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_in_use_and_the_next_stay_open_whatever_is_read() {
+    fn current_and_next_file_stay_open_during_reads() {
         let mut files = Files::default();
         files.open_ahead(log(7), null).unwrap();
         files.open_ahead(log(8), null).unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_only_kept_make_room_when_descriptors_run_out() {
+    fn unused_files_are_closed_when_descriptors_run_out() {
         let mut files = Files::default();
         for number in 1..=5 {
             files.for_read(log(number), null).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn another_error_closes_nothing() {
+    fn other_errors_close_no_file() {
         let mut files = Files::default();
         files.for_read(log(1), null).unwrap();
         let broken = || Err(DiskError::new("open", "it", &io::Error::other("broken")));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn each_family_has_files_that_it_writes_to() {
+    fn each_family_has_its_own_files_for_writing() {
         let other = |number| FileId::new(Family::Snapshot, number);
         let mut files = Files::default();
         for file in [log(7), other(1), log(8), other(2)] {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_lent_is_another_than_the_driver_s() {
+    fn lent_file_has_its_own_descriptor() {
         let mut files = Files::default();
         files.for_read(log(1), null).unwrap();
         files.lend_file(log(1), null).unwrap();

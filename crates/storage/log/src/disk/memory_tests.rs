@@ -87,7 +87,7 @@ fn after_crash(block: usize, before: impl Fn(&mut MemoryDisk)) -> BTreeSet<Block
 }
 
 #[test]
-fn a_write_for_later_is_kept_torn_or_lost_until_it_is_flushed() {
+fn deferred_write_may_be_kept_torn_or_lost_until_flushed() {
     let any = BTreeSet::from([Kept, Torn, Lost]);
     assert_eq!(after_crash(0, |disk| write_later(disk, 0)), any);
     let in_flight = |disk: &mut MemoryDisk| {
@@ -134,7 +134,7 @@ fn a_flush_covers_what_completed_before_it_was_started() {
 /// After a failed flush, a later one proves nothing: the kernel drops data that it failed to write,
 /// and does not report it again.
 #[test]
-fn after_a_flush_that_failed_a_later_one_proves_nothing() {
+fn flush_after_a_failed_one_proves_nothing() {
     let failed = |disk: &mut MemoryDisk| {
         write_later(disk, 0);
         disk.inject(Fault::FlushFails);
@@ -148,7 +148,7 @@ fn after_a_flush_that_failed_a_later_one_proves_nothing() {
 }
 
 #[test]
-fn what_one_crash_kept_for_later_the_next_may_lose() {
+fn deferred_write_kept_by_one_crash_may_be_lost_in_the_next() {
     let kept = |synced: bool| {
         move |disk: &mut MemoryDisk| {
             // The first seed that keeps the write.
@@ -172,7 +172,7 @@ fn what_one_crash_kept_for_later_the_next_may_lose() {
 }
 
 #[test]
-fn a_file_that_is_being_retired_is_there_or_not_and_then_gone() {
+fn file_being_retired_may_survive_a_crash_until_completion() {
     let there = |complete: bool| {
         (0..SEEDS).map(move |seed| {
             let mut disk = disk();
@@ -190,7 +190,7 @@ fn a_file_that_is_being_retired_is_there_or_not_and_then_gone() {
 }
 
 #[test]
-fn a_file_that_cannot_be_retired_stays() {
+fn file_that_cannot_be_retired_stays() {
     let mut disk = disk();
     disk.inject(Fault::RetireFails);
     disk.start_retire(FILE);
@@ -203,7 +203,7 @@ fn a_file_that_cannot_be_retired_stays() {
 }
 
 #[test]
-fn each_change_of_a_file_is_a_step_and_the_dead_change_nothing() {
+fn each_change_is_a_step_and_a_dead_disk_changes_nothing() {
     let mut disk = disk();
     let before = disk.steps();
     write_later(&mut disk, 0);
@@ -222,7 +222,7 @@ fn each_change_of_a_file_is_a_step_and_the_dead_change_nothing() {
 }
 
 #[test]
-fn what_is_in_flight_when_the_process_dies_is_settled_by_the_crash() {
+fn writes_in_flight_at_death_are_settled_by_the_crash() {
     let dies = |disk: &mut MemoryDisk| {
         disk.set_manual(true);
         start_write(disk, FILE.at(0), 7, Durability::Flushed);
@@ -256,7 +256,7 @@ fn names_after(before: impl Fn(&mut MemoryDisk)) -> BTreeSet<(Vec<u64>, BlockCon
 
 /// [disk-10] Until the folder is synced, a crash after a rename may leave either name.
 #[test]
-fn a_file_that_gets_a_new_name_has_one_of_both_until_the_folder_is_synced() {
+fn renamed_file_may_have_either_name_until_the_folder_sync() {
     let write = |disk: &mut MemoryDisk, file: FileId| {
         start_write(disk, file.at(0), 7, Durability::Flushed);
         result(disk).unwrap();
@@ -307,7 +307,7 @@ fn a_file_that_gets_a_new_name_has_one_of_both_until_the_folder_is_synced() {
 }
 
 #[test]
-fn what_a_reused_file_held_stays_until_it_is_overwritten_sector_by_sector() {
+fn reused_file_keeps_old_sectors_until_overwritten() {
     let torn = |disk: &mut MemoryDisk| {
         disk.start_reuse(FILE, AGAIN);
         result(disk).unwrap();
@@ -325,7 +325,7 @@ fn what_a_reused_file_held_stays_until_it_is_overwritten_sector_by_sector() {
 }
 
 #[test]
-fn a_small_file_in_flight_is_old_or_new_and_a_second_crash_may_change_it() {
+fn small_file_in_flight_is_old_or_new_even_after_two_crashes() {
     let keep = |disk: &mut MemoryDisk, contents: &[u8]| {
         disk.start_replace_small_file(3, "base", contents.to_vec());
     };
@@ -358,7 +358,7 @@ fn a_small_file_in_flight_is_old_or_new_and_a_second_crash_may_change_it() {
 }
 
 #[test]
-fn a_copy_of_a_disk_has_the_same_fate_and_a_life_of_its_own() {
+fn copies_of_a_disk_crash_alike_but_are_independent() {
     let mut disk = disk();
     disk.set_manual(true);
     start_write(&mut disk, FILE.at(0), 7, Durability::Flushed);

@@ -151,7 +151,7 @@ mod tests {
     };
 
     #[test]
-    fn one_flush_is_in_service_and_the_next_one_takes_all_that_waits() {
+    fn waiting_writes_share_the_next_flush() {
         let mut model = FlushModel::new(Duration::from_nanos(100));
         assert_eq!(model.ends(10), 110);
         assert_eq!(model.ends(20), 210, "it came too late for the first flush");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_one_after_the_other_come_at_the_rate_of_flushes() {
+    fn sequential_commits_take_one_flush_each() {
         let mut model = FlushModel::new(Duration::from_millis(1));
         let mut now = 0;
         for _ in 0..1000 {
@@ -174,7 +174,7 @@ mod tests {
     /// The reactor waits on one descriptor, which becomes readable when the modelled device
     /// completes a write.
     #[test]
-    fn a_write_is_held_until_its_flush_has_ended_and_then_wakes_the_reactor() {
+    fn write_completes_and_wakes_the_reactor_when_its_flush_ends() {
         const FLUSH: Duration = Duration::from_millis(20);
         for want in [DriverChoice::Auto, DriverChoice::File] {
             let folder = tempfile::tempdir().unwrap();

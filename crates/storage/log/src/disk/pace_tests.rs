@@ -7,7 +7,7 @@ use super::pace::{PAUSE_MAX, PAUSE_MIN, Pace, rest_after};
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 #[test]
-fn rests_grow_with_the_disk_s_pain_within_bounds() {
+fn pauses_grow_with_the_duration_of_writes_within_bounds() {
     let rest = |us| rest_after(Duration::from_micros(us)).as_micros();
     assert_eq!([rest(0), rest(100), rest(2000)], [200, 300, 6000]);
     assert_eq!(rest(1 << 40), 100_000);
@@ -17,7 +17,7 @@ fn rests_grow_with_the_disk_s_pain_within_bounds() {
 /// A request to hurry ends the current pause and all later ones. The test hangs if a pause does not
 /// end.
 #[test]
-fn a_hurry_ends_the_rest_and_all_rests_behind_it() {
+fn request_to_hurry_ends_current_and_later_pauses() {
     let pace = Pace::default();
     std::thread::scope(|scope| {
         let resting = scope.spawn(|| (0..3).for_each(|made| pace.rest_for(made, FOR_EVER)));
@@ -31,7 +31,7 @@ fn a_hurry_ends_the_rest_and_all_rests_behind_it() {
 /// A creating thread that is late does not pause, and the requested size never decreases. The test
 /// hangs if the thread pauses although more is requested.
 #[test]
-fn who_is_behind_does_not_rest_and_what_is_wanted_does_not_fall() {
+fn no_pause_while_late_and_the_wanted_size_never_falls() {
     let pace = Pace::default();
     for (wanted, made) in [(100, 99), (50, 99), (101, 100)] {
         pace.note_write(wanted);
@@ -40,7 +40,7 @@ fn who_is_behind_does_not_rest_and_what_is_wanted_does_not_fall() {
 }
 
 #[test]
-fn a_busy_log_is_left_alone_until_it_is_quiet_or_wants_more() {
+fn creation_waits_while_the_log_writes_unless_more_is_wanted() {
     let pace = Pace::default();
     pace.note_write(100);
     let writes = pace.lock().writes;

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_closed_with_all_that_is_in_it_but_not_what_it_links_to() {
+    fn folder_contents_are_made_private_but_not_link_targets() {
         let outer = tempfile::tempdir().unwrap();
         let at = |name: &str| outer.path().join(name);
         fs::create_dir_all(at("data/store")).unwrap();

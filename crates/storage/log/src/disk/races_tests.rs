@@ -113,7 +113,7 @@ fn looks_and_drains(inbox: &Inbox<u32>, event: &Event) -> Vec<u32> {
 }
 
 #[test]
-fn no_completion_is_slept_through() {
+fn no_completion_is_missed_by_a_sleeper() {
     shuttle::check_random(|| all_arrives(takes), RUNS);
     shuttle::check_random(|| all_arrives(drains_and_looks), RUNS);
     assert!(fails(|| all_arrives(looks_and_drains)));
@@ -132,7 +132,7 @@ impl EarlySignal {
 }
 
 #[test]
-fn a_signal_before_its_thing_is_found() {
+fn signalling_before_sending_is_detected() {
     assert!(fails(|| {
         let event = Arc::new(Event::default());
         let (sender, things) = mpsc_of_shuttle::channel();
@@ -155,7 +155,7 @@ fn make(pace: &Pace) {
 }
 
 /// Lets the log advance, and then wait for the segment.
-fn a_hurry_ends_all_rests(hurry: impl Fn(&Pace)) {
+fn check_pauses_end_after(hurry: impl Fn(&Pace)) {
     let pace = Arc::new(Pace::default());
     let maker = Arc::clone(&pace);
     let maker = thread::spawn(move || make(&maker));
@@ -165,7 +165,7 @@ fn a_hurry_ends_all_rests(hurry: impl Fn(&Pace)) {
 }
 
 /// A disk is dropped while a segment is being created and another one is requested.
-fn a_drop_ends_the_maker() {
+fn check_drop_ends_the_creating_thread() {
     let pace = Arc::new(Pace::default());
     let (jobs, asked) = mpsc_of_shuttle::channel();
     let maker = Arc::clone(&pace);
@@ -184,10 +184,10 @@ fn a_drop_ends_the_maker() {
 }
 
 #[test]
-fn no_rest_outlasts_a_hurry() {
-    shuttle::check_random(|| a_hurry_ends_all_rests(Pace::end_pauses), RUNS);
-    shuttle::check_random(a_drop_ends_the_maker, RUNS);
+fn no_pause_outlasts_a_request_to_hurry() {
+    shuttle::check_random(|| check_pauses_end_after(Pace::end_pauses), RUNS);
+    shuttle::check_random(check_drop_ends_the_creating_thread, RUNS);
     // Requests everything without a wake-up, as a write does: pauses continue.
     let silent = |pace: &Pace| pace.note_write(u64::MAX);
-    assert!(fails(move || a_hurry_ends_all_rests(silent)));
+    assert!(fails(move || check_pauses_end_after(silent)));
 }

@@ -35,7 +35,7 @@ fn files_are_replaced_as_a_whole_in_memory() {
 }
 
 #[test]
-fn a_folder_names_what_it_cannot_do() {
+fn folder_errors_name_the_failed_operation() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("a")).unwrap();
     let mut files = DataFolder::new(folder.path());
@@ -66,7 +66,7 @@ fn set(contents: &[&[u8]]) -> BTreeSet<Option<Vec<u8>>> {
 }
 
 #[test]
-fn a_process_that_dies_within_a_change_leaves_the_old_or_the_new() {
+fn process_killed_during_a_change_leaves_old_or_new_contents() {
     let dies_after = |steps| {
         after_crash(50, move |disk| {
             let before = disk.steps();
@@ -88,7 +88,7 @@ fn a_process_that_dies_within_a_change_leaves_the_old_or_the_new() {
 }
 
 #[test]
-fn a_change_that_failed_behind_its_rename_may_have_happened() {
+fn change_that_failed_after_its_rename_may_be_visible() {
     let fails = |renamed| {
         after_crash(50, move |disk| {
             disk.inject(Fault::ReplaceFails { renamed });
@@ -103,7 +103,7 @@ fn a_change_that_failed_behind_its_rename_may_have_happened() {
 }
 
 #[test]
-fn what_one_crash_kept_the_next_may_lose_until_the_folder_is_synced() {
+fn contents_kept_by_one_crash_may_be_lost_before_a_folder_sync() {
     let crashes = |synced: bool| {
         after_crash(200, move |disk| {
             disk.inject(Fault::ReplaceFails { renamed: true });
@@ -122,7 +122,7 @@ fn what_one_crash_kept_the_next_may_lose_until_the_folder_is_synced() {
 }
 
 #[test]
-fn a_file_may_be_missing_again_after_the_crash_of_its_first_change() {
+fn new_file_may_be_missing_after_a_crash_of_its_first_change() {
     let seen: BTreeSet<_> = (0..50)
         .map(|seed| {
             let mut disk = MemoryDisk::new();
@@ -136,7 +136,7 @@ fn a_file_may_be_missing_again_after_the_crash_of_its_first_change() {
 }
 
 #[test]
-fn a_disk_that_takes_nothing_replaces_nothing() {
+fn disk_that_refuses_writes_replaces_nothing() {
     let mut disk = MemoryDisk::new();
     disk.set_read_only(true);
     disk.replace("a", b"x").unwrap_err();

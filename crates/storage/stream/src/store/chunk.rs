@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn written_neighbours_of_a_unit_share_a_checksum() {
+    fn adjacent_written_blocks_of_a_unit_share_a_checksum() {
         let bytes: Vec<u8> = (0..8 * BLOCK).map(|at| (at % 251) as u8).collect();
         let mut chunk = chunk();
         for block in [2, 0, 1, 3, 4] {

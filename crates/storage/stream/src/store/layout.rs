@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_blocks_units_and_chunks_make_a_layout() {
+    fn layout_needs_whole_blocks_units_and_chunks() {
         let usual = Layout::USUAL;
         assert_eq!(usual.checked(), Some(usual));
         assert_eq!(usual.file_bytes(), 64 << 20);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_lie_one_behind_the_other() {
+    fn chunks_are_placed_one_after_another() {
         let address = Address { file: 7, index: 3 };
         let place = Layout::USUAL.place(address, 5);
         assert_eq!(place.file, FileId::new(Family::Stream, 7));

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_comes_back_and_any_flipped_bit_is_noticed() {
+    fn pointer_round_trips_and_any_flipped_bit_is_detected() {
         let pointer = Pointer { at: Slot(7), file: 3, bytes: 8000, checksum: 0xabc };
         let mut bytes = pointer.encode();
         assert_eq!(Pointer::decode(&bytes), Ok(pointer));

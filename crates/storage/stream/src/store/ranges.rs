@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_set_of_the_positions_put_in_and_not_taken_out() {
+    fn ranges_agree_with_a_plain_set_of_positions() {
         for seed in 0..300 {
             let mut dice = Dice::new(seed);
             let (mut ranges, mut plain) = (Ranges::default(), BTreeSet::new());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_edges_of_the_numbers_are_positions_like_others() {
+    fn positions_at_the_limits_of_u64_are_supported() {
         let mut ranges = Ranges::default();
         ranges.insert(u64::MAX - 3..u64::MAX);
         ranges.insert(0..1);

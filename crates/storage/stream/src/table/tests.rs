@@ -96,7 +96,7 @@ fn only_what_may_be_appended_needs_bytes() {
 /// [stream-10] A single command closes the old piece and begins the new one where the old one
 /// ended.
 #[test]
-fn takeover_fences_the_first_writer_for_good() {
+fn takeover_fences_the_first_writer_permanently() {
     let mut table = Table::default();
     open(&mut table, OpenMode::Create, 1, 1).unwrap();
     content(&mut table, 1, 0, 10);
@@ -214,7 +214,7 @@ fn positions_are_found_across_pieces_and_trims() {
 }
 
 #[test]
-fn there_are_no_more_pieces_than_there_may_be() {
+fn number_of_pieces_is_bounded() {
     let mut table = Table::default();
     open(&mut table, OpenMode::Create, 1, 0).unwrap();
     for number in 1..u32::try_from(PIECES_MAX).unwrap() {
@@ -234,7 +234,7 @@ fn there_are_no_more_pieces_than_there_may_be() {
 /// [trim-2] Bytes that are too old are dropped by the log's time, equally on every node. Bytes
 /// beyond the size bound are dropped when a leader requests it.
 #[test]
-fn what_is_too_old_or_too_much_is_forgotten() {
+fn bytes_beyond_the_age_or_size_bound_are_dropped() {
     let mut table = Table::default();
     let s = name("s");
     open(&mut table, OpenMode::Create, 1, 1).unwrap();
@@ -275,7 +275,7 @@ fn what_is_too_old_or_too_much_is_forgotten() {
 
 /// After any change, the rows restore the table, and only the rows reported as changed differ.
 #[test]
-fn rows_are_the_table() {
+fn rows_restore_the_table_and_changed_rows_are_reported() {
     for seed in 0..200 {
         let mut dice = Dice::new(seed);
         let mut table = Table::default();

@@ -109,7 +109,7 @@ mod tests {
 
     /// `available` describes the same ring that a folder then gets.
     #[test]
-    fn what_is_available_is_what_a_folder_gets() {
+    fn available_describes_the_ring_that_a_folder_gets() {
         let folder = tempfile::tempdir().unwrap();
         let abilities = Abilities::of(folder.path()).unwrap();
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "it is clean");
