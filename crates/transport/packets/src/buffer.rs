@@ -212,7 +212,7 @@ mod tests {
     /// [pkt-8] The buffer agrees with a map that retains everything: a datagram found is the one
     /// inserted, bit for bit, and freed ones are older than all that are found.
     #[test]
-    fn what_is_found_is_what_was_put() {
+    fn datagrams_found_equal_those_inserted() {
         for seed in 0..60 {
             let mut dice = Dice::new(seed);
             let mut buffer = Buffer::new(1000, 64);
@@ -248,7 +248,7 @@ mod tests {
     /// [pkt-8] A datagram that must not be freed yet is not overwritten, neither its bytes nor its
     /// place.
     #[test]
-    fn what_may_not_go_stays() {
+    fn datagram_that_must_be_kept_is_not_overwritten() {
         let mut buffer = Buffer::new(100, 8);
         for number in 1..=2 {
             buffer.insert(number, 40, |_| false).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_what_one_call_can_send() {
+    fn run_has_at_most_what_one_system_call_can_send() {
         let mut buffer = Buffer::new(1000, 64);
         for (number, length) in (1..).zip([10, 10, 10, 4, 10, 10, 12]) {
             buffer.insert(number, length, |_| true).unwrap();

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_original_is_cut_and_joined_bit_for_bit() {
+    fn split_original_is_joined_bit_for_bit() {
         let mut joins = Joins::default();
         for length in [1, 99, 100, 101, 144, 200, 201] {
             let original: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lacks_parts_is_bounded() {
+    fn number_of_incomplete_originals_is_bounded() {
         let mut joins = Joins::default();
         for first in 0..1000 {
             assert_eq!(joins.add(first, (0, 2), &[0; 100]), None);

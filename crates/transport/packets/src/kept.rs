@@ -103,7 +103,7 @@ mod tests {
     /// Two leaders are stored separately. A third one, or a new boot, replaces the least recently
     /// used.
     #[test]
-    fn the_last_two_channels_are_kept() {
+    fn datagrams_of_the_last_two_channels_are_retained() {
         let limits = Limits { buffer_bytes: 10_000, ..Limits::for_mtu(1500) };
         let mut kept = RetainedDatagrams::new(&limits);
         for owner in [1, 2, 1, 3] {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_bounded_and_told_once() {
+    fn waiting_nodes_are_bounded_and_taken_once() {
         let mut kept = RetainedDatagrams::new(&Limits::for_mtu(1500));
         for number in 0..2000 {
             for node in [2, 3, 2] {

@@ -111,7 +111,7 @@ mod tests {
 
     /// The spans agree with a plain set of numbers.
     #[test]
-    fn spans_are_the_set_that_they_stand_for() {
+    fn spans_agree_with_a_plain_set() {
         for seed in 0..200 {
             let mut dice = Dice::new(seed);
             let (mut spans, mut plain) = (Spans::default(), BTreeSet::new());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_low_enough_is_taken() {
+    fn take_first_returns_a_span_that_begins_low_enough() {
         let mut spans = Spans::default();
         spans.add(3..5);
         spans.add(7..9);

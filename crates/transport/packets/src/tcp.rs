@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_has_a_round_trip_time_and_a_datagram_socket_has_none() {
+    fn only_connections_have_a_round_trip_time() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         // The handshake is the first measurement.

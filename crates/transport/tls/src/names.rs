@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_as_it_is_written() {
+    fn names_round_trip() {
         let node = NodeName { cluster: "orders".to_owned(), node: 3 };
         assert_eq!(node.to_string(), "node-3.orders.quorate.internal");
         assert_eq!(NodeName::parse(&node.to_string()), Some(node));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nearly_a_name_is_none() {
+    fn malformed_names_are_refused() {
         for text in [
             "",
             "node-3",

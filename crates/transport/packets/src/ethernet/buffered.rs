@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_ring_says_what_to_do() {
+    fn text_for_a_short_ring_says_what_to_do() {
         let say = |bytes, wanted| {
             let frames = 41;
             Buffered { bytes, requested: wanted, frames }.to_string()

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_is_cut_by_its_length() {
+    fn padding_after_the_datagram_is_cut() {
         check(&frame(1, 1), Ok(1));
         check(&frame(1, 44), Ok(1));
         check(&frame(44, 44), Ok(44));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_of_ours_is_refused() {
+    fn short_frames_and_other_ether_types_are_refused() {
         let whole = frame(4, 4);
         for cut in 0..HEADER_BYTES {
             check(&whole[..cut], Err(Refusal::Short));

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_back() {
+    fn mac_addresses_round_trip_as_text() {
         for text in ["02:00:00:00:00:01", "ff:ff:ff:ff:ff:ff", "01:00:5e:7f:0a:b0"] {
             assert_eq!(text.parse::<Mac>().unwrap().to_string(), text);
         }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_neither_one_nor_all() {
+    fn only_multicast_addresses_are_groups() {
         for (text, group) in [
             ("02:00:00:00:00:01", false),
             ("03:00:00:00:00:01", true),

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_hold_a_frame_and_lie_apart_within_blocks() {
+    fn slots_fit_a_frame_and_do_not_overlap() {
         for mtu in [0, 68, 1500, 9000, 65_521, 65_536, usize::MAX] {
             for bytes in [0, 1 << 16, 4 << 20, usize::MAX] {
                 let shape = Shape::of(mtu, bytes);

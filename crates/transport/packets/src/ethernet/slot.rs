@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_those_of_the_system() {
+    fn offsets_match_the_system_headers() {
         assert_eq!(STATUS, offset_of!(tpacket2_hdr, tp_status));
         assert_eq!(WIRE_BYTES, offset_of!(tpacket2_hdr, tp_len));
         assert_eq!(HELD_BYTES, offset_of!(tpacket2_hdr, tp_snaplen));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_me_or_my_group_is_taken() {
+    fn frames_for_this_node_or_its_group_are_accepted() {
         let mine = slot(Mac([2; 6]), FOR_ME);
         let frame = read(&mine, &HEARS).unwrap();
         assert_eq!((frame.from, frame.datagram), (FROM, &b"data"[..]));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_others_is_not() {
+    fn frames_for_others_are_refused() {
         let other = Mac([3, 0, 0, 0, 0, 8]);
         check(&slot(other, FOR_A_GROUP), Err(Refusal::Elsewhere));
         check(&slot(Mac::BROADCAST, libc::PACKET_BROADCAST), Err(Refusal::Elsewhere));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_of_another_vlan_is_refused_and_a_priority_taken() {
+    fn vlan_tag_is_refused_unless_it_is_only_a_priority() {
         let tagged = |tag: u16| {
             let mut slot = with(VLAN_TAG, &tag.to_ne_bytes());
             slot[..4].copy_from_slice(&(1 | HAS_VLAN).to_ne_bytes());

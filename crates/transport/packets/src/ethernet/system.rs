@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_the_kernel_would_read_otherwise_is_none() {
+    fn names_that_the_kernel_would_change_are_refused() {
         for name in ["", "a-name-of-16-byte", "naïve", "../lo", "eth%d", "a b", "a\0b"] {
             assert!(Name::new(name).is_none(), "{name}");
         }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_behind_its_sender_and_is_laid_only_when_it_changes() {
+    fn chain_begins_after_its_sender_and_changes_only_if_needed() {
         let mut chain = Chain::default();
         assert_eq!(laid(&mut chain, &[], 0), None);
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], 0), Some(vec![4, 5, 1, 2]));
@@ -111,7 +111,7 @@ mod tests {
 
     /// [chain-1] Voters come first. In this test, nodes 10 and up are learners.
     #[test]
-    fn who_votes_comes_first() {
+    fn voters_come_first() {
         let mut chain = Chain::default();
         let laid = laid(&mut chain, &[1, 4, 5, 10, 11], 0);
         assert_eq!(laid, Some(vec![4, 5, 1, 10, 11]));
@@ -119,7 +119,7 @@ mod tests {
 
     /// Both the node that did not forward and its successor go to the end, for longer each time.
     #[test]
-    fn where_it_broke_both_ends_go_last() {
+    fn both_nodes_at_a_break_move_to_the_end() {
         let mut chain = Chain::default();
         laid(&mut chain, &[1, 2, 4, 5], 0);
         assert!(!chain.penalize_break(|_| false, Time(SETTLES_US - 1)), "not probed yet");
@@ -144,7 +144,7 @@ mod tests {
     /// If the first node receives nothing, it alone is moved, since it receives everything from the
     /// sender itself.
     #[test]
-    fn a_first_node_that_hears_nothing_is_blamed_alone() {
+    fn first_node_that_receives_nothing_is_moved_alone() {
         let mut chain = Chain::default();
         laid(&mut chain, &[1, 2, 4], 0);
         assert!(chain.penalize_break(|_| false, Time(SETTLES_US)));

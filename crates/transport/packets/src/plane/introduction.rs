@@ -37,7 +37,7 @@ mod tests {
 
     /// [pkt-2] An introduction passes unchanged, but only from the boot that the connection named.
     #[test]
-    fn an_introduction_passes_as_a_frame() {
+    fn introduction_round_trips_only_for_its_boot() {
         let opening =
             |channel| Opening { channel, to_one: channel == 2, from: 70 + u64::from(channel) };
         let introduction = Introduction {

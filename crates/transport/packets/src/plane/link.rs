@@ -80,7 +80,7 @@ mod tests {
 
     /// [plane-1] A path counts as down after three unanswered probes and one round-trip time.
     #[test]
-    fn a_way_is_down_when_three_probes_stay_unanswered() {
+    fn path_is_down_after_three_unanswered_probes() {
         let mut way = PathState::default();
         assert!(!way.is_up() && !way.is_lost(Time(9_000_000)));
         assert!(way.record_answer(Time(1_000_000), 40));

@@ -113,7 +113,7 @@ mod tests {
     /// [gap-2] Neither a message to one node nor a later one overtakes what was sent to the
     /// multicast group before.
     #[test]
-    fn a_message_waits_for_what_the_group_got_before_it() {
+    fn message_waits_for_earlier_multicast_messages() {
         let mut order = Order::default();
         order.add(FROM, 5, vec![1]);
         assert_eq!(order.release(FROM, 5), [[1]]);
@@ -128,7 +128,7 @@ mod tests {
 
     /// [rate-3] Withdrawn datagrams never arrive. Earlier ones still may.
     #[test]
-    fn a_lower_number_ends_the_wait_for_what_was_given_back() {
+    fn lower_number_ends_the_wait_for_withdrawn_datagrams() {
         let mut order = Order::default();
         order.add(FROM, 5, vec![1]);
         order.add(FROM, 9, vec![2]);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_and_can_be_forgotten() {
+    fn waiting_messages_are_bounded_and_can_be_dropped() {
         let mut order = Order::default();
         for _ in 0..WAITING_MAX {
             order.add(FROM, 9, vec![1]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_names_a_number_before_its_frame() {
+    fn message_has_its_predecessors_before_the_frame() {
         let behind = Predecessors { next: 258, sent_to: 250 };
         let message = [&behind.bytes()[..], b"frame"].concat();
         assert_eq!(split(&message), Some((behind, &b"frame"[..])));

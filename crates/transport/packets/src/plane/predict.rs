@@ -149,7 +149,7 @@ mod tests {
 
     /// On a full link, frames sent once fit, and separate copies take four times the space.
     #[test]
-    fn what_fills_the_link_leaves_once() {
+    fn on_a_full_link_frames_are_sent_only_once() {
         assert_eq!(best(&SEGMENT), Carrier::Group);
         assert!(is_worth_it(Carrier::Connections, Carrier::Group, &SEGMENT));
         assert!(is_worth_it(Carrier::Connections, Carrier::Chain, &SEGMENT));
@@ -163,7 +163,7 @@ mod tests {
 
     /// Few and small frames on a fast link justify no change, whatever the current path.
     #[test]
-    fn idle_links_change_nothing() {
+    fn idle_links_justify_no_change() {
         let idle = Demand {
             frames_s: 50.0,
             frame_bytes: 200.0,
@@ -183,7 +183,7 @@ mod tests {
 
     /// A multicast group that reaches no node is no better than datagrams to each node.
     #[test]
-    fn a_group_that_nobody_hears_wins_nothing() {
+    fn group_without_receivers_has_no_advantage() {
         let deaf = Demand { hearing: 0, ..SEGMENT };
         assert_eq!(latency_ns(Carrier::Group, &deaf), latency_ns(Carrier::Each, &deaf));
         assert!(latency_ns(Carrier::Group, &SEGMENT) < latency_ns(Carrier::Group, &deaf));
@@ -191,7 +191,7 @@ mod tests {
 
     /// Loss on a long path slows TCP down more than datagrams.
     #[test]
-    fn loss_holds_connections_back() {
+    fn loss_on_a_long_path_slows_connections_down() {
         let lossy = Demand {
             frames_s: 200.0,
             receivers: 2,

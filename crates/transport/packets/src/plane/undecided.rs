@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_decided_lets_everything_before_the_next_proposal_go() {
+    fn decision_releases_all_before_the_next_open_proposal() {
         let mut undecided = Undecided::default();
         assert_eq!(undecided.decided(Slot(1), 7), 7);
         undecided.sent(7, Slot(3));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_are_remembered_are_kept_by_the_last() {
+    fn last_entry_stands_for_proposals_beyond_the_bound() {
         let mut undecided = Undecided::default();
         for at in 0..PROPOSALS_MAX as u64 + 10 {
             undecided.sent(at + 1, Slot(at + 2));

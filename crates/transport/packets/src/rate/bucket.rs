@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_gives_its_rate_and_one_burst() {
+    fn bucket_allows_its_rate_and_one_burst() {
         let mut bucket = Bucket::new(1_000_000, 100, Time(0));
         let mut taken = 0;
         let mut now = Time(0);

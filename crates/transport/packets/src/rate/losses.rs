@@ -206,7 +206,7 @@ mod tests {
 
     /// [rate-2] At 5 % random loss, two of 25 receivers often miss the same packet. Eight do not.
     #[test]
-    fn loss_by_chance_raises_the_threshold() {
+    fn random_loss_raises_the_threshold() {
         let mut losses = with_receivers(25);
         for node in 1..=25 {
             losses.report(NodeId(node), &[], 100, Time(50), YOUNG);
@@ -223,7 +223,7 @@ mod tests {
 
     /// Datagrams returned by a full socket are not counted until they are sent again.
     #[test]
-    fn what_was_taken_back_was_not_sent() {
+    fn withdrawn_datagrams_do_not_count_as_sent() {
         let mut losses = with_receivers(2);
         losses.end_period();
         losses.sent(1101, Time(10));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_do_not_count_and_nothing_grows() {
+    fn unknown_receivers_do_not_count_and_memory_is_bounded() {
         let mut losses = with_receivers(2);
         losses.report(NodeId(9), &[1..2], 1, Time(1), YOUNG);
         losses.report(NodeId(1), &[1..u64::MAX], 1, Time(1), YOUNG);

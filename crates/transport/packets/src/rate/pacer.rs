@@ -236,7 +236,7 @@ mod tests {
     /// [rate-2] Random loss that is equal at all receivers does not lower the rate, which would
     /// stop multicast.
     #[test]
-    fn loss_by_chance_does_not_lower_the_rate() {
+    fn random_loss_does_not_lower_the_rate() {
         for (receivers, ppm) in [(1, 10_000), (2, 50_000), (25, 10_000), (25, 50_000)] {
             let world = World { bottleneck_bytes_s: LINK, chance_ppm: vec![ppm; receivers] };
             check(&world, 85..=97);
@@ -270,7 +270,7 @@ mod tests {
 
     /// [rate-2] A trial without effect restores the rate exactly. One that helped does not.
     #[test]
-    fn what_was_lowered_in_vain_is_restored() {
+    fn lowering_without_effect_is_undone() {
         for (lost_below, restored) in [(50, true), (0, false)] {
             let mut pacer = Pacer::new(1_000_000, Time(0));
             let period = |lost| Period { common: lost, judged: 1_000, lost };

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trial_has_the_steps_that_show_something() {
+    fn trial_has_enough_steps_for_a_visible_effect() {
         let steps = |ppm| Trial::new(1, ppm, 85).steps;
         let seen = [0, 50_000, 500_000, 900_000, 1_000_000].map(steps);
         assert_eq!(seen, [1, 1, 3, 11, 12]);
@@ -146,7 +146,7 @@ mod tests {
     /// [rate-2] A trial of a lower rate succeeds if losses fall by a third. Too few losses decide
     /// nothing.
     #[test]
-    fn a_trial_ends_when_enough_was_seen() {
+    fn trial_ends_after_enough_losses() {
         let after = |lost, judged| {
             let mut trial = Trial::new(1, 100_000, 85);
             let period = Period { common: 0, judged, lost };
@@ -180,7 +180,7 @@ mod tests {
 
     /// [rate-2] Random variation of the losses does not count as an increase over the baseline.
     #[test]
-    fn what_is_lost_by_chance_is_not_above_the_baseline() {
+    fn random_variation_is_not_above_the_baseline() {
         let mut recent = Recent::default();
         for lost in [1, 0, 2, 0, 0, 3, 1, 0, 1, 0, 0, 2, 1, 1, 0, 1] {
             recent.add(Period { common: 1, judged: 83, lost });

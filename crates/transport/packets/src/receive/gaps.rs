@@ -157,7 +157,7 @@ mod tests {
 
     /// [pkt-7] A missing range is requested five times, each time after twice the previous delay.
     #[test]
-    fn a_range_is_asked_for_five_times() {
+    fn missing_range_is_requested_five_times() {
         let mut gaps = Gaps::default();
         gaps.add_missing(3..5, Time(0), &PATIENCE);
         let mut seen = Vec::new();
@@ -183,7 +183,7 @@ mod tests {
     /// Numbers that arrive within the grace period are never requested. The rest of their range
     /// keeps its times.
     #[test]
-    fn what_was_overtaken_only_is_not_asked_for() {
+    fn reordered_datagrams_are_not_requested() {
         let mut gaps = Gaps::default();
         gaps.add_missing(3..9, Time(0), &PATIENCE);
         gaps.remove_found(5..6);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hurries_asks_at_once() {
+    fn make_due_requests_at_once() {
         let mut gaps = Gaps::default();
         gaps.add_missing(3..9, Time(0), &PATIENCE);
         gaps.make_due(&(4..6), |_| false, Time(5));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_the_set_that_they_stand_for() {
+    fn gaps_agree_with_a_plain_set() {
         for seed in 0..200 {
             let mut dice = Dice::new(seed);
             let (mut gaps, mut plain, mut top) = (Gaps::default(), BTreeSet::new(), 0);

@@ -61,7 +61,7 @@ fn message(numbers: Range<u64>, bytes: &[u8]) -> ChannelEvent {
 }
 
 #[test]
-fn in_order_waits_and_as_completed_does_not() {
+fn in_order_delivery_waits_and_as_completed_does_not() {
     for delivery in [Delivery::InOrder, Delivery::AsCompleted] {
         let mut channel = Channel::new(delivery, &limits());
         channel.receive(2, 0, 1, b"b");
@@ -88,7 +88,7 @@ fn in_order_waits_and_as_completed_does_not() {
 /// [pkt-4] [told-2] If a part of a message is given up, the whole message is, by its numbers, and
 /// none of its parts is retained.
 #[test]
-fn what_is_given_up_is_named_whole() {
+fn given_up_part_gives_up_the_whole_message() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
     channel.receive(1, 0, 3, b"aa");
     channel.receive(3, 2, 3, b"a");
@@ -108,7 +108,7 @@ fn what_is_given_up_is_named_whole() {
 /// A part after the end of a given-up range belongs to that range, and so does one from before the
 /// handshake.
 #[test]
-fn the_rest_of_what_is_given_up_is_given_up() {
+fn later_parts_of_a_given_up_message_are_given_up() {
     let mut channel = Channel::new(Delivery::AsCompleted, &limits());
     channel.receive(2, 1, 4, b"aa");
     channel.wait_for_all();
@@ -127,7 +127,7 @@ fn the_rest_of_what_is_given_up_is_given_up() {
 
 /// [told-2] A tail reveals that the last packets are missing, since no later packet does.
 #[test]
-fn a_tail_shows_what_nothing_follows() {
+fn tail_reveals_that_the_last_packets_are_missing() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
     let Channel { inbound, quota, happened, .. } = &mut channel;
     inbound.on_tail(4, Time(0), quota, happened);
@@ -141,7 +141,7 @@ fn a_tail_shows_what_nothing_follows() {
 /// [pkt-7] However many other nodes need a packet, the owner is asked once out of turn. A node that
 /// replied *gone* is not waited for, and a repeated reply changes nothing.
 #[test]
-fn others_hurry_a_request_once() {
+fn requests_of_other_nodes_cause_one_early_request() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
     channel.receive(2, 0, 1, b"b");
     let mut asked_by_others = |now| {
@@ -206,7 +206,7 @@ fn a_sender_fills_its_quota_and_no_more() {
 
 /// A jump in numbers costs a bounded amount of work, and the skipped numbers are reported.
 #[test]
-fn a_leap_is_bounded() {
+fn jump_in_numbers_costs_bounded_work() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
     channel.receive(3, 0, 1, b"c");
     let far = u64::MAX - 1;
@@ -232,7 +232,7 @@ fn a_tail_at_the_end_of_numbers_is_bounded() {
 /// Parts that contradict one another, from a faulty sender or on a segment without keys, are given
 /// up.
 #[test]
-fn parts_that_contradict_one_another_are_given_up() {
+fn contradictory_parts_are_given_up() {
     let mut channel = Channel::new(Delivery::AsCompleted, &limits());
     channel.receive(1, 0, 3, b"aa");
     channel.receive(2, 1, 4, b"aa");
@@ -247,7 +247,7 @@ fn parts_that_contradict_one_another_are_given_up() {
 /// Random messages arrive in random order, some parts never. Lost messages are reported by their
 /// numbers, and all others delivered once, bit for bit.
 #[test]
-fn everything_once_or_given_up() {
+fn every_message_is_delivered_once_or_given_up() {
     for seed in 0..300 {
         let mut dice = Dice::new(seed);
         let delivery = dice.pick(&[Delivery::InOrder, Delivery::AsCompleted]);

@@ -84,7 +84,7 @@ mod tests {
     /// [pkt-7] After requests from two nodes, the multicast group gets the datagram once. Requests
     /// are ignored for a round trip, and then repairs resume.
     #[test]
-    fn two_nodes_get_one_datagram_by_the_group() {
+    fn requests_of_two_nodes_are_answered_once_by_multicast() {
         let mut asked = RepairRequests::default();
         let mut judge = |node, now| asked.decide_response(7, NodeId(node), Time(now), 100);
         assert_eq!(judge(2, 0), Verdict::One);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn number_of_remembered_requests_is_bounded() {
         let mut asked = RepairRequests::default();
         for number in 0..3 * REQUESTS_MAX as u64 {
             asked.decide_response(number, NodeId(2), Time(number), 1_000_000);

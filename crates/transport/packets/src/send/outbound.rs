@@ -297,7 +297,7 @@ mod tests {
     /// [rate-1] [pkt-8] Undecided messages fill the window, however many were sent. Released
     /// messages free space, but are kept for repairs until the space is needed.
     #[test]
-    fn what_is_undecided_fills_the_window() {
+    fn undecided_messages_fill_the_window() {
         let mut sender = Sender::new(100_000);
         assert_eq!(sender.outbound.room(), 50_000);
         let mut pushed = 0;
@@ -329,7 +329,7 @@ mod tests {
     /// [pkt-8] Many small datagrams use up the numbers before the bytes, but undecided ones are
     /// still retained.
     #[test]
-    fn what_is_undecided_is_not_freed_for_its_number() {
+    fn undecided_datagrams_are_kept_when_numbers_run_out() {
         let mut sender = Sender::new(1 << 20);
         let mut pushed = 0;
         while sender.push(1).is_ok() {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_leave_is_given_out_again() {
+    fn unsent_datagrams_are_returned_again() {
         let mut sender = Sender::new(100_000);
         sender.push(10_000).unwrap();
         let whole = sender.outbound.take_run(usize::MAX).unwrap().bytes.to_vec();
@@ -361,7 +361,7 @@ mod tests {
     /// [rate-3] A message that was sent in part stays whole for repairs. The numbers of later
     /// messages are free again.
     #[test]
-    fn whole_messages_are_taken_back() {
+    fn only_whole_unsent_messages_are_withdrawn() {
         let mut sender = Sender::new(100_000);
         let parts = |sent: Sent| sent.end - sent.first;
         assert_eq!(parts(sender.push(4000).unwrap()), 3);
@@ -382,7 +382,7 @@ mod tests {
 
     /// [pkt-4] A message that can never fit is too long, which differs from a full window.
     #[test]
-    fn what_never_fits_is_too_long() {
+    fn message_that_can_never_fit_is_too_long() {
         let mut sender = Sender::new(100_000);
         assert_eq!(sender.push(100_000), Err(PushError::TooLong));
         let all = sender.push(90_000).unwrap();

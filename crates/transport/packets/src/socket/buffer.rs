@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_as_users_get_it_carries_most_of_a_gigabit() {
+    fn default_kernel_buffer_supports_851_megabits() {
         let rate = |bytes| Buffered { bytes, requested: 16 << 20 }.fills_bytes_s() * 8 / 1_000_000;
         assert_eq!((rate(212_992), rate(16 << 20)), (851, 67_108));
     }

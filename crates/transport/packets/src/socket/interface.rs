@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_is_found_by_its_own_address() {
+    fn interface_is_found_by_its_address() {
         let addresses = "00000000000000000000000000000001 01 80 10 80       lo\n\
                          fd000000000000000000000000000002 02 40 00 80     eth0\n\
                          garbage\n";
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_route_names_the_interface() {
+    fn interface_is_that_of_the_most_specific_route() {
         let head =
             "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT";
         let line = |name: &str, to: [u8; 4], mask: [u8; 4]| {

@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_groups_that_are_nobodys_are_tried() {
+    fn only_unreserved_multicast_groups_are_accepted() {
         assert_eq!(
             group(" 239.81.84.69:7460 "),
             Ok(SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 69), 7460))
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn each_datagram_counts_once_and_strangers_count_apart() {
+    fn datagrams_count_once_and_foreign_ones_separately() {
         let mut counts = Counts::new(7);
         for number in [0, 1, 63, 64, COUNT_MAX - 1, 1] {
             counts.count_datagram(&datagram(7, 2, number));
@@ -331,7 +331,7 @@ mod tests {
 
     /// A sender that knows the token cannot make the counts grow beyond their bound.
     #[test]
-    fn senders_beyond_the_bound_are_not_kept() {
+    fn number_of_senders_is_bounded() {
         let mut counts = Counts::new(7);
         (0..200).for_each(|sender| counts.count_datagram(&datagram(7, sender, 0)));
         assert_eq!(counts.sender_counts().len(), SENDERS_MAX);

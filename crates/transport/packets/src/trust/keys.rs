@@ -147,7 +147,7 @@ mod tests {
 
     /// [pkt-3] No node sends with a key that a member has not announced.
     #[test]
-    fn a_new_key_is_sent_with_when_all_have_named_it() {
+    fn new_key_is_used_once_all_members_announced_it() {
         let mut keys = Keys::one(1, key(1)).unwrap();
         let members = [NodeId(2), NodeId(3)];
         keys.add(2, key(2)).unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_be_are_refused() {
+    fn invalid_keys_are_refused() {
         assert_eq!(Keys::one(0, key(1)).unwrap_err(), BadKey::Zero);
         assert_eq!(Keys::none().add(1, key(1)), Err(BadKey::Unkeyed));
         let mut keys = Keys::one(1, key(1)).unwrap();

@@ -120,7 +120,7 @@ mod tests {
     use crate::counted::has_own_places;
 
     #[test]
-    fn every_reason_has_its_own_place() {
+    fn every_reason_has_its_own_index() {
         assert!(has_own_places::<Refusal>());
     }
 }

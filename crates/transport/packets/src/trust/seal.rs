@@ -134,7 +134,7 @@ mod tests {
 
     /// [pkt-3] Tags depend on every part of the channel's identity, and on the destination.
     #[test]
-    fn every_part_of_the_place_is_in_the_tag() {
+    fn tag_depends_on_channel_and_destination() {
         let key = Key::new([9; 32]);
         let datagram = [5; 100];
         let mut others = [tag_context(); 6];

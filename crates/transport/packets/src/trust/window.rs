@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_number_there_is_can_be_taken() {
+    fn last_possible_number_is_accepted() {
         let mut window = Window::new(64, 1);
         window.mark_seen(u64::MAX - 1);
         assert_eq!(window.check(u64::MAX - 1), Err(NotNew::Seen));

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_of_any_mtu_that_fits_has_room_in_its_chunk() {
+    fn frame_of_any_supported_mtu_fits_its_chunk() {
         for mtu in [68, 1500, 1778, 1779, 3498, 3826] {
             assert!(fits(mtu), "{mtu}");
             assert!(chunk_bytes(mtu) >= HEADROOM_BYTES + ETHERNET_BYTES + mtu, "{mtu}");

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_outside_of_its_chunk_is_none() {
+    fn frame_outside_of_its_chunk_is_refused() {
         let mut chunks = Chunks::new(4, 2048).unwrap();
         assert_eq!(chunks.bytes(0, 2048).unwrap().len(), 2048);
         assert_eq!(chunks.bytes(2048 + 256, 1792).unwrap().len(), 1792);
