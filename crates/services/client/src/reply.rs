@@ -162,7 +162,7 @@ mod tests {
 
     /// Every kind of reply parses when it is complete, and is incomplete at every cut.
     #[test]
-    fn a_reply_is_read_whole_or_not_at_all() {
+    fn replies_are_parsed_only_when_complete() {
         let nested = Reply::Array(vec![Reply::Bulk(b"a\r\nb".to_vec()), Reply::Nil]);
         let cases: [(&[u8], Reply); 6] = [
             (b"+OK\r\n", Reply::Simple("OK".to_owned())),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_and_excess_are_refused_before_memory_is_taken() {
+    fn malformed_and_excessive_replies_are_refused_unallocated() {
         let deep = b"*1\r\n".repeat(20);
         let cases: [&[u8]; 8] = [
             b"HTTP/1.1 400 Bad Request\r\n",

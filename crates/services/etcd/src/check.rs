@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_put_once_and_not_deleted_beside_that() {
+    fn key_is_put_at_most_once_and_not_also_deleted() {
         let twice = Err(Refusal::DuplicateKey);
         assert_eq!(check(vec![puts("a"), puts("b")]), Ok(()));
         assert_eq!(check(vec![puts("a"), puts("a")]), twice);

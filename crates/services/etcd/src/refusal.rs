@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_what_was_said() {
+    fn refusals_round_trip() {
         for refusal in Refusal::ALL {
             assert_eq!(Refusal::from_byte(refusal.to_byte()), Some(refusal));
         }

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_come_back_as_they_were_written() {
+    fn fields_round_trip() {
         let mut bytes = Vec::new();
         let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX];
         let signed = [0, -1, 1, 63, -64, i64::MIN, i64::MAX];

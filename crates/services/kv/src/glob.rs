@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_match_as_if_all_places_were_tried() {
+    fn patterns_match_as_with_exhaustive_search() {
         let mut dice = quorate_core::dice::Dice::new(7);
         let mut matched = 0;
         for _ in 0..20_000 {
@@ -283,7 +283,7 @@ mod tests {
     /// Matching takes linear time: in this test, the product of the two lengths would be 2^32
     /// steps.
     #[test]
-    fn long_patterns_take_as_long_as_they_are() {
+    fn matching_takes_time_linear_in_the_pattern() {
         let text = "a".repeat(65_000);
         for pattern in
             ["a*".repeat(32_000) + "b", format!("*{}b", &text[..60_000]), format!("*[{text}]b*x")]

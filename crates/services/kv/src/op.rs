@@ -552,7 +552,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_keep_their_numbers() {
+    fn operation_numbers_are_stable() {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
@@ -563,7 +563,7 @@ mod tests {
 
     /// [level-9] An operation unknown to the previous release waits for the group's feature level.
     #[test]
-    fn operations_of_released_levels_are_known_and_a_new_one_needs_a_level() {
+    fn operations_after_level_8_are_listed_with_a_level() {
         const OF_LEVEL_8: [std::ops::RangeInclusive<u8>; 2] = [1..=47, 64..=124];
         let new = Op::ALL.into_iter().filter(|op| {
             let number = *op as u8;

@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_in_the_order_of_the_line_and_leave_enough_for_those_before() {
+    fn turns_follow_the_queue_and_leave_enough_for_earlier_clients() {
         let mut waits = Waits::default();
         enter(&mut waits, 1, A, &["k", "l"], 0);
         enter(&mut waits, 2, B, &["k"], 3);
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_life_ends_the_old_ones_of_its_node_alone() {
+    fn new_life_of_a_node_ends_only_its_own_old_waits() {
         let mut waits = Waits::default();
         enter(&mut waits, 1, A, &["k"], 0);
         enter(&mut waits, 2, B, &["k"], 0);
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_and_what_is_imaged_come_back() {
+    fn waits_are_restored_from_metadata_and_image() {
         let mut waits = Waits::default();
         enter(&mut waits, 1, A, &["k", "l"], 2);
         enter(&mut waits, 2, B, &["k"], 0);
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_wait_as_may_and_no_more() {
+    fn number_of_waiting_clients_is_bounded() {
         let mut waits = Waits::default();
         for slot in 0..LIMIT_OF_NODE.count as u64 {
             enter(&mut waits, slot, A, &["k"], 0);
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_have_nothing_are_forgotten_little_by_little() {
+    fn keys_without_elements_are_dropped_in_small_steps() {
         let mut waits = Waits::default();
         for slot in 0..40 {
             enter(&mut waits, slot, A, &[&format!("k{slot}")], 0);

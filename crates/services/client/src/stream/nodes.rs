@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_node_has_its_turn_before_anybody_waits_and_waits_are_bounded() {
+    fn each_node_is_tried_before_a_bounded_wait() {
         let options = Options {
             backoff_min: Duration::from_millis(10),
             backoff_max: Duration::from_millis(35),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_listens_nobody_is_asked_twice() {
+    fn unreachable_nodes_are_tried_once() {
         let mut nodes = Nodes::new(&["a", "b"], Options::default());
         assert_eq!(nodes.failed(String::new()), Ok(Duration::ZERO));
         let last = Err(Error::Unreachable("no".to_owned()));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_acknowledged_is_sent_again_and_the_buffer_is_bounded() {
+    fn unacknowledged_bytes_are_resent_from_a_bounded_buffer() {
         let mut window = Window::new(4, 10);
         assert_eq!(window.write(b"abcdef"), 4);
         assert_eq!(window.write(b"ef"), 0);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn no_node_may_go_back_or_know_more_than_was_sent() {
+    fn acknowledgements_below_or_beyond_the_sent_bytes_are_errors() {
         let mut window = Window::new(9, 10);
         window.write(b"abcde");
         sent(&mut window, 3);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_covers_nothing_covers_nothing() {
+    fn inverted_spans_cover_no_key() {
         let none = Spans::of([(&b"b"[..], &b"a"[..])]);
         assert_eq!(none, Spans::default());
         assert!(!none.cover(Keys::One(b"a")));

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_listens_at_one_address() {
+    fn member_has_exactly_one_valid_peer_url() {
         let peer = |urls: &[&str]| {
             let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
             peer_of(&urls).ok()

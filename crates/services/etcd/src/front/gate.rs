@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn use_renews_a_token_where_it_is_known() {
+    fn use_renews_a_cached_token() {
         let (gate, token) = (SessionCache::new(), Arc::from("a"));
         let mut now = Instant::now();
         gate.remember(&token, known(), now, None);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_at_a_time_is_not_renewed_by_use() {
+    fn token_with_a_fixed_end_is_not_renewed_by_use() {
         let gate = SessionCache::new();
         let now = Instant::now();
         let ends = now + Duration::from_secs(20);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_tokens_those_used_last_are_known() {
+    fn least_recently_used_tokens_are_evicted() {
         let gate = SessionCache::new();
         let mut now = Instant::now();
         for at in 0..SESSIONS_MAX {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_late_changes_nothing() {
+    fn late_auth_revisions_are_ignored() {
         let gate = SessionCache::new();
         let mark = |revision, enabled| Mark { revision, enabled };
         for (told, now) in [

@@ -310,7 +310,7 @@ mod tests {
 
     /// Claims hold from the login until the password changes or auth is disabled.
     #[test]
-    fn claims_hold_for_the_password_of_now() {
+    fn claims_are_valid_only_for_the_current_password() {
         for (revision, holds) in [(0, false), (5, false), (6, true), (9, true), (10, false)] {
             assert_eq!(claims(revision).hold(&credentials()), holds, "{revision}");
         }
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_as_go_does() {
+    fn durations_are_parsed_as_in_go() {
         let ms = |text| duration(text).map(|time| time.as_millis());
         for (text, expected) in
             [("10m", 600_000), ("1h30m", 5_400_000), ("90s", 90_000), ("1s500ms", 1500)]

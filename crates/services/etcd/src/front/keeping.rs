@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_took_long_says_what_is_left() {
+    fn late_response_has_the_remaining_ttls() {
         let left = |ms| {
             let lasting = Lasting { revision: 1, ttls: vec![10, 0, 2] };
             lasting.left_after(Duration::from_millis(ms)).ttls

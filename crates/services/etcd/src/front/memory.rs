@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_above_the_bound_is_refused_until_something_is_given_back() {
+    fn allocation_beyond_the_bound_is_refused_until_a_release() {
         let memory = Memory::new(100);
         let first = memory.take(60).expect("there is room");
         assert!(memory.take(41).is_none());
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_takes_of_the_whole_and_leaves_the_rest() {
+    fn part_allocates_from_the_whole_and_leaves_the_rest() {
         let memory = Memory::new(100);
         let part = memory.half();
         let mut share = part.take(50).expect("there is room");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_gets_what_is_released() {
+    fn waiter_gets_released_memory() {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime").block_on(async {
             let part = Memory::new(100).half();

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_is_a_multiple_of_pages_that_says_its_length() {
+    fn snapshot_is_padded_to_pages_and_ends_with_its_length() {
         for bytes in [0, 1, 495, 496, 497, 511, 512, 100_000] {
             let end = padding(bytes);
             assert_eq!((bytes + end.len() as u64) % PAGE, 0);

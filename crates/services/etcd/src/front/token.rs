@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_holds_for_five_minutes_everywhere() {
+    fn token_is_valid_on_every_node_for_five_minutes() {
         let signed = Signed::parse(&token()).unwrap();
         assert_eq!(signed.statement, statement());
         for (at, holds) in
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_something_else_does_not_hold() {
+    fn token_with_other_credentials_is_invalid() {
         let signed = Signed::parse(&token()).unwrap();
         assert!(!signed.holds(&now(1_000_000), CLUSTER + 1), "another cluster");
         let others: [fn(&mut Credentials); 6] = [
@@ -163,7 +163,7 @@ mod tests {
 
     /// A token with any bit changed is invalid.
     #[test]
-    fn a_changed_token_does_not_hold() {
+    fn changed_token_is_invalid() {
         let bytes = Base64UrlUnpadded::decode_vec(&token()).unwrap();
         for at in 0..bytes.len() * 8 {
             let mut changed = bytes.clone();

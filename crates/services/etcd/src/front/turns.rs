@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_ends_where_other_keys_begin() {
+    fn end_of_a_prefix_is_the_next_other_key() {
         assert_eq!(prefix_end(b"a/"), &b"a0"[..]);
         assert_eq!(prefix_end(b"a\xff"), &b"b"[..]);
         assert_eq!(prefix_end(b"\xff\xff"), &b"\0"[..], "to the end of all keys");

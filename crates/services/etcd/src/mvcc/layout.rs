@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_here_is_refused() {
+    fn malformed_rows_are_refused() {
         assert_eq!(parse_history(b"h"), None);
         assert_eq!(parse_history(&[b'h'; 30]), None);
         assert_eq!(parse_revision(b"r1"), None);

@@ -326,7 +326,7 @@ fn run(group: &mut Group, count: u64, mut interfere: impl FnMut(&mut Group)) -> 
 }
 
 #[test]
-fn on_a_sound_network_nobody_is_asked_and_nothing_is_sent_twice() {
+fn without_faults_nothing_is_queried_or_sent_twice() {
     let mut group = Group::new(1);
     let counts = run(&mut group, 500, |_| {});
     assert_eq!((counts.sent, counts.by_frames), (500, 500));
@@ -334,7 +334,7 @@ fn on_a_sound_network_nobody_is_asked_and_nothing_is_sent_twice() {
 }
 
 #[test]
-fn others_decisions_are_walked_past() {
+fn decisions_of_other_origins_are_skipped() {
     let mut group = Group::new(2);
     let counts = run(&mut group, 300, |group| {
         if group.dice.chance(1, 3) {
@@ -349,7 +349,7 @@ fn others_decisions_are_walked_past() {
 /// [offload-24] Each batch is executed once despite loss, repetition, reordering, damage that no
 /// checksum detects, slots taken by connections and other sessions, and full windows.
 #[test]
-fn whatever_the_network_does_each_is_executed_once() {
+fn each_batch_is_executed_once_despite_network_faults() {
     for seed in 0..60 {
         let mut group = Group::new(seed);
         (group.lost, group.repeated) = (group.dice.below(20), group.dice.below(20));
@@ -372,7 +372,7 @@ fn whatever_the_network_does_each_is_executed_once() {
 
 /// [offload-24] Leaders change, with and without devices, in new eras, and old frames arrive late.
 #[test]
-fn leaders_and_eras_change_under_way() {
+fn batches_survive_changes_of_leader_and_era() {
     for seed in 0..60 {
         let mut group = Group::new(1000 + seed);
         (group.lost, group.repeated) = (group.dice.below(5), group.dice.below(10));
@@ -409,7 +409,7 @@ fn leaders_and_eras_change_under_way() {
 /// [offload-11] [offload-23] A frame is ignored unless it is a decision of a volatile group in the
 /// era of the walk.
 #[test]
-fn frames_that_prove_nothing_are_not_believed() {
+fn frames_that_are_no_valid_decision_are_ignored() {
     let mut group = Group::new(3);
     let mut client = client(&group);
     submit(&mut client, 0);
@@ -463,7 +463,7 @@ fn frames_that_prove_nothing_are_not_believed() {
 /// [count-1] After two values for a slot, the connection takes over and frames are no longer
 /// trusted.
 #[test]
-fn two_values_for_a_slot_end_the_trust_in_frames() {
+fn two_values_for_a_slot_end_the_use_of_frames() {
     let mut group = Group::new(4);
     let mut client = client(&group);
     let slot = group.log.len() + 1;
@@ -494,7 +494,7 @@ fn two_values_for_a_slot_end_the_trust_in_frames() {
 
 /// [session-4] A client whose session expired reports all outstanding batches as unknown.
 #[test]
-fn a_session_that_ended_leaves_all_unknown() {
+fn ended_session_makes_all_outcomes_unknown() {
     let mut group = Group::new(5);
     let mut client = client(&group);
     for tag in 0..3 {
@@ -516,7 +516,7 @@ fn a_session_that_ended_leaves_all_unknown() {
 
 /// A client checks what nodes state: they may belong to another cluster, lag, or contradict frames.
 #[test]
-fn what_nodes_say_is_weighed() {
+fn node_positions_are_checked() {
     let group = Group::new(6);
     let mut client = client(&group);
     submit(&mut client, 0);
@@ -535,7 +535,7 @@ fn what_nodes_say_is_weighed() {
 
 /// Positions that no log can reach are rejected without overflow.
 #[test]
-fn a_stand_that_no_log_reaches_is_not_believed() {
+fn positions_that_no_log_can_reach_are_rejected() {
     let group = Group::new(3);
     for (applied_to, next) in [(u64::MAX, 1), (20, u64::MAX)] {
         let stand = NodePosition { applied_to, next, ..group.stand() };
@@ -550,7 +550,7 @@ fn a_stand_that_no_log_reaches_is_not_believed() {
 
 /// [offload-24] The decision after a lost batch makes the client resend without a timeout.
 #[test]
-fn one_that_is_lost_is_sent_again_with_all_behind_it_at_once() {
+fn lost_batch_and_later_ones_are_resent_without_a_timeout() {
     let mut group = Group::new(8);
     let mut client = client(&group);
     for tag in 0..5 {
@@ -571,7 +571,7 @@ fn one_that_is_lost_is_sent_again_with_all_behind_it_at_once() {
 /// A client stops when it sees a batch under its name that it did not submit, since it no longer
 /// knows what was executed.
 #[test]
-fn another_s_batch_of_its_name_ends_a_client() {
+fn batch_of_another_client_with_the_same_name_ends_a_client() {
     for number in [1, 3] {
         let mut group = Group::new(9);
         let mut client = client(&group);
@@ -599,7 +599,7 @@ fn another_s_batch_of_its_name_ends_a_client() {
 }
 
 #[test]
-fn what_is_too_long_or_too_much_is_refused() {
+fn batches_too_long_or_too_many_are_refused() {
     let group = Group::new(7);
     let mut client = client(&group);
     let room = client.room(1);

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_stay_as_they_are() {
+    fn draws_are_stable() {
         let mut draws = Draws::of(7);
         let drawn: Vec<u64> = (0..6).map(|_| draws.below(1000)).collect();
         let mut again = Draws::of(7);

@@ -409,7 +409,7 @@ mod tests {
     use super::places;
 
     #[test]
-    fn places_are_those_of_redis() {
+    fn indices_are_those_of_redis() {
         assert_eq!(places(0, -1, 3), Some((0, 3)));
         assert_eq!(places(-100, 100, 3), Some((0, 3)));
         assert_eq!(places(1, 1, 3), Some((1, 2)));

@@ -190,7 +190,7 @@ mod tests {
     /// [read-9] A command that names all its keys changes no others. Any other command may change
     /// every key.
     #[test]
-    fn command_that_names_another_key_changes_no_answer() {
+    fn command_on_another_key_changes_no_reply() {
         let get = [Op::Get as u8, 1, b'k'];
         let set = |key| [Op::Set as u8, 0, 0, 1, key, 1, b'v'];
         assert!(may_change(&set(b'k'), &get));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn each_operation_is_of_one_family() {
+    fn only_wrapping_operations_have_no_handler() {
         for op in Op::ALL {
             let wraps = matches!(op, Op::Exec | Op::Bounded | Op::Script | Op::ScriptRo);
             assert_eq!(RUNS[op as usize].is_some(), !wraps, "{op:?}");

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_ends_no_sampling() {
+    fn clock_set_back_does_not_stop_sampling() {
         let mut traffic = Traffic::default();
         traffic.sample(5000);
         traffic.sample(1000);

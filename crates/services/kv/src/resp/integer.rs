@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_read_as_they_always_were() {
+    fn integers_are_parsed_like_the_reference() {
         let (least, most) = (i64::MIN.to_string(), i64::MAX.to_string());
         let words = [
             ("0", Some(0)),

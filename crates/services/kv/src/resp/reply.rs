@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_none_becomes_an_error() {
+    fn malformed_reply_is_rendered_as_an_error() {
         for bad in [&b""[..], b"*2\r\n:1\r\n", b"*1\r\n$9\r\nx\r\n", b"?", b"*99999999999999\r\n"] {
             let mut out = Vec::new();
             render(bad, Version::Resp2, &mut out);

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_known_by_its_words_and_then_by_its_hash() {
+    fn script_is_recognized_by_its_tokens_and_then_by_its_hash() {
         let mut scripts = Scripts::default();
         let plain = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
         let written = "-- Gives it back.\n if redis.call( \"get\" , KEYS[1] ) == ARGV[1]\n then\n\t\
@@ -227,7 +227,7 @@ mod tests {
 
     /// A script that differs from a known one by a token is not a lock script.
     #[test]
-    fn what_says_something_else_is_lua() {
+    fn script_that_differs_by_a_token_runs_as_lua() {
         let mut scripts = Scripts::default();
         for text in [
             "",
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cannot_fill_the_memory() {
+    fn memory_of_loaded_scripts_is_bounded() {
         let mut scripts = Scripts::default();
         for blanks in 0..1100 {
             let text = format!(

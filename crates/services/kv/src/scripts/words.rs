@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn words_signs_and_strings_are_told_apart() {
+    fn tokens_are_split_into_words_symbols_and_strings() {
         assert_eq!(words("a  b;c"), "a|b|c|");
         assert_eq!(words("x=='Y z'"), "x|=|=|\"y z|");
         assert_eq!(words("#KEYS[1] ~= \"q'\" -- c\nend"), "#|KEYS|[|1|]|~|=|\"q'|end|");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_without_an_end_have_one() {
+    fn unterminated_texts_are_tokenized() {
         for text in ["'abc", "--", "--[[ x", "'\\", "\"", "--[[", "'a\\'"] {
             words(text);
         }

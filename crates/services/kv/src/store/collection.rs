@@ -267,7 +267,7 @@ mod tests {
     };
 
     #[test]
-    fn headers_stay_as_they_are() {
+    fn header_encoding_is_stable() {
         let mut expected = Vec::new();
         expected.extend_from_slice(&[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0, 0, 4]);
         for number in [5_u64, 6, 1 << 63] {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_keep_their_numbers() {
+    fn kind_numbers_are_stable() {
         for byte in 0..=255 {
             match Kind::from_byte(byte) {
                 Some(kind) => assert_eq!(kind as u8, byte),

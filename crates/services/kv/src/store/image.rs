@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn items_stay_as_they_are() {
+    fn item_encoding_is_stable() {
         assert_eq!(head(300), [0, 1, 0xac, 2]);
         assert_eq!(key_item(b"k", 5, None, b"val"), b"\x01\x05\x03\x01kval");
         let expected = b"\x02\x80\x01\x05\x03\x01kval";
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_belong_to_the_key_before_them() {
+    fn rows_must_follow_their_key() {
         let (hash, row) = (hash_item(b"k", 1, 4), row_item(b"n", b"v"));
         let check = |items: &[&[u8]]| {
             let mut state = Items::default();
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused() {
+    fn malformed_images_are_refused() {
         let [first, second] = two();
         let (first, second) = (key_item(first, 5, None, b"1"), key_item(second, 9, Some(7), b"2"));
         let check = |items: &[&[u8]], at: u64| {

@@ -354,7 +354,7 @@ mod tests {
     /// Saved records stay within their limit even if keys at the end of the snapshot are written as
     /// fast as the store accepts them.
     #[test]
-    fn a_storm_of_writes_before_an_image_keeps_no_more_than_it_may() {
+    fn writes_during_an_image_retain_a_bounded_amount() {
         const MAX: usize = 1 << 20;
         let mut store = filled();
         assert!(store.begin_image().is_some());
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_overwrites_more_than_may_be_kept_ends_the_image() {
+    fn overwriting_more_than_may_be_retained_fails_the_image() {
         let mut store = filled();
         assert!(store.begin_image().is_some());
         for number in 0..KEYS {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_image_has_passed_is_written_for_nothing() {
+    fn writes_behind_the_image_cursor_retain_nothing() {
         let mut store = filled();
         store.begin_image();
         let keys = in_order();

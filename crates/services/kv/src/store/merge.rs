@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upper_stream_hides_lower_ones() {
+    fn upper_stream_hides_equal_keys_of_lower_ones() {
         let streams = [
             vec![(2, 'a'), (5, 'a')],
             vec![],

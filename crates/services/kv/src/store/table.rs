@@ -436,7 +436,7 @@ mod tests {
     const END: u64 = 1 << Position::BITS;
 
     #[test]
-    fn positions_of_hashes_stay_near_their_places() {
+    fn hashed_positions_stay_near_their_slots() {
         assert_eq!(lives(|draws| at(draws.below(END)), 1), 0);
         // All keys in one shard.
         let shard = END >> SHARD_BITS;
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn one_position_has_room_for_many_keys() {
+    fn one_position_can_hold_many_keys() {
         let (mut table, mut model) = (Table::default(), Model::new());
         for key in 0..1000_u64 {
             put(&mut table, &mut model, at(77), &key.to_be_bytes(), b"v");

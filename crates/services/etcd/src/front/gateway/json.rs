@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_sends_as_many_as_there_are() {
+    fn stream_body_may_have_any_number_of_requests() {
         let body = br#"{"create_request":{"key":"YQ=="}} {"progress_request":{}}"#;
         let bytes = frames(&kind("WatchRequest"), body, true).unwrap();
         let length = usize::try_from(u32::from_be_bytes(bytes[1..5].try_into().unwrap())).unwrap();

@@ -389,7 +389,7 @@ mod tests {
 
     /// Each watcher receives only its own events of a batch, in order, without visiting the others.
     #[test]
-    fn each_watcher_is_told_its_own_in_order() {
+    fn watchers_receive_only_their_events_in_order() {
         let mut all = watchers(&[("a", "", 5), ("a", "c", 5), ("", "\0", 7), ("x", "", 5)]);
         let events = vec![put("b", 5), put("a", 5), put("a", 6), put("d", 7)];
         let batch = Batch { from: 5, to: 7, events, has_prev: false, share: None };

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_says_when_it_has_to_move_on_and_ends_when_too_much_is_overwritten() {
+    fn image_reports_lag_and_fails_when_too_much_is_overwritten() {
         let mut store = filled(400);
         store.image = Some(Image::within(200_000));
         for number in (200..320).rev() {

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn command_says_how_long_it_blocks() {
+    fn block_time_is_parsed_from_the_command() {
         let command = |ms: &[u8]| encoded(&[b"block", ms, b"streams", b"s", b"$"]);
         assert_eq!(block_ms(&encoded(&[b"streams", b"s", b"0"]).unwrap()), None);
         assert_eq!(block_ms(&command(b"0").unwrap()), Some(0));

@@ -115,7 +115,7 @@ mod tests {
 
     /// fjall's threads have the expected names. A panic in any other thread would end the node.
     #[test]
-    fn threads_of_the_library_are_known() {
+    fn library_threads_are_recognized_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let database = fjall::Database::builder(folder.path()).open().unwrap();
         let tree = database.keyspace("kv", Default::default).unwrap();

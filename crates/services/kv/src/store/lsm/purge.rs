@@ -373,7 +373,7 @@ mod tests {
     /// A flushed store frees its files without further commits, but not before a snapshot in
     /// progress ends.
     #[test]
-    fn space_comes_back() {
+    fn space_is_freed_once_no_snapshot_needs_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kv");
         let (mut store, _) = LsmStore::open(&path).unwrap();
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_that_ends_while_another_is_removed_is_removed_whole() {
+    fn generation_ended_during_a_removal_is_removed_completely() {
         let folder = tempfile::tempdir().unwrap();
         let tree = opened(&folder);
         let mut purge = Purge::new(1, 1, Arc::default());

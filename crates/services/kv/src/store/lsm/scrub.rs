@@ -261,7 +261,7 @@ mod tests {
 
     /// A scrub reads every file and reports a damaged one, for each kind of damage.
     #[test]
-    fn every_file_is_read_and_a_spoiled_one_is_named() {
+    fn scrub_reads_every_file_and_names_a_damaged_one() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = filled(&folder);
         let files = store.tree.as_ref().unwrap().files();
@@ -298,7 +298,7 @@ mod tests {
 
     /// [scrub-5] A file that compaction has removed in the meantime does not count as damaged.
     #[test]
-    fn a_file_that_the_tree_has_no_more_is_no_damage() {
+    fn file_removed_from_the_tree_is_not_damage() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = filled(&folder);
         let gone = TreeFile { path: folder.path().join("store/tables/4711"), checksum: 7 };

@@ -510,7 +510,7 @@ mod tests {
         clippy::disallowed_methods,
         reason = "how long to wait for the library's thread is asked of the clock"
     )]
-    fn a_look_up_reads_parts_of_filters_and_indices() {
+    fn look_up_reads_only_parts_of_filters_and_indexes() {
         const ROWS: u32 = 100_000;
         const PARTS: u32 = 8;
         let folder = tempfile::tempdir().unwrap();

@@ -182,7 +182,7 @@ mod tests {
     const ID: Id = Id { version: Version { slot: 1, index: 0 }, number: 0 };
 
     #[test]
-    fn what_has_ended_is_freed_in_bites() {
+    fn ended_collections_are_freed_in_bounded_steps() {
         let mut collections = Collections::default();
         let rows = 3 * FREED_MAX + 7;
         for number in 0..rows {

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_four_words_and_becomes_any_other() {
+    fn text_has_32_bytes_and_can_be_set_to_any_other() {
         assert_eq!(size_of::<Text>(), 32);
         let mut dice = Dice::new(23);
         let mut text = Text::new(b"");

@@ -430,7 +430,7 @@ mod tests {
 
     /// The tree matches the standard library's while it grows and shrinks, randomly or in order.
     #[test]
-    fn it_says_what_a_plain_tree_says() {
+    fn tree_matches_the_standard_library() {
         let mut dice = Dice::new(36);
         let (mut tree, mut plain) = (Tree::default(), Plain::new());
         for round in 0..60 {
@@ -469,7 +469,7 @@ mod tests {
 
     /// A tree of 200,000 rows, inserted in ascending order, has a depth of four.
     #[test]
-    fn ways_are_short() {
+    fn tree_of_200_000_rows_has_a_depth_of_four() {
         let mut tree = Tree::default();
         for number in 0..200_000_u32 {
             tree.put(&number.to_be_bytes(), b"");

@@ -292,7 +292,7 @@ mod tests {
     const ID: EntryId = EntryId { ms: 0x0102, seq: 3 };
 
     #[test]
-    fn stored_rows_stay_as_they_are() {
+    fn encoding_of_stored_rows_is_stable() {
         let id = [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3];
         let words = |numbers: &[u64]| -> Vec<u8> {
             numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
