@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_said_thirty_days_before() {
+    fn expiry_is_announced_thirty_days_before() {
         let at = |days: i64| CertificateView::at("node", lasts(-1, days), NOW);
         assert_eq!((at(30).warning(), at(30).state), (None, State::Valid));
         for days in [29, 0] {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_work_is_an_error_that_says_what_to_do() {
+    fn invalid_certificate_is_an_error_with_a_remedy() {
         let error = |what: &str, from, to| {
             let view = CertificateView::at(what, lasts(from, to), NOW);
             assert_eq!(view.warning(), None);
@@ -224,7 +224,7 @@ mod tests {
 
     /// Once an authority has been replaced, the old one may expire.
     #[test]
-    fn an_expired_authority_beside_a_valid_one_is_a_warning() {
+    fn expired_authority_with_a_valid_successor_is_a_warning() {
         let states = |of: &[(&'static str, i64)]| {
             let all = of.iter().map(|(what, days)| (*what, lasts(-400, *days)));
             let all = CertificateView::all(all, NOW);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn older_nodes_say_less() {
+    fn fields_missing_from_older_nodes_have_defaults() {
         let text = r#"{"what": "node", "ends_unix_s": 5, "days_left": 40}"#;
         let view: CertificateView = serde_json::from_str(text).unwrap();
         assert_eq!((view.begins_unix_s, view.state), (0, State::Valid));

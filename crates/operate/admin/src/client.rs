@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_or_refused() {
+    fn responses_are_parsed_or_refused() {
         let get = |bytes: &[u8]| get(&answering(bytes.to_vec()), "/status", WAIT);
         let response = get(b"HTTP/1.0 503 Service Unavailable\r\na: b\r\n\r\nwhy").unwrap();
         assert_eq!((response.status, &*response.body), (503, "why"));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_asked_is_an_error_with_its_reason() {
+    fn unreachable_node_is_an_error_with_its_reason() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = silent.local_addr().unwrap().to_string();
         // This listener accepts connections but never responds.
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_carries_the_words_of_the_node() {
+    fn refusal_has_the_code_message_and_hint_of_the_node() {
         let body = crate::error::error_json("not_leader", "this node does not lead", "ask 2");
         let refusal = Response { status: 409, body }.json::<u32>().unwrap_err();
         assert_eq!((&*refusal.code, &*refusal.hint), ("not_leader", "ask 2"));

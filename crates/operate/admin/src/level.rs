@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_of_it_is_told() {
+    fn prospect_says_when_or_why_not_the_level_rises() {
         let view = LevelView { level: 8, supports: 9, ..LevelView::default() };
         assert_eq!(view.prospect(), "level 9 waits for `quorate member feature --raise`");
         let due = LevelView { raise_in_s: Some(3_600), ..view.clone() };

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_members_of_the_newest_configuration_are_found_from_any_list() {
+    fn members_of_the_newest_configuration_are_found() {
         let old = NodeView { removed: true, ..node(3, 4, &[1, 2, 3]) };
         let now = [node(1, 6, &[1, 2, 4]), node(2, 6, &[1, 2, 4]), old, node(4, 6, &[1, 2, 4])];
         let left = vec!["h:3: node 3 is not a member of the cluster".to_owned()];
@@ -237,7 +237,7 @@ mod tests {
 
     /// A rejected user is reported once, with the hint of the node.
     #[test]
-    fn a_rejected_user_is_one_reason() {
+    fn rejected_user_is_reported_once() {
         let text = |text: &str| text.to_owned();
         let (message, hint) = (text("why"), text("what"));
         let refusal = Refusal { code: text("no_role"), message, hint, ..Refusal::default() };

@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_read_from_its_json() {
+    fn members_request_is_parsed_from_json() {
         let ask = |text: &str| {
             let request: Result<MembersRequest, _> = serde_json::from_str(text);
             request.map_err(|error| error.to_string())?.ask()

@@ -273,12 +273,12 @@ mod tests {
     }
 
     #[test]
-    fn a_log_gets_nothing_of_what_ends_at_once() {
+    fn short_work_writes_no_progress_to_a_log() {
         assert_eq!(written(false, Duration::from_millis(1), 999), []);
     }
 
     #[test]
-    fn a_terminal_has_one_line_that_is_redrawn() {
+    fn progress_on_a_terminal_redraws_one_line() {
         let drawn = written(true, Duration::from_millis(10), 100);
         let times: Vec<u128> = drawn.iter().map(|(at, _)| at.as_millis()).collect();
         assert_eq!(times, [200, 400, 600, 800, 1000]);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_change_is_drawn_again_but_not_logged_again() {
+    fn unchanged_progress_is_redrawn_but_not_logged_again() {
         for (terminal, times) in [(true, 100), (false, 1)] {
             let began = Instant::now();
             let mut pace = ReportSchedule::new(terminal, began);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_has_bounds_and_a_text_needs_none() {
+    fn percentages_are_clamped_and_plain_text_has_none() {
         let empty = ProgressReport::bytes("checking", 0, 0);
         assert_eq!(empty.shown(false), "checking: 0 %, 0 B of 0 B");
         // A file of 5000 bytes may have grown by the time it is read.

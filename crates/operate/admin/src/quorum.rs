@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn votes_are_compared_with_the_rule() {
+    fn available_votes_are_compared_with_the_quorum_rule() {
         let count = |rule, voters: &[(u32, bool)], has_leader| {
             let votes = Votes::count(rule, voters.iter().copied(), has_leader);
             (votes.has, votes.need, votes.is_lost, votes.is_spare)
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heaviest_voters_fail_first() {
+    fn survivable_failures_assume_the_heaviest_voters() {
         let survived = [&[1][..], &[1, 1], &[1, 1, 1], &[1; 5], &[1, 2, 1, 1], &[]];
         assert_eq!(survived.map(|all| survives("majority", all)), [0, 0, 1, 2, 1, 0]);
         assert_eq!(survives("flexible:2,4", &[1; 5]), 1);

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_room_for_the_state_of_a_scrub() {
+    fn scrub_state_is_shown_in_a_few_characters() {
         let mut view = ScrubView::default();
         assert_eq!(view.to_string(), "");
         (view.reading, view.bytes, view.bytes_all) = (Some("log".to_owned()), 1, 8);

@@ -691,7 +691,7 @@ mod tests {
 
     /// A health check is served even if a broken monitor leaves all connections open.
     #[test]
-    fn idle_connections_do_not_keep_out_who_asks_for_health() {
+    fn health_check_is_served_despite_idle_connections() {
         let (_admin, address) = starting();
         let idle: Vec<_> =
             (0..200).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
@@ -701,7 +701,7 @@ mod tests {
 
     /// A node that is reading its log reports its progress in words and numbers.
     #[test]
-    fn a_node_that_reads_its_log_says_how_far_it_is() {
+    fn node_reading_its_log_reports_progress() {
         let (admin, address) = starting();
         admin.starting("opening the log");
         let reading = |read| ReadProgress { read, total: 400 };
@@ -717,7 +717,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_paths_and_invalid_bodies_are_refused() {
         let (_admin, address) = starting();
         assert_eq!(client::get(&address, "/nowhere", WAIT).unwrap().status, 404);
         assert_eq!(client::get(&address, "/transfer", WAIT).unwrap().status, 405);
@@ -780,7 +780,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_one_error_that_names_flag_and_address() {
+    fn port_in_use_is_an_error_with_flag_and_address() {
         let (_admin, address) = starting();
         let error = Admin::start(&address, NodeId(8), Protection::Loopback).unwrap_err();
         let message =
@@ -835,7 +835,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_means_that_a_leader_can_be_asked() {
+    fn node_is_ready_only_if_a_leader_is_reachable() {
         assert_eq!(obstacle(&status(Some(1), false, None)), None);
         assert_eq!(obstacle(&status(Some(2), true, None)), None);
         let why = |status| obstacle(&status).unwrap();
@@ -863,7 +863,7 @@ mod tests {
 
     /// A notice is added to the reason for not serving, but is no reason by itself.
     #[test]
-    fn a_notice_is_part_of_the_reason_and_no_reason_itself() {
+    fn notice_is_added_to_the_reason_but_does_not_block() {
         let with = |leader| Status {
             notices: vec!["node 2 belongs to another cluster".to_owned()],
             ..status(leader, true, None)

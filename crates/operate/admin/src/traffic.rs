@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_what_was_between() {
+    fn difference_of_two_snapshots_is_what_was_added() {
         let before = traffic(&[(10, 100, 100), (1, 5000, 5000)]);
         let added = traffic(&[(3, 40, 40), (7, 100, 100), (1, 9_000_000, 9_000_000)]);
         let mut after = before.clone();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn older_nodes_say_less() {
+    fn fields_missing_from_older_nodes_have_defaults() {
         let said = r#"{"applied":4,"answered":2,"answered_us":9}"#;
         let view: TrafficView = serde_json::from_str(said).unwrap();
         assert_eq!((view.applied, view.latencies.len()), (4, 0));

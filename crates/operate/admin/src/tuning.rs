@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_shown_in_the_unit_that_suits() {
+    fn quantities_are_shown_in_a_fitting_unit() {
         let mut parameter = ParameterView {
             name: "flush".to_owned(),
             unit: "ns".to_owned(),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn four_digits_are_kept() {
+    fn values_are_rounded_to_four_digits() {
         assert_eq!(short(1_234_567.0), 1_235_000.0);
         assert_eq!(short(0.001_234_56), 0.001_235);
         assert_eq!(short(0.0), 0.0);

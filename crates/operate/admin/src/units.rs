@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_spans_are_short() {
+    fn sizes_and_durations_are_abbreviated() {
         let sizes = [0, 1023, 1024, 4096, 5300, 64 << 20, 1_300_000_000, 20 << 30];
         let expected =
             ["0 B", "1023 B", "1 KiB", "4 KiB", "5.1 KiB", "64 MiB", "1.2 GiB", "20 GiB"];
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn rates_and_times_are_abbreviated() {
         let rates = [0.4, 999.0, 1234.0, 12_345.0, 1_234_567.0, 5e7].map(rate);
         assert_eq!(rates, ["0", "999", "1.2 k", "12 k", "1.2 M", "50 M"]);
         let times = [12.4, 1250.0, 45_000.0, 2_500_000.0].map(micros);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_right() {
+    fn dates_are_computed_from_unix_time() {
         assert_eq!(date(0), "1970-01-01");
         assert_eq!(date(951_782_400), "2000-02-29");
         assert_eq!(date(1_767_225_599), "2025-12-31");

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_what_changes_and_nothing_else() {
+    fn only_documented_user_requests_are_parsed() {
         let set = |role, password| Command::Set { name: "ann".to_owned(), role, password };
         let ann = |more: &str| request(&format!(r#"{{"set":{{"name":"ann"{more}}}}}"#));
         assert_eq!(ann(""), Ok(set(None, Password::Keep)));

@@ -826,7 +826,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn how_far_a_node_is_can_be_read_aloud() {
+    fn progress_is_described_in_words() {
         let view = NodeView::new(&status(), "lsm").progress.unwrap();
         let expected = "catching up: slot 8 of 15, 50 %, 2 slots/s, about 4 s left";
         assert_eq!(view.to_string(), expected);
@@ -853,7 +853,7 @@ pub(crate) mod tests {
 
     /// A deposed leader may still consider itself the leader.
     #[test]
-    fn the_leader_is_whom_the_highest_ballot_names() {
+    fn leader_is_the_one_of_the_highest_ballot() {
         let view = |node, leader, round| {
             let mut view = NodeView::new(&status(), "lsm");
             (view.node, view.leader, view.ballot.round) = (node, leader, round);

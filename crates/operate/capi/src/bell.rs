@@ -149,7 +149,7 @@ mod tests {
 
     /// The next hush clears a ring that a stalled thread writes late.
     #[test]
-    fn what_is_written_late_is_read_by_the_next_hush() {
+    fn late_write_is_cleared_by_the_next_hush() {
         let bell = Bell::new().unwrap();
         let readable = |bell: &Bell| wait_readable(&[bell.descriptor()], Some(Instant::now()));
         bell.state().readable = true;
@@ -167,7 +167,7 @@ mod tests {
     /// No ring is lost during concurrent rings and hushes: the check after a hush or the descriptor
     /// shows it.
     #[test]
-    fn no_ring_is_lost_among_hushes() {
+    fn no_ring_is_lost_during_concurrent_hushes() {
         let bell = Arc::new(Bell::new().unwrap());
         let other = Arc::clone(&bell);
         let done = Arc::new(AtomicU64::new(0));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_and_the_descriptor_follows() {
+    fn ring_wakes_the_waiter_and_makes_the_descriptor_readable() {
         let bell = Arc::new(Bell::new().unwrap());
         let readable = |bell: &Bell| wait_readable(&[bell.descriptor()], Some(Instant::now()));
         bell.hush();

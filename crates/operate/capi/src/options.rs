@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_checked_one_by_one() {
+    fn each_option_is_checked_when_it_is_set() {
         let mut options = Options::default();
         for (name, value) in [
             ("data", "folder"),

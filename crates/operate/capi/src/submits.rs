@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_gathered_until_somebody_takes_them_and_only_the_first_wakes() {
+    fn values_are_gathered_and_only_the_first_wakes_the_sender() {
         let submits = submits();
         let (first, a) = push(&submits, b"a", Teller::Event);
         let (second, b) = push(&submits, b"", Teller::Event);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_hears_it_at_once_and_the_others_when_they_look() {
+    fn blocking_calls_complete_at_once_and_events_when_dispatched() {
         let submits = submits();
         let (_, looks) = push(&submits, b"a", Teller::Event);
         let (_, waits) = push(&submits, b"b", Teller::Now);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_is_bounded_and_a_large_value_travels_alone() {
+    fn bundles_are_bounded_and_a_large_value_gets_its_own() {
         let submits = submits();
         push(&submits, b"small", Teller::Event);
         push(&submits, &vec![0; BUNDLE_BYTES * 2], Teller::Event);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_bounded_until_its_completion_is_taken() {
+    fn open_values_are_bounded_until_their_completion_is_taken() {
         let submits = submits();
         let refused = |submits: &Submits, value: &[u8]| {
             let never = Teller::Event(Box::new(|_| panic!("it was refused")));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gathered_when_it_ends_is_told_and_nothing_more_is_taken() {
+    fn close_fails_gathered_values_and_refuses_new_ones() {
         let submits = submits();
         let (_, told) = push(&submits, b"a", Teller::Event);
         let stopped = Failed::new(Code::Stopped, "closed");

@@ -59,7 +59,7 @@ mod tests {
     use crate::output::Exit;
 
     #[test]
-    fn a_list_without_a_node_that_answers_is_one_error() {
+    fn unreachable_addresses_result_in_one_error() {
         let of = |admin: &[&str]| AnyOf { admin: admin.iter().map(|&one| one.into()).collect() };
         assert_eq!(of(&["127.0.0.1:1"]).first().unwrap(), "127.0.0.1:1");
         let problem = of(&["127.0.0.1:1", "127.0.0.1:2"]).first().unwrap_err();

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_action_is_a_line() {
+    fn each_action_is_one_line() {
         let record = AuditRecord {
             at_ms: 1_700_000_000_123,
             node: 2,

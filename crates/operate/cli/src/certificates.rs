@@ -135,7 +135,7 @@ mod tests {
 
     /// Every line is listed in docs/operate/log-lines.md.
     #[test]
-    fn each_line_has_a_row_in_the_book() {
+    fn each_log_line_is_documented() {
         let book = include_str!("../../../../docs/operate/log-lines.md");
         assert_eq!(line("node", 0, 300), None);
         let lines = [
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_one_is_an_error_that_says_what_to_do() {
+    fn expired_certificate_is_logged_as_an_error_with_a_remedy() {
         let expired = line("node", 0, 99).unwrap();
         assert_eq!(expired.level, Level::ERROR);
         assert_eq!(
@@ -166,7 +166,7 @@ mod tests {
 
     /// The state is logged once a day, and at once when a certificate expires or files change.
     #[test]
-    fn it_is_said_when_it_happens_and_once_a_day() {
+    fn state_is_logged_on_change_and_once_a_day() {
         let mut told = LastLogged::default();
         let mut is_due = |state, now_s, changed| told.is_due(vec![state], now_s, changed);
         assert!(is_due(State::ExpiresSoon, 1_000_000, false));

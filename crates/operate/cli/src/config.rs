@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_named_goes_before_that_of_the_plane() {
+    fn explicit_device_overrides_that_of_the_plane() {
         let device = |flags: &[&str]| {
             let flags = [&["--data", "d"], flags].concat();
             resolve(&flags, &[]).unwrap().device
@@ -577,7 +577,7 @@ mod tests {
 
     /// Switches accept a value or none, as documented.
     #[test]
-    fn a_switch_takes_its_value_or_none() {
+    fn switches_accept_an_optional_value() {
         for (flags, expected) in [
             (&["--thrifty"][..], true),
             (&["--thrifty", "on"], true),
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_all_that_is_needed() {
+    fn data_folder_is_the_only_required_setting() {
         let config = resolve(&["--data", "d"], &[]).unwrap();
         assert_eq!(config.data, PathBuf::from("d"));
         assert_eq!(config.client, "127.0.0.1:7450");
@@ -609,7 +609,7 @@ mod tests {
     /// One setting determines all four addresses. A setting from the layer closest to the user
     /// takes precedence.
     #[test]
-    fn a_node_listens_at_one_address_with_the_usual_ports() {
+    fn listen_sets_all_addresses_with_default_ports() {
         let of = |flags: &str, variables: &[(&str, &str)]| {
             let flags: Vec<&str> = flags.split(' ').collect();
             let config = resolve(&flags, variables).unwrap();
@@ -653,7 +653,7 @@ mod tests {
 
     /// The store recorded in a folder determines the service.
     #[test]
-    fn the_service_is_a_part_of_the_store() {
+    fn store_name_implies_the_service() {
         let store = |flags: &str| {
             let flags: Vec<&str> = flags.split(' ').collect();
             resolve(&flags, &[]).map(|config| config.settings().store)
@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_snapshots_reaches_the_node() {
+    fn snapshot_settings_reach_the_node() {
         let flags = "--data d --snapshot-ratio 5 --log-max 1073741824 --transfer-limit 1000000";
         let flags: Vec<&str> = flags.split(' ').collect();
         let settings = resolve(&flags, &[]).unwrap().settings();
@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_scrubs_reaches_the_node() {
+    fn scrub_settings_reach_the_node() {
         let of = |flags: &str| {
             let flags: Vec<&str> = flags.split(' ').collect();
             let scrub = resolve(&flags, &[]).unwrap().settings().scrub;
@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_reads_reaches_the_node() {
+    fn read_settings_reach_the_node() {
         let of = |flags: &str| {
             let flags: Vec<&str> = flags.split(' ').collect();
             resolve(&flags, &[]).map(|config| {
@@ -753,7 +753,7 @@ mod tests {
     /// The installed packaging/quorate.toml sets only defaults, and every commented line in it is
     /// valid.
     #[test]
-    fn the_settings_of_packages_are_understood() {
+    fn packaged_settings_are_valid() {
         let text = include_str!("../../../../packaging/quorate.toml");
         let installed = file(text);
         let installed = installed.path().to_str().unwrap();
@@ -777,7 +777,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_beats_a_variable_beats_the_file_beats_the_default() {
+    fn precedence_is_flag_then_variable_then_file_then_default() {
         let file =
             file("heartbeat-ms = 11\nclient-timeout-ms = 111\ncommand-max = '4096'\nnode = 3\n");
         let path = file.path().to_str().unwrap();
@@ -890,7 +890,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_joins_names_whom_it_asks_and_what_it_becomes() {
+    fn join_takes_addresses_and_an_optional_role() {
         let flags = ["--data", "d", "--join", "a:1, b:2", "--node", "3"];
         let config = resolve(&flags, &[]).unwrap();
         assert_eq!(config.join, ["a:1", "b:2"]);
@@ -911,7 +911,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_lists_different_nodes_at_different_places() {
+    fn cluster_needs_distinct_nodes_and_addresses() {
         assert_eq!(parse_cluster("2=b:2, 1=a:1").map(|nodes| nodes.len()), Some(2));
         for bad in
             ["", "1", "1=a", "0=a:1", "1=a:1,1=b:1", "1=a:1,2=a:1", "1=a:0", "1=:5", "1=a b:5"]
@@ -921,7 +921,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_folder_there_is_one_clear_error() {
+    fn missing_data_folder_is_one_error() {
         let problem = resolve(&[], &[]).unwrap_err();
         assert_eq!(problem.message, "--data is missing");
         assert_eq!(problem.hint, "give --data, or set QUORATE_DATA");

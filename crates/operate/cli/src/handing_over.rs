@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_of_the_tools_are_known_wherever_they_stand() {
+    fn tool_commands_are_recognized_in_any_position() {
         let asked = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             is_for_tools(&words)

@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_told_a_place_that_leads_here() {
+    fn advertised_address_can_be_dialled_by_others() {
         let own = "10.0.0.4".parse().unwrap();
         let seen = |given: Option<&str>, bound: &str| {
             OwnPeerAddress::of(given, bound.parse().unwrap()).as_seen(own)
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_address_that_is_everywhere_is_looked_for_where_the_peers_are() {
+    fn unspecified_admin_address_takes_the_peer_host() {
         let check = |admin, peer| dialable(admin, peer).unwrap_or_default();
         assert_eq!(check("10.0.0.1:7452", "10.0.0.1:7451"), "10.0.0.1:7452");
         assert_eq!(check("0.0.0.0:7452", "n1.lan:7451"), "n1.lan:7452");
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_understood_or_refused() {
+    fn join_answer_is_parsed_or_refused() {
         let joined = understand(answer()).unwrap();
         assert_eq!((joined.node, joined.book.at), (NodeId(4), Slot(99)));
         assert_eq!(joined.founded.members.len(), 1);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_name_of_a_command_belongs_to_it() {
+    fn words_after_the_command_name_are_its_arguments() {
         for words in ["LRANGE l 0 -1", "ECHO --json", "SET --client -- -x", "GET -h --help"] {
             let line: Vec<&str> =
                 "kv --json --client h:1".split(' ').chain(words.split(' ')).collect();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_change_something_is_executed_once() {
+    fn commands_that_may_write_are_not_retried() {
         for name in ["SET", "incr", "LPUSH", "EVAL", "BLPOP", "PUBLISH", "XADD"] {
             assert!(changes(name.as_bytes()), "{name}");
         }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_has_its_own_words() {
+    fn failures_have_specific_messages_and_hints() {
         let tls = remedy(NEEDS_TLS).unwrap();
         let expired = "TLS: invalid peer certificate: certificate expired: …";
         for (text, listener, cause, hint) in [

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_understood_alone_and_for_a_part() {
+    fn log_level_may_be_global_or_for_a_module() {
         for (wanted, expected) in [
             ("", "info"),
             ("warn", "warn"),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_one_clear_error() {
+    fn invalid_log_filter_is_one_error() {
         for wanted in [
             "verbose",
             "inf",

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watchdog_of_another_process_or_none_is_none() {
+    fn watchdog_of_another_process_is_ignored() {
         let own = process::id().to_string();
         let ms = |text, process| patience(text, process).map(|patience| patience.as_millis());
         assert_eq!(ms(Some("30000000"), None), Some(30_000));

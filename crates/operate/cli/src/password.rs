@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_one_password() {
+    fn password_file_has_exactly_one_password() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("password");
         let written = |text: &str| {

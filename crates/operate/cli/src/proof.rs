@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_folder_of_certificates_is_none() {
+    fn empty_tls_folder_means_no_tls() {
         let global = |tls: &str| {
             let tls = Some(tls.to_owned());
             Global { json: None, tls, login: None, login_file: None }

@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backup_goes_into_any_store_of_its_service() {
+    fn backup_can_be_restored_into_any_store_of_its_service() {
         let other = |store, place| other_store(store, Some(place)).map_err(|no| no.message);
         assert_eq!(other("lsm", Store::Memory), Ok(Some(Store::Memory)));
         let etcd = [(Store::Lsm, Store::EtcdLsm), (Store::Memory, Store::EtcdMemory)];
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_is_found_in_what_etcdctl_wrote() {
+    fn backup_is_found_in_an_etcdctl_snapshot() {
         let mut file = tempfile::tempfile().expect("a file");
         let mut all = vec![7; 100];
         all.extend(100_u64.to_be_bytes());

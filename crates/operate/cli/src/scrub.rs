@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_read_what_was_found_and_what_becomes_of_it() {
+    fn text_lists_damage_and_its_repair() {
         let mut view = ScrubView::default();
         assert!(human(&view).contains("not been scrubbed"));
         view.begun_unix_ms = Some(1);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_read_slots_and_sizes() {
+    fn text_has_slots_and_sizes() {
         let view = SnapshotView { slot: 9, bytes: 3 << 20 };
         assert_eq!(human(view), "snapshot at slot 9, 3 MiB");
         assert_eq!(waiting(Some(view)), "taking a snapshot at slot 9: 3 MiB so far");

@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_flags_for_one_place_are_named_both() {
+    fn two_flags_with_one_address_are_both_named() {
         let check = |client, peer, admin| {
             let places = [("client", client), ("peer", peer), ("admin", admin)];
             check_places(&places).map_err(|problem| problem.message)
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_a_service_gets_no_other() {
+    fn mismatched_service_is_refused() {
         assert!(check_service(None, Store::EtcdMemory).is_ok());
         assert!(check_service(Some(Speaks::Kv), Store::Memory).is_ok());
         let refused = check_service(Some(Speaks::Kv), Store::EtcdMemory).unwrap_err();

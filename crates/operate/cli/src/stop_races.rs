@@ -47,7 +47,7 @@ fn a_signal_is_never_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
 }
 
 #[test]
-fn a_signal_while_the_node_starts_stops_it() {
+fn signal_during_the_start_stops_the_node() {
     shuttle::check_dfs(|| a_signal_is_never_lost(Stop::tell), None);
     // A faulty start that checks for a stop request and only then registers the reactor.
     let looks_first = |stop: &Stop<Reactor>, reactor: Reactor| {

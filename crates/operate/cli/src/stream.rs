@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_in_utc() {
+    fn times_are_in_utc() {
         assert_eq!(moment(0), "1970-01-01T00:00:00Z");
         assert_eq!(moment(1_700_000_000), "2023-11-14T22:13:20Z");
     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_see_what_is_kept_and_who_writes() {
+    fn json_has_retention_and_writer() {
         let info = Info {
             name: "a".to_owned(),
             id: 7,

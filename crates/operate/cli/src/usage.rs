@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_found_by_their_whole_names() {
+    fn fields_are_found_by_their_full_names() {
         let text = "VmRSSx:\t1 kB\nVmRSS:\t  12 kB\nVmHWM: x\n";
         assert_eq!(
             (field(text, "VmRSS"), field(text, "VmHWM"), field(text, "None")),

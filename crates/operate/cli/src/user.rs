@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_a_table_and_no_users_say_what_is_next() {
+    fn users_are_a_table_and_no_users_a_hint() {
         let user = |name: &str, role: &str, password| UserView {
             name: name.to_owned(),
             role: role.to_owned(),

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_has_a_unit_or_none() {
+    fn sizes_have_an_optional_unit() {
         let texts = ["0", "7B", "64 kib", "3MiB", "1PiB", "5k", "5kB", "50MB", "4g", "1tb"];
         let bytes = [0, 7, 64 << 10, 3 << 20, 1 << 50, 5000, 5000, 50_000_000, 4_000_000_000];
         let bytes = bytes.into_iter().chain([1_000_000_000_000]).map(Some);

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_of_the_cpu_is_found_or_unknown() {
+    fn cpu_model_is_parsed_or_unknown() {
         assert_eq!(cpu_model("processor: 0\nmodel name\t: Some CPU @ 2 GHz\n"), "Some CPU @ 2 GHz");
         assert_eq!(cpu_model(""), "unknown");
     }

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_to_be_done_is_blocks_of_sh_and_comments() {
+    fn steps_are_sh_blocks_and_test_comments() {
         let page = "# One\n```sh\n# said\na \\\n  b\n\nc\n```\n```\nd\n```\n## Two\n<!-- test\nkill n1\n-->\n<!-- e -->\n";
         let expected = [(5, "One", "a b"), (7, "One", "c"), (14, "Two", "kill n1")];
         let expected = expected.map(|(line, heading, text)| Step {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_receiver_says_is_a_rate() {
+    fn receiver_output_is_parsed_as_a_rate() {
         assert_eq!(rate("1000 500000000\n"), Some(2000.0));
         assert_eq!(rate("1000 500000000 7 9"), Some(2000.0));
         for bad in ["", "1000", "1000 0", "-1 5", "nothing at all"] {
@@ -195,7 +195,7 @@ mod tests {
 
     /// The format matches the syntax of `tc`.
     #[test]
-    fn a_bucket_holds_a_millisecond() {
+    fn bucket_parameters_follow_the_syntax_of_tc() {
         let bucket = |text| Lan::named(text).unwrap().bucket();
         assert_eq!(bucket("1gbit"), "rate 1000000000bit burst 125000 limit 4194304");
         assert_eq!(bucket("100mbit"), "rate 100000000bit burst 16384 limit 4194304");

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_what_the_whole_has_there() {
+    fn parts_equal_the_same_range_of_the_whole() {
         let whole = bytes(3, 0, 100);
         for from in 0..30 {
             assert_eq!(bytes(3, from, 70), whole[from as usize..from as usize + 70]);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_tell_where_they_belong() {
+    fn bytes_identify_their_writer_and_position() {
         for (writer, position) in [(0, 0), (1, 7), (2, 1 << 40), (500, 123_456_789)] {
             let some = bytes(writer, position, TELLING);
             assert_eq!(origin(&some), Some((writer, position)));

@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_wrong_with_what_is_right() {
+    fn correct_history_has_no_violation() {
         assert_eq!(judge(&history(&right())), []);
         // The split into frames does not matter.
         for first in 985..1015 {
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_nobody_are_found() {
+    fn unwritten_bytes_are_found() {
         let mut read = right();
         read[700] ^= 1;
         assert_eq!(read_kinds(&read), [ViolationKind::Unwritten]);
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fenced_writer_is_told_is_found() {
+    fn acknowledgements_to_a_fenced_writer_are_found() {
         let mut notes = history(&right());
         notes.insert(4, durable(1, 1001));
         assert_eq!(kinds(&notes)[0], ViolationKind::AfterFence);
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_end_is_found() {
+    fn bytes_after_the_end_are_found() {
         let mut notes = history(&right());
         notes.push(opened(3, 1500));
         assert_eq!(kinds(&notes), [ViolationKind::AfterEnd]);

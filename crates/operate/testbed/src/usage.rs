@@ -178,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_used_something_and_an_absent_one_nothing() {
+    fn usage_exists_for_this_process_but_not_an_absent_one() {
         assert!(Usage::of_process(std::process::id()).is_some());
         assert_eq!(Usage::of_process(u32::MAX), None);
     }
 
     #[test]
-    fn what_is_not_ours_is_foreign() {
+    fn cpu_time_of_other_processes_is_foreign() {
         let before = Machine::parse("cpu  100 0 100 800 0 0 0 0 0 0\n").unwrap();
         let after = Machine::parse("cpu  200 0 150 800 0 0 0 50 9 9\ncpu0 1\n").unwrap();
         let busy = after.busy_s - before.busy_s;

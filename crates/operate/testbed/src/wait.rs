@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_come_is_named() {
+    fn timeout_error_names_the_awaited_event() {
         let mut looks = 0;
         let met = at_most(Duration::from_secs(60), "three", || {
             looks += 1;

@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_acknowledged_or_is_unknown_is_allowed_and_nothing_else() {
+    fn only_acknowledged_or_unknown_values_are_allowed() {
         let key = Key { acknowledged: Some(5), unknown: [3, 7].into() };
         let allowed = |found| key.allows(found);
         assert!([3, 5, 7].into_iter().all(|found| allowed(Some(found))));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_says_which_write_it_is_of() {
+    fn value_contains_the_number_of_its_write() {
         let text = value(17, BUSY.once);
         assert_eq!((number("k", &text).unwrap(), text.len()), (17, BUSY.once));
         let mixed = text.replacen('r', "s", 1);

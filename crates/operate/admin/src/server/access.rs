@@ -335,7 +335,7 @@ mod tests {
 
     /// A page that is not listed requires the admin role.
     #[test]
-    fn what_changes_something_takes_an_operator_at_least() {
+    fn changes_require_the_operator_role() {
         let get = |path| needs(&Method::GET, path);
         let post = |path| needs(&Method::POST, path);
         for path in ["/health", "/ready"] {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_the_service_do_everything_or_nothing() {
+    fn service_users_have_all_rights_or_none() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let has_root: HasRoot = Box::new(|certified, login| {
             let root = match login {
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn name_and_password_are_read_as_http_has_them() {
+    fn basic_auth_credentials_are_decoded() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, HeaderValue::from_str(text).unwrap());

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_in_order_and_the_files_are_bounded() {
+    fn records_are_read_in_order_and_files_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let book = Book { folder: Some(folder.path().to_owned()), ..Book::default() };
         assert_eq!(book.read().unwrap(), []);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_attempts_are_counted_in_records_of_the_user_who_made_them() {
+    fn refused_attempts_are_counted_per_user() {
         let folder = tempfile::tempdir().unwrap();
         let mut book = Book { folder: Some(folder.path().to_owned()), ..Book::default() };
         assert!(book.may_write_refusal());

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_and_own_pages_may_change_what_foreign_pages_may_only_ask_for() {
+    fn changes_from_foreign_pages_are_refused() {
         let post = Method::POST;
         assert!(!check(&post, &[("host", "node1.example:7452")]), "a program");
         assert!(!check(&post, &[]), "an old one");

@@ -334,7 +334,7 @@ mod tests {
 
     /// A sixty-fifth client is served while sixty-four idle ones occupy all connections.
     #[test]
-    fn idle_connections_keep_nobody_out() {
+    fn new_connections_replace_idle_ones() {
         let limits = Limits { head_wait: WAIT, ..Limits::default() };
         let server = server(limits);
         let idle: Vec<_> = (0..limits.connections_max).map(|_| server.connect()).collect();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_being_answered_outlives_who_says_nothing() {
+    fn idle_connections_are_closed_before_active_ones() {
         let server = server(few());
         let asking = server.ask_slowly(1);
         let idle: Vec<_> = (0..20).map(|_| server.connect()).collect();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_does_not_come_ends_its_connection() {
+    fn connection_without_a_request_head_times_out() {
         let server = server(Limits { head_wait: Duration::from_millis(20), ..few() });
         let silent = server.connect();
         let mut hesitant = server.connect();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn no_connection_lives_for_ever() {
+    fn lifetime_of_connections_is_bounded() {
         let server = server(Limits { lifetime: Duration::from_millis(20), ..few() });
         let mut asking = server.connect();
         asking.write_all(b"GET /slow HTTP/1.0\r\n\r\n").unwrap();

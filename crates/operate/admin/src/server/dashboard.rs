@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_files_of_this_node_and_nothing_else() {
+    fn page_loads_only_files_of_this_node() {
         let (_admin, address) = admin();
         for file in files::ALL {
             let response = client::get(&address, file.path, WAIT).unwrap();
@@ -143,7 +143,7 @@ mod tests {
 
     /// The stream also works while the node starts, when operators need it most.
     #[test]
-    fn a_document_a_second_says_what_the_node_does() {
+    fn stream_sends_a_document_every_second_even_while_starting() {
         let (admin, address) = admin();
         admin.starting("waiting for the founder");
         let (head, mut stream) = watch(&address);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn watchers_are_bounded_and_who_goes_makes_room() {
+    fn watchers_are_bounded_and_leaving_frees_a_place() {
         let (admin, address) = admin();
         let mut watching: Vec<_> = (0..audience::WATCHERS_MAX).map(|_| watch(&address)).collect();
         let (head, _) = watch(&address);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_button_asks_for_one_of_few_things_and_hears_why_not() {
+    fn unknown_actions_are_refused_with_a_reason() {
         let (_admin, address) = admin();
         for (body, status, code) in [
             (r#"{"node":7,"act":{"transfer":{"to":2}}}"#, 503, "starting"),

@@ -197,7 +197,7 @@ mod tests {
     /// 409: refused in the current state; 503: nothing was done, retry later or on another node;
     /// 504: the outcome is unknown.
     #[test]
-    fn what_the_group_refuses_has_a_fitting_status() {
+    fn group_refusals_map_to_http_statuses() {
         let status =
             |code| Failure::group(GroupError::Refused(Refused::new(code, "x", "y"))).status;
         for (code, expected) in [

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_told_of_where_others_can_dial_it() {
+    fn join_needs_an_address_that_others_can_dial() {
         let reached = |listens: &str, via: &str| {
             let (listens, via) = (listens.parse().unwrap(), via.parse().unwrap());
             reached(NodeId(1), listens, via).map(|address| address.to_string())
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_understood_or_refused() {
+    fn join_request_is_parsed_or_refused() {
         let request = |nonce: &str, role: &str| JoinRequest {
             nonce: nonce.to_owned(),
             peer: "a:1".to_owned(),

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_its_state_and_its_buttons() {
+    fn page_state_and_actions_are_served() {
         let (address, board) = page();
         let host = format!("Host: {address}\r\n");
         let document = send(address, "GET", "/", &host, "");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_button_says_is_refused() {
+    fn unknown_actions_are_refused() {
         let (address, board) = page();
         for body in [
             "",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn other_pages_read_nothing_and_press_nothing() {
+    fn requests_from_other_pages_are_refused() {
         let (address, board) = page();
         let json = "Content-Type: application/json\r\n";
         let add = r#"{"ask":"add","number":1}"#;

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_a_hint() {
+    fn invalid_requests_are_refused_with_a_hint() {
         let (address, group) = (admin(), group());
         let with = |key: &str, value: Value| {
             let mut body = wish(&group);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn one_listens_at_a_time_and_tells_once_what_it_heard() {
+    fn one_listener_at_a_time_and_results_are_returned_once() {
         let (address, group) = (admin(), group());
         let (status, json) = post(&address, "", &wish(&group));
         if status == 409 && json["error"]["code"] == "no_multicast" {

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_let_everybody_in_is_named() {
+    fn disconnected_nodes_are_named_in_the_refusal() {
         let (here, away, auxiliary) =
             (peer(1, true, false), |node| peer(node, false, false), peer(4, false, true));
         assert!(check_all_connected(&[here.clone(), auxiliary.clone()]).is_ok());

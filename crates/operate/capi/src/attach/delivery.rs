@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_in_the_order_that_was_asked_for_or_not_at_all() {
+    fn values_out_of_order_are_refused() {
         let mut delivery = Delivery::default();
         assert_eq!(delivery.receive(0, 1, b"x"), Err("a value of another slot than was asked for"));
         delivery.seek(Cursor::At(5));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_said_with_other_things_or_when_it_is_much() {
+    fn consumption_is_reported_with_other_frames_or_when_large() {
         let mut delivery = Delivery::default();
         let mut bytes = Vec::new();
         delivery.seek(Cursor::At(1));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_sends_beyond_the_room_is_refused() {
+    fn values_beyond_the_window_are_refused() {
         let mut delivery = Delivery::default();
         let mut bytes = Vec::new();
         delivery.seek(Cursor::At(1));

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_of_a_bundle_is_told_its_own() {
+    fn each_value_of_a_bundle_gets_its_own_result() {
         let mut program = Program::new();
         let told = program.bundle([b"a", b"b", b"c"]);
         program.sent(1);
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_run_in_a_lost_session_is_not_asked_for_in_another() {
+    fn bundle_that_may_have_run_in_a_lost_session_is_not_repeated() {
         let mut program = Program::new();
         let (once, twice) = (program.append(b"a"), program.append(b"b"));
         program.sent(1);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_unknown_only_if_it_was_sent() {
+    fn expired_bundle_is_unknown_only_if_it_was_sent() {
         let mut program = Program::new();
         let sent = program.append(b"a");
         program.sent(1);
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn while_some_bundles_are_under_way_the_next_one_grows() {
+    fn bundles_in_flight_are_bounded_and_the_next_one_grows() {
         let mut program = Program::new();
         for _ in 0..BUNDLES_MAX {
             assert!(program.pending.has_room());

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_error_with_its_words() {
+    fn panic_becomes_an_error_with_its_message() {
         let code = guard(|| panic!("too {}", "late"));
         assert_eq!(code, Code::Panicked as c_int);
         // SAFETY: this thread makes no call of the library before the reads below.
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_with_a_zero_in_it_is_told_whole() {
+    fn text_with_a_nul_byte_is_not_truncated() {
         let code = guard(|| Err(Failed::new(Code::Refused, "a\0b")));
         assert_eq!(code, Code::Refused as c_int);
         // SAFETY: this thread makes no call of the library before the reads below.

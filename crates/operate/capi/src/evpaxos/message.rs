@@ -314,7 +314,7 @@ mod tests {
     /// Decodes bytes written according to the MessagePack specification, independently of this
     /// encoder.
     #[test]
-    fn messages_are_as_messagepack_says() {
+    fn messages_follow_the_messagepack_specification() {
         let cases: [(&[u8], Message<'_>); 6] = [
             (b"\x92\x08\xa3abc", Message::ClientValue { value: b"abc" }),
             (b"\x92\xcc\x08\xd9\x03abc", Message::ClientValue { value: b"abc" }),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_told_early() {
+    fn malformed_messages_are_refused_early() {
         let cases: [&[u8]; 9] = [
             b"\x00",
             b"\xc0",
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn all_messages_come_back() {
+    fn all_messages_round_trip() {
         let (aid, iid, ballot, value_ballot) = (1, 0x80, 0x1_0000, u32::MAX);
         let long = vec![7; 0x1_0000];
         for value in [&b""[..], &[1; 31], &[1; 32], &[1; 0xffff], &long] {

@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_and_replies_come_back() {
+    fn commands_and_replies_round_trip() {
         for command in [
             Command::Append { held_max: 7, when_full: WhenFull::ForgetOldest, value: b"" },
             Command::Append { held_max: u64::MAX, when_full: WhenFull::Refuse, value: b"\0value" },
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_one_by_one_and_are_bounded() {
+    fn values_are_parsed_one_by_one_within_their_bound() {
         let mut bytes = Vec::new();
         for value in [&b"one"[..], b"", b"three"] {
             Values::push(value, &mut bytes);

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_slots_without_gaps_and_the_trimmed_are_told() {
+    fn slots_have_no_gaps_and_trimmed_ones_are_reported() {
         let mut log = Retained::default();
         assert_eq!(log.at(0), At::Forgotten(1));
         assert_eq!(log.at(1), At::Ahead);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_bounded_as_the_command_says() {
+    fn retained_bytes_are_bounded_as_the_command_says() {
         let mut log = Retained::default();
         let two = 2 * (VALUE_OVERHEAD + 1);
         let put = |log: &mut Retained, full| bounded(log, b"x", two, full);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_is_appended_up_to_the_first_value_for_which_there_is_no_room() {
+    fn bundle_is_appended_up_to_the_first_value_that_does_not_fit() {
         let mut log = Retained::default();
         append(&mut log, b"before");
         let mut bytes = Vec::new();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_what_was_held_at_its_beginning() {
+    fn image_has_the_values_at_its_beginning() {
         let mut log = Retained::default();
         for value in [b"a", b"b", b"c", b"d"] {
             append(&mut log, value);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_makes_no_sense_is_refused() {
+    fn invalid_image_is_refused() {
         let head = |format: u8, first: u64, next: u64| {
             let mut item = vec![format];
             item.extend(first.to_le_bytes());

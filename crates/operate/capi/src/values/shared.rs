@@ -157,7 +157,7 @@ mod tests {
     use crate::values::command::{Command, WhenFull};
 
     #[test]
-    fn nothing_is_read_before_what_was_known_is_back() {
+    fn reads_wait_until_the_recovered_log_is_applied() {
         let shared = Shared::default();
         let append = Command::Append { held_max: 1000, when_full: WhenFull::Refuse, value: b"x" };
         shared.values().execute(&append.encode());

@@ -69,7 +69,7 @@ mod tests {
     use super::super::tests::resolve;
 
     #[test]
-    fn what_nodes_share_is_told_and_nothing_of_what_protects_them() {
+    fn shared_settings_are_reported_without_secrets() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().to_str().unwrap();
         let keys = folder.path().join("secret");

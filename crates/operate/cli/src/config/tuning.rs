@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_it_is_tuned_within_the_defaults() {
+    fn default_is_tuning_within_the_default_bounds() {
         assert_eq!(tuning(&[]), Tuning::new(1));
     }
 
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tuning_batch_and_window_are_what_was_given() {
+    fn without_tuning_batch_and_window_are_fixed() {
         let given = tuning(&["--tune", "off", "--batch", "2097152", "--window", "3"]);
         let setting = Setting { batch_bytes: 2 << 20, window: 3 };
         assert!(given.fixed);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn contradictory_settings_are_refused() {
         let fixes = "--batch sets a fixed value, but tuning is on";
         check_refused(&["--batch", "4096"], &[], fixes);
         let fixes = "--window sets a fixed value, but tuning is on";

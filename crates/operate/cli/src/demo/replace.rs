@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_drawn_and_summed_up() {
+    fn windows_are_drawn_and_summarized() {
         assert_eq!(rate(250, Duration::from_millis(100)), 2500);
         assert_eq!(bar(500, 1000), format!("   500 writes/s  {}", "█".repeat(20)));
         assert_eq!(slowest_and_median(vec![9, 1, 5]), (1, 5));

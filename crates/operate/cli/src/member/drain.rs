@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_who_leads() {
+    fn text_names_the_leader() {
         let drained = |leader, dry_run| Drained { node: 1, leader, priority_was: None, dry_run };
         assert_eq!(drained(Some(2), false).to_string(), "node 2 leads");
         assert_eq!(

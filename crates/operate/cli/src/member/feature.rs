@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn people_see_who_holds_it_back_and_until_when_they_may_go_back() {
+    fn text_names_blockers_and_the_limit_for_a_downgrade() {
         let text = shown(8, &["node 3 is not connected"]).to_string();
         for line in [
             "the cluster is at feature level 8\n",
@@ -162,7 +162,7 @@ mod tests {
 
     /// The field names are fixed, because scripts rely on them.
     #[test]
-    fn programs_see_the_documented_fields() {
+    fn json_has_the_documented_fields() {
         let json = serde_json::to_value(shown(8, &["why"])).unwrap();
         let expected = serde_json::json!({
             "raised": false, "node": 1, "level": 8, "supports": 9,

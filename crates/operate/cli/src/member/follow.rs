@@ -265,7 +265,7 @@ mod tests {
     /// Every era is reported once. Eras between two polls are reported as planned if the latest one
     /// is as planned.
     #[test]
-    fn eras_between_two_looks_are_told_too() {
+    fn eras_between_two_polls_are_reported() {
         let steps = vec![step(&[2, 1]), step(&[2, 2]), step(&[1, 1])];
         let output = Output { json: true };
         let mut follower = Follower::new(50, steps.clone(), 4, output);

@@ -344,7 +344,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_leader_knows_most_if_it_answers() {
+    fn leader_is_preferred_if_it_answers() {
         let views = [view(1, Some(1), 7, 90), view(2, Some(2), 8, 80)];
         let both = seen(&views);
         assert_eq!((both.leader(), both.newest().node), (Some(2), 2));
@@ -360,7 +360,7 @@ pub(super) mod tests {
 
     /// Requests that need a plan are sent to the leader. Any node handles other requests.
     #[test]
-    fn the_leader_is_asked_first_and_others_only_for_what_they_take() {
+    fn only_requests_without_a_plan_go_to_other_nodes() {
         let seen = seen(&[view(1, Some(2), 7, 90), view(3, Some(2), 7, 90)]);
         let plan = MembersRequest { promote: Some(4), ..MembersRequest::default() };
         assert_eq!(candidates(&seen, &plan), ["h:2"]);
@@ -389,7 +389,7 @@ pub(super) mod tests {
 
     /// The exit code is 3, and every address is listed with its reason.
     #[test]
-    fn nobody_there_is_an_error_at_once() {
+    fn unreachable_group_is_an_error_at_once() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let closed = listener.local_addr().unwrap().to_string();
         let mut group = Group::new(&[closed.clone(), closed.clone()]);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_a_table_with_what_is_under_way_below() {
+    fn members_are_a_table_followed_by_changes_in_progress() {
         let view = group::tests::view(1, Some(1), 1, 100);
         let listed = |node: u32, weight, joined, lag| ListedView {
             node,
@@ -195,7 +195,7 @@ removed: 3";
     }
 
     #[test]
-    fn the_last_word_says_who_may_be_switched_off() {
+    fn last_line_names_the_node_that_may_be_switched_off() {
         let mut end = Ended::underway(Some(5), Vec::new(), 9);
         assert_eq!(ended(&end, Some(2), None), "era 9");
         end.settled = Some(true);

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_replaces_the_one_before_on_a_terminal_only() {
+    fn picture_replaces_the_previous_one_only_on_a_terminal() {
         assert_eq!(framed("a\nb", false, true), "a\nb");
         assert_eq!(framed("a\nb", false, false), "\na\nb");
         let again = framed("a\nb", true, false);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_of_which_nobody_answers_is_a_picture_too() {
+    fn picture_of_an_unreachable_cluster_lists_the_reasons() {
         let reasons = ["no node answers at h:1: refused", "no node answers at h:2: refused"];
         let expected =
             "no node answers\n\nno node answers at h:1: refused\nno node answers at h:2: refused";

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_shown_as_they_are_said() {
+    fn ages_are_displayed_as_parsed() {
         for said in ["7d", "36h", "90m", "45s", "1500ms", "0ms"] {
             let Ok(Bound(Some(ms))) = parse_age(said) else {
                 panic!("{said}");

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn views_are_a_ring_and_have_numbers() {
+    fn views_cycle_and_have_numbers() {
         let at = Instant::now();
         let mut app = app(at);
         let mut seen = Vec::new();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_selected_stays_so_in_any_order() {
+    fn selection_survives_sorting() {
         let at = Instant::now();
         let mut app = app(at);
         assert_eq!(app.selected(&order(&app, at)), Some(1));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_keeps_what_was_seen_and_the_watch_goes_on() {
+    fn pause_freezes_the_display_but_not_the_polling() {
         let at = Instant::now();
         let mut app = app(at);
         app.wish(Action::Pause, at);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_moved_as_far_as_there_are_any() {
+    fn scrolling_stops_at_the_last_line() {
         let at = Instant::now();
         let mut app = app(at);
         app.wish(Action::Show(View::Tuning), at);

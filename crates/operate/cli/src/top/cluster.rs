@@ -237,7 +237,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn who_is_silent_is_stale_after_a_while_and_what_it_said_keeps_its_age() {
+    fn silent_node_becomes_stale_and_its_status_has_an_age() {
         let at = Instant::now();
         let mut cluster = fixtures::cluster(at, Some);
         let later = at + 3 * SECOND;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fallen_leader_that_believes_in_itself_is_not_believed() {
+    fn deposed_leader_is_not_shown_as_the_leader() {
         let at = Instant::now();
         let cluster = fixtures::cluster(at, |mut view| {
             if view.node != 1 {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_whom_nothing_was_heard_are_there_and_who_left_is_not() {
+    fn silent_members_are_listed_and_removed_ones_are_not() {
         let at = Instant::now();
         let mut cluster = Cluster::new(SECOND);
         let mut view = fixtures::view(1);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_nobody_is_named_until_somebody_is_there() {
+    fn unidentified_address_is_listed_until_a_node_answers() {
         let at = Instant::now();
         let mut cluster = Cluster::new(SECOND);
         let gone = Answer::Unreachable { node: None, error: "refused\x1b[2J".to_owned() };
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_of_nodes_takes_bounded_room() {
+    fn memory_for_many_nodes_is_bounded() {
         let at = Instant::now();
         let mut cluster = Cluster::new(SECOND);
         for node in 1..1000 {

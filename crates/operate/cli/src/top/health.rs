@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn three_of_three_bear_a_failure() {
+    fn three_of_three_survive_a_failure() {
         check(Some, (Severity::Good, "serves"), &[]);
     }
 
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_three_writes_nothing() {
+    fn one_of_three_has_lost_the_quorum() {
         let title = "Quorum lost: 1 of 2 needed votes available. Nothing is written.";
         let banner = check(without(&[1, 3]), (Severity::Bad, "no quorum"), &[title]).swap_remove(0);
         assert!(banner.what.starts_with("Restart nodes 1 and 3 ("), "{}", banner.what);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_forgotten_its_votes_does_not_vote_and_errors_are_said() {
+    fn node_without_votes_does_not_count_and_its_error_is_shown() {
         let forgot = |mut view: NodeView| {
             if view.node == 3 {
                 view.role = "learner".to_owned();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_two_clusters_are_told_apart() {
+    fn nodes_of_two_clusters_cause_a_warning() {
         let other = |mut view: NodeView| {
             if view.node == 3 {
                 view.cluster = "cd".to_owned();
@@ -315,7 +315,7 @@ mod tests {
 
     /// Nodes that do not respond to this program do not imply a lost quorum.
     #[test]
-    fn nobody_who_answers_is_no_verdict_on_the_quorum() {
+    fn no_answer_does_not_imply_a_lost_quorum() {
         let at = Instant::now();
         let cluster = cluster(at, Some);
         let later = at + Duration::from_secs(75);

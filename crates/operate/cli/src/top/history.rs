@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_what_was_added_between_two_looks() {
+    fn rates_are_increases_between_two_polls() {
         let mut watched = Watched::new();
         assert_eq!(watched.history.samples[0].commands, None);
         let sample = watched.look(2, busy(400));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_another_one_and_a_late_answer_say_nothing() {
+    fn restarted_process_and_stale_response_add_no_rate() {
         let mut watched = Watched::new();
         watched.look(1, busy(400));
         // The same responses again: the known rates stay.
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_is_told_once() {
+    fn events_are_reported_once() {
         let mut watched = Watched::new();
         watched.look(1, Some);
         assert_eq!(watched.events(), [""; 0]);

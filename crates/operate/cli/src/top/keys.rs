@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_ask_for_what_the_help_says() {
+    fn keys_trigger_the_documented_actions() {
         let press = |code, with| wish(&Event::Key(KeyEvent::new(code, with)));
         let (plain, control) = (KeyModifiers::NONE, KeyModifiers::CONTROL);
         for (code, with, expected) in [

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_leads_to_all_members() {
+    fn all_members_are_found_from_one_address() {
         let mut places = Places::new(&["h:1".to_owned(), "h:1".to_owned()]);
         assert_eq!(addresses(&places.take_due(false)), ["h:1"]);
         // No node has two requests in flight.
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_one_place_and_a_given_one_is_preferred() {
+    fn node_has_one_address_preferably_the_given_one() {
         let mut places = Places::new(&["h:1".to_owned(), "h:2".to_owned()]);
         places.take_due(false);
         places.heard("h:1", says(1));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_keeps_its_name_and_who_left_is_asked_no_more() {
+    fn silent_node_keeps_its_id_and_removed_ones_are_not_polled() {
         let mut places = Places::new(&["h:1".to_owned()]);
         places.take_due(false);
         places.heard("h:1", says(1));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_list_of_members_starts_no_flood() {
+    fn hostile_member_list_does_not_flood_addresses() {
         let mut places = Places::new(&["h:1".to_owned()]);
         let mut many = view(1);
         let member = many.members[1].clone();

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_would_obey_is_kept() {
+    fn control_characters_are_removed() {
         let hostile = "a\x1b[2J\x07b\r\nc\u{9b}31md\u{202e}e\u{200b}\u{301}f\u{7f}\u{2028}";
         let text = clean(hostile);
         assert_eq!(text, "a\u{fffd}[2J\u{fffd}b  c\u{fffd}31mdef\u{fffd} ");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_documents_are_cleaned() {
+    fn control_characters_in_documents_are_removed() {
         let document = (vec!["\x1b]0;t\x07".to_owned(); 1000], Some("\n".to_owned()), 7);
         let (list, text, number) = cleaned(&document).unwrap();
         assert_eq!((list.len(), text.as_deref(), number), (256, Some(" "), 7));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_takes_the_cells_that_it_is_given() {
+    fn text_is_cut_or_padded_to_its_width() {
         assert_eq!(cut("abc", 3), "abc");
         assert_eq!(cut("abcd", 3), "ab…");
         assert_eq!((cut("abcd", 1), cut("abcd", 0)), ("…".into(), "".into()));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_kept_together_where_that_is_possible() {
+    fn wrapping_keeps_words_together_if_possible() {
         assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
         assert_eq!(wrapped("one  two", 7), ["one two"]);
         assert_eq!(wrapped("a 123456789 b", 4), ["a", "1234", "5678", "9 b"]);

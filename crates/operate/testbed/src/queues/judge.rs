@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_without_faults_is_taken() {
+    fn correct_history_is_accepted() {
         let sum = Sum { pushed: 3, taken: 2, left: 1, gone: 0 };
         assert_eq!(history().judge(), Ok(sum));
         // An unanswered push may have taken effect.
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_away_with_a_client_may_be_missing_and_nothing_else() {
+    fn only_elements_of_unanswered_takes_may_be_missing() {
         let mut history = history();
         history.takes.pop();
         assert!(history.judge().unwrap_err().contains("are lost"));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_one_does_not_come_out_first() {
+    fn elements_taken_out_of_order_are_detected() {
         let mut history = history();
         history.takes = vec![take("b", 0, 54), take("a", 55, 61)];
         assert!(history.judge().unwrap_err().contains("came out first"));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_refused() {
+    fn falsified_histories_are_refused() {
         for lie in Falsification::ALL {
             let told = lie.told_in(&history()).unwrap();
             assert!(told.judge().is_err(), "{lie:?}");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_out_that_was_not_in() {
+    fn elements_taken_before_their_push_are_detected() {
         let mut early = history();
         early.takes.push(take("c", 0, 4));
         assert!(early.judge().unwrap_err().contains("before it was pushed"));

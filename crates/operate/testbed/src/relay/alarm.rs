@@ -75,7 +75,7 @@ mod tests {
 
     /// A wait never ends early. How late it ends depends on the machine's load.
     #[test]
-    fn a_wait_ends_and_is_not_an_event() {
+    fn timeout_ends_the_wait_without_an_event() {
         let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
         let alarm = Alarm::join(&epoll).unwrap();
         let mut events = Vec::with_capacity(4);

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_alone_takes_its_sending_and_the_delay() {
+    fn single_packet_takes_transmission_time_plus_delay() {
         let mut link = Link::new(law(3000));
         assert_eq!(link.take(7 * MS, 1500), Some(7 * MS + 1_200_000 + 50 * MS));
         // The link is idle again; the first packet has been sent.
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_wait_for_those_before_them() {
+    fn packets_wait_for_earlier_ones() {
         let mut link = Link::new(law(1_000_000));
         let arrivals: Vec<_> = (0..4).map(|_| link.take(0, 1500).unwrap()).collect();
         let sent: Vec<_> = arrivals.iter().map(|at| at - 50 * MS).collect();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_exact_over_a_minute_of_any_packets() {
+    fn rate_is_exact_over_a_minute_for_any_packet_sizes() {
         let mut link = Link::new(law(60_000));
         let (mut now, mut bytes, mut last, mut number) = (0, 0_u64, 0, 0_u64);
         while now < 60 * SECOND {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_the_queue_full_is_dropped_and_nothing_else() {
+    fn only_packets_that_exceed_the_queue_are_dropped() {
         let mut link = Link::new(law(3000));
         assert!(link.take(0, 1500).is_some() && link.take(0, 1500).is_some());
         assert_eq!(link.take(0, 1), None);

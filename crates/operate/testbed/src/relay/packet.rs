@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_destination_is_found_or_the_packet_is_not_for_us() {
+    fn only_ipv4_packets_have_a_destination() {
         let mut packet = vec![0; 40];
         packet[0] = 0x45;
         packet[16..20].copy_from_slice(&[10, 0, 0, 3]);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_arrives_where_it_should_and_when() {
+    fn packet_arrives_at_its_destination_after_the_delay() {
         let mut wire = wire();
         wire.enter(0, 0, 2, &[7; 1250]);
         assert_eq!(wire.next_at(), Some(51 * MS));

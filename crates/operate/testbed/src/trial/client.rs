@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_tell_the_outcome() {
+    fn error_replies_map_to_outcomes() {
         let error = |text: &str| outcome(Reply::Error(text.to_owned()));
         assert_eq!(error("NOQUORUM no leader"), Outcome::Refused);
         assert_eq!(error("BUSY"), Outcome::Refused);

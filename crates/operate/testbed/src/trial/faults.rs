@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_comes_in_the_first_steps() {
+    fn every_fault_occurs_in_the_first_steps() {
         let mut plan = Plan::new(true, true, 1);
         let steps: Vec<Step> = (0..14).map(|_| plan.draw()).collect();
         for harm in DURABLE {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_taken_away_first() {
+    fn device_faults_come_first() {
         let mut plan = Plan::new(true, true, 1);
         plan.with_devices(true);
         let steps: Vec<Step> = (0..4).map(|_| plan.draw()).collect();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_read_as_they_are_shown() {
+    fn displayed_steps_are_parsed_back() {
         for text in ["KillAll", "OneLink", "UnplugLeader", "EveryLink + PauseTwo"] {
             assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
         }
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn ruptures_cut_what_they_say() {
+    fn ruptures_cut_the_named_links() {
         let roles = Roles { leader: 2, followers: vec![3, 1] };
         assert_eq!(roles.lost(Rupture::MuteLeader), [(2, 3), (2, 1)]);
         assert_eq!(roles.lost(Rupture::DeafenLeader), [(3, 2), (1, 2)]);

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lie_comes_after_everything_else() {
+    fn falsified_operations_come_last() {
         let write = |value: &str, call| Operation {
             client: 1,
             key: "k".to_owned(),

@@ -459,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_button_says_one_of_few_things() {
+    fn unknown_button_requests_are_refused() {
         let read = |text| serde_json::from_str::<Ask>(text);
         let (part, node) = (Part::Device, 1);
         for (text, ask) in [
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_writers_and_long_ones_are_refused() {
+    fn keys_of_writers_and_long_keys_are_refused() {
         assert_eq!(check("a", ""), Ok(()));
         assert_eq!(check(&"k".repeat(100), &"v".repeat(1000)), Ok(()));
         let (long_key, long_value) = ("k".repeat(101), "v".repeat(1001));

@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minute_is_kept_in_windows() {
+    fn windows_cover_the_last_minute() {
         let mut windows = Windows::default();
         for time in [30, 10, 20] {
             windows.push(0, time);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_value_is_a_loss_and_a_doubtful_one_is_not() {
+    fn older_value_is_a_loss_unless_it_was_in_doubt() {
         let seen = Observations::new(2);
         seen.acknowledge(1, 70, 0);
         assert_eq!(seen.acknowledged(), 1);
@@ -441,7 +441,7 @@ mod tests {
     /// An interruption lasts from the start of the failure to the first acknowledgement of a write
     /// sent after it.
     #[test]
-    fn what_was_sent_before_a_failure_says_nothing_of_it() {
+    fn interruption_ends_with_a_write_sent_after_the_failure() {
         let seen = Observations::new(1);
         assert_eq!(seen.while_failing(|| 7), 7);
         let failure = Failure { from_us: 0, done_us: 1000, first_us: None };

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_works_can_fail_and_only_what_failed_comes_back() {
+    fn only_working_parts_fail_and_only_failed_ones_are_restored() {
         let up = Works { node: true, device: Some(true), interface: None };
         let down = Works { node: false, ..up };
         let off = Works { device: Some(false), ..up };

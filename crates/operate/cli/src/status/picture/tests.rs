@@ -112,7 +112,7 @@ fn busy() -> (ClusterView, Rates, PlanInProgressView) {
 }
 
 #[test]
-fn what_is_under_way_is_seen_at_a_glance() {
+fn picture_shows_changes_in_progress() {
     let (cluster, rates, steps) = busy();
     let mut picture =
         Picture { cluster: &cluster, rates: &rates, steps: Some(&steps), colours: false };
@@ -149,7 +149,7 @@ plan 88: remove node 5
 
 /// Colours add only control sequences and leave the text unchanged.
 #[test]
-fn colours_change_nothing_else() {
+fn colours_do_not_change_the_text() {
     let (cluster, rates, steps) = busy();
     let mut picture =
         Picture { cluster: &cluster, rates: &rates, steps: Some(&steps), colours: true };
@@ -177,7 +177,7 @@ fn an_auxiliary_that_is_needed_looks_different() {
 
 /// A cluster without decisions, bytes or leader can be drawn.
 #[test]
-fn nothing_at_all_can_be_drawn() {
+fn empty_cluster_can_be_drawn() {
     let mut lone = view(1, 0);
     (lone.log_start, lone.log_bytes, lone.leader) = (0, 0, None);
     lone.role = "candidate".to_owned();
@@ -199,7 +199,7 @@ cluster ab (durable, store lsm, era 4): no leader
 }
 
 #[test]
-fn seven_nodes_that_are_all_gone_have_a_line_each() {
+fn unreachable_nodes_have_a_line_each() {
     let gone = (1..=7).map(|node| Answer::Unreachable {
         node: (node != 7).then_some(node),
         error: format!("no node answers at h:{node}: refused"),
@@ -248,7 +248,7 @@ fn a_bar_is_full_and_empty_only_at_its_ends() {
 
 /// Counters restart at zero after a restart or a change of leader.
 #[test]
-fn a_counter_that_goes_back_is_another_ones() {
+fn decreased_counters_start_a_new_rate() {
     let look = |leader: u32, applied: u64, sent: u64| {
         let mut views = vec![view(1, applied), view(2, applied)];
         for view in &mut views {

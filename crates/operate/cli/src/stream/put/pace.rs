@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_cost_their_time_and_pauses_save_none() {
+    fn rate_limit_does_not_accumulate_credit_in_pauses() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut pace = Pace { bytes_per_second: Some(1000), due: start };

@@ -94,7 +94,7 @@ mod tests {
     use super::{super::super::fixtures, *};
 
     #[test]
-    fn a_strip_shows_who_led_for_how_long() {
+    fn strip_shows_leaders_and_their_durations() {
         let view = fixtures::view(1);
         let reigns: Vec<_> =
             view.reigns.iter().map(|reign| (*reign, Duration::from_millis(reign.ago_ms))).collect();

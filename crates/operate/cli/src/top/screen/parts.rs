@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_less_use_go_where_there_is_no_room() {
+    fn less_important_columns_are_dropped_if_space_is_short() {
         let columns = [column("node", 0), column("slots", 2), column("log", 1), column("no", 1)];
         let row = |cells: [&str; 4]| Row {
             cells: cells.map(|cell| (cell.to_owned(), Style::new())).to_vec(),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_ends_with_what_is_new_and_shows_gaps() {
+    fn chart_ends_with_the_newest_sample_and_shows_gaps() {
         let values = [Some(9.0), Some(1.0), None, Some(2.0), Some(4.0)];
         let style = Style::new();
         assert_eq!(texts(&chart(&values, 4, 1, style)), ["▂ ▄█"]);

@@ -108,7 +108,7 @@ fn assert_nowhere(lines: &[String], part: &str) {
 }
 
 #[test]
-fn a_healthy_cluster_is_seen_at_every_size() {
+fn healthy_cluster_is_shown_at_every_size() {
     let mut screen = Screen::new(Some);
     for size in SIZES {
         let lines = screen.seen(size);
@@ -145,7 +145,7 @@ fn a_healthy_cluster_is_seen_at_every_size() {
 }
 
 #[test]
-fn the_banner_says_what_to_do_one_failure_before_standstill() {
+fn banner_says_what_to_do_before_quorum_loss() {
     let cut = |gone: &'static [u32]| {
         move |mut view: NodeView| {
             for member in &mut view.members {
@@ -172,7 +172,7 @@ fn the_banner_says_what_to_do_one_failure_before_standstill() {
 }
 
 #[test]
-fn what_is_old_has_its_age() {
+fn stale_status_is_shown_with_its_age() {
     let mut screen = Screen::new(|view| (view.node != 3).then_some(view));
     // Two nodes still respond.
     screen.at += 10 * SECOND;
@@ -194,7 +194,7 @@ fn what_is_old_has_its_age() {
 }
 
 #[test]
-fn nobody_who_answers_is_shown_and_nothing_ends() {
+fn missing_answers_are_shown_without_ending() {
     let mut screen = Screen::new(Some);
     screen.app = App::new(SECOND);
     for size in SIZES {
@@ -213,7 +213,7 @@ fn nobody_who_answers_is_shown_and_nothing_ends() {
 }
 
 #[test]
-fn every_view_has_its_own_and_one_node_has_everything() {
+fn each_view_shows_its_data_and_details_show_all() {
     let mut screen = Screen::new(|mut view| {
         view.streams = StreamsView {
             count: 4,
@@ -296,7 +296,7 @@ fn every_view_has_its_own_and_one_node_has_everything() {
 }
 
 #[test]
-fn what_does_not_fit_says_so() {
+fn truncated_content_is_marked() {
     let mut screen = Screen::new(Some);
     let lines = screen.seen(SMALL);
     assert_line(&lines, &["▼ ", "more lines"]);
@@ -336,7 +336,7 @@ fn a_table_that_is_too_long_moves_with_the_selection() {
 }
 
 #[test]
-fn nothing_is_told_by_colour_alone() {
+fn no_information_is_shown_by_colour_alone() {
     let mut screen = Screen::new(|view| (view.node != 3).then_some(view));
     for view in View::ALL {
         screen.wish(Action::Show(view));
@@ -349,7 +349,7 @@ fn nothing_is_told_by_colour_alone() {
 }
 
 #[test]
-fn a_pause_is_seen() {
+fn pause_is_shown() {
     let mut screen = Screen::new(Some);
     screen.wish(Action::Pause);
     screen.at += 7 * SECOND;
