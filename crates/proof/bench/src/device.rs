@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_node_took_instead_is_not_what_was_asked_for() {
+    fn device_name_must_match_the_requested_kind() {
         assert_eq!(
             Device::ALL.map(|device| device.is("packet")),
             [false, true, false, false, false]

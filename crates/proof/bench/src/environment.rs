@@ -56,14 +56,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_names_all_that_it_should() {
+    fn environment_has_the_kernel_and_cpus() {
         let environment = Environment::now();
         assert!(environment.kernel.starts_with("Linux "), "{environment:?}");
         assert!(environment.cpus > 0);
     }
 
     #[test]
-    fn a_commit_that_nobody_noted_is_null_and_unknown() {
+    fn missing_commit_is_null_in_json_and_unknown_in_text() {
         let [known, unknown] = [Commit(Some("abc+changes".to_owned())), Commit(None)];
         assert_eq!(
             (known.to_string(), unknown.to_string()),

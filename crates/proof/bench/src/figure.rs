@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_four_digits() {
+    fn figures_are_rounded_to_four_digits() {
         for (figure, wanted) in [
             (0.0, 0.0),
             (f64::NAN, 0.0),

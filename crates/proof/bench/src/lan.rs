@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_datagram_says_whose_it_is() {
+    fn datagram_head_has_sender_and_number() {
         let mut datagram = vec![0x51; DATAGRAM_BYTES];
         datagram[..HEAD_BYTES].copy_from_slice(&head(3, u64::MAX - 1));
         assert_eq!(read_head(&datagram), Some((3, u64::MAX - 1)));

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_of_the_turns_that_worked_for_a_command_are_its_hops() {
+    fn hops_are_stamps_of_the_turns_that_served_the_command() {
         let leader = "10000 woke -, 12000 command -, 13000 proposed 0, 14000 recorded 0, 15000 sending -, \
                       30000 woke -, 31000 frame -, 32000 decided 0, 33000 replying -, 40000 woke -, 41000 frame -";
         // The decision of the previous command arrives in a turn of its own and does not count for
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_of_its_own_write_is_a_hop_of_a_command() {
+    fn only_the_end_of_its_own_write_is_a_hop() {
         let leader = "1000 woke -, 2000 written 1, 10000 woke -, 12000 recorded 0, 15000 writing 0, 30000 woke -, \
                       31000 written 0, 40000 woke -, 41000 decided 0";
         let life = life(&commands(), &[("leader".to_owned(), moved(leader, 9))]).unwrap();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rare_is_left_out_and_without_stamps_there_is_no_life() {
+    fn rare_hops_are_omitted_and_missing_stamps_yield_none() {
         let often = moved("10000 woke -, 13000 proposed 0", 9);
         let rare = stamps("114000 writing 5, 115000 written 1");
         let mut all = often.clone();

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_of_this_process_is_found() {
+    fn listener_of_this_process_is_found() {
         let own = std::process::id();
         for at in ["127.0.0.1:0", "0.0.0.0:0"] {
             let listener = TcpListener::bind(at).unwrap();
@@ -92,13 +92,13 @@ mod tests {
     /// An address on another machine is recognized as such. The test's address is in 192.0.2.0/24,
     /// which is reserved for documentation.
     #[test]
-    fn another_machine_is_elsewhere() {
+    fn address_of_another_machine_is_elsewhere() {
         let address = SocketAddr::from(([192, 0, 2, 1], 7450));
         assert_eq!(place(address), Place::Elsewhere);
     }
 
     #[test]
-    fn the_table_is_not_trusted() {
+    fn malformed_socket_tables_have_no_inode() {
         let address = SocketAddr::from(([127, 0, 0, 1], 80));
         for table in ["", "x", "head\n0: 0100007F:0050", "head\n 0: 0100007F:0050 0:0 0A"] {
             assert_eq!(inode(table, address), None, "{table:?}");

@@ -498,7 +498,7 @@ mod tests {
     /// The ceiling of delivery is compared with the slowest node, even if clients see a higher
     /// rate.
     #[test]
-    fn the_slowest_node_stands_beside_the_ceiling_of_delivery() {
+    fn slowest_node_is_compared_with_the_delivery_ceiling() {
         let delivering = |per_second| {
             let delivered_per_s = Some(per_second);
             Repetition { delivered_per_s, ..repetition(1000, 100) }
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_batch_and_window_belong_to_the_load() {
+    fn fixed_batch_and_window_are_part_of_the_load() {
         let mut fixed = setting();
         fixed.batching = Some(Batching { batch_bytes: 8192, window: 5 });
         let row = Row::new(&fixed, &environment(), &[repetition(1, 1)]).unwrap();
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_a_lost_reply_or_a_late_generator_is_no_result_and_says_so() {
+    fn errors_lost_replies_and_late_generators_invalidate_a_row() {
         let spoil: [fn(&mut Samples); 4] = [
             |samples| samples.errors = 1,
             |samples| samples.lost = 1,
@@ -576,21 +576,21 @@ mod tests {
     }
 
     #[test]
-    fn an_objection_is_no_result() {
+    fn row_with_an_objection_is_invalid() {
         let mut row = Row::new(&setting(), &environment(), &[repetition(800, 1)]).unwrap();
         row.object("1 of 2 repetitions".to_owned());
         assert_eq!((row.valid, row.why_not), (false, vec!["1 of 2 repetitions".to_owned()]));
     }
 
     #[test]
-    fn a_ceiling_gives_a_ratio() {
+    fn ceiling_yields_a_ratio() {
         let mut row = Row::new(&setting(), &environment(), &[repetition(800, 1)]).unwrap();
         row.set_ceiling(1000.0);
         assert_eq!(row.ratio_to_ceiling, Some(0.8));
     }
 
     #[test]
-    fn the_fixed_keys_come_first_and_in_their_order() {
+    fn fixed_keys_come_first_and_in_order() {
         let row = Row::new(&setting(), &environment(), &[repetition(1, 1)]).unwrap();
         let json = serde_json::to_string(&row).unwrap();
         let places: Vec<_> =

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_between_moments_is_of_whole_bars() {
+    fn rate_between_two_times_uses_whole_buckets() {
         let samples = Samples { over_time: vec![9, 1, 2, 3, 9], ..Samples::default() };
         let bars = |from, to| samples.bars_between(from * BUCKET / 10, to * BUCKET / 10);
         assert_eq!(bars(5, 45), [1, 2, 3]);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_gap_since_a_moment_is_known_for_every_moment() {
+    fn longest_gap_is_known_after_every_time() {
         // The gaps are 10, 50, 5, 30, 30 and 1 long.
         let ends = [10, 60, 65, 95, 95, 125, 126];
         let mut gaps = Gaps::default();

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_kept_to_the_command_however_odd_it_is() {
+    fn any_rate_is_met_to_the_exact_command() {
         for rate in [1, 3, 997, 49_999, 50_001, 333_333, 2_000_000] {
             let mut schedule = Schedule::new(7, rate);
             let seconds = 3;
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_due_before_its_time() {
+    fn commands_are_not_due_early() {
         let mut schedule = Schedule::new(0, 1000);
         assert_eq!(schedule.take(0), Some(0));
         assert_eq!(schedule.take(999_999), None);

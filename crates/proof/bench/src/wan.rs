@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn profiles_are_found_by_name_and_say_what_they_are() {
+    fn profiles_have_names_and_descriptions() {
         assert_eq!(Profile::named("jpaxos"), Some(Profile::JPAXOS));
         assert_eq!(Profile::named("half"), Some(Profile::HALF));
         assert_eq!(Profile::named("moon"), None);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_passes_through_a_pipe() {
+    fn measurement_round_trips_as_text() {
         let measured = Measured { round_trip_us: 100_123.5, bytes_per_s: 1.2e6 };
         assert_eq!(Measured::parse(&measured.to_string()), Some(measured));
         for bad in ["", "1", "x 2", "1 nan", "0 1", "-1 5"] {

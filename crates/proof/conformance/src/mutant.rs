@@ -342,7 +342,7 @@ mod tests {
 
     /// Checks that every mutant applies. `cargo xtask mutants` checks that each is found.
     #[test]
-    fn every_mutant_has_its_place() {
+    fn every_mutant_applies_to_its_source() {
         let mutants = all().unwrap();
         for target in
             [MutantTarget::P4, MutantTarget::Rtl, MutantTarget::Xdp, MutantTarget::Reference]
@@ -372,7 +372,7 @@ mod tests {
 
     /// All mutants of the P4 programs are found, which needs no compiler.
     #[test]
-    fn every_mutant_of_a_switch_is_found() {
+    fn every_mutant_of_the_p4_programs_is_found() {
         for mutant in all().unwrap().iter().filter(|mutant| mutant.target == MutantTarget::P4) {
             let found = mutant.judge_p4(false).unwrap();
             assert!(found.is_some(), "{} is not found", mutant.name);

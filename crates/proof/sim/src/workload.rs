@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_was_not_attached_asks_again() {
+    fn client_that_was_not_attached_registers_again() {
         let (mut client, mut books) = reconnected(1);
         client.receive_bytes(REFUSED, &mut books).unwrap();
         while client.is_waiting() {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_was_not_attached_may_hear_that_it_has_no_session() {
+    fn only_an_unattached_client_may_get_no_session() {
         for (attached, heard) in [
             (&b"+OK\r\n"[..], UNATTACHED),
             (b"+OK\r\n", EXPIRED),

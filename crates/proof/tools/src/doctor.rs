@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_and_interfaces_are_checked_before_anything_is_done() {
+    fn invalid_groups_and_interfaces_are_refused_first() {
         assert!(group_argument(GROUP).is_ok());
         for bad in ["10.0.0.1:7", "239.1.2.3", "224.0.0.1:7", ""] {
             assert!(group_argument(bad).is_err(), "{bad}");

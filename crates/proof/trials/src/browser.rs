@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_come_as_base64() {
+    fn base64_is_decoded() {
         for (text, bytes) in [
             ("", &b""[..]),
             ("TQ==", b"M"),

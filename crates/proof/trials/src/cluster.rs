@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_are_understood() {
+    fn arguments_are_parsed() {
         let all =
             |rounds, seed| Wish { rounds, seed, only: None, plane: None, device: None, part: None };
         assert_eq!(parse(&[]).unwrap(), all(3, None));

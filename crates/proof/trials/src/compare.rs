@@ -297,7 +297,7 @@ mod tests {
     use super::{systems::SYSTEMS, *};
 
     #[test]
-    fn flags_are_understood() {
+    fn flags_are_parsed() {
         let wish = parse(&["--only", "etcd,redis", "--duration", "500ms", "--repeat", "3"]);
         let wish = wish.unwrap();
         assert_eq!(wish.only, ["etcd", "redis"]);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_for_programs_goes_where_it_was_asked_for() {
+    fn json_report_goes_to_the_requested_destination() {
         let json = |words: &[&str]| parse(words).unwrap().json;
         let file = Some(Json::File("r.json".into()));
         assert_eq!(json(&["--quick"]), None);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_asked_at_half_of_each_system_beside_it() {
+    fn own_system_runs_at_half_the_rate_of_each_comparable_one() {
         let mut results = Results::default();
         for (system, per_second) in [("etcd", 9000.0), ("redis", 50_000.0)] {
             results.trials.push(Trial {

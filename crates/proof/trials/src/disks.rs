@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_are_understood() {
+    fn arguments_are_parsed() {
         let wish = parse(&["2", "--seed", "7", "--only", "log+torn", "--json"]).unwrap();
         let wanted =
             Wish { rounds: 2, seed: 7, kind: Some("log"), fault: Some(Fault::Torn), json: true };

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_from_what_the_kernel_says() {
+    fn sizes_are_parsed_from_proc_status() {
         assert_eq!(size_in("VmPeak: 9 kB\nVmRSS:\t    2048 kB\n", "VmRSS"), Some(2 << 20));
         assert_eq!(size_in("VmPeak: 9 kB\n", "VmRSS"), None);
     }

@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_without_its_tag_is_found_in_the_changelog() {
+    fn commit_of_an_untagged_release_is_found_in_the_changelog() {
         let changelog =
             "## Unreleased\n\n## 0.2.0 (2026-11-28, a1881cf76c)\n\n## 0.1.0 (2026-01-01)";
         assert_eq!(noted(changelog, "v0.2.0"), Some("a1881cf76c"));

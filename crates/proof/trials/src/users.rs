@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cargo_names_test_programs() {
+    fn test_programs_are_parsed_from_cargo_output() {
         let line = |id: &str| {
             format!(
                 r#"{{"reason":"compiler-artifact","package_id":"{id}","manifest_path":"/w/net/Cargo.toml","target":{{"name":"suite"}},"profile":{{"test":true}},"executable":"/t/suite-1"}}"#

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_what_its_manifest_says_and_no_secret() {
+    fn bundle_matches_its_manifest_and_has_no_secret() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("node 1.log");
         let plane = "0123456789abcdef".repeat(4);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_its_owners_and_nothing_is_written_over() {
+    fn bundle_is_private_and_overwrites_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("b.tar.gz");
         let tree = Tree::of(&[]);
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_end_is_not_waited_for() {
+    fn program_that_does_not_end_is_abandoned() {
         let wait = Duration::from_secs(20);
         let said = said_by(Command::new("sh").args(["-c", "echo hello"]), wait);
         assert_eq!(said, Ok(b"hello\n".to_vec()));

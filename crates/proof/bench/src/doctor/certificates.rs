@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_of_a_node_is_looked_at() {
+    fn each_certificate_file_of_a_node_is_checked() {
         let (_folder, own) = made(10);
         let examined = of_folder(&own);
         let names: Vec<_> = examined.findings.iter().map(|finding| &*finding.name).collect();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_read_or_does_not_fit_is_told() {
+    fn readable_keys_and_mismatched_certificates_are_reported() {
         let (folder, own) = made(400);
         let key = own.join("node.key");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_and_an_empty_folder() {
+    fn client_folder_is_checked_and_an_empty_one_fails() {
         let (folder, _) = made(400);
         let authority = folder.path().join("authority");
         let client = authority::client(&authority, "ann", 400, false).unwrap();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_certificate_is_told_in_time() {
+    fn expiry_of_a_certificate_is_reported_in_time() {
         let day = 24 * 3600;
         let lasts =
             |from: i64, to: i64| Validity { begins_unix_s: from * day, ends_unix_s: to * day };

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_all_is_well() {
+    fn no_cgroup_limit_is_ok() {
         let max = [
             ("memory.max", "max"),
             ("a.slice/cpu.max", "max 100000"),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_of_all_groups_counts() {
+    fn tightest_limit_of_all_groups_counts() {
         let found = &of(&[
             ("a.slice/memory.max", "104857600"),
             ("a.slice/b.service/memory.max", "8589934592"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_is_not_known() {
+    fn cgroup_version_1_is_unknown() {
         for own in ["", "4:memory:/x\n0::/\n", "4:cpu,memory:/x"] {
             let tree = tree(&[]);
             tree.put(OWN, own);

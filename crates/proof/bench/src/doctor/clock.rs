@@ -111,7 +111,7 @@ mod tests {
     use crate::doctor::{finding::State, system::tests::Tree};
 
     #[test]
-    fn sources_are_fast_slow_or_not_understood() {
+    fn clock_sources_are_ok_slow_or_unknown() {
         let state = |text: &str| source(&Tree::of(&[(SOURCE, text)]).system()).state;
         assert_eq!(state("tsc\n"), State::Ok);
         assert_eq!(state("kvm-clock"), State::Ok);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn coarse_clocks_and_steps_are_told() {
+    fn coarse_clocks_and_clock_steps_are_warnings() {
         assert_eq!(resolution(1).state, State::Ok);
         assert_eq!(resolution(4_000_000).state, State::Warning);
         assert_eq!(resolution(0).state, State::Warning);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keeper_is_known_by_what_it_leaves() {
+    fn time_daemon_is_recognized_by_its_files() {
         let tree = Tree::of(&[("run/chrony/chronyd.pid", "1")]);
         assert_eq!(keeper(&tree.system()).what, "set by chrony");
         assert_eq!(keeper(&Tree::of(&[]).system()).state, State::Unknown);

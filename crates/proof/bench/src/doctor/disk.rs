@@ -185,7 +185,7 @@ mod tests {
     use crate::doctor::{finding::State, mounts::tests::MOUNTS, system::tests::Tree};
 
     #[test]
-    fn file_systems_that_forget_or_are_elsewhere_are_told() {
+    fn volatile_and_network_file_systems_are_warnings() {
         let tree = Tree::of(&[("proc/self/mountinfo", MOUNTS)]);
         let state = |folder: &str| file_system(&tree.system(), Path::new(folder)).state;
         assert_eq!(state("/home"), State::Ok);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn room_and_abilities_are_judged() {
+    fn free_space_and_disk_features_are_checked() {
         let room = |free_bytes, free_inodes| {
             let room = Room { free_bytes, least_bytes: FREE_BYTES_LEAST, free_inodes };
             let states = judge_room(Ok(&room)).into_iter();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_folder_is_left_as_it_was() {
+    fn checks_leave_a_folder_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("n1");
         let examined = examine(&System::real(), &data);

@@ -317,7 +317,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_failing_finding_is_enough_and_warnings_are_not() {
+    fn failing_findings_make_a_machine_unhealthy_but_not_warnings() {
         let verdicts = |findings: &[Finding]| {
             let verdict = |plane| Verdict::new(plane, findings, |_| Predicted::unknown(""));
             Plane::ALL.map(verdict)

@@ -241,7 +241,7 @@ mod tests {
     use crate::doctor::finding::State;
 
     #[test]
-    fn what_is_not_known_says_why() {
+    fn unknown_figures_have_a_reason() {
         let mut figures = Figures::default();
         figures.round_trips(None);
         figures.flush(false, None);
@@ -259,7 +259,7 @@ mod tests {
 
     /// No plane works on a machine whose loopback is down.
     #[test]
-    fn messages_that_do_not_come_back_end_the_planes() {
+    fn failed_loopback_blocks_all_planes() {
         let launcher = Launcher { program: "/no/such/program".into(), arguments: Vec::new() };
         let mut figures = Figures::default();
         figures.round_trips(Some(&launcher));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_leader_knows_is_taken_over_in_microseconds() {
+    fn figures_of_the_leader_are_converted_to_microseconds() {
         let parameter = |name: &str, unit: &str, value| ParameterView {
             name: name.to_owned(),
             unit: unit.to_owned(),

@@ -54,7 +54,7 @@ mod tests {
     use crate::doctor::{finding::State, system::tests::Tree};
 
     #[test]
-    fn a_machine_that_has_hardly_any_left_is_told() {
+    fn few_remaining_file_handles_are_a_warning() {
         let of = |text: &str| {
             let tree = Tree::of(&[("proc/sys/fs/file-nr", text)]);
             all(&tree.system()).state
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_may_have_only_so_many() {
+    fn low_limit_of_files_per_process_is_a_warning() {
         let of = |text: &str| one(&Tree::of(&[("proc/sys/fs/nr_open", text)]).system()).state;
         assert_eq!((of("1048576"), of("1024")), (State::Ok, State::Warning));
         assert_eq!(of(""), State::Unknown);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_flushes_and_long_tails_are_told_apart() {
+    fn slow_flushes_and_long_tails_are_separate_warnings() {
         let of = |median, high| {
             let flushes =
                 Flushes { quietest_us: median, p50_us: median, p99_us: high, ..Flushes::default() };

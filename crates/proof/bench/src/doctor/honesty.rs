@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_disk_says_and_how_soon_it_answers_are_held_against_each_other() {
+    fn flush_times_must_fit_the_reported_write_cache() {
         let state = |name, cache, turning, us| of(PLAIN, name, cache, turning, us).state;
         assert_eq!(state("nvme0n1", "write back", "0", 40.0), State::Ok);
         assert_eq!(state("nvme0n1", "write back", "0", 9.0), State::Warning);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_answer_for_is_not_known() {
+    fn virtual_and_network_disks_are_unknown() {
         for (name, whose) in
             [("vda", "the host"), ("loop3", "below"), ("dm-0", "those"), ("nbd1", "machine")]
         {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_disk_here_is_not_known() {
+    fn file_systems_without_a_local_disk_are_unknown() {
         let nfs = of("1 1 0:7 / / rw - nfs4 h:/x rw", "", "", "", 100.0);
         assert_eq!(nfs.state, State::Unknown);
         let btrfs = of("1 1 0:7 / / rw - btrfs /dev/sda rw", "", "", "", 100.0);

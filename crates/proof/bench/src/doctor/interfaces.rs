@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_says_what_it_is() {
+    fn interface_properties_are_reported() {
         let tree = tree("eth0", &ETHERNET);
         let all = seen(&tree.system()).unwrap();
         let (eth0, lo) = (&all[0], &all[1]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_down_matters_if_it_is_wanted() {
+    fn interface_that_is_down_fails_only_if_it_is_requested() {
         let mut down = ETHERNET;
         down[1].1 = "down";
         assert_eq!(check(&down, None).state, State::Ok);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn short_packets_and_no_multicast_are_told() {
+    fn small_mtu_and_missing_multicast_are_reported() {
         let mut short = ETHERNET;
         short[3].1 = "576";
         let found = check(&short, Some("eth0"));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_garbage_is_never_guessed() {
+    fn missing_or_invalid_interface_data_is_unknown() {
         let found = &examine(&Tree::of(&[]).system(), None)[0];
         assert_eq!(found.state, State::Unknown);
         let garbage = [("flags", "0xzz"), ("mtu", "large"), ("speed", "-1")];

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_kernel_has_nothing_to_be_changed() {
+    fn recommended_kernel_has_no_hints() {
         for finding in examine(&Tree::of(&GOOD).system(), false) {
             assert_eq!(finding.state, State::Ok, "{finding:?}");
             assert_eq!(finding.hint, "");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_small_says_what_to_do() {
+    fn settings_that_are_too_small_have_a_hint() {
         let found = with("proc/sys/net/core/rmem_max", "212992");
         let rmem = of(&found, "rmem_max");
         assert_eq!((rmem.state, rmem.blocks), (State::Warning, false));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_told_apart() {
+    fn kernel_releases_are_rated() {
         for (release, state) in [
             ("6.18.44-x", State::Ok),
             ("7.0", State::Ok),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_garbage_is_unknown_with_its_reason() {
+    fn missing_or_invalid_settings_are_unknown_with_a_reason() {
         for found in examine(&Tree::of(&[]).system(), false) {
             assert_eq!(found.state, State::Unknown, "{found:?}");
             assert!(found.detail.contains("No such file"), "{found:?}");

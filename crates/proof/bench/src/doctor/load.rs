@@ -33,7 +33,7 @@ mod tests {
     use crate::doctor::{finding::State, system::tests::Tree};
 
     #[test]
-    fn more_work_than_processors_is_told() {
+    fn load_above_the_processors_is_a_warning() {
         let state = |text: &str| {
             let tree = Tree::of(&[("proc/loadavg", text)]);
             examine(&tree.system(), 2).state

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_a_share_of_what_was_measured() {
+    fn error_is_relative_to_the_measured_value() {
         let of =
             |predicted, measured| Compared::new((Plane::Tcp, "latency", "us"), predicted, measured);
         assert_eq!(of(Ok(110.0), Ok(100.0)).error_percent, Some(10.0));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_program_nothing_is_measured_and_it_says_so() {
+    fn without_a_program_nothing_is_measured_and_why_is_stated() {
         let all = all(None, None, &Figures::default());
         assert_eq!(all.len(), 4);
         for compared in all {

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn large_pages_are_for_who_asks_for_them() {
+    fn huge_pages_for_every_program_are_a_warning() {
         let of = |text| state(pages, PAGES, text);
         assert_eq!(of("[always] madvise never"), State::Warning);
         assert_eq!(of("always [madvise] never"), State::Ok);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn swap_in_use_is_told() {
+    fn swap_in_use_is_a_warning() {
         let of = |text| state(swap, "proc/meminfo", text);
         assert_eq!(of("SwapTotal:  0 kB\nSwapFree: 0 kB"), State::Ok);
         assert_eq!(of("MemTotal: 9 kB\nSwapTotal: 2048 kB\nSwapFree: 2048 kB"), State::Ok);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_keeps_all_promises_makes_few() {
+    fn strict_overcommit_is_a_warning() {
         let of = |text| state(promises, "proc/sys/vm/overcommit_memory", text);
         assert_eq!((of("0"), of("1"), of("2")), (State::Ok, State::Ok, State::Warning));
         assert_eq!(of("x"), State::Unknown);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_finding_counts() {
+    fn state_is_that_of_the_worst_finding() {
         let (ok, unknown) = (Finding::ok("a", "x"), Finding::unknown("u", "?", "h"));
         let warning = Finding::warning("w", "so so", "h");
         let failing = Finding::failing("f", "bad", "h");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn planes_that_nobody_uses_and_findings_left_out_do_not_count() {
+    fn unused_planes_and_excluded_findings_do_not_count() {
         let ethernet = Finding::warning("raw", "no", "h").blocks(&[Plane::Ethernet]);
         let fine = Finding::ok("a", "x");
         let mut report = of(&[ethernet, fine]);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_one_line_with_one_bar_whatever_a_finding_says() {
+    fn output_is_one_line_with_one_bar_for_any_finding() {
         let many =
             ["1", "2", "3", "4", "5", "6", "7"].map(|name| Finding::warning(name, "a | b\nc", "h"));
         let (_, line) = told(&many);

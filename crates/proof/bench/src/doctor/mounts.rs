@@ -82,7 +82,7 @@ pub(crate) mod tests {
         25 21 0:8 / /dev/shm rw - tmpfs tmpfs rw\n";
 
     #[test]
-    fn the_nearest_mount_names_the_file_system() {
+    fn file_system_is_that_of_the_nearest_mount() {
         let of = |folder: &str| mounted(MOUNTS, Path::new(folder)).unwrap().kind;
         assert_eq!(of("/srv/a b/n1"), "xfs");
         assert_eq!(of("/srv/a bc"), "ext4");
@@ -92,7 +92,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn device_and_options_are_found() {
+    fn device_and_options_of_a_mount_are_parsed() {
         let root = mounted(MOUNTS, Path::new("/home")).unwrap();
         assert_eq!(root.device, "8:1");
         assert_eq!(root.options, ["rw", "relatime", "rw", "barrier=0"]);

@@ -352,14 +352,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nodes_that_agree_are_well() {
+    fn equal_versions_and_settings_are_ok() {
         let [versions, settings] = examined(|_| ());
         assert_eq!(versions, (State::Ok, "all run 0.9.1".to_owned()));
         assert_eq!(settings, (State::Ok, "3 nodes have the same settings".to_owned()));
     }
 
     #[test]
-    fn damage_that_nobody_has_repaired_is_a_warning() {
+    fn unrepaired_damage_is_a_warning() {
         let found = |fate: &str| {
             let mut one = view(1);
             one.scrub.ended_unix_ms = Some(1);
@@ -377,7 +377,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn versions_are_told_from_the_oldest_to_the_newest() {
+    fn differing_versions_are_listed_oldest_first() {
         let [versions, _] = examined(|view| {
             if view.node == 2 {
                 view.version = "0.10.0".to_owned();
@@ -398,7 +398,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_has_which_value_is_said() {
+    fn differing_settings_are_listed_with_their_nodes() {
         let [_, settings] = examined(|view| {
             if view.node == 3 {
                 view.settings.insert("reads".to_owned(), "lease".to_owned());
@@ -420,7 +420,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_log_has_room_to_grow_or_it_is_said_whose_has_none() {
+    fn logs_without_space_to_grow_are_reported() {
         let of = |free, full, log_max: &str| {
             let mut view = view(7);
             view.disk.free_bytes = free;
@@ -495,7 +495,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_node_in_trouble_is_named_with_its_trouble() {
+    fn node_with_a_problem_is_named_with_it() {
         let (well, mut ill) = (view(1), view(2));
         let found = health(&[&well, &view(2)]);
         assert_eq!(found.state, State::Ok);
@@ -507,7 +507,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_off_is_named_once() {
+    fn deviating_clock_is_named_once() {
         let (mut leader, mut late) = (view(1), view(3));
         assert_eq!(clocks(&[&leader, &late]).state, State::Ok);
         leader.notices = vec!["clock: node 3 is 90.0 s ahead of the group's clock".to_owned()];

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_who_does_not_and_who_is_nowhere() {
+    fn listening_refusing_and_unknown_peers_are_distinguished() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap().to_string();
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_that_completes_a_majority_gives_the_round_trip() {
+    fn round_trip_is_that_of_the_peer_completing_a_majority() {
         let at = |us| peer("10.0.0.1", Outcome::Listens(us));
         assert_eq!(round_trip_us(&[at(300.0), at(100.0)]), Some(100.0));
         let four = [at(400.0), at(300.0), at(100.0), at(200.0)];

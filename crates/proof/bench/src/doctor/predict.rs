@@ -214,7 +214,7 @@ mod tests {
     /// With many peers the leader's processor takes longer than a message and its reply, except
     /// where one message reaches all.
     #[test]
-    fn many_peers_cost_the_leader_but_not_where_one_message_reaches_all() {
+    fn many_peers_cost_the_leader_except_with_multicast() {
         let figures = here();
         assert_eq!(latency(Plane::Tcp, 9, Where::Here, &figures), 20.0 + 5.0 + 8.0 * 5.0);
         let multicast = latency(Plane::Multicast, 9, Where::Here, &figures);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_between_machines_counts_only_for_them() {
+    fn peer_round_trips_apply_only_between_machines() {
         let mut figures = here();
         figures.put(name::TRIP_PEERS, 100.0, "");
         assert_eq!(latency(Plane::Tcp, 3, Where::Here, &figures), 40.0);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_invented() {
+    fn unknown_figures_yield_no_prediction() {
         let nothing = predict(Plane::Tcp, 3, Where::Here, &Figures::default());
         assert_eq!(
             (nothing.latency_us, nothing.throughput_per_s, nothing.class),

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_hears_or_it_is_said_who_does_not() {
+    fn members_that_receive_no_multicast_are_named() {
         let all = Some(200);
         let good = reach([[all, all], [all, all]]).judge(true);
         assert_eq!((good.state, good.blocks), (State::Ok, false), "{good:?}");
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_reaches_nobody() {
+    fn single_member_has_an_unknown_reach() {
         let mut one = reach([[Some(200); 2]; 2]);
         one.members.truncate(1);
         one.matrix.truncate(1);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_asked_is_named() {
+    fn unreachable_member_is_named() {
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let member = Member { node: 3, admin: gone.local_addr().unwrap().to_string() };
         drop(gone);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn private_keys_go_wherever_they_stand() {
+    fn private_keys_are_redacted_anywhere() {
         let key =
             "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIabc\nZZ==\n-----END EC PRIVATE KEY-----";
         assert_eq!(of(&format!("a\n{key}\nb")), "a\n[redacted]\nb\n");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_a_word_for_a_secret_goes() {
+    fn values_after_words_for_secrets_are_redacted() {
         for line in [
             "login password=hunter2 x",
             "PASSWORD: hunter2",
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_key_goes_and_the_rest_stays() {
+    fn only_texts_that_look_like_keys_are_redacted() {
         let plane = "7 00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF";
         assert_eq!(of(plane), "7 [redacted]\n");
         assert!(!of("x MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7 y").contains("MII"));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_and_variables() {
+    fn secrets_in_documents_and_variables_are_redacted() {
         let document =
             serde_json::json!({"a": ["password=x"], "token": "x", "n": 1, "tokens": ["b"]});
         let expected = serde_json::json!({"a": ["password [redacted]"], "token": GONE, "n": 1, "tokens": GONE});

@@ -106,7 +106,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_there_is_read_and_what_is_not_has_a_reason() {
+    fn present_files_are_parsed_and_missing_ones_have_a_reason() {
         let tree = Tree::of(&[("proc/a", " 7\n"), ("proc/b", "seven"), ("proc/c", "")]);
         let system = tree.system();
         assert_eq!(system.number("proc/a"), Ok(7));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_plane_and_its_middle_round_trip_are_found() {
+    fn most_used_plane_and_its_median_round_trip_are_found() {
         let trips = [
             trip(1, 2, "ethernet", Some(30)),
             trip(2, 1, "ethernet", Some(50)),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_connected_or_fell_back_is_named() {
+    fn disconnected_and_fallback_pairs_are_named() {
         assert_eq!(judge(&[]).state, State::Unknown);
         let mut trips = vec![trip(1, 2, "udp", Some(30)), trip(2, 1, "udp", Some(30))];
         assert_eq!(judge(&trips).state, State::Ok);

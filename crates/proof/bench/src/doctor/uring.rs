@@ -39,7 +39,7 @@ mod tests {
     use crate::doctor::{finding::State, system::tests::Tree};
 
     #[test]
-    fn the_hint_depends_on_what_is_in_the_way() {
+    fn hint_depends_on_the_obstacle() {
         let plain = Tree::of(&[]).system();
         let ok = |shape: &str| judge(&Ok(shape.to_owned()), &plain);
         assert_eq!(ok("single issuer, 4 registered buffers").state, State::Ok);

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_what_the_slowest_heard_and_what_was_lost() {
+    fn row_has_the_slowest_receiver_and_the_loss() {
         let one = found(&[heard(7000, 8000), heard(5000, 8000)]);
         let figures = Figures::new(&asked(Way::Multicast, Some(97)), lan(), &[one]);
         near(figures.slowest_mbit, 58.88);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_to_each_add_up_in_what_was_sent() {
+    fn copies_to_each_receiver_count_as_sent() {
         let one = found(&[heard(4000, 4000), heard(4000, 4000)]);
         let unicast = Figures::new(&asked(Way::Unicast, None), lan(), std::slice::from_ref(&one));
         near(unicast.sent_mbit, 94.21);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn full_processors_are_said() {
+    fn full_cpus_are_named_as_the_limit() {
         assert_eq!(limit(None, 0.5, true), "the CPUs");
         assert_eq!(limit(Some(0.9), 0.5, true), "the CPUs");
         assert_eq!(limit(None, 0.99, true), "the link; all CPUs were full");
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_say_who_took_part() {
+    fn rows_describe_senders_and_receivers() {
         let all =
             BareSetting { queue_kib: Some(64), receivers: 1, ..asked(Way::Multicast, Some(90)) };
         assert_eq!(

@@ -188,7 +188,7 @@ mod tests {
 
     /// Two of eleven datagrams are missing, one from each sender. Their order does not matter.
     #[test]
-    fn what_is_missing_is_known_by_numbers() {
+    fn missing_datagrams_are_counted_by_numbers() {
         let mut tally = Tally::new(2);
         for number in [10, 12, 11, 14, 15] {
             tally.take(&datagram(0, number));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_count_is_refused() {
+    fn invalid_count_lines_are_refused() {
         for bad in ["", "1 2 3", "1 0 3 4", "1 2 3 4 5", "1 -2 3 4", "ready"] {
             assert!(bad.parse::<Reception>().is_err(), "{bad}");
         }

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_belong_to_the_oldest_commands() {
+    fn replies_complete_the_oldest_commands() {
         let now = Instant::now();
         let mut outstanding = VecDeque::from([(2, now), (3, now)]);
         let mut samples = Samples::default();

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_flushes_are_few() {
+    fn flushes_are_limited_by_count_and_time() {
         let folder = tempfile::tempdir().unwrap();
         let time = Duration::from_secs(60);
         assert_eq!(flushes(folder.path(), 9, time).unwrap().count(), 9);

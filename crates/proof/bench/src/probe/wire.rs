@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_have_names() {
+    fn transports_have_names() {
         for over in [Over::Tcp, Over::Udp] {
             assert_eq!(Over::named(over.name()), Some(over));
         }

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_reads_is_what_was_asked_for() {
+    fn share_of_reads_is_the_requested_one() {
         let mut protocol = Resp::new(1, 1000, 30);
         let reads = (0..10_000).filter(|number| {
             let mut out = Vec::new();

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_abbreviated() {
         let texts = [0.0, 0.5, 1500.0, 2_000_000.0].map(short);
         assert_eq!(texts, ["0", "0.5", "1.5k", "2M"]);
     }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_without_points_is_nothing() {
+    fn chart_without_points_is_omitted() {
         let axis = |label| Axis { label, scale: Scale::Log };
         let chart = Chart { title: String::new(), x: axis("x"), y: axis("y"), series: Vec::new() };
         assert!(chart.render().is_empty());

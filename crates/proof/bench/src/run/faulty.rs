@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_story_tells_how_deep_how_long_and_what_is_left() {
+    fn text_has_depth_duration_and_remaining_rate() {
         let figures = Figures::of(&samples(), BEGIN, AT, END);
         assert_eq!(
             figures.to_string(),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_never_comes_back_is_said_to() {
+    fn rate_that_never_recovers_is_reported() {
         let mut samples = samples();
         samples.over_time.truncate(22);
         let figures = Figures::of(&samples, BEGIN, AT, END);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_medians_come_first() {
+    fn first_line_has_the_medians() {
         let story = |victim, before| Timeline {
             at: AT,
             victim,
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_nobody_would_feel_is_refused() {
+    fn fault_without_effect_is_refused() {
         let slow = Fault::SlowDisk(Duration::from_millis(100));
         assert!(check(slow, false, 3, None).is_ok());
         assert!(check(slow, false, 3, Some(Class::Volatile)).is_err());
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_a_tail_is_refused() {
+    fn duration_without_time_after_the_fault_is_refused() {
         let time = |seconds| Time {
             duration: Duration::from_secs(seconds),
             warmup: Duration::ZERO,

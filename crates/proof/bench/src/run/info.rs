@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn class_store_and_version_are_found_or_unknown() {
+    fn class_store_and_version_are_parsed_or_unknown() {
         let ask = |bytes| Info::ask(Service::Kv, &[answering(bytes)]);
         let info = ask(b"$80\r\n# Server\r\nquorate_version:0.1.0\r\nquorate_store:lsm\r\nquorate_durability:durable\r\n\r\n");
         let info = info.unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_reached_is_left_to_the_load() {
+    fn unreachable_node_yields_no_info_and_no_error() {
         let closed = SocketAddr::from(([127, 0, 0, 1], 1));
         assert_eq!(Info::ask(Service::Log, &[closed.into()]), Ok(Info::default()));
     }

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_found_by_its_whole_name() {
+    fn counter_is_found_by_its_full_name() {
         let text = "# HELP a_total x\n# TYPE a_total counter\na_total_more 1\na_total 42\n";
         assert_eq!(counter(text, "a_total"), Some(42));
         assert_eq!(counter(text, "b_total"), None);
@@ -270,7 +270,7 @@ mod tests {
     /// A killed leader counts until its end, and the next leader counts for the same role from then
     /// on.
     #[test]
-    fn a_killed_leader_and_the_next_one_are_one_role() {
+    fn killed_leader_and_its_successor_count_as_one_role() {
         let first = reading(0, &[(1, 1.0, 10), (2, 1.0, 10), (3, 1.0, 10)]);
         let kill = reading(100, &[(1, 3.0, 30), (2, 1.5, 20), (3, 1.5, 20)]);
         let last = reading(250, &[(2, 5.5, 60), (3, 1.75, 30)]);
@@ -292,7 +292,7 @@ mod tests {
 
     /// Usage of connected nodes is not foreign load. If it is unknown, so is the foreign load.
     #[test]
-    fn nodes_that_are_only_connected_to_are_no_strangers() {
+    fn usage_of_connected_nodes_is_not_foreign_load() {
         let machine = |busy_s| Machine { busy_s, total_s: busy_s * 2.0 };
         let at = |cpu_s: f64, known: bool| Readings {
             connected: known.then_some(Usage { user_s: cpu_s, ..Usage::default() }),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_auxiliary_is_no_follower() {
+    fn auxiliary_is_not_counted_as_a_follower() {
         let first = reading(0, &[(1, 1.0, 0), (2, 1.0, 0), (4, 1.0, 0)]);
         let last = reading(9, &[(1, 5.0, 0), (2, 3.0, 0), (4, 2.0, 0)]);
         let mut repetition = Repetition::default();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ceiling_is_that_of_as_many_receivers() {
+    fn ceiling_is_that_of_the_same_number_of_receivers() {
         let ceiling = |receivers, value| Ceiling {
             name: name(receivers),
             value,

@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greatest_row_lends_its_window() {
+    fn window_is_that_of_the_row_with_the_highest_rate() {
         let mut rows = [row(1, 100), row(64, 900), row(256, 800), row(1024, 5000)];
         rows[3].valid = false;
         let wanted = Greatest { per_second: 900.0, window: Some(64) };
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_is_this_machine_for_sure() {
+    fn only_loopback_certainly_is_this_machine() {
         let here = |texts: &[&str]| {
             let addresses = texts.iter().map(|text| text.parse().unwrap());
             are_here(&addresses.map(|address: SocketAddr| address.into()).collect::<Vec<Door>>())

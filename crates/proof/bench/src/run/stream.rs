@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_one_of_whole_writes() {
+    fn rate_is_rounded_to_whole_writes() {
         let wish = |rate| StreamOptions {
             nodes: Nodes {
                 count: 3,

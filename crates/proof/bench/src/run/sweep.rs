@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_models_error_is_in_parts_of_what_was_measured() {
+    fn model_error_is_relative_to_the_measurement() {
         let points = [
             point(100.0, Some(150.0)),
             point(100.0, Some(90.0)),
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_measured_again_and_standing_still_is_an_error() {
+    fn paused_run_is_repeated_and_a_stalled_one_is_an_error() {
         let mut asked = Vec::new();
         let mut pauses_below = |done_from: u64| {
             asked.clear();

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_count_is_found_or_there_is_none() {
+    fn system_call_count_is_parsed_or_absent() {
         assert_eq!(parse("12345,,raw_syscalls:sys_enter,1,100.00,,\n"), Some(12_345));
         assert_eq!(parse("<not counted>,,raw_syscalls:sys_enter,0,0,,\n"), None);
         assert_eq!(parse("Error: no permission\n"), None);

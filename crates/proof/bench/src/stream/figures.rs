@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_delivered_is_a_share_of_the_target() {
+    fn delivered_share_is_relative_to_the_target() {
         let offer = Offer::Open { per_second: 1000 };
         let good = figures(offer, &[990, 500, 1000]);
         let far = |one: f64, other: f64| (one - other).abs() > 1e-9;
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_is_that_of_one_node_per_byte() {
+    fn cpu_time_is_per_node_and_byte() {
         let role = |role: &str| RoleCost {
             role: role.to_owned(),
             user_us_per_op: 2.0,

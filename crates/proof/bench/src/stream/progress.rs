@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_that_cannot_be_is_no_acknowledgement() {
+    fn impossible_position_is_not_an_acknowledgement() {
         let mut progress = Progress::new(10);
         progress.begin(0);
         assert!(progress.acknowledge(11).is_err());

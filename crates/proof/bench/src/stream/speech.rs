@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_has_all_its_bytes_in_frames_that_are_not_too_long() {
+    fn write_is_split_into_frames_within_the_limit() {
         for bytes in [1, 14, BODY_BYTES_MAX, BODY_BYTES_MAX + 1] {
             assert_eq!(Speech::Raw.write(bytes).len(), bytes);
             let framed = Speech::Framed.write(bytes);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn both_protocols_say_how_far_it_is_durable() {
+    fn both_protocols_report_the_durable_position() {
         let heard = |used, position, closed| Ok(Some(NodeMessage { used, position, closed }));
         let durable = said(Answer::Durable { position: 12 });
         assert_eq!(Speech::Framed.hear(&durable, 5), heard(16, 12, false));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_writer_is_an_error_in_its_words() {
+    fn end_of_a_writer_is_an_error_with_its_message() {
         let ended = said(Answer::Ended { position: 3 });
         let why = Speech::Framed.hear(&ended, 5).unwrap_err();
         assert!(why.contains("Ended"), "{why}");

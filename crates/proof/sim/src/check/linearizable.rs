@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn key_with_a_deadline_may_vanish_and_stays_gone() {
+    fn expiring_key_may_vanish_and_does_not_return() {
         let set = op(1, 2, Act::SetExpiring(1), Answer::Ok);
         let gone = op(3, 4, Act::Get, Answer::Value(None));
         assert!(verdict(&[set.clone(), gone.clone()]).is_ok());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn swap_happens_only_from_what_was_seen() {
+    fn swap_needs_the_expected_value() {
         let swap = |called, seen, new| op(called, called + 1, Act::Swap { seen, new }, Answer::Ok);
         assert!(verdict(&[swap(1, None, 5), swap(3, Some(5), 6)]).is_ok());
         assert!(verdict(&[swap(1, None, 5), swap(3, None, 6)]).is_err());
@@ -326,7 +326,7 @@ mod tests {
 
     /// A history of a hundred concurrent increments, some of them unanswered, is checked quickly.
     #[test]
-    fn concurrent_history_is_judged() {
+    fn concurrent_history_is_checked_quickly() {
         let mut operations = Vec::new();
         for round in 0..40 {
             let start = round * 10;

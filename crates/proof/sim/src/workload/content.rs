@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_those_of_the_whole() {
+    fn parts_equal_the_same_range_of_the_whole() {
         let piece = StreamName { owner: NodeId(1), boot: 2, number: 3 };
         let key = key(&"s".parse().expect("a name"), Writer(7));
         let whole = bytes(key, piece, 0..100);

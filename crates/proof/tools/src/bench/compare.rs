@@ -68,7 +68,7 @@ mod tests {
     use crate::{Cli, Command as Commands, bench::BenchCommand};
 
     #[test]
-    fn flags_are_handed_over_wherever_they_stand_with_whole_paths() {
+    fn flags_are_passed_on_with_absolute_paths() {
         let here = std::env::current_dir().unwrap();
         let file = here.join("r.json").display().to_string();
         let out = here.join("out/mine").display().to_string();

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_whether_files_can_be_written_leaves_all_as_it_was() {
+    fn check_for_writable_files_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("old"), "results").unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_written_over_what_was_there_and_through_a_link() {
+    fn results_replace_files_and_follow_links() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("old"), "results").unwrap();

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hints_stand_under_what_is_not_ok() {
+    fn hints_follow_findings_that_are_not_ok() {
         let all = [
             Finding::ok("kernel", "Linux 6.1").detail("6.1.0"),
             Finding::warning("rmem_max", "small", "do this").detail("why"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_whom_is_a_matrix_with_gaps() {
+    fn reachability_is_a_matrix_with_gaps() {
         let reach = Reach {
             group: "239.1.2.3:4".to_owned(),
             count: 9,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_predicted_is_a_question_mark_with_its_reason() {
+    fn missing_predictions_are_question_marks_with_a_reason() {
         let verdict = Verdict::new(Plane::Chain, &[], |_| Predicted::unknown("not known"));
         let text = planes(&[verdict]);
         assert!(text.contains("chain  works  yes            ?           ?"), "{text}");

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_a_whole_story_and_nothing_from_elsewhere() {
+    fn page_has_a_complete_run_and_no_external_links() {
         let recorded = record(SEED).unwrap();
         let told = |what: &str| recorded.lines.iter().any(|line| line.contains(what));
         for what in

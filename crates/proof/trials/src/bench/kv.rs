@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_of_redis_benchmark_is_understood() {
+    fn report_of_redis_benchmark_is_parsed() {
         let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
             \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
             \"SET\",\"100000.00\",\"0.2\",\"0.1\",\"0.3\",\"0.4\",\"0.5\",\"0.6\"\n";

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_were_told_is_found_in_the_log_and_no_lie_is() {
+    fn replies_match_the_log_and_falsified_ones_do_not() {
         let sessions = [(1, NAME, 3), (2, NAME, 0)];
         let sums = compare(&told(), &executed(), &sessions).unwrap();
         assert_eq!((sums.by_frames, sums.both_ways, sums.unknown), (1, 1, 1));

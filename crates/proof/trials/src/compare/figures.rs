@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_figures_is_understood() {
+    fn result_line_is_parsed() {
         let measured = Measured::parse(LINE).unwrap();
         near(Some(measured.per_second), 1000.5);
         assert_eq!((measured.completed, measured.acknowledged), (5002, 6000));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_attempt_that_was_sent_in_time_counts() {
+    fn first_attempt_without_late_commands_counts() {
         let attempt = |p99_us, late_share| {
             let measured = Measured { completed: 1, p99_us, late_share, ..Measured::default() };
             ("peer".to_owned(), 1000, measured)
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_one_round_each_and_by_the_best_of_the_others() {
+    fn ratios_compare_with_the_best_other_in_the_same_round() {
         let mut results = Results::default();
         // The machine was twice as fast in the second round, which must not affect the ratio.
         for (round, speed) in [(0, 1.0), (1, 2.0)] {
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_applied_is_what_counts() {
+    fn rate_is_what_a_majority_applied() {
         assert_eq!(by_most(&[(10, 7), (10, 7), (4, 1)]), Ok(10));
         assert_eq!(by_most(&[(10, 7), (5, 2), (4, 1)]), Ok(5));
         assert!(by_most(&[(10, 7), (10, 8), (4, 1)]).is_err());

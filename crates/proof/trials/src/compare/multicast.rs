@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_understood() {
+    fn flags_are_parsed() {
         let wish = parse(&[
             "--quick",
             "--receivers",

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_tells_ratios_failures_and_targets() {
+    fn report_has_ratios_failures_and_targets() {
         let wish = parse(&["--quick"]).unwrap();
         let text = markdown(&wish, &Origin::default(), &systems(), &results());
         for wanted in [
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_goes_into_its_file_or_is_printed_instead_of_the_text() {
+    fn json_is_written_to_its_file_or_replaces_the_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.json");
         let give = |json: Option<&Json>| give(json, "text".to_owned(), "{}".to_owned());

@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_named_system_brings_ours_with_it() {
+    fn naming_a_system_includes_its_own_counterpart() {
         let ids = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             let chosen = choose(&names).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn every_system_of_others_stands_beside_one_of_ours_and_ids_differ() {
+    fn every_other_system_has_an_own_counterpart_and_unique_id() {
         for (place, system) in SYSTEMS.iter().enumerate() {
             let ours = SYSTEMS.iter().filter(|ours| system.stands_beside(ours));
             assert_eq!(system.is_ours(), ours.count() == 0, "{}", system.id());

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_replaces_another_is_lost_with_its_temporary_name_or_has_it_again() {
+    fn unflushed_rename_leaves_the_old_file_and_maybe_the_new_name() {
         let replaced = || {
             let mut stage = Stage::new(&["file"]);
             stage.make("new");
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_is_there_again_and_what_is_not_chosen_stays() {
+    fn unflushed_removal_is_undone_and_other_files_stay() {
         let removed = || {
             let mut stage = Stage::new(&["file"]);
             stage.names.remove(&mut stage.files, ROOT, "file").unwrap();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_was_not_flushed_is_lost_with_all_that_was_flushed_in_it() {
+    fn unflushed_folder_is_lost_with_its_flushed_contents() {
         let made = || {
             let mut stage = Stage::new(&["file"]);
             fs::create_dir(stage.files.root().join("folder")).unwrap();

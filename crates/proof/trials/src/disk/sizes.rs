@@ -77,7 +77,7 @@ mod tests {
     const FILE: u64 = 7;
 
     #[test]
-    fn a_size_that_was_not_flushed_is_undone_with_all_that_it_took() {
+    fn unflushed_size_is_undone_with_its_contents() {
         for flushed in [false, true] {
             let file = tempfile::tempfile().unwrap();
             file.write_all_at(b"abcdef", 0).unwrap();

@@ -195,14 +195,14 @@ mod tests {
     use super::{alone, outcomes};
 
     #[test]
-    fn a_list_of_modules_stands_alone() {
+    fn module_file_has_no_replacements_or_toolchain() {
         let list = "module a\n\ngo 1.26.0\n\ntoolchain go1.26.1\n\nreplace (\n\tb => ../b\n)\n\nrequire (\n\tb v1\n)\n";
         let expected = "module a\n\ngo 1.26.0\n\n\n\nrequire (\n\tb v1\n)\n";
         assert_eq!(alone(list), expected);
     }
 
     #[test]
-    fn a_test_with_parts_is_its_parts() {
+    fn test_with_subtests_counts_as_its_subtests() {
         let text = "=== RUN   TestA\n    --- PASS: TestA/x_y (0.5s)\n    --- FAIL: TestA/z (1s)\n--- FAIL: TestA (2s)\n--- SKIP: TestAB (0s)\n";
         let expected = [("PASS", "TestA/x_y"), ("FAIL", "TestA/z"), ("SKIP", "TestAB")];
         assert_eq!(outcomes(text), expected);

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn star_matches_any_text() {
         assert!(is_like("tests ping", "tests ping"));
         assert!(is_like("tests ping", "*ping"));
         assert!(is_like("tests ping", "t*s*g"));

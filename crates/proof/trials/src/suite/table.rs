@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_that_pass_are_a_fault_and_so_is_each_surprise() {
+    fn low_pass_rate_or_unexpected_failure_is_an_error() {
         assert!(verdict(&[unit(95, 5)], "list", 95).is_ok());
         assert!(verdict(&[unit(94, 6)], "list", 95).is_err());
         let mut torn = unit(1, 0);

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_of_one_turn_each() {
+    fn ratios_compare_results_of_the_same_turn() {
         let seen = |achieved| Seen {
             row: Row { achieved, over_time: vec![achieved / 10.0; 40], ..Row::default() },
             cpu_us: 100.0 / achieved,

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_read() {
+    fn row_is_parsed() {
         let row = row(0, 0, "late");
         assert_eq!(row.over_time, [10.0, 20.0, 30.0], "while it sent");
         assert_eq!((row.done, row.achieved, row.late), (100.0, 100.0, 0.5));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_no_harm() {
+    fn refused_commands_do_not_count_as_harm() {
         let refused = row(100, 0, "100 errors (the first: BUSY not executed: later)");
         assert_eq!((refused.busy(), refused.harm()), (0.5, None));
         assert!(row(1, 0, "1 errors (the first: UNKNOWN)").harm().is_some());

@@ -404,12 +404,12 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_is_no_fault() {
+    fn sustained_throughput_is_no_fault() {
         assert!(seen(|round| point(round, 4, 91.0, &[90.0, 100.0])).is_empty());
     }
 
     #[test]
-    fn each_fault_is_told() {
+    fn each_fault_is_reported() {
         let slow = seen(|round| point(round, 4, 80.0, &[50.0, 50.0]));
         assert_eq!(slow, ["log 64 B, 4 M: 0.80 of M, wanted at least 0.90"]);
         let growing = seen(|round| point(round, 4, 100.0, &[50.0, 100.0]));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_without_time_left_accuses_nobody() {
+    fn overloaded_generator_yields_no_result() {
         let told = seen(|round| {
             let mut point = point(round, 4, 50.0, &[50.0, 50.0]);
             point.shares.generator = 0.6;
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_what_the_bench_takes() {
+    fn rates_stay_within_the_limits_of_the_benchmark() {
         assert_eq!(rate(1000.9, 4), 4000);
         assert_eq!(rate(9e6, 4), RATE_MAX);
         assert_eq!(rate(0.0, 4), 1);

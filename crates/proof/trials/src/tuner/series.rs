@@ -63,12 +63,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_is_found() {
+    fn minimum_is_found() {
         assert_eq!(least([2.0, 1.0]), 1.0);
     }
 
     #[test]
-    fn the_median_is_surer_with_more_rounds() {
+    fn interval_of_the_median_narrows_with_more_rounds() {
         let within = |count: u32| median_within((1..=count).map(f64::from));
         assert_eq!(within(5), (1.0, 5.0), "all of them: too few");
         assert_eq!(within(36), (13.0, 24.0));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_the_mean_of_the_last() {
+    fn final_level_is_the_mean_of_the_last_windows() {
         assert_eq!(end(&[9.0, 1.0, 3.0], 2), 2.0);
         assert_eq!(end(&[4.0], 20), 4.0);
         assert_eq!(end(&[], 20), 0.0);
@@ -93,7 +93,7 @@ mod tests {
 
     // A single slow window on a busy machine does not count as a change.
     #[test]
-    fn a_span_forgives_one_window() {
+    fn span_tolerates_one_low_window() {
         let series = [0.2, 1.0, 1.0, 0.8, 1.0, 1.0];
         assert_eq!(settled(&series, 0.9, 1), Some(4));
         assert_eq!(settled(&series, 0.9, 3), Some(1));

@@ -131,13 +131,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_says_is_read() {
+    fn wait_time_is_parsed_from_schedstat() {
         assert_eq!(waited_of("5 2000000000 7\n"), Some(2.0));
         assert_eq!(waited_of(""), None);
     }
 
     #[test]
-    fn shares_are_of_the_time_looked_at() {
+    fn shares_are_relative_to_the_observed_time() {
         let point = |at_s, used: f64| Point {
             at_s,
             rss_mib: vec![used, 1.0],

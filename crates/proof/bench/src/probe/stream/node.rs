@@ -406,7 +406,7 @@ mod tests {
 
     /// The leader discards all bytes, so only the follower's count is missing.
     #[test]
-    fn nothing_counts_before_the_follower_has_it() {
+    fn bytes_count_only_once_the_follower_has_them() {
         let (mut client, followers) = played();
         let mut follower = followers.accept().unwrap().0;
         client.write_all(&[b'x'; 1000]).unwrap();

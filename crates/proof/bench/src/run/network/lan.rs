@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_told_what_their_group_does() {
+    fn programs_get_flags_for_their_group() {
         let asked = BareSetting {
             way: Way::Unicast,
             senders: 2,

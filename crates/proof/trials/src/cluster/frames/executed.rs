@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_execute_once_and_in_the_order_of_their_numbers() {
+    fn batches_execute_once_and_in_numerical_order() {
         let name = Name { origin: LENT | 7, boot: 3 };
         let numbers = [1, 1, 3, 2, 3, 2];
         let value = |number| format!("batch {}/{}/{number}", name.origin, name.boot);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_knows_all_members_and_touches_nothing_of_the_machine() {
+    fn configuration_lists_all_members_and_only_its_own_folder() {
         let text = config(3, "/dev/shm/x/1");
         for wanted in [
             "transport: udp\n",

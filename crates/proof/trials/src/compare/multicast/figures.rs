@@ -167,7 +167,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn ratios_are_of_one_round_each() {
+    fn ratios_compare_results_of_the_same_round() {
         let results = results();
         let of_the_ceiling = results.ratio(System::Quorate, &[System::Bare], CELL);
         assert_eq!(of_the_ceiling, Spread::of(vec![0.8, 0.8, 0.9]));

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_is_heard_and_gone_when_dropped() {
+    fn member_output_is_received_and_drop_ends_the_process() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo up; read line; echo \"heard $line\"; exec sleep 1000"]);
         let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped());

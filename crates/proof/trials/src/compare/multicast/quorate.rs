@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_node_and_all_cpu_count() {
+    fn rate_is_of_the_slowest_node_and_cpu_of_all() {
         let row = |valid: bool| {
             format!(
                 r#"{{"rows": [{{"valid": {valid}, "why_not": ["late"], "achieved_per_s": 12000.0, "delivered_per_s": 10000.0,
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_but_the_leader_receives() {
+    fn all_nodes_but_the_leader_are_receivers() {
         let wish = super::super::parse(&[]).unwrap();
         let speed = Lan::named("1gbit").unwrap();
         let line = |receivers| {

@@ -215,7 +215,7 @@ mod tests {
     };
 
     #[test]
-    fn the_report_tells_shares_targets_and_what_is_lacking() {
+    fn report_has_shares_targets_and_missing_results() {
         let wish = parse(&["--receivers", "5", "--repeat", "3"]).unwrap();
         let text = markdown(&wish, &Origin::default(), &ALL[..4], &results());
         for wanted in [
