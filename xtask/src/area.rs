@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_the_last_one_said() {
+    fn last_reported_clock_counts() {
         let said = "Info: Max frequency for clock 'clk': 31.00 MHz (FAIL at 200.00 MHz)\n\
              Warning: Max frequency for clock '$glbnet$clk': 44.52 MHz (FAIL at 200.00 MHz)\n";
         assert_eq!(clock_of(said), Some("44.52"));

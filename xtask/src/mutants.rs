@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mutants_are_found_where_they_are() {
+    fn mutants_are_found_in_their_crate() {
         assert_eq!(Home::of("p2-1-vote-below-promise"), Some(Home::Model));
         assert_eq!(Home::of("window_never_shrunk"), Some(Home::Sim));
         assert_eq!(Home::of("p4-floor-falls"), Some(Home::Devices));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_found_it() {
+    fn finder_is_parsed_from_the_line() {
         let said =
             "other\t1.0\tsomebody\none\t0.3\texplorer, duel: agreement, run 7\nnone\t60.0\t\n";
         let one = finding("one", said).unwrap();

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_to_come_becomes_the_version() {
+    fn unreleased_section_becomes_the_version() {
         let old = "# Changelog\n\n## Unreleased\n\n- new\n\n## 0.1.0 (2026-01-01)\n\n- first\n";
         let (new, section) = cut(old, "0.2.0", "2026-11-27").unwrap();
         assert_eq!(section, "- new");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_within_another_stays() {
+    fn version_inside_a_longer_one_is_not_replaced() {
         let text = "quorate-0.1.0.tar 10.1.0 0.1.01 0.1.0";
         assert_eq!(
             renamed(text, "0.1.0", "0.2.0").unwrap(),
@@ -189,7 +189,7 @@ mod tests {
 
     /// Without this test, a release would fail half-way.
     #[test]
-    fn files_that_name_the_version_do() {
+    fn listed_files_contain_the_version() {
         let text = |name| fs::read_to_string(root().join(name)).unwrap();
         let changelog = text("CHANGELOG.md");
         let last = last(&changelog).unwrap();

@@ -331,14 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn a_book_in_order_has_no_fault() {
+    fn valid_spec_has_no_fault() {
         assert_eq!(book(&[]), Vec::<String>::new());
         let test = "#[cfg(test)]\nmod tests {\n// [two-1]\n}";
         assert_eq!(book(&[("crates/a/src/d.rs", test)]), Vec::<String>::new());
     }
 
     #[test]
-    fn ids_of_no_page_are_seen() {
+    fn unknown_rule_ids_are_reported() {
         let places = [
             ("crates/a/tests/d.rs", "x\n// y [one-3]", ":2: [one-3]"),
             ("crates/a/mutants/d.toml", "rule = \"one-4\"", ":1: [one-4]"),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_are_not_so_are_seen() {
+    fn inconsistent_tables_are_reported() {
         let built = |text| ("crates/a/src/d.rs", text);
         let said = fault(&[built("#[cfg(test)]\nmod d;\n// [two-12]")]);
         assert!(said.contains("d.rs:3: cites [two-12], which"), "{said}");
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_not_so_are_seen() {
+    fn wrong_counts_are_reported() {
         let said = fault(&[(NUMBERS, &numbers(4, 4, 2))]);
         assert!(said.ends_with(&numbers(4, 2, 2)), "{said}");
         let file = "crates/a/mutants/c.toml";

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_how_long_each_took_and_what_failed() {
+    fn table_has_durations_and_failures() {
         let rows = [
             ("fmt".to_owned(), Duration::from_millis(1250), true),
             ("test".to_owned(), Duration::from_secs(600), false),

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_seen() {
+    fn each_fault_is_reported() {
         let mut faults = Vec::new();
         check_text("a.rs", concat!("// FIX", "ME later\nlet x = dbg", "!(1);"), &mut faults);
         check_source("a.rs", "fn main() {}", &mut faults);

@@ -167,7 +167,7 @@ tests = ["log::a_failed_write_is_final"]
 "#;
 
     #[test]
-    fn the_page_is_what_the_rows_say() {
+    fn page_is_up_to_date_with_the_rows() {
         let (bugs, record) = (bugs::bugs().unwrap(), bugs::record().unwrap());
         assert_eq!(faults(&bugs, &record).unwrap(), Vec::<String>::new());
         let written = fs::read_to_string(root().join(PAGE)).unwrap();
@@ -183,7 +183,7 @@ tests = ["log::a_failed_write_is_final"]
     }
 
     #[test]
-    fn rows_that_are_wrong_are_seen() {
+    fn invalid_rows_are_reported() {
         assert_eq!(said(SAMPLE), Vec::<String>::new());
         for (from, to, why) in [
             ("p2-1-vote-below-promise", "p2-1-nothing", "no mutant is called"),
@@ -201,7 +201,7 @@ tests = ["log::a_failed_write_is_final"]
     }
 
     #[test]
-    fn what_was_found_for_nothing_is_seen() {
+    fn findings_without_a_bug_are_reported() {
         let bugs = bugs::parse(SAMPLE).unwrap();
         let found = bugs::Found { by: None, seconds: 1.0, earlier: false };
         let record = Record::from([("gone".to_owned(), found)]);
@@ -210,7 +210,7 @@ tests = ["log::a_failed_write_is_final"]
     }
 
     #[test]
-    fn a_page_says_who_found_what() {
+    fn page_names_the_finder_of_each_bug() {
         let bugs = bugs::parse(SAMPLE).unwrap();
         let mutant = bugs[0].mutants[0].clone();
         let found = |by: Option<&str>| bugs::Found {

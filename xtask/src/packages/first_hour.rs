@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_script_is_what_the_page_says() {
+    fn script_has_the_commands_of_the_page() {
         let page = "# A\n## One\n```sh\nsudo b c\n```\n## Two\n<!-- test\nrun d\n-->\n";
         let script = script(page);
         let lines: Vec<&str> = script.lines().skip(2).collect();

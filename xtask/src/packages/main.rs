@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_or_unknown_is_said() {
+    fn missing_or_unknown_arguments_are_errors() {
         let of = |line: &str| {
             let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             wanted(&words)

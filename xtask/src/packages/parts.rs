@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_stands_once_with_all_that_are_under_it() {
+    fn licence_text_appears_once_with_all_its_packages() {
         let parts = Parts(vec![part("a", &["one"]), part("b", &["one", "two"]), part("c", &[])]);
         let notices = String::from_utf8(parts.notices()).unwrap();
         assert!(notices.contains("\na 1.2.3, b 1.2.3\n"), "{notices}");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn macros_and_what_only_builds_or_tests_is_no_part() {
+    fn macros_and_build_or_test_dependencies_are_excluded() {
         let package = |name: &str, kind: &str, source: Option<&str>| {
             json!({
                 "id": name, "name": name, "version": "1.0.0", "source": source, "features": {},

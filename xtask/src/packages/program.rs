@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_binary_tells_what_it_needs() {
+    fn required_libraries_of_a_binary_are_found() {
         let program = Program::read(&env::current_exe().unwrap()).unwrap();
         assert!(program.loader.contains("ld-linux"), "{}", program.loader);
         assert!(program.needs.iter().any(|(library, _)| library == "libc.so.6"));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_binary_is_refused() {
+    fn file_that_is_no_binary_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "#!/bin/sh\n").unwrap();
         assert!(Program::read(file.path()).is_err());

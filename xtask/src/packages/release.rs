@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_between_two_releases_sorts_before_the_next_one() {
+    fn development_version_sorts_before_the_next_release() {
         assert_eq!(at(0).packaged(), "0.3.0~dev");
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     /// A stripped program runs, and its debug information is found by its build ID. The test
     /// program has at least the debug information of the standard library.
     #[test]
-    fn a_program_runs_without_its_debug_information_which_is_found_by_its_build_id() {
+    fn stripped_program_runs_and_build_id_finds_its_symbols() {
         let own = env::current_exe().unwrap();
         let bytes = fs::read(&own).unwrap();
         let file = ElfFile64::<object::Endianness>::parse(bytes.as_slice()).unwrap();

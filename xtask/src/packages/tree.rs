@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_come_before_what_is_in_them() {
+    fn folders_come_before_their_contents() {
         let mut tree = Tree::default();
         tree.folder("data", 0o750, 7);
         tree.file("usr/share/a", vec![1, 2]);

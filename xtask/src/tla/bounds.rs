@@ -151,7 +151,7 @@ mod tests {
                         {1}\n  MaxSlot = 1\n  Mutant = \"none\"\nINVARIANTS One Two";
 
     #[test]
-    fn comments_say_what_else_is_run() {
+    fn comments_define_additional_runs() {
         let checks = read("M", TEXT).unwrap();
         let names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
         assert_eq!(
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_run_definitions_are_refused() {
         for (line, why) in [
             ("also with Other = 1", "no constant is called Other"),
             ("also MaxSlot = 2", "expected: with NAME = VALUE"),

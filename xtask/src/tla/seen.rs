@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_a_kind_are_spoiled() {
+    fn one_line_of_each_kind_is_corrupted() {
         let text = r#"{"do":"round"}
 {"do":"proposes","value":"x"}
 {"do":"answers","from":3,"floor":5,"extents":[]}"#;
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_found_that_was_not_allowed() {
+    fn refused_line_is_found() {
         // One initial state, and one after the first step.
         assert_eq!(refused("founds\nfirst\nsecond", 2), ("second", 3));
     }

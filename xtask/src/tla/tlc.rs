@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_words_are_understood() {
+    fn outcome_is_parsed_from_the_output() {
         let said = "12 states generated, 7 distinct states found, 0 states left on queue.\n";
         let holds = format!("Model checking completed. No error has been found.\n  more\n{said}");
         assert_eq!(outcome(holds), Outcome::Holds { states: 7 });

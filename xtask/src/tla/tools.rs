@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_jar_is_known_by_its_hash() {
+    fn jar_is_verified_by_its_hash() {
         let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(hash(b"abc"), known);
         assert_eq!(SHA_256.len(), known.len());

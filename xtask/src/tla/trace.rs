@@ -164,7 +164,7 @@ mod tests {
     const FOUNDS: &str = r#"{"do":"founds","durable":true,"rule":"majority","members":[[1,0,2,false],[2,0,1,true]]}"#;
 
     #[test]
-    fn slots_that_go_together_are_one() {
+    fn slots_used_together_become_one() {
         let lines = format!(
             "{FOUNDS}\n{}\n{}\n{}",
             r#"{"do":"vote","by":[1,0],"ballot":[0,1,1],"from":1,"to":901,"value":"content 1/1/1+1"}"#,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused() {
+    fn malformed_traces_are_refused() {
         let volatile = FOUNDS.replace("true,\"rule", "false,\"rule");
         assert_eq!(read(&volatile).unwrap(), Err("the group is volatile"));
         for (lines, why) in [

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_choose_what_runs() {
+    fn names_select_what_runs() {
         let bugs = bugs::parse(super::super::tests::SAMPLE).unwrap();
         let all = chosen(&bugs, &[]).unwrap();
         assert_eq!(all.len(), 2, "{all:?}");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_did_not_run_is_no_pass() {
+    fn test_that_did_not_run_has_not_passed() {
         assert!(is_a_pass("test result: ok. 1 passed; 0 failed; 0 ignored"));
         assert!(!is_a_pass("test result: ok. 0 passed; 0 failed; 0 ignored"));
         assert!(!is_a_pass("test result: FAILED. 1 passed; 1 failed"));
