@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_lasts_until_the_next() {
+    fn part_duration_lasts_until_the_next_part() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let parts = [("One".to_owned(), at(0)), ("Two".to_owned(), at(3))];

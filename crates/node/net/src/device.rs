@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_have_groups_of_their_own() {
+    fn different_clusters_use_different_groups() {
         assert_ne!(group_of(1), group_of(1 << 64));
         assert_ne!(group_of(1), group_of(2));
     }

@@ -200,7 +200,7 @@ fn a_crash_while_saving_changes_nothing() {
 
 /// A failed save leaves the state in memory unchanged.
 #[test]
-fn a_change_that_cannot_be_saved_did_not_happen() {
+fn change_that_cannot_be_saved_is_undone() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
     fs::create_dir(folder.path().join("identity.new")).unwrap();

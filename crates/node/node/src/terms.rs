@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_read_back_what_they_print() {
+    fn quorum_rules_round_trip_as_text() {
         for text in ["majority", "flexible:3,2"] {
             assert_eq!(QuorumRule::parse(text).unwrap().to_string(), text);
         }

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_shares_together_fit_the_limit() {
+    fn shares_add_up_to_at_most_the_limit() {
         for limit in [248, 256, 300, 512, 1024, 4096, 20_000, 1 << 20, usize::MAX] {
             let shares = Descriptors::share(limit, 3).unwrap();
             let Descriptors { clients, strangers, store_files } = shares;
@@ -109,7 +109,7 @@ mod tests {
     /// A cluster grows while its nodes run, so a node with enough descriptors reserves some for the
     /// maximum number of nodes.
     #[test]
-    fn nodes_that_join_later_find_descriptors() {
+    fn descriptors_are_reserved_for_later_nodes() {
         for (limit, nodes) in [(1024, 1), (4096, 3), (20_000, 3)] {
             let fixed = OWN + LOG + ADMIN + STORE_AT_WORK + PER_PEER * (nodes - 1);
             let shares = Descriptors::share(limit, nodes).unwrap();

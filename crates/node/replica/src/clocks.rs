@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_keeps_what_arrived_least_late_and_ages_it() {
+    fn follower_keeps_the_least_delayed_reading_and_ages_it() {
         let mut one = One::new(3, HOURS);
         one.check_clocks();
         one.clocks.on_leader(Time(0), 0);

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn forgotten_request_ends_in_silence() {
+    fn dropped_request_completes_without_notification() {
         let mut completions = Completions::default();
         (0..2).for_each(|_| completions.opened());
         completions.drop_request(Tag(1));

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_ends_well_below_where_it_began() {
+    fn pressure_levels_change_at_half_and_full_bound() {
         let levels = [0, 50, 51, 100, 101].map(|waits| Pressure::of(waits, 100));
         let expected =
             [Pressure::Low, Pressure::Low, Pressure::Medium, Pressure::Medium, Pressure::High];

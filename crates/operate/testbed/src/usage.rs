@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_switches_count() {
+    fn voluntary_and_involuntary_switches_are_added() {
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n";
         assert_eq!(context_switches(status), 42);
     }

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_was_hardly_used_is_no_result() {
+    fn rarely_used_device_invalidates_a_result() {
         let reading = |decided, given, taken_back| Reading {
             name: "in the kernel".to_owned(),
             decided,

@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_rate_can_be_late() {
+    fn lateness_exists_only_for_an_open_load() {
         let mut all = [repetition(1000, 100)];
         all[0].samples.late = 5;
         let mut setting = setting();

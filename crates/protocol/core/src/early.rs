@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_go_out_when_more_is_wanted_and_again_without_an_answer() {
+    fn request_is_sent_for_earlier_slots_and_repeated_unanswered() {
         let mut early = EarlyVotes::default();
         let ask = |early: &mut EarlyVotes, us| early.question(Time(us), RETRY_US);
         assert_eq!(ask(&mut early, 0), None);
@@ -221,7 +221,7 @@ mod tests {
 
     /// [less-1] A peer's request waits for this node's vote, and is dropped once there can be none.
     #[test]
-    fn a_peer_is_answered_when_there_is_a_vote_or_never_will_be() {
+    fn peer_request_waits_for_a_vote_or_is_dropped() {
         let run = |round, to| Run { ballot: ballot(round), from: Slot(1), to: Slot(to), check: 0 };
         let mut early = EarlyVotes::default();
         early.on_request(NodeId(2), question(1, 4));

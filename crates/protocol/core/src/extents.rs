@@ -219,7 +219,7 @@ mod tests {
 
     /// Runs behave like a map from slots to votes, in any sequence of sets and drops.
     #[test]
-    fn runs_are_a_map_from_slots() {
+    fn runs_agree_with_a_plain_map() {
         for seed in 0..500 {
             let mut dice = Dice::new(seed);
             let (mut extents, mut map) = (Extents::default(), BTreeMap::new());

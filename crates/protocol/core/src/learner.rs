@@ -569,7 +569,7 @@ mod tests {
     /// Values that cannot be read back are not held until a snapshot covers them or they are
     /// learned again.
     #[test]
-    fn missing_values_are_not_held() {
+    fn unreadable_values_are_not_held() {
         let mut learner =
             Learner::new(Slot::FIRST, Slot(9), changed(0), LostSlots::default(), Vec::new(), false);
         learner.set_first_unreadable(Some(Slot(4)));

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_unknown_outcome_leaves_doubt() {
+    fn only_an_unknown_outcome_is_doubtful() {
         assert_eq!(check("BUSY queues are full"), (false, false));
         assert_eq!(check("NOQUORUM no leader"), (false, true));
         assert_eq!(check("UNKNOWN may have been executed"), (true, true));

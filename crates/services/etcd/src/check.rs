@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_counted_with_those_around_them() {
+    fn nested_operations_count_towards_the_limit() {
         let key = |at: usize| Bytes::from(at.to_string());
         let many = |count: usize| -> Vec<RequestOp> {
             let put = |at| PutRequest { key: key(at), ..PutRequest::default() };

@@ -213,7 +213,7 @@ mod tests {
     use super::{Pattern, matches};
 
     #[test]
-    fn patterns() {
+    fn patterns_match_as_in_redis() {
         let cases: &[(&str, &str, bool)] = &[
             ("", "", true),
             ("*", "", true),

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_names_the_limit() {
+    fn errors_name_the_length_limit() {
         assert!(KEY_TOO_LONG.contains(&format!("{KEY_BYTES_MAX} bytes")));
         assert!(FIELD_TOO_LONG.contains(&format!("{FIELD_BYTES_MAX} bytes")));
         assert!(Key::new(&[0; KEY_BYTES_MAX]).is_ok());

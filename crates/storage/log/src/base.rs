@@ -277,7 +277,7 @@ mod tests {
 
     /// Fixes the format of version 1, which `docs/spec/log.md` specifies.
     #[test]
-    fn the_bytes_of_a_base_stay_the_same() {
+    fn base_encoding_is_stable() {
         let hex: String = sample().encode(OWNER).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex,

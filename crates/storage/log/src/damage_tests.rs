@@ -362,7 +362,7 @@ fn misdirected_write_is_detected() {
 
 /// A tail that cannot be read may hold released records, so opening is refused.
 #[test]
-fn an_unreadable_tail_is_refused_and_an_unreadable_middle_is_damage() {
+fn unreadable_tail_is_refused_but_unreadable_middle_is_damage() {
     let disk = twenty(100);
     let headers = writes(&disk);
     disk.set_unreadable(headers[5].place);

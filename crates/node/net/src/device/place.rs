@@ -123,7 +123,7 @@ mod tests {
     const PLAIN: Sight = Sight { is_pair: false, strips_tags: false };
 
     #[test]
-    fn clusters_have_groups_of_stations_of_their_own() {
+    fn different_clusters_use_different_stations() {
         let [one, other] = [1, 2].map(|cluster| AttachmentPoint::of(MAC, cluster, PLAIN));
         let all = [&one, &other].map(|place| [place.all_devices.mac, place.decisions.mac]);
         let all = all.as_flattened();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_is_not_the_device() {
+    fn owner_and_device_have_different_addresses() {
         let told = AttachmentPoint::of(MAC, 1, PLAIN).for_kernel().unwrap();
         assert_ne!(told.setup.owner.mac, told.setup.own.mac);
         assert_eq!(told.setup.own.mac, MAC);

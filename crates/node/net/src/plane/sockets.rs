@@ -404,7 +404,7 @@ mod tests {
     /// [rate-1] Without privileges, the buffer is at most net.core.rmem_max, and bursts are limited
     /// to it.
     #[test]
-    fn a_small_receive_buffer_slows_senders_down() {
+    fn small_receive_buffer_limits_the_send_rate() {
         let of = |receive_bytes, megabits| {
             let wanted =
                 Wanted { receive_bytes: Some(receive_bytes), megabits, ..wanted(Way::Udp) };

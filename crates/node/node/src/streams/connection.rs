@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idle_connection_is_small() {
+    fn idle_connection_uses_little_memory() {
         assert!(size_of::<Connection>() <= 144, "{}", size_of::<Connection>());
     }
 }

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn history_finds_what_it_remembers() {
+    fn history_finds_recent_slots() {
         let mut history = History::default();
         history.push(slots(3, 4), Value::ExpireSession { session: 1 });
         history.push(slots(4, 9), Value::NoOp);

@@ -144,7 +144,7 @@ fn hostile_bytes_are_refused() {
 
 /// A backup with valid checksums but contradictory content, which no node writes, is refused.
 #[test]
-fn a_backup_that_contradicts_itself_is_refused() {
+fn contradictory_backup_is_refused() {
     let good = stream(&items());
     let refused = |header: &Header, stream: &[u8]| {
         let (file, _) = file_of(header, stream, 5000);
@@ -324,7 +324,7 @@ fn backup_changed_since_its_check_is_refused() {
 
 /// The format changes only with a new version; `docs/spec/snapshot.md` has the table.
 #[test]
-fn the_bytes_of_a_backup_stay_the_same() {
+fn backup_encoding_is_stable() {
     let header = header_of(b"abc");
     let (file, summary) = file_of(&header, b"abc", 2);
     let hex: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -447,7 +447,7 @@ fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
 
 /// Format 2 also changes only with a new version.
 #[test]
-fn the_bytes_of_a_backup_with_streams_stay_the_same() {
+fn encoding_of_a_backup_with_streams_is_stable() {
     let mut header = header_of(b"abc");
     header.streams = Some(2);
     let (mut encoder, mut file) = Encoder::begin(&header);

@@ -218,7 +218,7 @@ mod tests {
 
     /// Until a value is decided in a slot, the slot pins every batch that a ballot proposed there.
     #[test]
-    fn slot_pins_all_that_was_proposed_and_then_what_was_decided() {
+    fn slot_pins_all_proposed_batches_until_one_is_decided() {
         let mut payloads = Payloads::new(100, 0);
         let older = store(&mut payloads, 1, 10);
         payloads.pin(Slot(5), older);

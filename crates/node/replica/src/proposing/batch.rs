@@ -253,7 +253,7 @@ mod tests {
 
     /// [offload-22] Replicas can decode batches encoded by device clients.
     #[test]
-    fn batches_of_frame_clients_are_batches() {
+    fn batches_encoded_by_frame_clients_are_parsed() {
         let commands = [&b"one"[..], b"", b"three"];
         let bytes = quorate_wire::frame_clients::batch(5, 9, commands.into_iter());
         let batch = Batch::parse(&bytes).unwrap();

@@ -683,7 +683,7 @@ mod tests {
 
     /// A registration that was offered once may take effect while it waits to be offered again.
     #[test]
-    fn registration_that_left_once_may_take_effect() {
+    fn registration_offered_once_may_take_effect_later() {
         let (mut origin, mut completions) = opened();
         for tag in [1, 2] {
             completions.opened();

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_counts_as_long_as_it_may_grow() {
+    fn log_growth_counts_up_to_its_maximum() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         fs::create_dir(&log).unwrap();

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_ends_by_its_number() {
+    fn plan_state_follows_from_its_number() {
         let state = |plan, last| state(&view(0, &[1], plan, last), 50);
         assert_eq!(state(None, None), State::Open, "not seen yet");
         assert_eq!(state(Some(50), Some((40, true))), State::Open);

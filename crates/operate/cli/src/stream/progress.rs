@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_needs_an_end() {
+    fn percentage_needs_a_known_end() {
         let mut sample = Sample {
             first: 1000,
             durable: 3000,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_of_time() {
+    fn rate_is_bytes_per_elapsed_second() {
         assert_eq!(per_second(500, Duration::from_millis(250)), 2000);
         assert_eq!(per_second(500, Duration::ZERO), 500_000_000);
     }

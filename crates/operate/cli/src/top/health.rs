@@ -274,7 +274,7 @@ mod tests {
 
     /// A leader continues with the weight that writes need, even if an election would fail.
     #[test]
-    fn the_rule_in_force_and_weights_count() {
+    fn health_uses_the_quorum_rule_and_weights() {
         let flexible = |mut view: NodeView| {
             view.quorum = "flexible:3,1".to_owned();
             without(&[2, 3])(view)

@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_log_begins_with_a_line() {
+    fn end_of_a_log_begins_at_a_line_boundary() {
         let cut = readable(b"half of a secret\nwhole\n".to_vec(), true);
         assert_eq!(cut, Ok("whole\n".to_owned()));
         assert_eq!(readable(b"one line".to_vec(), true), Ok(String::new()));

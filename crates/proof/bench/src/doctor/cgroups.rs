@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_a_processor_and_of_the_disk() {
+    fn cpu_and_disk_limits_of_cgroups_are_warnings() {
         let cpu = |text| of(&[("a.slice/b.service/cpu.max", text)])[1].clone();
         assert_eq!(
             (cpu("50000 100000").state, &*cpu("50000 100000").what),

@@ -330,7 +330,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_group_is_as_large_as_it_was_described() {
+    fn group_size_follows_from_the_peers() {
         let peers = ["a:1", "b:1", "c:1", "d:1"].map(str::to_owned);
         assert_eq!(count(&wish()), 3);
         assert_eq!(count(&ExaminationOptions { peers: &peers, ..wish() }), 5);

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_disk_has_the_queue_of_the_disk_and_a_maker_may_be_a_host() {
+    fn partition_uses_the_queue_and_vendor_of_its_disk() {
         let tree = Tree::of(&[
             ("proc/self/mountinfo", "21 1 8:1 / / rw - ext4 /dev/sda1 rw"),
             ("sys/dev/block/8:1/uevent", "DEVNAME=sda1"),

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_the_end_of_a_link() {
+    fn driver_name_is_the_last_part_of_its_link() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join(CLASS).join("eth0");
         fs::create_dir_all(folder.join("device")).unwrap();

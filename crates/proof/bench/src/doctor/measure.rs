@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_is_measured_by_what_it_expected_of_its_setting() {
+    fn leader_is_compared_with_its_own_prediction() {
         let point = |window, latency_us| PointView {
             batch_bytes: 100,
             window,

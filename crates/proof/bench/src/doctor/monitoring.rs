@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_their_bounds() {
+    fn performance_data_has_thresholds() {
         let mut report = of(&[]);
         report.flushes = Some(Flushes { quietest_us: 812.4, p99_us: 2000.0, ..Flushes::default() });
         report.room = Some(Room { free_bytes: 5, least_bytes: 7, free_inodes: None });

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_a_client_a_round_trip_and_a_flush() {
+    fn commit_latency_is_client_plus_round_trip_plus_flush() {
         let mut figures = here();
         assert_eq!(latency(Plane::Tcp, 3, Where::Here, &figures), 40.0);
         assert_eq!(latency(Plane::Udp, 3, Where::Here, &figures), 36.0);
@@ -258,7 +258,7 @@ mod tests {
 
     /// [plane-1] The round trip is the one that members probe, whatever the time to connect.
     #[test]
-    fn ethernet_is_predicted_from_what_members_probe() {
+    fn ethernet_is_predicted_from_probed_round_trips() {
         let mut figures = here();
         figures.put(name::TRIP_ETHERNET, 50.0, "");
         figures.put(name::TRIP_PEERS, 900.0, "");

@@ -262,7 +262,7 @@ mod tests {
     /// A load is divided among its senders. 100 Mbit/s correspond to 8256 frames of 1514 bytes per
     /// second.
     #[test]
-    fn a_load_is_divided_among_its_senders() {
+    fn load_is_divided_among_its_senders() {
         let rate = |percent| asked(Way::Multicast, Some(percent)).per_second(lan());
         assert_eq!((rate(100), rate(50)), (Some(4128), Some(2064)));
         assert_eq!(asked(Way::Multicast, None).per_second(lan()), None);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_modelled_flush_is_waited_for() {
+    fn modelled_flush_takes_its_time() {
         let folder = tempfile::tempdir().unwrap();
         let flush = Duration::from_millis(5);
         let mut file = LogFile::create(&folder.path().join("log"), flush).unwrap();

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_is_a_message() {
+    fn each_message_is_one_datagram() {
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut near = Wire::dial(far.local_addr().unwrap(), Over::Udp).unwrap();
         near.send(b"question").unwrap();

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_what_redis_understands() {
+    fn requests_follow_the_redis_protocol() {
         let mut protocol = Resp::new(3, 1, 0);
         let mut out = Vec::new();
         protocol.request(5, &mut out);

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_break_out_of_the_chart() {
+    fn names_in_charts_are_escaped() {
         assert_eq!(escaped("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
     }
 

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_are_bars() {
+    fn flush_histogram_has_a_bar_per_bucket() {
         let bar = |to_us, count| Bar { to_us, count };
         let flushes = Flushes {
             count: 81,

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_rate_has_two_digits() {
+    fn half_of_a_rate_is_cut_to_two_digits() {
         assert_eq!(half(9999.0), 4900);
         assert_eq!(half(123_456.0), 61_000);
         assert_eq!(half(30.0), 15);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_join_window_by_window() {
+    fn rounds_are_joined_by_the_median_of_each_window() {
         let rounds = [vec![1.0, 9.0, 5.0], vec![2.0, 2.0], vec![3.0, 4.0]];
         assert_eq!(by_windows(&rounds), [2.0, 4.0]);
         assert!(by_windows(&[]).is_empty());

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_of_the_median_round() {
+    fn settling_time_is_that_of_the_median_round() {
         let rounds = [round(5, 10.0), round(8, 70.0), round(30, 20.0)];
         // In a mean of three windows, two may still be slow if the third is at the final level.
         assert_eq!(joint(&rounds), Some(8));

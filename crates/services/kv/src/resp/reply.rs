@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_replies() {
+    fn replies_are_encoded_for_both_protocol_versions() {
         check(|r| r.ok(), "+OK\r\n", "+OK\r\n");
         check(|r| r.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n");
         check(|r| r.integer(-12), ":-12\r\n", ":-12\r\n");

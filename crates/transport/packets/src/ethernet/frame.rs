@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_refused() {
+    fn wrong_datagram_lengths_are_refused() {
         check(&frame(0, 44), Err(Refusal::Length));
         check(&frame(45, 44), Err(Refusal::Length));
         check(&frame(u16::MAX, 1484), Err(Refusal::Length));

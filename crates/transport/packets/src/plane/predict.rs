@@ -205,7 +205,7 @@ mod tests {
 
     /// A prediction is a number, whatever the measurements.
     #[test]
-    fn predictions_of_extremes_are_numbers() {
+    fn extreme_measurements_yield_finite_predictions() {
         for frames_s in [0.0, 1e9] {
             for frame_bytes in [0.0, 1.0, 1.7e7] {
                 for link_bytes_s in [0.0, 1.0, 1e12] {

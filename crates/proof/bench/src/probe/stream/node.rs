@@ -446,7 +446,7 @@ mod tests {
 
     /// A unit is complete when its record is, and the record is written after the data.
     #[test]
-    fn the_record_follows_the_data() {
+    fn record_is_written_after_the_data() {
         let (seen, written) = write(RIDING_MAX + 1, Family::Stream, DATA);
         assert_eq!(seen, [None, Some(7)]);
         let (data, behind) = written.split_at(RIDING_MAX + 1);
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_unit_is_its_own_record() {
+    fn small_unit_is_written_with_its_record() {
         let (seen, written) = write(5, Family::Log, RECORDS);
         assert_eq!((seen, &written[..]), (vec![Some(7)], &b"xxxxx\0"[..]));
     }

@@ -207,7 +207,7 @@ mod tests {
     /// [era-12] A member of a durable group does not report a slot as held while its stable storage
     /// has a vote for another value.
     #[test]
-    fn a_vote_that_was_replaced_holds_nothing_that_was_decided() {
+    fn slot_with_a_replaced_durable_vote_is_not_held() {
         let mut node = with_a_vote_replaced(Class::Durable);
         let mut held_to = || {
             let beat = Heartbeat {

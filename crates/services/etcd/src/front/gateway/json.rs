@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_values_count() {
+    fn small_values_are_charged_a_minimum() {
         assert!(bytes_of(br#"{"compare":[{},{},{}]}"#) > 5 * VALUE_BYTES);
     }
 }

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_keeps_dropped_tables() {
+    fn snapshot_retains_dropped_tables() {
         let folder = tempfile::tempdir().unwrap();
         let tree = opened(&folder);
         fill_tables(&tree);

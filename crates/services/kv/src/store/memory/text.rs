@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_that_of_bytes() {
+    fn texts_compare_like_their_bytes() {
         let mut dice = Dice::new(22);
         for _ in 0..100_000 {
             let (one, mut two) = (any(&mut dice), any(&mut dice));
