@@ -33,7 +33,7 @@ const ASKERS: usize = 3;
 type Question = SyncSender<u32>;
 
 /// All threads get their own answers, although there are more threads than places in the queue.
-fn everybody_is_answered(turn: impl Fn(&RequestReceiver<Question>) -> Vec<Question>) {
+fn check_all_requests_are_answered(turn: impl Fn(&RequestReceiver<Question>) -> Vec<Question>) {
     let (program, reactor) = request_queue::<Question>(ASKERS - 1).unwrap();
     let program = Arc::new(program);
     let ask = |_| {
@@ -78,14 +78,14 @@ fn takes_one(asked: &RequestReceiver<Question>) -> Vec<Question> {
 }
 
 fn fails(turn: fn(&RequestReceiver<Question>) -> Vec<Question>) -> bool {
-    let model = move || everybody_is_answered(turn);
+    let model = move || check_all_requests_are_answered(turn);
     let explore = AssertUnwindSafe(|| shuttle::check_random(model, RUNS));
     panic::catch_unwind(explore).is_err()
 }
 
 #[test]
 fn no_request_is_missed_by_a_sleeping_reactor() {
-    shuttle::check_random(|| everybody_is_answered(takes), RUNS);
+    shuttle::check_random(|| check_all_requests_are_answered(takes), RUNS);
     assert!(fails(drains_late));
     assert!(fails(takes_one));
 }

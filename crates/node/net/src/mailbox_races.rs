@@ -56,7 +56,7 @@ fn react(mailbox: &Box, late: impl Fn(&Box)) {
 }
 
 /// Two threads ask, one sends a look-up result and one stops, in any order; all of them finish.
-fn everybody_hears(reactor: impl Fn(&Box)) {
+fn check_every_caller_is_answered(reactor: impl Fn(&Box)) {
     let mailbox = Mailbox::new(1).unwrap();
     let start = |work: fn(&Box)| {
         let mailbox = Arc::clone(&mailbox);
@@ -84,7 +84,7 @@ fn everybody_hears(reactor: impl Fn(&Box)) {
 fn every_caller_gets_an_answer_or_an_error() {
     shuttle::check_random(
         || {
-            everybody_hears(|mailbox| {
+            check_every_caller_is_answered(|mailbox| {
                 react(mailbox, |_| ());
                 mailbox.close_mailbox();
             });
@@ -97,7 +97,7 @@ fn every_caller_gets_an_answer_or_an_error() {
 #[test]
 fn clearing_the_signal_too_late_is_detected() {
     assert!(fails(|| {
-        everybody_hears(|mailbox| {
+        check_every_caller_is_answered(|mailbox| {
             react(mailbox, |mailbox| mailbox.wake().drain());
             mailbox.close_mailbox();
         });
@@ -107,5 +107,5 @@ fn clearing_the_signal_too_late_is_detected() {
 /// Detects a reactor that ends without closing the mailbox: a caller waits forever.
 #[test]
 fn ending_without_closing_the_mailbox_is_detected() {
-    assert!(fails(|| everybody_hears(|mailbox| react(mailbox, |_| ()))));
+    assert!(fails(|| check_every_caller_is_answered(|mailbox| react(mailbox, |_| ()))));
 }

@@ -30,7 +30,7 @@ use sync::{Arc, Ordering};
 type Reactor = Box<dyn Fn() + Send>;
 
 /// Checks that the reactor is notified of a signal that arrives at any moment of the start.
-fn a_signal_is_never_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
+fn check_no_signal_is_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
     let stop = Stop::<Reactor>::new();
     let signals = stop.clone();
     let signals = thread::spawn(move || signals.ask());
@@ -48,14 +48,14 @@ fn a_signal_is_never_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
 
 #[test]
 fn signal_during_the_start_stops_the_node() {
-    shuttle::check_dfs(|| a_signal_is_never_lost(Stop::tell), None);
+    shuttle::check_dfs(|| check_no_signal_is_lost(Stop::tell), None);
     // A faulty start that checks for a stop request and only then registers the reactor.
     let looks_first = |stop: &Stop<Reactor>, reactor: Reactor| {
         if stop.is_asked() {
             reactor();
         }
     };
-    let model = move || a_signal_is_never_lost(looks_first);
+    let model = move || check_no_signal_is_lost(looks_first);
     let explore = AssertUnwindSafe(|| shuttle::check_dfs(model, None));
     assert!(panic::catch_unwind(explore).is_err());
 }
