@@ -33,7 +33,7 @@ const CORES: [Core; 4] = [
         columns: true,
     },
 ];
-/// Largest allowed area of a core, from issue 17.
+/// Maximum permitted area of a core, from issue 17.
 const LIMITS: Area = Area { luts: 5_000, registers: 5_000, half_blocks: 2 * 801 };
 /// Number of slots. A value has 32 bytes unless stated otherwise.
 const CELLS: u32 = 65_536;

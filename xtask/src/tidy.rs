@@ -9,10 +9,10 @@ use std::{
 
 use crate::shell::{Failed, read, root};
 
-/// Largest size of a file in bytes, except for generated files.
+/// Maximum size of a file in bytes, except for generated files.
 const FILE_BYTES_MAX: u64 = 200 << 10;
 
-/// Largest number of lines of the page on current performance.
+/// Maximum number of lines of the page on current performance.
 const PERFORMANCE_LINES_MAX: usize = 160;
 
 /// Prints the faults.

@@ -1,5 +1,5 @@
-//! Phase 2 in devices: the frames of devices, and the reference programs to which every device is
-//! equivalent.
+//! Paxos phase 2 in offload devices: their frames, and the reference programs to which every device
+//! is equivalent.
 //!
 //! A *device* runs a [`Coordinator`] or an [`Acceptor`] in one ballot, on behalf of its *owner*, a
 //! node in user space. The programs in this crate are step functions: a frame goes in, and frames

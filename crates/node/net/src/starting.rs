@@ -1,5 +1,5 @@
-//! Answers connections to the peer address while the node starts, which may take long if the node
-//! waits for a founder or reads its log. Callers learn at once that the node is starting, and
+//! Answers connections to the peer address while the node starts, which may take a long time if the
+//! node waits for a founder or reads its log. Callers learn at once that the node is starting, and
 //! whether it belongs to a cluster.
 
 use std::{

@@ -14,7 +14,7 @@ pub const CLOCK_DRIFT_PPM: u64 = 10_000;
 /// Delay in milliseconds before the group uses a higher level, counted from the leader's first
 /// contact with the last upgraded node.
 pub const RAISE_MS: u64 = 24 * 3_600_000;
-/// Largest accepted command, in bytes.
+/// Maximum size of a command, in bytes.
 pub const COMMAND_BYTES_MAX: usize = 8 << 20;
 /// Memory limit in bytes for the replies and requests of all clients.
 pub const CLIENT_MEMORY_BYTES: usize = 1 << 30;

@@ -50,7 +50,7 @@ pub struct ReplicaOptions {
     pub timeouts: Timeouts,
     /// Random seed for the timeouts. Must differ between nodes and between starts.
     pub seed: u64,
-    /// Largest accepted command, in bytes.
+    /// Maximum size of a command, in bytes.
     pub command_bytes_max: usize,
     /// Time in milliseconds after which an unfinished request fails.
     pub client_timeout_ms: u64,

@@ -42,7 +42,7 @@ pub(crate) struct Proposing {
     forwarded: Forwarded,
     /// Maximum size of queued batches of other nodes, in bytes.
     forwarded_bytes_max: usize,
-    /// Largest accepted command, in bytes.
+    /// Maximum size of a command, in bytes.
     command_bytes_max: usize,
     /// Time at which the leader next queries its service for due commands.
     due_at: Time,

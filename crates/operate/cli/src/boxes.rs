@@ -29,7 +29,7 @@ pub(crate) fn guard(device: Device) -> Device {
     }
 }
 
-/// Replaces this process by the command.
+/// Replaces this process with the command.
 pub(crate) fn run(args: &BoxArgs) -> Result<Exit, Problem> {
     let [command, rest @ ..] = &*args.words else {
         return Err(Problem::usage("box needs a command"));

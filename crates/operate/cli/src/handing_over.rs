@@ -49,7 +49,7 @@ pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
     }
 }
 
-/// Replaces this process by `quorate-tools` with the same arguments. Returns only if that fails.
+/// Replaces this process with `quorate-tools` with the same arguments. Returns only if that fails.
 pub(crate) fn hand_over(words: &[OsString]) -> Problem {
     let own = env::current_exe().unwrap_or_default();
     let sibling = own.with_file_name(TOOLS);

@@ -29,7 +29,7 @@ use crate::{
 pub const QUEUES: [[&str; 2]; 2] = [["queue", "queue"], ["queue:new", "queue:moved"]];
 /// Pause before reconnecting to a node that refused the connection.
 const RETRY: Duration = Duration::from_millis(20);
-/// Longest pause of a client between two commands, in microseconds.
+/// Maximum pause of a client between two commands, in microseconds.
 const THINKING_US: u64 = 4000;
 /// Timeouts of blocking commands in seconds. They are shorter than the client's own timeout.
 const WAITS: [&str; 3] = ["0.05", "0.4", "1"];

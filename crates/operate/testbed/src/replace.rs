@@ -136,7 +136,7 @@ pub fn all(
     Ok(())
 }
 
-/// Replaces one member by a new node.
+/// Replaces one member with a new node.
 pub fn one(
     nodes: &mut Nodes,
     program: &Path,

@@ -13,7 +13,7 @@ use crate::{
 
 /// Connection index of all commands: to the load, the client is a single connection.
 const ONLY: usize = 0;
-/// Longest wait before the load checks for a stop request.
+/// Maximum wait before the load checks for a stop request.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// Starts a client on an interface, using the log service of the given nodes.

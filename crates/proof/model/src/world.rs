@@ -341,7 +341,7 @@ impl World {
         self.step(at, Input::Forgotten(to))
     }
 
-    /// [join-2] Replaces a removed node on its machine by a new one. The machine is emptied and
+    /// [join-2] Replaces a removed node on its machine with a new one. The machine is emptied and
     /// joins as a new node, just as a folder without an identity is assigned an unused id.
     fn wipe(&mut self, at: usize) -> Result<(), Violation> {
         let node = self.sites[at].member.node;

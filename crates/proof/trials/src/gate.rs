@@ -25,7 +25,7 @@ const CALL_RUNS: u32 = 5;
 const RING_CALLS: [&str; 3] = ["io_uring_enter", "ppoll", "read"];
 /// Tolerance of instructions and system calls relative to the baseline.
 const NEAR: f64 = 0.03;
-/// Largest difference between counts that are considered equal. Counts are written with four
+/// Maximum difference between counts that are considered equal. Counts are written with four
 /// digits.
 const EXACT: f64 = 0.000_06;
 

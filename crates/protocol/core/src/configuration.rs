@@ -59,7 +59,7 @@ pub enum Change {
         /// The new role: `true` for an auxiliary.
         auxiliary: bool,
     },
-    /// Replaces the quorum rule by this one.
+    /// Replaces the quorum rule with this one.
     Rule(QuorumRule),
 }
 

@@ -9,7 +9,7 @@ use crate::{setting::Setting, time::Moment};
 const LEAST_NS: u64 = 12_000_000;
 /// Bounds for an epoch's length as multiples of a batch's duration; within them it lasts
 /// `WALLS_NS`. Batches that circulate together make the throughput of a few of them uneven, but if
-/// a batch takes long, a few must be enough.
+/// a batch takes a long time, a few must be enough.
 const WALLS: (f64, f64) = (3.0, 16.0);
 const WALLS_NS: f64 = 60e6;
 /// Minimum number of commands in an epoch with a latency goal, unless it has lasted

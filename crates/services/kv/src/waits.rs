@@ -61,7 +61,7 @@ pub struct Wait {
     pub owner: Owner,
     /// Number assigned by the front.
     pub number: u64,
-    /// Version at which the client joined the queue or last retried in vain.
+    /// Version at which the client joined the queue or last retried without success.
     pub sign: Version,
     /// Encoded attempt, shared with snapshots in progress.
     attempt: Arc<[u8]>,
@@ -219,13 +219,13 @@ impl Waits {
         Some((since, &self.waits.get(&since)?.attempt))
     }
 
-    /// Returns the version at which a client joined the queue or last retried in vain.
+    /// Returns the version at which a client joined the queue or last retried without success.
     pub fn sign_of(&self, owner: Owner, number: u64) -> Option<Version> {
         let since = self.numbers.get(&(owner, number))?;
         self.waits.get(since).map(|wait| wait.sign)
     }
 
-    /// Records a retry in vain at version `now`.
+    /// Records an unsuccessful retry at version `now`.
     pub fn sign(&mut self, since: Version, now: Version) {
         if let Some(wait) = self.waits.get_mut(&since) {
             wait.sign = now;

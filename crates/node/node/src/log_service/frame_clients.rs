@@ -5,7 +5,7 @@ use quorate_wire::frame_clients::{Found, Request};
 
 use super::{Ended, REPLY_BYTES};
 
-/// Result of parsing a request at the start of the input.
+/// Result of answering the request at the start of the input.
 pub(super) enum ParsedRequest {
     /// The request is incomplete, and more bytes are needed.
     Incomplete,

@@ -51,7 +51,8 @@ impl WaitingConnections {
         self.by_connection.remove(&connection);
     }
 
-    /// Takes all waiting connections, once the access rights are known or took too long.
+    /// Takes all waiting connections, once the access rights are known or the wait for them has
+    /// taken too long.
     pub(crate) fn take_if_ready(
         &mut self,
         requests: &dyn Requests,

@@ -31,7 +31,7 @@ pub enum Ask {
     Remove(NodeId),
     /// Sets the weight of the node's votes.
     Weight(NodeId, u32),
-    /// Replaces one node by another, in one plan.
+    /// Replaces one node with another, in one plan.
     Replace { old: NodeId, new: NodeId },
     /// Sets the node's priority as leader. Leadership moves to the node with the highest priority.
     Priority(NodeId, u32),

@@ -23,7 +23,8 @@ use crate::{
 const AS_LEARNER_OR_RULE: &str = "start the new node with `--as learner`; if it already votes, change the rule with \
                                   'quorate member quorum' and repeat the command";
 
-/// Hint shown if replacing a node by a voter would leave the group with fewer votes than it needs.
+/// Hint shown if replacing a node with a voter would leave the group with fewer votes than it
+/// needs.
 const NAME_A_NEW_NODE: &str = "name a new node that was started with `--as learner`; to make the group smaller, \
                                use 'quorate member remove'";
 
@@ -192,8 +193,8 @@ fn no_way(why: NoPath) -> Refused {
     Refused::new("impossible", message, "choose other weights")
 }
 
-/// Checks that the group will survive as many losses as before. Replacing a voter by another voter
-/// leaves the group with one vote fewer.
+/// Checks that the group will survive as many losses as before. Replacing a voter with another
+/// voter leaves the group with one vote fewer.
 fn check_bears(
     current: &Configuration,
     changes: &[Change],

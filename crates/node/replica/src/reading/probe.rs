@@ -1,8 +1,8 @@
 //! Readiness probe: attempts a linearizable read, which shows that this node can serve ([read-2]).
 //!
 //! Knowing a leader is not enough: a node that lags far behind also knows it, and its clients would
-//! wait in vain for their reads. So a probe is a read without a query: confirmed like any other, it
-//! waits for a limited time until enough slots are applied.
+//! wait for reads that it cannot serve. So a probe is a read without a query: confirmed like any
+//! other, it waits for a limited time until enough slots are applied.
 
 use std::fmt;
 

@@ -112,7 +112,7 @@ impl Offering {
     }
 
     /// [stream-2] Returns the next run of available bytes after the proposed ones, round-robin over
-    /// streams, and bounded so that no stream waits long.
+    /// streams, and bounded so that no stream waits for long.
     pub(crate) fn next_run(
         &mut self,
         next_slot: Slot,

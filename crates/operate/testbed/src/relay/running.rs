@@ -31,7 +31,7 @@ use crate::relay::{
 const PACKET_BYTES: usize = 65_535;
 /// Maximum number of packets read from a device before arrivals are checked again.
 const READS_MAX: usize = 64;
-/// Longest time until the thread notices that it should stop.
+/// Maximum time until the thread notices that it should stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// Nice value of the relay thread, if permitted, so that other processes do not delay packets.
 const PRIORITY: i32 = -15;

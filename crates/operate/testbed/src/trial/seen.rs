@@ -15,7 +15,7 @@ use super::history::{Clock, Operation};
 
 /// Time after which a new set of keys is used. Short histories can be checked quickly.
 const GENERATION: Duration = Duration::from_millis(2500);
-/// Longest pause of a client between two operations, in microseconds.
+/// Maximum pause of a client between two operations, in microseconds.
 const THINKING_US: u64 = 3000;
 /// Counter that all sessions increment during the whole run.
 pub const TOTAL: &str = "total";

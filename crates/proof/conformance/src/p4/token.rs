@@ -137,8 +137,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Appends tokens, replacing each defined name by its definition. Definitions are not expanded
-    /// again.
+    /// Appends tokens, replacing each defined name with its definition. Definitions are not
+    /// expanded again.
     fn put(&mut self, words: Vec<Token>) -> Result<(), Error> {
         for word in words {
             let definition = match &word.kind {
@@ -164,7 +164,7 @@ impl Reader<'_> {
     }
 }
 
-/// Replaces comments by blanks, so that places in the source do not change.
+/// Replaces comments with blanks, so that places in the source do not change.
 fn without_comments(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

@@ -33,7 +33,7 @@ struct Size {
     missed_keys: u64,
     /// Number of missed writes to each key.
     passes: u64,
-    /// Largest size of a log, in bytes. It must exceed the bytes written while a snapshot is sent:
+    /// Maximum size of a log, in bytes. It must exceed the bytes written while a snapshot is sent:
     /// beyond this size the sender drops the snapshot and the log that follows it.
     log_max: u64,
     /// Limit for a throttled snapshot, in bytes per second.

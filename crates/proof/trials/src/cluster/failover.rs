@@ -16,7 +16,7 @@ use crate::{
     shell::Failed,
 };
 
-/// Longest median time from a kill to the next acknowledged write, in milliseconds.
+/// Maximum permitted median time from a kill to the next acknowledged write, in milliseconds.
 const MEDIAN_MS_MAX: u128 = 500;
 const WORST_MS_MAX: u128 = 1500;
 /// Number of measurements. Their median is evaluated.

@@ -46,7 +46,7 @@ const PER_CPU: usize = 2;
 /// Size of each flushed write of a thread, in bytes.
 const WRITE_BYTES: usize = 8 << 20;
 const FILE: usize = 256 << 20;
-/// Longest interruption for a user when a leader is killed under this load.
+/// Maximum permitted interruption for a user when a leader is killed under this load.
 const RECOVERY_MAX: Duration = Duration::from_secs(3);
 
 /// Runs a cluster under processor and disk pressure.

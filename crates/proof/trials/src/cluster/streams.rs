@@ -31,8 +31,8 @@ const FAST: u64 = 64 << 10;
 /// Number of stream bytes written before the newcomer joins. It must fetch them, because the logs
 /// no longer contain them.
 const BEFORE: u64 = 48 << 20;
-/// Largest number of descriptors of a node without clients. They belong to its log and stream
-/// files, listeners and peers.
+/// Maximum number of descriptors that a node without clients may have open. They belong to its log
+/// and stream files, listeners and peers.
 const DESCRIPTORS_MAX: usize = 200;
 
 /// Plays `rounds` rounds.

@@ -1,6 +1,6 @@
 //! Measurements and the figures derived from them: medians, spreads, ratios.
 
-/// Largest share of late commands in a valid result.
+/// Maximum share of late commands in a valid result.
 const LATE_SHARE_MAX: f64 = 0.01;
 
 /// Measurements of a system under one load.

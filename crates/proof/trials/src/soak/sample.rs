@@ -15,7 +15,7 @@ use crate::nodes::Held;
 const REST: Duration = Duration::from_secs(3);
 /// Number of sequential writes whose latency is measured.
 const WRITES: usize = 200;
-/// Smallest number of samples from which growth can be evaluated.
+/// Minimum number of samples from which growth can be evaluated.
 const SAMPLES_MIN: usize = 8;
 
 /// Resource usage as the maximum over all nodes, and the latency at one of them.

@@ -13,7 +13,7 @@ use crate::shell::{Failed, root};
 pub(crate) struct Known {
     /// Units to run, as the suite names their files.
     units: Vec<String>,
-    /// Smallest percentage of tests in scope that must pass.
+    /// Minimum percentage of tests in scope that must pass.
     #[serde(default = "percent_min")]
     pub(super) percent_min: usize,
     /// Tags of tests that require something out of scope.

@@ -21,7 +21,7 @@ use quorate_testbed::nodes::Nodes;
 
 use crate::{nodes, shell::Failed};
 
-/// Smallest allowed ratio of the node's own choice to the fixed one.
+/// Minimum permitted ratio of the node's own choice to the fixed one.
 const LEAST: f64 = 0.90;
 /// Duration of the initial load, for both clusters.
 const SETTLE: Duration = Duration::from_secs(4);

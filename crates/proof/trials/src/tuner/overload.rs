@@ -65,12 +65,12 @@ const fn scenario(
 const OUTSTANDING: [u32; 6] = [256, 1024, 4096, 16_384, 65_536, 262_144];
 /// Offered loads, in multiples of the closed loop's rate.
 const TIMES: [u64; 3] = [1, 2, 4];
-/// Smallest share of the maximum throughput that must be served.
+/// Minimum share of the maximum throughput that must be served.
 const LEAST: f64 = 0.90;
 /// Multiple of the maximum throughput above which the measured maximum must have been wrong,
 /// because the closed loop was disturbed or had too few commands outstanding.
 const MOST: f64 = 1.50;
-/// Highest rate supported by the benchmark.
+/// Maximum rate that the benchmark supports.
 const RATE_MAX: u64 = 10_000_000;
 /// Warm-up time. It is short enough that a queue of four times the maximum is sent and answered
 /// before the generator gives up, 10 s later, even if a third less is served.
@@ -83,7 +83,7 @@ const GENERATOR_FULL: f64 = 0.90;
 /// last overload relative to its first half, and to the last round relative to the first.
 const GROWTH: f64 = 1.10;
 const GROWTH_MIB: f64 = 16.0;
-/// Largest total size of a node's queues, in MiB: `Limits` of replica (480) and net (256 for
+/// Maximum total size of a node's queues, in MiB: `Limits` of replica (480) and net (256 for
 /// clients, 2 x 48 for peers).
 const QUEUES_MIB: f64 = 832.0;
 

@@ -100,7 +100,7 @@ impl Controller {
     }
 
     /// Returns whether epochs are short enough to show the machine's own fluctuations. If they are,
-    /// epochs may last longer, and more gain is required. If a batch takes long, an epoch is
+    /// epochs may last longer, and more gain is required. If a batch takes a long time, an epoch is
     /// already long.
     fn is_quick(&self) -> bool {
         self.wall_ns < QUICK_NS && self.goal_ns.is_none()

@@ -64,7 +64,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Charges for replacing a value by a longer one. A value already written by this batch is
+    /// Charges for replacing a value with a longer one. A value already written by this batch is
     /// free, as it takes no more memory: APPEND makes many small additions to one value.
     pub fn rewrite(&mut self, entry: &Entry<'_>) -> Result<(), Fault> {
         let held = entry.version.slot == self.slot;

@@ -112,7 +112,7 @@ const fn walks(op: Op) -> bool {
     )
 }
 
-/// Returns whether a command may take long.
+/// Returns whether a command may take a long time.
 pub fn may_be_long(command: &[u8]) -> bool {
     let mut from = Decoder(command);
     let op = from.byte().ok().and_then(Op::from_byte);

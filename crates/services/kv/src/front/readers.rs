@@ -224,7 +224,7 @@ impl Readers {
         }
     }
 
-    /// Records an attempt in vain. The client tries again at the next change.
+    /// Records an unsuccessful attempt. The client tries again at the next change.
     pub(super) fn wait_on(&mut self, number: u64) {
         self.set_stage(number, Stage::Waiting);
         let Some(reader) = self.readers.get_mut(&number) else {

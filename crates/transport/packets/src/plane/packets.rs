@@ -678,7 +678,7 @@ impl Packets {
     }
 }
 
-/// Replaces the group by the destination of frames for all nodes.
+/// Replaces the group with the destination of frames for all nodes.
 fn resolve(to: Destination, all: Option<Destination>) -> Option<Destination> {
     match to {
         Destination::Group => all,

@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::{fd::AsFd, net::sockopt};
 
-/// Longest time for which a receiver on a busy machine is assumed not to read its socket, in
+/// Maximum time for which a receiver on a busy machine is assumed not to read its socket, in
 /// microseconds.
 const AWAY_US: u64 = 2_000;
 

@@ -110,7 +110,7 @@ impl Peers {
         self.links.get(id)?.greeter()
     }
 
-    /// Replaces the peer's connections by the newcomer's, unless a newer process is connected.
+    /// Replaces the peer's connections with the newcomer's, unless a newer process is connected.
     fn take_in(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
         let Some(node) = self.greeter(id).map(|greeter| greeter.member.node) else {
             return false;

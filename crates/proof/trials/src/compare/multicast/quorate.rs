@@ -13,7 +13,7 @@ use crate::shell::{self, Failed};
 
 /// Bytes of commands in flight.
 const IN_FLIGHT_BYTES: usize = 2 << 20;
-/// Largest number of voting members; the rest are learners.
+/// Maximum number of voting members; the rest are learners.
 const VOTERS: u32 = 5;
 
 /// Runs the turn on links of the same speed. The segment of the other systems is idle during this

@@ -72,7 +72,7 @@ pub struct Seen {
     pub owner: Owner,
     /// Number assigned by the front.
     pub number: u64,
-    /// Version at which the client joined the queue or last retried in vain.
+    /// Version at which the client joined the queue or last retried without success.
     pub version: Version,
 }
 

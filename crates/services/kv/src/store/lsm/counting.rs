@@ -10,9 +10,9 @@ use super::{
 use crate::store::{DeadlineKind, Position};
 
 impl LsmStore {
-    /// Replaces an entry that no layer contains by a string, without reading it. Returns `None`,
-    /// and counts the key as new until the writer has looked it up. If the writer has fallen
-    /// behind, reads the entry and returns its footprint.
+    /// Stores a string in place of an entry that no layer contains, without reading the entry.
+    /// Returns `None`, and counts the key as new until the writer has looked it up. If the writer
+    /// has fallen behind, reads the entry and returns its footprint.
     pub(super) fn replace_blindly(&mut self, position: Position, key: &[u8]) -> Option<Footprint> {
         let State { generation, indexed, .. } = self.state;
         let blind = self.blind.get_mut();

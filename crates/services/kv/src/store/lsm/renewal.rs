@@ -27,7 +27,7 @@ pub(super) struct Renewal {
 }
 
 impl LsmStore {
-    /// Closes the tree and replaces it by an empty one.
+    /// Closes the tree and replaces it with an empty one.
     pub(super) fn begin_renewal(&mut self) -> Result<(), String> {
         self.handle_writer_events();
         let tree = match &self.tree {

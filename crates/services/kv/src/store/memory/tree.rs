@@ -91,7 +91,7 @@ impl Tree {
         first
     }
 
-    /// Replaces a root without rows by its only child, if there is one.
+    /// Replaces a root without rows with its only child, if there is one.
     fn lower(&mut self) {
         if self.root.rows.is_empty()
             && let Some(child) = self.root.children.pop()

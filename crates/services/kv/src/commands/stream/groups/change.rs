@@ -244,8 +244,9 @@ impl<'w, 'a, 'n> Change<'w, 'a, 'n> {
         }
     }
 
-    /// Writes consumers, group and header. If a consumer was seen and nothing else happened, leaves the
-    /// header as it is: an attempt in vain neither ends a WATCH nor invalidates caches, as in Redis.
+    /// Writes consumers, group and header. If a consumer was seen and nothing else happened, leaves
+    /// the header as it is: an attempt without effect neither ends a WATCH nor invalidates caches,
+    /// as in Redis.
     pub(super) fn close(mut self) {
         let is_changed = self.is_changed || self.group != self.stored;
         self.close_acting();
