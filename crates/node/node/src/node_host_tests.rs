@@ -38,7 +38,7 @@ impl StateMachine for Nothing {
     fn query(&self, _: &[u8], _: u64, _: &mut Vec<u8>) {}
 }
 
-/// A front that has work or not, as the test chooses.
+/// A front whose work the test controls.
 #[derive(Default)]
 struct Eager {
     is_eager: bool,

@@ -130,7 +130,8 @@ impl<S: StateMachine> Applying<S> {
         self.applier.metadata()
     }
 
-    /// Returns whether the service itself accepts work, even while it is loading a snapshot.
+    /// Returns whether the service reported that it accepts commands, or the snapshot that it is
+    /// loading.
     pub(crate) fn service_takes(&self) -> bool {
         self.condition().said_takes()
     }

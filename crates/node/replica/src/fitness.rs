@@ -53,7 +53,7 @@ impl Lag {
     }
 }
 
-/// Fitness of this node to lead, and the obstacles.
+/// Fitness of this node to lead, and the obstacles to it.
 #[derive(Debug)]
 pub(crate) struct FitnessState {
     fitness: Fitness,

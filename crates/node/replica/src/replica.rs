@@ -301,7 +301,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Returns whether the node must not send: its earlier votes have not been read yet, or its
-    /// last ones are being written.
+    /// last records are being written.
     fn is_silent(&self) -> bool {
         self.catching_up.unread_votes().is_some() || self.ending.is_silent()
     }

@@ -78,7 +78,7 @@ pub struct World {
     pub leased: u64,
     /// Commands of clients about streams, and the bytes that clients have handed over.
     pub clients: Clients,
-    /// The check of the output of streams.
+    /// Checker of the bytes that streams deliver.
     streams: Judge,
     /// Counters of the situations that occur on machines.
     pub(crate) seen: Seen,

@@ -13,7 +13,7 @@ pub(super) const RING_BYTES: usize = 1 << 20;
 /// Length in bytes of a header: kind, connection, number, and the length of the bytes that follow.
 pub(super) const HEADER_BYTES: usize = 17;
 
-/// Header of a record.
+/// A record's header. The bytes follow it in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) kind: u8,

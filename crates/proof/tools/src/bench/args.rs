@@ -29,7 +29,7 @@ const OUTSTANDING_MAX: u64 = 1_000_000;
 const BYTE_RATE_MAX: u64 = 1_000_000_000_000;
 /// Maximum number of nodes in a temporary cluster with byte streams.
 const NODES_MAX: u64 = 7;
-/// Maximum number of voters in a temporary cluster without byte streams, which takes fewer
+/// Maximum number of voters in a temporary cluster without byte streams. Such a cluster takes fewer
 /// resources.
 const VOTERS_MAX: u64 = 9;
 /// Maximum number of learners in a temporary cluster.

@@ -113,7 +113,7 @@ impl Field {
         Ok(())
     }
 
-    /// Waits until the node has applied everything decided by now.
+    /// Waits until the node has applied all slots that are decided by now.
     fn wait_until_level(&self, id: u32) -> Result<(), Failed> {
         let leader = self.nodes.leader()?;
         let decided = self.view(leader)?.decided;

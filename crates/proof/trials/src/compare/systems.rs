@@ -5,7 +5,7 @@ use crate::shell::Failed;
 /// Folder of the sources of other systems' programs.
 pub(super) const FOLDER: &str = "bench-compare";
 
-/// Origin of a program.
+/// Source of a program: a build from this tree, or an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Build {
     /// The `quorate` binary of this workspace.

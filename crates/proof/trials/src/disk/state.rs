@@ -88,7 +88,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns the number of changes that a power cut could undo, and of faults already injected.
+    /// Returns the total number of changes that a power cut could undo and faults already injected.
     pub(crate) fn prey(&self) -> usize {
         let held = self.held.iter();
         let held = held.filter(|held| matches!(held, Held::Write { .. }));

@@ -120,7 +120,8 @@ impl Shared {
         }
         match reply.strip_prefix(WAITING) {
             Some(resolved) => reader.command = resolved.to_vec(),
-            // As in Redis, a client that has begun to wait goes on when a key gets another type.
+            // As in Redis, a client that has begun to wait continues to wait when a key gets
+            // another type.
             None if !reader.first && reply.starts_with(b"-WRONGTYPE") => {}
             None => return Some(reply),
         }
