@@ -172,7 +172,7 @@ impl Listeners {
         })
     }
 
-    /// Binds the address of `--stream` too.
+    /// Also binds the address of `--stream`.
     pub fn bind_streams(&mut self, stream: &str) -> Result<(), BindError> {
         let (stream, stream_address) = self.bind_tcp("--stream", stream)?;
         self.stream = Some(stream);

@@ -139,7 +139,7 @@ impl Size {
     }
 }
 
-/// Returns the bytes of a value, with the dimensions of the vectors.
+/// Returns the value area with value `number`, in the size that the vectors use.
 pub fn room(number: u64) -> [u8; ROOM] {
     let room = Size::VECTORS.room(number);
     room.try_into().expect("as long as the room")

@@ -74,7 +74,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Measures the nodes that belong to the cluster.
+    /// Returns the maximum of each figure over the nodes that belong to the cluster.
     pub(crate) fn most(nodes: &Nodes) -> io::Result<Self> {
         let mut most = Self::default();
         for (id, process) in nodes.ids().into_iter().zip(nodes.processes()) {

@@ -92,7 +92,7 @@ impl Condition {
         matches!(self.health, Health::Well | Health::Strained(_))
     }
 
-    /// Returns whether queries may run: clients have seen no later state of this process.
+    /// Returns whether queries may run: the service works, and clients have seen no later state.
     pub(crate) fn answers(&self, applied_to: Slot) -> bool {
         !self.is_down() && applied_to >= self.seen_by_clients_to
     }

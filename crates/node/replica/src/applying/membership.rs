@@ -91,7 +91,7 @@ impl Membership {
         }
     }
 
-    /// [level-5] Applies a raise decided in the next slot.
+    /// [level-5] Applies a raise of the feature level. Other values have no effect.
     pub(crate) fn raised(&mut self, value: &Value) {
         let Value::Raise { era, nodes, to } = *value else {
             return;

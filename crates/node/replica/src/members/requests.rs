@@ -75,7 +75,7 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         self.propose_command(now, Waiter::Operator(asked), &command)
     }
 
-    /// Starts a request to change users, whose commands go through the log like all others.
+    /// Starts a request to change users, which goes through the log. A dry run only checks it.
     pub(crate) fn begin_users(
         &mut self,
         now: Time,

@@ -52,8 +52,8 @@ pub(super) fn routes() -> Router<Admin> {
     router
 }
 
-/// Streams a document every second until the page disconnects or its time limit is reached, after
-/// which it reconnects.
+/// Streams a document every second until the page disconnects or the connection reaches its time
+/// limit. The page then reconnects.
 async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Response, Failure> {
     if browser::is_foreign_site(&headers) {
         return Err(Failure::foreign_page());

@@ -46,7 +46,7 @@ const PAUSE_MS: (u64, u64) = (1_500, 3_000);
 const DEAD_MS: (u64, u64) = (100, 600);
 const DOWN_MS: (u64, u64) = (50, 800);
 
-/// Runs this number of rounds with each kind of device, or with the given one.
+/// Runs `rounds` rounds with each kind of device, or with the given one.
 pub(super) fn run(
     network: &Network,
     rounds: u64,

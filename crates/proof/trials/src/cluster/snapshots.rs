@@ -136,7 +136,8 @@ impl Field {
         said.join("\n")
     }
 
-    /// Checks that all acknowledged data is on every node.
+    /// Checks that all acknowledged data is on every node, that no node panicked, and that the logs
+    /// are intact. Returns a summary.
     fn compare(mut self) -> Result<String, Failed> {
         let acknowledged = self.writers.acknowledged();
         let written = self.writers.end()?;

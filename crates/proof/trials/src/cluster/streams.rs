@@ -100,7 +100,7 @@ fn under_faults(
     Ok(())
 }
 
-/// Replaces a node, which may be the leader.
+/// Replaces a node while streams are written: the leader for even seeds, a follower for odd ones.
 fn replaced(seed: u64) -> Result<(), Failed> {
     let mut nodes = nodes::serving(NODES, &nodes::small_logs(&FLAGS))?;
     let mut lanes = Vec::new();

@@ -119,7 +119,7 @@ impl Names {
         Ok(number)
     }
 
-    /// Stores a file that loses its name.
+    /// Moves a file that loses its name aside, in case a power cut restores it.
     fn keep(&mut self, files: &mut Files, name: &str) -> io::Result<Kept> {
         self.next += 1;
         let path = self.removed.join(self.next.to_string());
@@ -295,7 +295,8 @@ mod tests {
             self.names.rename(&mut self.files, (ROOT, from), (ROOT, to)).unwrap();
         }
 
-        /// Cuts the power and lists the remaining files, each with the first letter of its content.
+        /// Cuts the power and lists the remaining files, with the content of each file that another
+        /// name wrote.
         fn cut(mut self, seed: u64) -> String {
             let mut dice = Dice::new(seed);
             self.names.cut(&mut self.files, &mut dice, |path| path != "other").unwrap();

@@ -420,7 +420,7 @@ impl page::Board for Board {
     }
 }
 
-/// Checks the length and characters of a key and a value entered on the page.
+/// Checks a key and a value entered on the page: their lengths, and that the key is not a writer's.
 fn check(key: &str, value: &str) -> Result<(), Refused> {
     let why = match () {
         () if key.is_empty() => "a key has at least one character".to_owned(),

@@ -219,7 +219,7 @@ impl ByConnection {
         Ok(())
     }
 
-    /// Submits until the node or its connection fails.
+    /// Submits commands until told to stop. Fails if the node or its connection does.
     fn talk(&self, number: &mut u64, stop: &AtomicBool, told: &Mutex<Told>) -> io::Result<()> {
         let mut stream = connect(self.nodes[0])?;
         while !stopped(stop) {
