@@ -1,8 +1,8 @@
 //! An offload device in software: the coordinator and the acceptor of Paxos phase 2, run by one
 //! thread. Frames travel over UDP, raw Ethernet, or memory.
 //!
-//! [`Software`] implements [`quorate_offload::port::Device`]; the node that owns the device controls
-//! it by sending frames. The thread has a [`Host`] (coordinator and acceptor of one machine,
+//! [`Software`] implements [`quorate_offload::port::Device`]; the node that owns the device
+//! controls it by frames. The thread has a [`Host`] (coordinator and acceptor of one machine,
 //! combined) and a [`Wire`] (exchanges frames with other devices).
 //!
 //! Reading order: [`settings`] (settings of a device), [`programs`] (interface of the coordinator

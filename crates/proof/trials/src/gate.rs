@@ -104,7 +104,7 @@ fn cluster_counts(program: &Path, counts: &mut Counts) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Counts for the log alone, in memory and on files, by its own counters.
+/// Adds the counts of the log alone, in memory and on files, from its own counters.
 fn commit_counts(
     program: &Path,
     counts: &mut Counts,

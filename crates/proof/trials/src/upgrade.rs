@@ -230,7 +230,7 @@ fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
     Ok(compared.keys)
 }
 
-/// Restarts a node with this program.
+/// Kills or stops a node, and restarts it with `program`.
 fn install(
     nodes: &mut Nodes,
     row: &Row,
